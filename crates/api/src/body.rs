@@ -1,0 +1,127 @@
+//! What the tasks of a step run: opaque bytes to the core, this JSON to servers and workers.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The command of a step with what its tasks differ in.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StepBody {
+    /// Program and arguments, with replacement strings; no shell is involved.
+    pub command: Vec<String>,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory.
+    pub cwd: String,
+    /// What the tasks differ in.
+    pub params: Params,
+}
+
+/// One value for each task.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Params {
+    /// The step has one task.
+    #[default]
+    None,
+    /// `start + i * step` for task i.
+    Range {
+        /// The value of the first task.
+        start: i64,
+        /// From one task to the next.
+        step: i64,
+    },
+    /// Named one by one.
+    Values(Vec<String>),
+}
+
+impl Params {
+    /// The value of the task with this place in its step.
+    pub fn value(&self, place: u32) -> Option<Cow<'_, str>> {
+        match self {
+            Params::None => None,
+            Params::Range { start, step } => Some((start + i64::from(place) * step).to_string().into()),
+            Params::Values(values) => values.get(place as usize).map(|v| Cow::Borrowed(v.as_str())),
+        }
+    }
+}
+
+/// Puts `value` in the place of GNU parallel's replacement strings: `{}` the value, `{.}` without
+/// its extension, `{/}` its base name, `{//}` its directory, `{/.}` its base name without extension.
+pub fn fill_in(argument: &str, value: &str) -> String {
+    let path = Path::new(value);
+    let base = path.file_name().map_or(value, |name| name.to_str().unwrap_or(value));
+    let mut rest = argument;
+    let mut filled = String::with_capacity(argument.len() + value.len());
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let replacements: [(&str, Cow<'_, str>); 5] = [
+            ("{}", value.into()),
+            ("{.}", without_extension(value).into()),
+            ("{/}", base.into()),
+            (
+                "{//}",
+                path.parent().map_or(".", |p| p.to_str().filter(|p| !p.is_empty()).unwrap_or(".")).into(),
+            ),
+            ("{/.}", without_extension(base).into()),
+        ];
+        match replacements.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, with)) => {
+                filled.push_str(with);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                filled.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// Up to the last dot of the last component; a name that starts with its only dot has no extension.
+fn without_extension(value: &str) -> &str {
+    let name_at = value.rfind('/').map_or(0, |slash| slash + 1);
+    match value[name_at..].rfind('.') {
+        Some(dot) if dot > 0 => &value[..name_at + dot],
+        _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn replacement_strings_are_those_of_gnu_parallel() {
+        let all = "{}|{.}|{/}|{//}|{/.}";
+        assert_eq!(fill_in(all, "a/b.tar.gz"), "a/b.tar.gz|a/b.tar|b.tar.gz|a|b.tar");
+        assert_eq!(fill_in(all, "plain"), "plain|plain|plain|.|plain");
+        assert_eq!(fill_in(all, "/x/.rc"), "/x/.rc|/x/.rc|.rc|/x|.rc");
+        assert_eq!(fill_in(all, "d.x/f"), "d.x/f|d.x/f|f|d.x|f");
+        assert_eq!(fill_in("-o{/.}.o {3} {", "s/m.c"), "-om.o {3} {");
+    }
+
+    #[test]
+    fn a_range_has_values() {
+        let params = Params::Range { start: 10, step: 5 };
+        assert_eq!(params.value(3).as_deref(), Some("25"));
+        assert_eq!(Params::Values(vec!["a".into()]).value(1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_braces_stays(text in "[^{]*", value in ".*") {
+            prop_assert_eq!(fill_in(&text, &value), text);
+        }
+
+        #[test]
+        fn a_value_is_not_filled_in_again(value in ".*") {
+            prop_assert_eq!(fill_in("{}", &value), value);
+        }
+    }
+}

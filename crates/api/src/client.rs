@@ -1,0 +1,305 @@
+//! A client of the server's HTTP interface, over TCP or a unix socket.
+
+use crate::error::{ErrorBody, ErrorCode, ErrorDetail};
+use crate::{Job, Page, Queue, ServerEvent, SubmitRequest, Submitted, Task, Version, Why, Worker};
+use futures_util::{Stream, StreamExt};
+use reqwest::{Method, RequestBuilder, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// `http://HOST:PORT`, without a slash at the end.
+    Http(String),
+}
+
+impl Address {
+    /// Reads `unix:PATH`, a path with a slash, `http://HOST:PORT` or `HOST:PORT`.
+    pub fn parse(text: &str) -> Address {
+        match text.strip_prefix("unix:") {
+            Some(path) => Address::Unix(path.into()),
+            None if text.starts_with('/') => Address::Unix(text.into()),
+            None if text.contains("://") => Address::Http(text.trim_end_matches('/').to_owned()),
+            None => Address::Http(format!("http://{text}")),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Http(base) => f.write_str(base),
+        }
+    }
+}
+
+/// Why a request got no answer that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No server answers there.
+    #[error("no server answers at {address}")]
+    Unreachable {
+        /// Where it was looked for.
+        address: Address,
+        /// Why.
+        source: reqwest::Error,
+    },
+    /// The server said no.
+    #[error("{}", .0.message)]
+    Refused(ErrorDetail),
+    /// The answer is not what this version understands.
+    #[error("the answer of the server at {address} cannot be read")]
+    Garbled {
+        /// The server.
+        address: Address,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ClientError {
+    /// The server's error code, where the server answered with one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            ClientError::Refused(detail) => Some(detail.code),
+            _ => None,
+        }
+    }
+
+    /// True where trying again may help: nobody answered, or the server asks to wait.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, ClientError::Unreachable { .. }) || self.code() == Some(ErrorCode::Unavailable)
+    }
+}
+
+/// A client; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    address: Address,
+}
+
+/// Which jobs a list shows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct JobsQuery {
+    /// Words of states, separated by commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Of this user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Of this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Whose name holds this text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// At most so many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// `next` of the part before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Which tasks a list shows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TasksQuery {
+    /// Words of states, separated by commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// At most so many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// `next` of the part before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Which part of a task's output to get.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LogQuery {
+    /// `stdout` or `stderr`.
+    pub stream: &'static str,
+    /// The attempt; by default the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Bytes to leave out at the beginning; negative counts from the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<i64>,
+    /// Go on until the task ends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
+}
+
+impl Client {
+    /// A client of the server at `address`; nothing is sent yet.
+    pub fn new(address: Address) -> Result<Self, ClientError> {
+        let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
+        let builder = match &address {
+            Address::Unix(path) => builder.unix_socket(path.as_path()),
+            Address::Http(_) => builder,
+        };
+        match builder.build() {
+            Ok(http) => Ok(Client { http, address }),
+            Err(source) => Err(ClientError::Unreachable { address, source }),
+        }
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Who answers.
+    pub async fn version(&self) -> Result<Version, ClientError> {
+        self.get("/api/v1/version", &()).await
+    }
+
+    /// Submits a job.
+    pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
+        self.json(self.request(Method::POST, "/api/v1/jobs").json(request)).await
+    }
+
+    /// A part of the list of jobs, newest first.
+    pub async fn jobs(&self, query: &JobsQuery) -> Result<Page<Job>, ClientError> {
+        self.get("/api/v1/jobs", query).await
+    }
+
+    /// One job.
+    pub async fn job(&self, id: u64) -> Result<Job, ClientError> {
+        self.get(&format!("/api/v1/jobs/{id}"), &()).await
+    }
+
+    /// The job when it has ended. `lend` names a task that waits for it and lends its cpus meanwhile;
+    /// the answer comes when that task has them again.
+    pub async fn wait(&self, id: u64, lend: Option<&str>) -> Result<Job, ClientError> {
+        let query: Vec<(&str, &str)> = lend.map(|task| ("lend", task)).into_iter().collect();
+        self.get(&format!("/api/v1/jobs/{id}/wait"), &query).await
+    }
+
+    /// `cancel`, `retry`, `hold` or `release` on a job.
+    pub async fn act(&self, id: u64, verb: &str) -> Result<Job, ClientError> {
+        self.json(self.request(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"))).await
+    }
+
+    /// A part of a job's tasks, by number.
+    pub async fn tasks(&self, job: u64, query: &TasksQuery) -> Result<Page<Task>, ClientError> {
+        self.get(&format!("/api/v1/jobs/{job}/tasks"), query).await
+    }
+
+    /// One task with its history.
+    pub async fn task(&self, id: &str) -> Result<Task, ClientError> {
+        self.get(&format!("/api/v1/tasks/{id}"), &()).await
+    }
+
+    /// Why a task is where it is.
+    pub async fn why(&self, id: &str) -> Result<Why, ClientError> {
+        self.get(&format!("/api/v1/tasks/{id}/why"), &()).await
+    }
+
+    /// The bytes that a task wrote, as they come.
+    pub async fn log(
+        &self,
+        id: &str,
+        query: &LogQuery,
+    ) -> Result<impl Stream<Item = Result<Vec<u8>, ClientError>> + use<>, ClientError> {
+        let request = self.request(Method::GET, &format!("/api/v1/tasks/{id}/log")).query(query);
+        let response = self.send(request).await?;
+        let address = self.address.clone();
+        Ok(response.bytes_stream().map(move |part| match part {
+            Ok(bytes) => Ok(bytes.to_vec()),
+            Err(source) => Err(ClientError::Unreachable { address: address.clone(), source }),
+        }))
+    }
+
+    /// All workers.
+    pub async fn workers(&self) -> Result<Page<Worker>, ClientError> {
+        self.get("/api/v1/workers", &()).await
+    }
+
+    /// All queues.
+    pub async fn queues(&self) -> Result<Page<Queue>, ClientError> {
+        self.get("/api/v1/queues", &()).await
+    }
+
+    /// What happens from now on, to one job or to all. The stream ends when the server does.
+    pub async fn events(
+        &self,
+        job: Option<u64>,
+    ) -> Result<impl Stream<Item = Result<ServerEvent, ClientError>> + use<>, ClientError> {
+        let query: Vec<(&str, u64)> = job.map(|id| ("job", id)).into_iter().collect();
+        let response = self.send(self.request(Method::GET, "/api/v1/events").query(&query)).await?;
+        let address = self.address.clone();
+        let mut lines = Vec::new();
+        let parts = response.bytes_stream().map(move |part| {
+            let part = match part {
+                Ok(part) => part,
+                Err(source) => {
+                    return vec![Err(ClientError::Unreachable { address: address.clone(), source })];
+                }
+            };
+            lines.extend_from_slice(&part);
+            let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let events = lines.drain(..whole).collect::<Vec<u8>>();
+            let events = events.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+            let read = |data: &[u8]| {
+                serde_json::from_slice(data)
+                    .map_err(|e| ClientError::Garbled { address: address.clone(), source: e.into() })
+            };
+            events.map(read).collect()
+        });
+        Ok(parts.flat_map(futures_util::stream::iter))
+    }
+
+    /// Asks the server to end in good order.
+    pub async fn shutdown(&self) -> Result<(), ClientError> {
+        self.send(self.request(Method::POST, "/api/v1/shutdown")).await.map(|_| ())
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let base = match &self.address {
+            Address::Unix(_) => "http://localhost",
+            Address::Http(base) => base,
+        };
+        self.http.request(method, format!("{base}{path}"))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Result<T, ClientError> {
+        self.json(self.request(Method::GET, path).query(query)).await
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        let response = self.send(request).await?;
+        response
+            .json()
+            .await
+            .map_err(|e| ClientError::Garbled { address: self.address.clone(), source: e.into() })
+    }
+
+    /// Sends, and makes an error of every answer that is not a success.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request
+            .send()
+            .await
+            .map_err(|source| ClientError::Unreachable { address: self.address.clone(), source })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        match serde_json::from_str::<ErrorBody>(&text) {
+            Ok(body) => Err(ClientError::Refused(body.error)),
+            Err(_) => Err(ClientError::Garbled {
+                address: self.address.clone(),
+                source: format!("it answers {status}, not as a Windlass server would").into(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Jobs as told to people and programs.
+
+use crate::submit::{Depends, Resources};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use windlass_core::job as core;
+
+/// A job.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    /// Its id.
+    pub id: u64,
+    /// For people.
+    pub name: String,
+    /// Whose work it is.
+    pub queue: String,
+    /// Who submitted it.
+    pub user: String,
+    /// Inside the queue, higher first.
+    pub priority: i32,
+    /// Its state.
+    pub state: JobState,
+    /// Why no further task starts, where somebody or something stopped it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+    /// When it was accepted.
+    pub created_ms: u64,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Jobs that must succeed first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<u64>,
+    /// The task that submitted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// How many tasks are in which state.
+    pub counts: Counts,
+    /// Its steps.
+    pub steps: Vec<Step>,
+}
+
+/// The state of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// No task runs; some may start later.
+    Pending,
+    /// Some task runs.
+    Running,
+    /// Held by somebody.
+    Held,
+    /// Every task succeeded.
+    Succeeded,
+    /// A task failed for good, or a job that it came after did.
+    Failed,
+    /// Somebody cancelled it.
+    Canceled,
+}
+
+impl JobState {
+    /// True once nothing of the job runs or starts any more.
+    pub fn is_end(self) -> bool {
+        matches!(self, JobState::Succeeded | JobState::Failed | JobState::Canceled)
+    }
+
+    /// The state from what the core says.
+    pub fn from_core(state: core::JobState, held: bool, counts: &core::Counts) -> Self {
+        match state {
+            core::JobState::Succeeded => JobState::Succeeded,
+            core::JobState::Failed => JobState::Failed,
+            core::JobState::Canceled => JobState::Canceled,
+            core::JobState::Active if held => JobState::Held,
+            core::JobState::Active if counts.active > 0 => JobState::Running,
+            core::JobState::Active => JobState::Pending,
+        }
+    }
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobState::Pending => "pending",
+            JobState::Running => "running",
+            JobState::Held => "held",
+            JobState::Succeeded => "succeeded",
+            JobState::Failed => "failed",
+            JobState::Canceled => "canceled",
+        }
+    }
+}
+
+/// How many tasks are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Counts {
+    /// All.
+    pub total: u32,
+    /// Waiting for another task, step or job.
+    pub waiting: u32,
+    /// Could start.
+    pub ready: u32,
+    /// Booked or running.
+    pub running: u32,
+    /// Ended well.
+    pub succeeded: u32,
+    /// Ended badly.
+    pub failed: u32,
+    /// Killed, or stopped before they started.
+    pub canceled: u32,
+    /// Never started because what they waited for failed.
+    pub skipped: u32,
+}
+
+impl Counts {
+    /// Tasks that ended or never will start.
+    pub fn ended(&self) -> u32 {
+        self.succeeded + self.failed + self.canceled + self.skipped
+    }
+}
+
+impl From<core::Counts> for Counts {
+    fn from(from: core::Counts) -> Self {
+        let core::Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped } = from;
+        Counts { total, waiting, ready, running: active, succeeded, failed, canceled, skipped }
+    }
+}
+
+/// A step of a job.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Step {
+    /// Unique in the job.
+    pub name: String,
+    /// The number of its first task.
+    pub first_task: u32,
+    /// How many tasks.
+    pub tasks: u32,
+    /// What each task holds.
+    pub resources: Resources,
+    /// What the worker must be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The only workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<String>,
+    /// Milliseconds that a task may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// How often a failed task is run again.
+    pub retries: u32,
+    /// Steps that come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends: Vec<Depends>,
+}
+
+impl Step {
+    /// The steps of a spec, with the numbers of their first tasks.
+    pub fn all_from_core(spec: &core::JobSpec) -> Vec<Step> {
+        let mut first_task = 0;
+        let steps = spec.steps.iter().map(|step| {
+            let first = first_task;
+            first_task += step.tasks;
+            Step {
+                name: step.name.clone(),
+                first_task: first,
+                tasks: step.tasks,
+                resources: Resources::from_core(&step.request),
+                tags: step.needs.iter().map(ToString::to_string).collect(),
+                workers: step.targets.iter().cloned().collect(),
+                time_limit_ms: step.time_limit_ms,
+                retries: step.retries,
+                depends: step.depends.iter().map(|d| depends_from(spec, d)).collect(),
+            }
+        });
+        steps.collect()
+    }
+}
+
+fn depends_from(spec: &core::JobSpec, dependency: &core::Dependency) -> Depends {
+    Depends {
+        on: spec.steps.get(usize::from(dependency.on)).map(|s| s.name.clone()).unwrap_or_default(),
+        by: match dependency.kind {
+            core::DependencyKind::Step => crate::submit::By::Step,
+            core::DependencyKind::Task => crate::submit::By::Task,
+        },
+    }
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Page<T> {
+    /// The entries.
+    pub items: Vec<T>,
+    /// Give this as `cursor` for the next part; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Who answers.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    /// `windlass`.
+    pub name: String,
+    /// The server's version.
+    pub version: String,
+    /// Where its store is.
+    pub store: String,
+    /// The server's process.
+    pub pid: u32,
+}

@@ -1,0 +1,28 @@
+//! The wire: what people and programs send to a server and get back, as JSON under `/api/v1`.
+//!
+//! Conversion to and from the core happens here, by hand, so that neither side forces its shape on
+//! the other. Fields may be added; a field that is absent is unknown, never 0. Times are milliseconds
+//! since the Unix epoch, memory is bytes, cpus are cores with two decimals.
+
+mod body;
+#[cfg(feature = "client")]
+pub mod client;
+mod error;
+mod events;
+mod job;
+mod submit;
+mod task;
+mod why;
+mod worker;
+
+pub use body::{Params, StepBody, fill_in};
+pub use error::{ErrorBody, ErrorCode, ErrorDetail};
+pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
+pub use job::{Counts, Job, JobState, Page, Step, Version};
+pub use submit::{
+    By, Depends, FailFast, Param, Range, Resources, StepRequest, SubmitError, SubmitRequest, Submitted,
+    Unplaceable,
+};
+pub use task::{Attempt, End, Task, TaskState, exit_code_of};
+pub use why::{Change, RuledOut, Turn, Why, describe};
+pub use worker::{Queue, Worker, WorkerState};

@@ -1,0 +1,421 @@
+//! Submissions.
+
+use crate::body::{Params, StepBody};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use windlass_core::ids::BadTaskId;
+use windlass_core::job::{Dependency, DependencyKind, JobSpec, StepSpec};
+use windlass_core::tags::Need;
+use windlass_core::{JobId, limits};
+
+/// A new job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitRequest {
+    /// For people; by default the first step's program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whose work it is; by default the user's own queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Who submits it; by default the caller as the server knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Inside the queue, higher first.
+    #[serde(default)]
+    pub priority: i32,
+    /// A key of the submitter's choice: submitting again with it answers with the first job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The task that submits this job and waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Jobs that must succeed first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<u64>,
+    /// What a failed task does to the rest; by default nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail_fast: Option<FailFast>,
+    /// Refuse the job where no worker of the farm could ever run some step.
+    #[serde(default)]
+    pub placeable_only: bool,
+    /// The steps.
+    pub steps: Vec<StepRequest>,
+}
+
+/// What a failed task does to the rest of its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailFast {
+    /// No further task starts; running ones finish.
+    Finish,
+    /// No further task starts; running ones are killed.
+    Kill,
+}
+
+/// Tasks alike in command and requirements.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepRequest {
+    /// Unique in the job; `main` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Program and arguments, not a shell line. `{}`, `{.}`, `{/}`, `{//}` and `{/.}` stand for the
+    /// task's value as in GNU parallel.
+    pub command: Vec<String>,
+    /// The environment of the tasks, whole.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// The working directory; `/` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// What the tasks differ in; absent is one task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param: Option<Param>,
+    /// What each task holds while it runs; one cpu by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// What the worker must be: `key`, `key=value` or `key=a|b`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The only workers, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<String>,
+    /// Milliseconds that a task may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// How often a failed task is run again.
+    #[serde(default)]
+    pub retries: u32,
+    /// Steps of this job that come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends: Vec<Depends>,
+}
+
+/// What the tasks of a step differ in.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Param {
+    /// A task for each number.
+    Range(Range),
+    /// A task for each value.
+    Values(Vec<String>),
+}
+
+/// Numbers from `start` to `end`, both included.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The first.
+    pub start: i64,
+    /// The last, if the step meets it.
+    pub end: i64,
+    /// From one to the next; 1 by default.
+    #[serde(default = "one")]
+    pub step: i64,
+}
+
+fn one() -> i64 {
+    1
+}
+
+/// Amounts.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resources {
+    /// Cores, in hundredths at the finest.
+    #[serde(default)]
+    pub cpus: f64,
+    /// Bytes. For a task also its limit; 0 is no limit and no booking.
+    #[serde(default)]
+    pub memory: u64,
+    /// Whole devices.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gpus: u32,
+    /// Bytes over all devices.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub gpu_memory: u64,
+    /// Named amounts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub custom: BTreeMap<String, u64>,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+fn is_zero_64(n: &u64) -> bool {
+    *n == 0
+}
+
+/// One step waits for another.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Depends {
+    /// The name of the step that comes first.
+    pub on: String,
+    /// For all of it, or task by task.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// How a step waits for another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// For all tasks of the other.
+    #[default]
+    Step,
+    /// Task i for task i of the other.
+    Task,
+}
+
+/// The answer to a submission.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Submitted {
+    /// The job's id.
+    pub job: u64,
+    /// It was there before, under the same key.
+    pub existing: bool,
+    /// Steps that no worker of the farm could run as it is now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unplaceable: Vec<Unplaceable>,
+}
+
+/// A step that no worker of the farm could run.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Unplaceable {
+    /// The step's name.
+    pub step: String,
+    /// What rules workers out, and how many.
+    pub reasons: Vec<crate::why::RuledOut>,
+}
+
+/// What is wrong with a submission before the engine sees it.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// A step without a command.
+    #[error("step '{0}' has no command")]
+    NoCommand(String),
+    /// A range that holds nothing or goes nowhere.
+    #[error("step '{step}': the range {start}-{end}:{by} holds no number")]
+    BadRange {
+        /// The step.
+        step: String,
+        /// The first number.
+        start: i64,
+        /// The last number.
+        end: i64,
+        /// The step between numbers.
+        by: i64,
+    },
+    /// An amount that is no amount.
+    #[error("step '{step}': cpus must be a number from 0 to 40000000, not {cpus}")]
+    BadCpus {
+        /// The step.
+        step: String,
+        /// The number.
+        cpus: f64,
+    },
+    /// A dependency on a step that is not there.
+    #[error("step '{step}' depends on '{on}', and there is no such step")]
+    UnknownStep {
+        /// The step that waits.
+        step: String,
+        /// The name that it gives.
+        on: String,
+    },
+    /// A command or an environment that no process can be started with.
+    #[error("step '{step}': {what} holds a NUL byte")]
+    Nul {
+        /// The step.
+        step: String,
+        /// Where.
+        what: &'static str,
+    },
+    /// An environment variable without a name, or with '=' in it.
+    #[error("step '{step}': '{name}' cannot name an environment variable")]
+    BadVariable {
+        /// The step.
+        step: String,
+        /// The name.
+        name: String,
+    },
+    /// A working directory that is not absolute.
+    #[error("step '{step}': the working directory '{cwd}' is not absolute")]
+    RelativeCwd {
+        /// The step.
+        step: String,
+        /// The directory.
+        cwd: String,
+    },
+    /// More tasks than a job may have.
+    #[error("step '{step}' has {is} tasks, more than the limit of {}", limits::TASKS_PER_JOB_MAX)]
+    TooManyTasks {
+        /// The step.
+        step: String,
+        /// How many.
+        is: u128,
+    },
+    /// No task id.
+    #[error("parent: {0}")]
+    Parent(#[from] BadTaskId),
+    /// A target or tag that is empty.
+    #[error("step '{0}' has an empty tag or worker name")]
+    EmptyTag(String),
+}
+
+impl SubmitRequest {
+    /// The job for the engine. `user` stands in where the request names none.
+    pub fn into_spec(self, user: &str) -> Result<JobSpec, SubmitError> {
+        let user = self.user.unwrap_or_else(|| user.to_owned());
+        let names: Vec<String> = self.steps.iter().map(StepRequest::name_or_default).collect();
+        let program = self.steps.first().and_then(|s| s.command.first());
+        let name = self.name.or_else(|| program.map(|p| p.rsplit('/').next().unwrap_or(p).to_owned()));
+        let steps = self.steps.into_iter().map(|step| step.into_spec(&names));
+        Ok(JobSpec {
+            name: name.unwrap_or_default(),
+            queue: self.queue.unwrap_or_else(|| user.clone()),
+            user,
+            priority: self.priority,
+            key: self.key,
+            parent: self.parent.as_deref().map(str::parse).transpose()?,
+            after: self.after.into_iter().map(JobId).collect(),
+            fail_fast: match self.fail_fast {
+                None => windlass_core::job::FailFast::No,
+                Some(FailFast::Finish) => windlass_core::job::FailFast::Finish,
+                Some(FailFast::Kill) => windlass_core::job::FailFast::Kill,
+            },
+            steps: steps.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl StepRequest {
+    fn name_or_default(&self) -> String {
+        self.name.clone().unwrap_or_else(|| "main".to_owned())
+    }
+
+    fn into_spec(self, names: &[String]) -> Result<StepSpec, SubmitError> {
+        let name = self.name_or_default();
+        self.check(&name)?;
+        let (params, tasks) = match self.param {
+            None => (Params::None, 1),
+            Some(Param::Values(values)) => {
+                let tasks = values.len();
+                (Params::Values(values), tasks as u128)
+            }
+            Some(Param::Range(range)) => {
+                let tasks = range.count().ok_or_else(|| SubmitError::BadRange {
+                    step: name.clone(),
+                    start: range.start,
+                    end: range.end,
+                    by: range.step,
+                })?;
+                (Params::Range { start: range.start, step: range.step }, tasks)
+            }
+        };
+        let Some(tasks) = u32::try_from(tasks).ok().filter(|n| *n <= limits::TASKS_PER_JOB_MAX) else {
+            return Err(SubmitError::TooManyTasks { step: name, is: tasks });
+        };
+        let mut depends = Vec::new();
+        for Depends { on, by } in self.depends {
+            let place = names.iter().position(|n| *n == on);
+            let Some(on) = place.and_then(|p| u16::try_from(p).ok()) else {
+                return Err(SubmitError::UnknownStep { step: name, on });
+            };
+            let kind = if by == By::Task { DependencyKind::Task } else { DependencyKind::Step };
+            depends.push(Dependency { on, kind });
+        }
+        let resources = self.resources.unwrap_or(Resources { cpus: 1.0, ..Default::default() });
+        let Some(request) = resources.to_core() else {
+            return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
+        };
+        let cwd = self.cwd.unwrap_or_else(|| "/".to_owned());
+        let body = StepBody { command: self.command, env: self.env, cwd, params };
+        let body = serde_json::to_vec(&body).expect("strings and numbers always serialize");
+        Ok(StepSpec {
+            tasks,
+            request,
+            name,
+            needs: self.tags.iter().map(|tag| Need::parse(tag)).collect(),
+            targets: self.workers.into_iter().collect(),
+            time_limit_ms: self.time_limit_ms,
+            retries: self.retries,
+            depends,
+            body: body.into(),
+        })
+    }
+
+    /// Refuses what no process could be started with.
+    fn check(&self, name: &str) -> Result<(), SubmitError> {
+        let step = || name.to_owned();
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err(SubmitError::NoCommand(step()));
+        }
+        if self.command.iter().any(|arg| arg.contains('\0')) {
+            return Err(SubmitError::Nul { step: step(), what: "the command" });
+        }
+        if let Some(Param::Values(values)) = &self.param
+            && values.iter().any(|value| value.contains('\0'))
+        {
+            return Err(SubmitError::Nul { step: step(), what: "a value" });
+        }
+        for (key, value) in &self.env {
+            if key.is_empty() || key.contains('=') {
+                return Err(SubmitError::BadVariable { step: step(), name: key.clone() });
+            }
+            if key.contains('\0') || value.contains('\0') {
+                return Err(SubmitError::Nul { step: step(), what: "the environment" });
+            }
+        }
+        if let Some(cwd) = self.cwd.as_ref().filter(|cwd| !cwd.starts_with('/') || cwd.contains('\0')) {
+            return Err(SubmitError::RelativeCwd { step: step(), cwd: cwd.clone() });
+        }
+        if self.tags.iter().any(|t| t.is_empty() || t.starts_with('='))
+            || self.workers.iter().any(String::is_empty)
+        {
+            return Err(SubmitError::EmptyTag(step()));
+        }
+        Ok(())
+    }
+}
+
+impl Range {
+    /// How many numbers it holds; `None` if none, or if they leave what an `i64` can say.
+    pub fn count(&self) -> Option<u128> {
+        let (start, end, step) = (i128::from(self.start), i128::from(self.end), i128::from(self.step));
+        if step == 0 || (end - start) * step.signum() < 0 {
+            return None;
+        }
+        Some(((end - start) / step) as u128 + 1)
+    }
+}
+
+impl Resources {
+    /// The core's amounts; `None` if `cpus` is no sensible number.
+    pub fn to_core(&self) -> Option<windlass_core::Resources> {
+        if !self.cpus.is_finite() || !(0.0..=40_000_000.0).contains(&self.cpus) {
+            return None;
+        }
+        Some(windlass_core::Resources {
+            cpu: (self.cpus * 100.0).round() as u32,
+            memory: self.memory,
+            gpus: self.gpus,
+            gpu_memory: self.gpu_memory,
+            custom: self.custom.clone(),
+        })
+    }
+
+    /// The wire's amounts.
+    pub fn from_core(from: &windlass_core::Resources) -> Self {
+        Resources {
+            cpus: f64::from(from.cpu) / 100.0,
+            memory: from.memory,
+            gpus: from.gpus,
+            gpu_memory: from.gpu_memory,
+            custom: from.custom.clone(),
+        }
+    }
+}

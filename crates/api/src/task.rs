@@ -1,0 +1,203 @@
+//! Tasks as told to people and programs.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use windlass_core::job as core;
+
+/// A task.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Task {
+    /// `JOB.INDEX`.
+    pub id: String,
+    /// Its job.
+    pub job: u64,
+    /// Its place in the job, from 0.
+    pub index: u32,
+    /// Its step.
+    pub step: String,
+    /// Its value, where the step has values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Its state.
+    pub state: TaskState,
+    /// The last attempt.
+    #[serde(flatten)]
+    pub attempt: Attempt,
+    /// Earlier attempts and results that came too late; only where one task is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Attempt>,
+}
+
+/// The state of a task.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Something must end first.
+    Waiting,
+    /// May start when a worker has room.
+    Ready,
+    /// Has a place; its worker has not said that it started.
+    Booked,
+    /// Runs.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly, retries spent.
+    Failed,
+    /// Killed, or stopped before it started.
+    Canceled,
+    /// Never started because what it waited for failed.
+    Skipped,
+}
+
+impl From<core::TaskState> for TaskState {
+    fn from(state: core::TaskState) -> Self {
+        match state {
+            core::TaskState::Waiting => TaskState::Waiting,
+            core::TaskState::Ready => TaskState::Ready,
+            core::TaskState::Booked => TaskState::Booked,
+            core::TaskState::Running => TaskState::Running,
+            core::TaskState::Succeeded => TaskState::Succeeded,
+            core::TaskState::Failed => TaskState::Failed,
+            core::TaskState::Canceled => TaskState::Canceled,
+            core::TaskState::Skipped => TaskState::Skipped,
+        }
+    }
+}
+
+impl TaskState {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Waiting => "waiting",
+            TaskState::Ready => "ready",
+            TaskState::Booked => "booked",
+            TaskState::Running => "running",
+            TaskState::Succeeded => "succeeded",
+            TaskState::Failed => "failed",
+            TaskState::Canceled => "canceled",
+            TaskState::Skipped => "skipped",
+        }
+    }
+
+    /// True once the task's state changes no more by itself.
+    pub fn is_end(self) -> bool {
+        self >= TaskState::Succeeded
+    }
+}
+
+/// One try at running a task. What is not known is absent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Attempt {
+    /// From 1; 0 where the task was never booked.
+    pub attempt: u32,
+    /// The worker's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// When it was booked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booked_ms: Option<u64>,
+    /// When its process started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    /// When its end was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_ms: Option<u64>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<End>,
+    /// The exit code, or what a shell would say in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Why it could not be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Processor time of all of its processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
+    /// Most memory held at one time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory: Option<u64>,
+    /// Bytes written to standard output.
+    #[serde(default)]
+    pub out_bytes: u64,
+    /// Bytes written to standard error.
+    #[serde(default)]
+    pub err_bytes: u64,
+    /// The result was refused: the attempt was not the booked one any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The command exited by itself.
+    Exited,
+    /// A signal that Windlass did not send ended it.
+    Signal,
+    /// Killed at its time limit.
+    TimeLimit,
+    /// Killed at its memory limit.
+    Oom,
+    /// Killed on request.
+    Canceled,
+    /// Given back before it started.
+    Recalled,
+    /// The command could not be started.
+    NotStarted,
+    /// Its worker is gone.
+    Lost,
+}
+
+impl End {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            End::Exited => "exited",
+            End::Signal => "signal",
+            End::TimeLimit => "time_limit",
+            End::Oom => "oom",
+            End::Canceled => "canceled",
+            End::Recalled => "recalled",
+            End::NotStarted => "not_started",
+            End::Lost => "lost",
+        }
+    }
+}
+
+impl Attempt {
+    /// Fills in how it ended.
+    pub fn with_result(mut self, result: &core::TaskResult) -> Self {
+        let (end, message) = match &result.end {
+            core::End::Exited(_) => (End::Exited, None),
+            core::End::Signaled(_) => (End::Signal, None),
+            core::End::TimeLimit => (End::TimeLimit, None),
+            core::End::OutOfMemory => (End::Oom, None),
+            core::End::Canceled => (End::Canceled, None),
+            core::End::Recalled => (End::Recalled, None),
+            core::End::NotStarted(why) => (End::NotStarted, Some(why.clone())),
+            core::End::Lost => (End::Lost, None),
+        };
+        self.end = Some(end);
+        self.message = message;
+        self.exit_code = exit_code_of(result);
+        self.started_ms = result.started.map(windlass_core::Time::as_ms);
+        self.finished_ms = result.finished.map(windlass_core::Time::as_ms);
+        self.cpu_ms = result.cpu_ms;
+        self.peak_memory = result.peak_memory;
+        self.out_bytes = result.out_bytes;
+        self.err_bytes = result.err_bytes;
+        self
+    }
+}
+
+/// The exit code of a result; `None` where nothing was run or its end is not known.
+pub fn exit_code_of(result: &core::TaskResult) -> Option<i32> {
+    match result.end {
+        core::End::Recalled | core::End::Lost => None,
+        core::End::Canceled if result.started.is_none() => None,
+        ref end => Some(end.exit_code()),
+    }
+}

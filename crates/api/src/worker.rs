@@ -1,0 +1,80 @@
+//! Workers and queues as told to people and programs.
+
+use crate::submit::Resources;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use utoipa::ToSchema;
+use windlass_core::worker as core;
+
+/// A machine with its agent.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Worker {
+    /// Its id.
+    pub id: u64,
+    /// Unique on the farm.
+    pub name: String,
+    /// Whether it gets new work.
+    pub state: WorkerState,
+    /// What it declares.
+    pub capacity: Resources,
+    /// What is booked on it.
+    pub booked: Resources,
+    /// What it is; a bare tag has no values.
+    pub attributes: BTreeMap<String, BTreeSet<String>>,
+    /// Tasks that hold some of it.
+    pub running: usize,
+    /// Tasks sent ahead, waiting there for room.
+    pub queued: usize,
+    /// How often its earlier bookings were fenced off.
+    pub epoch: u64,
+}
+
+/// Whether a worker gets new work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// Gets work.
+    Up,
+    /// Told to take nothing new.
+    Draining,
+    /// Not heard from.
+    Suspect,
+}
+
+impl Worker {
+    /// The worker as the core has it.
+    pub fn from_core(from: &core::Worker) -> Self {
+        Worker {
+            id: from.id.0,
+            name: from.name.to_string(),
+            state: match from.state {
+                core::WorkerState::Up => WorkerState::Up,
+                core::WorkerState::Draining => WorkerState::Draining,
+                core::WorkerState::Suspect => WorkerState::Suspect,
+            },
+            capacity: Resources::from_core(&from.capacity),
+            booked: Resources::from_core(&from.booked),
+            attributes: from.attributes.clone(),
+            running: from.running.len(),
+            queued: from.backlog.len(),
+            epoch: from.epoch.0,
+        }
+    }
+}
+
+/// A queue with work now or earlier.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Queue {
+    /// Unique.
+    pub name: String,
+    /// 0 to 9, higher first, strictly.
+    pub band: u8,
+    /// Its weight in its band.
+    pub weight: u32,
+    /// Tasks booked or running.
+    pub running: u32,
+    /// Steps with tasks that could start.
+    pub ready_steps: usize,
+    /// Tasks booked since the server started.
+    pub booked: u64,
+}

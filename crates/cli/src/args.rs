@@ -1,0 +1,407 @@
+//! The flags that `run` and `submit` share, and the request that they make.
+
+use crate::error::{CliError, Doing};
+use crate::lines;
+use crate::output::talk;
+use crate::quantity::{parse_cpus, parse_duration, parse_size};
+use crate::select::{Jobs, resolve_all, user_at};
+use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use windlass_api::client::Client;
+use windlass_api::{FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
+
+/// What stands for the task's value in a command, as in GNU parallel.
+const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
+
+/// What to run, how often, and what it needs.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TaskArgs {
+    /// Run the command once for each of these values, up to `--`; may be repeated
+    #[arg(long, value_name = "VALUE", num_args = 0.., conflicts_with_all = ["each_line", "array"])]
+    pub each: Option<Vec<String>>,
+    /// Run the command once for each line of this file; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "array")]
+    pub each_line: Option<String>,
+    /// Run the command once for each number: 1-100, or 1-100:2 for every second one
+    #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true)]
+    pub array: Option<Range>,
+    /// Cores that each task holds
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cpus)]
+    pub cpus: f64,
+    /// Memory that each task holds and may not exceed: 500M, 2GiB; without it there is no limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Whole gpus that each task holds
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub gpus: u32,
+    /// Kill a task that runs longer: 90s, 1h30m, 00:10:00, or seconds
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub time_limit: Option<u64>,
+    /// The queue whose work it is
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<String>,
+    /// Place inside the queue, higher first
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    pub priority: i32,
+    /// The job's name
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// What the worker must be: key, key=value or key=a|b; may be repeated
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// The only worker that may run it; may be repeated to allow several
+    #[arg(long, value_name = "NAME")]
+    pub worker: Vec<String>,
+    /// Start when this job has succeeded: 12, 3,4 or last; may be repeated
+    #[arg(long, value_name = "JOB")]
+    pub after: Vec<Jobs>,
+    /// Run a failed task again, so many times
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub retries: u32,
+    /// Set a variable (K=V), copy one (K), or start from no environment (none); may be repeated
+    #[arg(long, value_name = "VAR")]
+    pub env: Vec<String>,
+    /// The working directory of the tasks; the current one by default
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// When a task fails start no more, and let running ones finish or kill them
+    #[arg(long, value_name = "HOW")]
+    pub fail_fast: Option<FailFastArg>,
+    /// Submit only once under this key: again with it means the first job
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
+    #[arg(required = true, trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// What a failed task does to the rest of its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FailFastArg {
+    /// Running tasks finish.
+    Finish,
+    /// Running tasks are killed.
+    Kill,
+}
+
+impl TaskArgs {
+    /// The request, as far as it can be made without a server: whatever is wrong with the command
+    /// line is known before anything is started or sent.
+    pub fn request(&self) -> Result<SubmitRequest, CliError> {
+        let param = self.param()?;
+        let mut command = self.command.clone();
+        let has_values = matches!(param, Some(Param::Values(_)));
+        if has_values && !command.iter().any(|argument| REPLACEMENTS.iter().any(|r| argument.contains(r))) {
+            command.push("{}".to_owned());
+        }
+        let (env, left_out) = environment(&self.env, std::env::vars_os())?;
+        if !left_out.is_empty() {
+            talk!(
+                "note: left out of the environment, because it is not UTF-8 or has no usable name: {}",
+                left_out.join(", ")
+            );
+        }
+        let resources = Resources {
+            cpus: self.cpus,
+            memory: self.memory.unwrap_or(0),
+            gpus: self.gpus,
+            ..Default::default()
+        };
+        let step = StepRequest {
+            name: Some("main".to_owned()),
+            command,
+            env,
+            cwd: Some(working_directory(self.cwd.as_deref())?),
+            param,
+            resources: Some(resources),
+            tags: self.tag.clone(),
+            workers: self.worker.clone(),
+            time_limit_ms: self.time_limit,
+            retries: self.retries,
+            depends: Vec::new(),
+        };
+        Ok(SubmitRequest {
+            name: self.name.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            key: Some(self.key.clone().unwrap_or_else(fresh_key)),
+            fail_fast: self.fail_fast.map(|how| match how {
+                FailFastArg::Finish => FailFast::Finish,
+                FailFastArg::Kill => FailFast::Kill,
+            }),
+            steps: vec![step],
+            ..Default::default()
+        })
+    }
+
+    /// Fills in what only the server knows: which job is the last, and who we are there. If somebody
+    /// `waits` for the job inside a task of the same server, that task is its parent.
+    pub async fn complete(
+        &self,
+        request: &mut SubmitRequest,
+        client: &Client,
+        waits: bool,
+    ) -> Result<(), CliError> {
+        request.after = resolve_all(client, &self.after).await?.into_iter().map(|named| named.id).collect();
+        for id in &request.after {
+            client.job(*id).await.doing(format_args!("come after job {id}"))?;
+        }
+        request.user = user_at(client.address());
+        request.parent = if waits { crate::run::parent_task(client.address()) } else { None };
+        Ok(())
+    }
+
+    fn param(&self) -> Result<Option<Param>, CliError> {
+        if let Some(range) = self.array {
+            return Ok(Some(Param::Range(range)));
+        }
+        let values = match (&self.each, &self.each_line) {
+            (Some(values), _) => values.clone(),
+            (None, Some(source)) => lines::read_values(source)?,
+            (None, None) => return Ok(None),
+        };
+        let long = values.iter().position(|value| value.len() >= lines::ARGUMENT_BYTES_MAX);
+        if let Some(place) = long {
+            return Err(CliError::usage(format!("--each: value {} is too long for an argument", place + 1)));
+        }
+        Ok(Some(Param::Values(values)))
+    }
+}
+
+/// True of a request that asks for no task at all: an empty list of values.
+pub fn is_empty(request: &SubmitRequest) -> bool {
+    request.steps.iter().all(|step| matches!(&step.param, Some(Param::Values(values)) if values.is_empty()))
+}
+
+/// How many tasks a request asks for.
+pub fn tasks_of(request: &SubmitRequest) -> u64 {
+    let each = request.steps.iter().map(|step| match &step.param {
+        None => 1,
+        Some(Param::Values(values)) => values.len() as u64,
+        Some(Param::Range(range)) => {
+            range.count().map_or(0, |count| u64::try_from(count).unwrap_or(u64::MAX))
+        }
+    });
+    each.fold(0, u64::saturating_add)
+}
+
+/// `1-100`, `1-100:5`, `7`; numbers may be negative.
+fn parse_array(text: &str) -> Result<Range, String> {
+    let bad = || format!("'{text}' is no range of numbers; ranges look like 1-100 or 1-100:5");
+    let (span, step) = match text.split_once(':') {
+        None => (text, 1),
+        Some((span, step)) => (span, integer(step).ok_or_else(bad)?),
+    };
+    // The first dash may be a sign, so the one that separates is looked for after it.
+    let dash = span.char_indices().skip(1).find(|(_, c)| *c == '-').map(|(at, _)| at);
+    let (start, end) = match dash {
+        None => (integer(span).ok_or_else(bad)?, integer(span).ok_or_else(bad)?),
+        Some(at) => (integer(&span[..at]).ok_or_else(bad)?, integer(&span[at + 1..]).ok_or_else(bad)?),
+    };
+    let range = Range { start, end, step };
+    match range.count() {
+        Some(_) => Ok(range),
+        None => Err(format!("'{text}' holds no number")),
+    }
+}
+
+/// An integer without a plus sign or spaces, which `parse` alone would let pass.
+fn integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// The environment of the tasks, and the names of what cannot be sent.
+fn environment(
+    choices: &[String],
+    caller: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
+    let mut own = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for (name, value) in caller {
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) if !name.is_empty() && !name.contains('=') => {
+                own.insert(name, value);
+            }
+            (Ok(name), _) => left_out.push(name),
+            (Err(name), _) => left_out.push(name.to_string_lossy().into_owned()),
+        }
+    }
+    // Each task has its own; ours would only be mistaken for it.
+    own.remove("WINDLASS_TASK");
+    let empty = choices.iter().any(|choice| choice == "none");
+    if empty {
+        left_out.clear();
+    }
+    let mut env = if empty { BTreeMap::new() } else { own.clone() };
+    for choice in choices.iter().filter(|choice| *choice != "none") {
+        match choice.split_once('=') {
+            Some(("", _)) => return Err(CliError::usage(format!("--env: '{choice}' has no name"))),
+            Some((name, value)) => {
+                env.insert(name.to_owned(), value.to_owned());
+            }
+            None if choice.is_empty() => return Err(CliError::usage("--env: an empty name")),
+            // A variable that is not set here is not set there either.
+            None => env.extend(own.get_key_value(choice).map(|(k, v)| (k.clone(), v.clone()))),
+        }
+    }
+    Ok((env, left_out))
+}
+
+/// The directory as an absolute path in text.
+fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
+    let path = match chosen {
+        Some(path) if path.is_absolute() => path.to_path_buf(),
+        _ => {
+            let here = std::env::current_dir().map_err(|error| CliError::Usage {
+                message: format!("the current directory cannot be used: {error}"),
+                hint: Some("change to one that exists, or give --cwd".to_owned()),
+            })?;
+            // `components` takes out the dots that joining may leave.
+            chosen.map_or(here.clone(), |path| here.join(path).components().collect())
+        }
+    };
+    path.into_os_string().into_string().map_err(|path| {
+        CliError::usage(format!("the working directory {} is not valid UTF-8", path.to_string_lossy()))
+    })
+}
+
+/// A key that nobody else has: with it a submission whose answer was lost can be sent again.
+fn fresh_key() -> String {
+    let mut random = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
+    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    match read {
+        Ok(()) => format!("cli-{hex}"),
+        Err(_) => format!("cli-{}-{}", std::process::id(), crate::quantity::now_ms()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        tasks: TaskArgs,
+    }
+
+    fn parse(line: &str) -> Result<TaskArgs, clap::Error> {
+        Line::try_parse_from(std::iter::once("run").chain(line.split_whitespace())).map(|line| line.tasks)
+    }
+
+    fn step(line: &str) -> StepRequest {
+        parse(line).unwrap().request().unwrap().steps.remove(0)
+    }
+
+    #[test]
+    fn a_command_is_all_that_is_needed() {
+        let step = step("-- make -j4 --always-make");
+        assert_eq!(step.command, ["make", "-j4", "--always-make"]);
+        assert!(step.param.is_none());
+        assert_eq!(step.resources.unwrap().cpus, 1.0);
+        assert!(step.cwd.unwrap().starts_with('/'));
+        assert!(parse("").is_err());
+        assert!(parse("--name x").is_err());
+    }
+
+    #[test]
+    fn flags_after_the_command_are_its_own() {
+        let step = step("--cpus 2 make -j 2 --cpus 3 -- x");
+        assert_eq!(step.command[..5], ["make", "-j", "2", "--cpus", "3"]);
+        assert_eq!(step.resources.unwrap().cpus, 2.0);
+        assert!(parse("--cpu 2 -- make").is_err());
+    }
+
+    #[test]
+    fn values_end_at_the_dashes() {
+        let step = step("--each a b --each c -- echo");
+        assert_eq!(step.command, ["echo", "{}"]);
+        assert!(matches!(step.param, Some(Param::Values(values)) if values == ["a", "b", "c"]));
+    }
+
+    #[test]
+    fn a_value_is_appended_only_where_it_has_no_place() {
+        assert_eq!(step("--each a -- echo x{/.}y").command, ["echo", "x{/.}y"]);
+        assert_eq!(step("--each a -- echo {3}").command, ["echo", "{3}", "{}"]);
+        assert_eq!(step("--array 1-3 -- echo").command, ["echo"]);
+    }
+
+    #[test]
+    fn no_values_are_no_tasks() {
+        let request = parse("--each -- echo").unwrap().request().unwrap();
+        assert!(is_empty(&request));
+        assert_eq!(tasks_of(&request), 0);
+        assert!(!is_empty(&parse("-- echo").unwrap().request().unwrap()));
+    }
+
+    #[test]
+    fn one_way_to_name_values_excludes_the_others() {
+        assert!(parse("--each a --array 1-2 -- echo").is_err());
+        assert!(parse("--each-line f --array 1-2 -- echo").is_err());
+        assert!(parse("--each a --each-line f -- echo").is_err());
+    }
+
+    #[test]
+    fn arrays() {
+        let is = |text: &str, start, end, step| {
+            let range = parse_array(text).unwrap();
+            assert_eq!((range.start, range.end, range.step), (start, end, step), "{text}");
+        };
+        is("1-100", 1, 100, 1);
+        is("1-100:5", 1, 100, 5);
+        is("7", 7, 7, 1);
+        is("-5--1", -5, -1, 1);
+        is("10-1:-3", 10, 1, -3);
+        for text in
+            ["", "-", "a", "1-", "5-1", "1-5:0", "1-5:", "1-5:x", "+1-5", "1 -5", "1-99999999999999999999"]
+        {
+            assert!(parse_array(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_chosen() {
+        let caller = || [("A", "1"), ("B", "2")].map(|(k, v)| (k.into(), v.into())).into_iter();
+        let of = |choices: &[&str]| {
+            let choices: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            environment(&choices, caller()).unwrap().0.into_iter().collect::<Vec<_>>()
+        };
+        let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        assert_eq!(of(&[]), [pair("A", "1"), pair("B", "2")]);
+        assert!(of(&["none"]).is_empty());
+        assert_eq!(of(&["none", "B", "UNSET"]), [pair("B", "2")]);
+        assert_eq!(of(&["A=x=y"]), [pair("A", "x=y"), pair("B", "2")]);
+        assert_eq!(of(&["A="]), [pair("A", ""), pair("B", "2")]);
+        assert!(environment(&["=x".to_owned()], caller()).is_err());
+        assert!(environment(&[String::new()], caller()).is_err());
+    }
+
+    #[test]
+    fn what_is_not_text_is_left_out() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = OsString::from_vec(vec![b'x', 0xff]);
+        let caller = [(OsString::from("BAD"), odd), (OsString::from("OK"), OsString::from("1"))];
+        let (env, left_out) = environment(&[], caller.into_iter()).unwrap();
+        assert_eq!(env.len(), 1);
+        assert_eq!(left_out, ["BAD"]);
+    }
+
+    #[test]
+    fn a_relative_directory_becomes_absolute() {
+        assert_eq!(working_directory(Some(Path::new("/a/b"))).unwrap(), "/a/b");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(working_directory(Some(Path::new("./x"))).unwrap(), here.join("x").to_str().unwrap());
+    }
+
+    #[test]
+    fn every_submission_has_a_key_of_its_own() {
+        assert_ne!(fresh_key(), fresh_key());
+        assert_eq!(parse("--key k -- true").unwrap().request().unwrap().key.as_deref(), Some("k"));
+    }
+}

@@ -1,0 +1,155 @@
+//! Without processes: a worker inside this process that completes every task at once.
+
+use anyhow::Context as _;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use windlass_api::{JobState, ServerEvent, StepBody};
+use windlass_core::engine::{Answer, Event, Hello, Inventory, Order, Submit};
+use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::{Epoch, JobId, Resources, Time};
+use windlass_server::{Delivery, Handle, WorkerMessage};
+use windlass_store::Store;
+
+/// Measures tasks a second for each number of slots.
+pub async fn run(dir: &Path, tasks: u32, slots: &[u32]) -> anyhow::Result<()> {
+    println!("durable tasks with a worker that completes at once ({tasks} tasks, SQLite, synchronous=FULL)");
+    println!("  slots    tasks/s   cpu µs/task   raw SQLite rows/s at that batch   ratio");
+    for slots in slots {
+        let (rate, cpu_us) = instant(&dir.join(format!("instant-{slots}.db")), tasks, *slots).await?;
+        let raw = windlass_store::bench_raw_commits(
+            &dir.join(format!("raw-{slots}.db")),
+            tasks.min(50 * slots + 20_000),
+            *slots,
+        )?;
+        println!("  {slots:>5} {rate:>10.0} {cpu_us:>13.1} {raw:>33.0} {:>7.2}", rate / raw);
+    }
+    Ok(())
+}
+
+/// Tasks a second from submission until the last completion is durable, and processor time of this
+/// process for each, in microseconds.
+async fn instant(path: &Path, tasks: u32, slots: u32) -> anyhow::Result<(f64, f64)> {
+    let store = Store::open(&format!("sqlite:{}", path.display()))?;
+    let handle = windlass_server::start(store, Default::default()).await?;
+    start_worker(&handle, slots).await?;
+    let mut events = handle.subscribe();
+    let (cpu, clock) = (cpu_time(), Instant::now());
+    submit(&handle, tasks).await?;
+    loop {
+        let event = match events.recv().await {
+            Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => continue,
+            event => event?,
+        };
+        match &*event {
+            ServerEvent::Job(job) if job.state.is_end() => {
+                anyhow::ensure!(job.state == JobState::Succeeded, "the job ended as {:?}", job.state);
+                anyhow::ensure!(
+                    job.counts.succeeded == tasks,
+                    "{} of {tasks} succeeded",
+                    job.counts.succeeded
+                );
+                break;
+            }
+            _ => {}
+        }
+    }
+    let (wall, cpu) = (clock.elapsed(), cpu_time() - cpu);
+    handle.stop().await;
+    Ok((f64::from(tasks) / wall.as_secs_f64(), cpu.as_secs_f64() * 1e6 / f64::from(tasks)))
+}
+
+/// How fast a large array is accepted and what it holds while it waits.
+pub async fn array(dir: &Path, tasks: u32) -> anyhow::Result<()> {
+    let store = Store::open(&format!("sqlite:{}", dir.join("array.db").display()))?;
+    let handle = windlass_server::start(store, Default::default()).await?;
+    start_worker(&handle, 0).await?;
+    submit(&handle, 10).await?;
+    let before = resident_bytes()?;
+    let clock = Instant::now();
+    let job = submit(&handle, tasks).await?;
+    let accepted = clock.elapsed();
+    let counts = handle.query(move |engine| engine.job(job).map(|job| job.counts())).await?;
+    anyhow::ensure!(counts.is_some_and(|counts| counts.ready == tasks), "not all tasks are ready");
+    let grown = resident_bytes()?.saturating_sub(before) as f64 / f64::from(1 << 20);
+    println!(
+        "an array of {tasks} tasks: accepted and durable in {:.1} ms, {grown:.1} MiB more resident",
+        accepted.as_secs_f64() * 1e3
+    );
+    handle.stop().await;
+    Ok(())
+}
+
+/// A worker of `slots` cpus on a thread of its own.
+async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
+    let (parcels, inbox) = mpsc::channel::<Vec<Delivery>>();
+    let deliver = Arc::new(move |parcel| _ = parcels.send(parcel));
+    let hello = Hello {
+        name: "instant".to_owned(),
+        incarnation: 1,
+        capacity: Resources::new(slots * 100, 0),
+        attributes: Default::default(),
+        inventory: Inventory::default(),
+    };
+    let up = handle.clone();
+    std::thread::spawn(move || {
+        up.worker_says("instant", vec![WorkerMessage::Hello { hello: Box::new(hello), deliver }]);
+        let mut epoch = Epoch(0);
+        while let Ok(parcel) = inbox.recv() {
+            let mut ended = Vec::new();
+            for delivery in parcel {
+                match delivery.order {
+                    Order::Welcome { epoch: welcome } => epoch = welcome,
+                    Order::Start { task, attempt, .. } => {
+                        let now = Some(Time(1));
+                        let result =
+                            TaskResult { started: now, finished: now, ..TaskResult::bare(End::Exited(0)) };
+                        ended.push(WorkerMessage::Finished { task, attempt, epoch, result });
+                    }
+                    _ => {}
+                }
+            }
+            if !ended.is_empty() && !up.worker_says("instant", ended) {
+                return;
+            }
+        }
+    });
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while handle.query(|engine| engine.workers().iter().next().is_none()).await? {
+        anyhow::ensure!(Instant::now() < deadline, "the worker did not register");
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
+    let body = StepBody { command: vec!["true".to_owned()], cwd: "/".to_owned(), ..StepBody::default() };
+    let step = StepSpec {
+        name: "main".to_owned(),
+        tasks,
+        request: Resources::new(100, 0),
+        body: serde_json::to_vec(&body)?.into(),
+        ..StepSpec::default()
+    };
+    let spec = JobSpec { name: "bench".to_owned(), steps: vec![step], ..JobSpec::default() };
+    let submit = |request| {
+        let outcomes = Default::default();
+        Event::Submit(Box::new(Submit { request, spec, placeable_only: false, existing: None, outcomes }))
+    };
+    match handle.request(submit).await? {
+        Answer::Submitted { job, .. } => Ok(job),
+        other => anyhow::bail!("not accepted: {other:?}"),
+    }
+}
+
+/// Processor time of this process so far.
+fn cpu_time() -> Duration {
+    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
+}
+
+fn resident_bytes() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = text.split(' ').nth(1).context("statm has no second field")?.parse()?;
+    Ok(pages * rustix::param::page_size() as u64)
+}

@@ -1,0 +1,103 @@
+//! `windlass bench`: every figure that we promise, beside its baseline from the same run on the same
+//! machine. Machines differ and are shared; ratios are what to compare.
+
+mod exec;
+mod instant;
+mod rounds;
+
+use std::path::PathBuf;
+
+/// Flags of `bench`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    which: Option<Which>,
+    /// Where to put files; on the kind of disk that is to be measured
+    #[arg(long, global = true, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Which {
+    /// Durable tasks a second with a worker that completes at once, beside raw SQLite commits
+    Instant {
+        /// Tasks of each run
+        #[arg(long, default_value_t = 200_000)]
+        tasks: u32,
+        /// Slots of the worker; may be given again
+        #[arg(long, default_values_t = [2, 64, 1000])]
+        slots: Vec<u32>,
+    },
+    /// Real processes on two slots, beside xargs -P2; gaps on a slot
+    Exec {
+        /// Tasks of each run
+        #[arg(long, default_value_t = 10_000)]
+        tasks: u32,
+        /// Pairs of runs
+        #[arg(long, default_value_t = 3)]
+        pairs: u32,
+    },
+    /// From submission to the start of a process on an idle machine
+    Latency {
+        /// Submissions
+        #[arg(long, default_value_t = 1_000)]
+        submissions: u32,
+    },
+    /// An array of a million tasks: time to accept it, memory while it waits
+    Array {
+        /// Tasks
+        #[arg(long, default_value_t = 1_000_000)]
+        tasks: u32,
+    },
+    /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
+    Rounds {
+        /// Only run this many rounds and print nothing: what callgrind counts
+        #[arg(long, hide = true)]
+        count: Option<u32>,
+        /// Pending tasks of such a run
+        #[arg(long, hide = true, default_value_t = 10)]
+        pending: u32,
+    },
+}
+
+/// Runs one benchmark, or all.
+pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    let dir = match args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => std::env::temp_dir(),
+    };
+    let dir = dir.join(format!("windlass-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let all = [
+        Which::Instant { tasks: 200_000, slots: vec![2, 64, 1000] },
+        Which::Exec { tasks: 10_000, pairs: 3 },
+        Which::Latency { submissions: 1_000 },
+        Which::Array { tasks: 1_000_000 },
+        Which::Rounds { count: None, pending: 10 },
+    ];
+    let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
+    for which in chosen {
+        match which {
+            Which::Instant { tasks, slots } => instant::run(&dir, tasks, &slots).await?,
+            Which::Exec { tasks, pairs } => exec::run(&dir, tasks, pairs).await?,
+            Which::Latency { submissions } => exec::latency(&dir, submissions).await?,
+            Which::Array { tasks } => instant::array(&dir, tasks).await?,
+            Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
+            Which::Rounds { count: None, .. } => rounds::run()?,
+        }
+    }
+    _ = std::fs::remove_dir_all(&dir);
+    Ok(())
+}
+
+/// The middle of some values.
+fn median(values: &mut [f64]) -> f64 {
+    percentile(values, 0.5)
+}
+
+/// The value below which that part of all lies.
+fn percentile(values: &mut [f64], part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    values.get((part * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
+}

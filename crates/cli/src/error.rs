@@ -1,0 +1,303 @@
+//! What can go wrong, said once, with the exit code that goes with it.
+
+use crate::output::say;
+use anstyle::{AnsiColor, Style};
+use std::error::Error;
+use std::fmt::Display;
+use std::io;
+use windlass_api::client::ClientError;
+use windlass_api::{ErrorCode, ErrorDetail};
+
+/// Exit code of a request that failed.
+pub const FAILED: i32 = 1;
+/// Exit code of a command line or a request that makes no sense.
+pub const USAGE: i32 = 2;
+/// Exit code where something is not there.
+pub const NOT_FOUND: i32 = 3;
+/// Exit code where no server answers, or none that can serve now.
+pub const UNREACHABLE: i32 = 5;
+/// Exit code of work that no worker could ever run.
+pub const CANNOT_BE_PLACED: i32 = 6;
+/// What a shell reports of a process that wrote to a pipe nobody reads.
+pub const BROKEN_PIPE: i32 = 128 + libc::SIGPIPE;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The command line makes no sense.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// Something is not there.
+    #[error("{message}")]
+    NotFound {
+        /// What.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// A request to the server failed.
+    #[error("cannot {doing}")]
+    Request {
+        /// What it was for: "list the jobs".
+        doing: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// No server answers, or it could not be started.
+    #[error("{message}")]
+    Unreachable {
+        /// What was tried and why it failed.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// No worker could ever run it.
+    #[error("{message}")]
+    CannotBePlaced {
+        /// What rules the workers out.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// Anything else that has a sentence of its own.
+    #[error("{message}")]
+    Failed {
+        /// What failed and why.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// Standard output takes no more.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+    /// Not an error of ours: end with this code and say nothing.
+    #[error("exit code {0}")]
+    Exit(i32),
+    /// Everything that nobody is expected to tell apart.
+    #[error(transparent)]
+    Other(anyhow::Error),
+}
+
+impl CliError {
+    /// A command line that makes no sense.
+    pub fn usage(message: impl Into<String>) -> Self {
+        CliError::Usage { message: message.into(), hint: None }
+    }
+
+    /// A failure with a sentence of its own.
+    pub fn failed(message: impl Into<String>) -> Self {
+        CliError::Failed { message: message.into(), hint: None }
+    }
+
+    /// What to say when standard output refuses: nothing, if its reader just went away.
+    pub fn output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => CliError::Exit(BROKEN_PIPE),
+            _ => CliError::Output(error),
+        }
+    }
+
+    /// The code that the process ends with.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            CliError::Usage { .. } => USAGE,
+            CliError::NotFound { .. } => NOT_FOUND,
+            CliError::Unreachable { .. } => UNREACHABLE,
+            CliError::CannotBePlaced { .. } => CANNOT_BE_PLACED,
+            CliError::Request { source, .. } => code_of(source),
+            CliError::Exit(code) => *code,
+            CliError::Failed { .. } | CliError::Output(_) | CliError::Other(_) => FAILED,
+        }
+    }
+
+    /// What failed and why, in one line.
+    pub fn message(&self) -> String {
+        match self {
+            CliError::Request { source: ClientError::Unreachable { address, source }, doing } => {
+                format!("cannot {doing}: no server answers at {address}: {}", root_of(source))
+            }
+            CliError::Other(error) => chain(error.chain()),
+            other => chain(causes(other)),
+        }
+    }
+
+    /// What to do next, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            CliError::Usage { hint, .. }
+            | CliError::NotFound { hint, .. }
+            | CliError::Unreachable { hint, .. }
+            | CliError::CannotBePlaced { hint, .. }
+            | CliError::Failed { hint, .. } => hint.clone(),
+            CliError::Request { source, .. } => match source {
+                ClientError::Refused(ErrorDetail { hint, .. }) => hint.clone(),
+                ClientError::Unreachable { .. } => Some(
+                    "'windlass server status' tells whether one runs, 'windlass server start' starts one"
+                        .to_owned(),
+                ),
+                ClientError::Garbled { .. } => {
+                    Some("check that a Windlass server of this version listens there".to_owned())
+                }
+            },
+            CliError::Output(_) | CliError::Exit(_) | CliError::Other(_) => None,
+        }
+    }
+
+    /// One word for programs.
+    fn word(&self) -> String {
+        let code = match self {
+            CliError::Request { source: ClientError::Refused(detail), .. } => detail.code,
+            CliError::Request { source: ClientError::Unreachable { .. }, .. }
+            | CliError::Unreachable { .. } => return "unreachable".to_owned(),
+            CliError::Usage { .. } => ErrorCode::BadRequest,
+            CliError::NotFound { .. } => ErrorCode::NotFound,
+            CliError::CannotBePlaced { .. } => ErrorCode::CannotBePlaced,
+            _ => return "failed".to_owned(),
+        };
+        serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// Tells it on standard error; for programs as `{"error": {…}}`.
+    pub fn print(&self, json: bool) {
+        if matches!(self, CliError::Exit(_)) {
+            return;
+        }
+        let (message, hint) = (self.message(), self.hint());
+        if json {
+            let error = serde_json::json!({ "code": self.word(), "message": message, "hint": hint });
+            return say(format_args!("{}", serde_json::json!({ "error": error })));
+        }
+        let red: Style = AnsiColor::Red.on_default().bold();
+        say(format_args!("{red}error:{red:#} {message}"));
+        if let Some(hint) = hint {
+            let bold = Style::new().bold();
+            say(format_args!("  {bold}hint:{bold:#} {hint}"));
+        }
+    }
+}
+
+/// An error of ours that travelled as any other keeps its exit code and hint.
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<CliError>() {
+            Ok(ours) => ours,
+            Err(error) => CliError::Other(error),
+        }
+    }
+}
+
+/// A request that nobody said more of: the first one, which only asks who is there.
+impl From<ClientError> for CliError {
+    fn from(source: ClientError) -> Self {
+        CliError::Request { doing: "reach the server".to_owned(), source }
+    }
+}
+
+/// Says what a request was for.
+pub trait Doing<T> {
+    /// `what` completes "cannot …".
+    fn doing(self, what: impl Display) -> Result<T, CliError>;
+}
+
+impl<T> Doing<T> for Result<T, ClientError> {
+    fn doing(self, what: impl Display) -> Result<T, CliError> {
+        self.map_err(|source| CliError::Request { doing: what.to_string(), source })
+    }
+}
+
+fn code_of(error: &ClientError) -> i32 {
+    match error {
+        ClientError::Unreachable { .. } => UNREACHABLE,
+        ClientError::Garbled { .. } => FAILED,
+        ClientError::Refused(detail) => match detail.code {
+            ErrorCode::BadRequest | ErrorCode::TooLarge => USAGE,
+            ErrorCode::NotFound => NOT_FOUND,
+            ErrorCode::Unavailable => UNREACHABLE,
+            ErrorCode::CannotBePlaced => CANNOT_BE_PLACED,
+            ErrorCode::MethodNotAllowed | ErrorCode::Conflict | ErrorCode::Internal => FAILED,
+        },
+    }
+}
+
+/// The last cause. What an HTTP library adds on the way there helps nobody.
+fn root_of<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    causes(error).last().unwrap_or(error)
+}
+
+/// An error and all of its causes.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let this = next?;
+        next = this.source();
+        Some(this)
+    })
+}
+
+/// Causes joined by colons. Many errors repeat their cause in their own text: it is said once.
+fn chain<'a>(errors: impl Iterator<Item = &'a (dyn Error + 'static)>) -> String {
+    let mut text = String::new();
+    for error in errors {
+        let next = error.to_string();
+        if text.is_empty() {
+            text = next;
+        } else if !next.is_empty() && !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: ErrorCode) -> CliError {
+        let detail = ErrorDetail { code, message: "no".to_owned(), hint: Some("try".to_owned()) };
+        Err::<(), _>(ClientError::Refused(detail)).doing("show job 3").unwrap_err()
+    }
+
+    #[test]
+    fn exit_codes_follow_the_answer() {
+        assert_eq!(refused(ErrorCode::BadRequest).exit_code(), 2);
+        assert_eq!(refused(ErrorCode::TooLarge).exit_code(), 2);
+        assert_eq!(refused(ErrorCode::NotFound).exit_code(), 3);
+        assert_eq!(refused(ErrorCode::Unavailable).exit_code(), 5);
+        assert_eq!(refused(ErrorCode::CannotBePlaced).exit_code(), 6);
+        assert_eq!(refused(ErrorCode::Conflict).exit_code(), 1);
+        assert_eq!(CliError::Exit(42).exit_code(), 42);
+        assert_eq!(CliError::usage("x").exit_code(), 2);
+    }
+
+    #[test]
+    fn a_refusal_says_what_failed_and_why() {
+        let error = refused(ErrorCode::NotFound);
+        assert_eq!(error.message(), "cannot show job 3: no");
+        assert_eq!(error.hint().as_deref(), Some("try"));
+        assert_eq!(error.word(), "not_found");
+    }
+
+    #[test]
+    fn causes_are_said_once() {
+        let error = anyhow::anyhow!("disk full").context("write: disk full").context("save");
+        assert_eq!(CliError::from(error).message(), "save: write: disk full");
+    }
+
+    #[test]
+    fn an_error_of_ours_keeps_its_code() {
+        let error = anyhow::Error::from(CliError::usage("bad"));
+        assert_eq!(CliError::from(error).exit_code(), 2);
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_error() {
+        let error = CliError::output(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(matches!(error, CliError::Exit(141)));
+    }
+}

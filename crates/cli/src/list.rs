@@ -1,0 +1,322 @@
+//! Lists: jobs, tasks, workers, queues. All parts of a list are fetched, up to a limit.
+
+use crate::Context;
+use crate::error::{CliError, Doing};
+use crate::output::{Format, Grid, or_dash, print_jsonl, print_lines, print_list};
+use crate::quantity::{age, elapsed, now_ms};
+use crate::select::JobRef;
+use clap::Args;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_api::client::{Client, JobsQuery, TasksQuery};
+use windlass_api::{Attempt, Counts, End, Job, Queue, Resources, Task, Worker, WorkerState};
+use windlass_core::resources::Bytes;
+
+/// Entries in one part of a list.
+const PAGE: usize = 1000;
+/// Jobs in a table where nobody says how many.
+const JOBS_IN_TABLE: usize = 50;
+/// Words for the states of jobs.
+const JOB_STATES: [&str; 6] = ["pending", "running", "held", "succeeded", "failed", "canceled"];
+/// Words for the states of tasks.
+const TASK_STATES: [&str; 8] =
+    ["waiting", "ready", "booked", "running", "succeeded", "failed", "canceled", "skipped"];
+
+/// Lists jobs, newest first.
+#[derive(Args, Debug)]
+pub struct JobsArgs {
+    /// Only jobs in these states, separated by commas: pending, running, held, succeeded, failed, canceled
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = JOB_STATES)]
+    state: Vec<String>,
+    /// Only jobs of this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only jobs of this queue
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+    /// Only jobs whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    name: Option<String>,
+    /// At most so many; 50 in a table, otherwise all
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// Lists the tasks of a job.
+#[derive(Args, Debug)]
+pub struct TasksArgs {
+    /// The job: 12, or last
+    job: JobRef,
+    /// Only tasks in these states, separated by commas
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = TASK_STATES)]
+    state: Vec<String>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// `windlass jobs`.
+pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let in_table = context.format == Format::Table;
+    let limit = args.limit.unwrap_or(if in_table { JOBS_IN_TABLE } else { usize::MAX });
+    let mut query = JobsQuery {
+        state: words(&args.state),
+        user: args.user.clone(),
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+        limit: None,
+        cursor: None,
+    };
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut more = limit > 0;
+    while more && jobs.len() < limit {
+        query.limit = Some(PAGE.min(limit - jobs.len()));
+        let page = client.jobs(&query).await.doing("list the jobs")?;
+        jobs.extend(page.items);
+        query.cursor = page.next;
+        more = query.cursor.is_some();
+    }
+    jobs.truncate(limit);
+    print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
+    if in_table && more && args.limit.is_none() {
+        crate::output::talk!("there are more; --limit N shows N of them");
+    }
+    Ok(())
+}
+
+fn jobs_grid(jobs: &[Job]) -> Grid {
+    let row = |job: &Job| {
+        vec![
+            job.id.to_string(),
+            job.state.as_str().to_owned(),
+            job.name.clone(),
+            job.queue.clone(),
+            format!("{}/{}", job.counts.ended(), job.counts.total),
+            job.counts.running.to_string(),
+            job.counts.failed.to_string(),
+            job.priority.to_string(),
+            age(job.created_ms),
+            or_dash(job.ended_ms.map(|ended| elapsed(ended.saturating_sub(job.created_ms)))),
+        ]
+    };
+    Grid {
+        header: &["ID", "STATE", "NAME", "QUEUE", "DONE", "RUNNING", "FAILED", "PRIORITY", "AGE", "TOOK"],
+        rows: jobs.iter().map(row).collect(),
+        empty: "no jobs; 'windlass run -- COMMAND' submits one",
+    }
+}
+
+/// `windlass job tasks`. What programs read is printed as it comes: a job may have millions.
+pub async fn tasks(context: &Context, args: &TasksArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let job = args.job.resolve(&client).await?;
+    let limit = args.limit.unwrap_or(usize::MAX);
+    let mut kept: Vec<Task> = Vec::new();
+    each_task(&client, job, words(&args.state), limit, |part| {
+        match context.format {
+            Format::Jsonl => part.iter().try_for_each(print_jsonl)?,
+            Format::Name => print_lines(part.iter().map(|task| task.id.clone()))?,
+            Format::Table | Format::Json => kept.extend(part),
+        }
+        Ok(())
+    })
+    .await?;
+    match context.format {
+        Format::Table | Format::Json => print_list(context.format, &kept, |task| task.id.clone(), tasks_grid),
+        Format::Jsonl | Format::Name => Ok(()),
+    }
+}
+
+/// Hands over the tasks of a job part by part, in order of their numbers.
+pub async fn each_task(
+    client: &Client,
+    job: u64,
+    state: Option<String>,
+    limit: usize,
+    mut take: impl FnMut(Vec<Task>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut query = TasksQuery { state, limit: None, cursor: None };
+    let mut left = limit;
+    while left > 0 {
+        query.limit = Some(PAGE.min(left));
+        let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
+        let mut part = page.items;
+        part.truncate(left);
+        left -= part.len();
+        take(part)?;
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn tasks_grid(tasks: &[Task]) -> Grid {
+    let row = |task: &Task| {
+        let attempt = &task.attempt;
+        vec![
+            task.id.clone(),
+            task.state.as_str().to_owned(),
+            or_dash(task.value.clone()),
+            or_dash(attempt.worker.clone()),
+            attempt.attempt.to_string(),
+            how_ended(attempt),
+            or_dash(took(attempt).map(elapsed)),
+            or_dash(attempt.cpu_ms.map(elapsed)),
+            or_dash(attempt.peak_memory.map(|bytes| Bytes(bytes).to_string())),
+            Bytes(attempt.out_bytes + attempt.err_bytes).to_string(),
+        ]
+    };
+    Grid {
+        header: &["ID", "STATE", "VALUE", "WORKER", "ATTEMPT", "EXIT", "TIME", "CPU", "MEMORY", "OUTPUT"],
+        rows: tasks.iter().map(row).collect(),
+        empty: "no such tasks",
+    }
+}
+
+/// The exit code, with a word where the code alone does not tell.
+pub fn how_ended(attempt: &Attempt) -> String {
+    match (attempt.end, attempt.exit_code) {
+        (None, _) => "-".to_owned(),
+        (Some(End::Exited), Some(code)) => code.to_string(),
+        (Some(end), Some(code)) => format!("{code} {}", end.as_str()),
+        (Some(end), None) => end.as_str().to_owned(),
+    }
+}
+
+/// How long an attempt ran, or runs by now.
+pub fn took(attempt: &Attempt) -> Option<u64> {
+    let started = attempt.started_ms?;
+    Some(attempt.finished_ms.unwrap_or_else(now_ms).saturating_sub(started))
+}
+
+/// `windlass workers`.
+pub async fn workers(context: &Context) -> Result<(), CliError> {
+    let workers = context.client().await?.workers().await.doing("list the workers")?.items;
+    print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
+}
+
+fn workers_grid(workers: &[Worker]) -> Grid {
+    let row = |worker: &Worker| {
+        let (has, used) = (&worker.capacity, &worker.booked);
+        vec![
+            worker.name.clone(),
+            worker_state(worker.state).to_owned(),
+            format!("{}/{}", used.cpus, has.cpus),
+            format!("{}/{}", Bytes(used.memory), Bytes(has.memory)),
+            format!("{}/{}", used.gpus, has.gpus),
+            worker.running.to_string(),
+            worker.queued.to_string(),
+            tags(&worker.attributes),
+        ]
+    };
+    Grid {
+        header: &["NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "TAGS"],
+        rows: workers.iter().map(row).collect(),
+        empty: "no workers",
+    }
+}
+
+fn worker_state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Up => "up",
+        WorkerState::Draining => "draining",
+        WorkerState::Suspect => "suspect",
+    }
+}
+
+fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let each = attributes.iter().map(|(key, values)| {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        if values.is_empty() { key.clone() } else { format!("{key}={}", values.join("|")) }
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// `windlass queues`.
+pub async fn queues(context: &Context) -> Result<(), CliError> {
+    let queues = context.client().await?.queues().await.doing("list the queues")?.items;
+    print_list(context.format, &queues, |queue| queue.name.clone(), queues_grid)
+}
+
+fn queues_grid(queues: &[Queue]) -> Grid {
+    let row = |queue: &Queue| {
+        vec![
+            queue.name.clone(),
+            queue.band.to_string(),
+            queue.weight.to_string(),
+            queue.running.to_string(),
+            queue.ready_steps.to_string(),
+            queue.booked.to_string(),
+        ]
+    };
+    Grid {
+        header: &["NAME", "BAND", "WEIGHT", "RUNNING", "READY STEPS", "BOOKED"],
+        rows: queues.iter().map(row).collect(),
+        empty: "no queues yet; the first job of a queue makes it",
+    }
+}
+
+/// What a task holds, in words: "2 cpus, 512 MiB, 1 gpu".
+pub fn resources(amounts: &Resources) -> String {
+    let mut parts = vec![format!("{} cpus", amounts.cpus)];
+    if amounts.memory > 0 {
+        parts.push(Bytes(amounts.memory).to_string());
+    }
+    if amounts.gpus > 0 {
+        parts.push(crate::output::count(u64::from(amounts.gpus), "gpu"));
+    }
+    if amounts.gpu_memory > 0 {
+        parts.push(format!("{} of gpu memory", Bytes(amounts.gpu_memory)));
+    }
+    parts.extend(amounts.custom.iter().map(|(name, amount)| format!("{amount} {name}")));
+    parts.join(", ")
+}
+
+/// "98 succeeded, 2 running": the states that some task is in.
+pub fn counts(counts: &Counts) -> String {
+    let parts = [
+        (counts.waiting, "waiting"),
+        (counts.ready, "ready"),
+        (counts.running, "running"),
+        (counts.succeeded, "succeeded"),
+        (counts.failed, "failed"),
+        (counts.canceled, "canceled"),
+        (counts.skipped, "skipped"),
+    ];
+    let some = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    some.collect::<Vec<_>>().join(", ")
+}
+
+fn words(states: &[String]) -> Option<String> {
+    (!states.is_empty()).then(|| states.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_by_code_and_word() {
+        let attempt = |end, exit_code| Attempt { end, exit_code, ..Default::default() };
+        assert_eq!(how_ended(&attempt(None, None)), "-");
+        assert_eq!(how_ended(&attempt(Some(End::Exited), Some(3))), "3");
+        assert_eq!(how_ended(&attempt(Some(End::Oom), Some(137))), "137 oom");
+        assert_eq!(how_ended(&attempt(Some(End::Lost), None)), "lost");
+    }
+
+    #[test]
+    fn amounts_in_words() {
+        let amounts = Resources { cpus: 0.5, memory: 512 << 20, gpus: 1, ..Default::default() };
+        assert_eq!(resources(&amounts), "0.5 cpus, 512 MiB, 1 gpu");
+    }
+
+    #[test]
+    fn tags_in_one_cell() {
+        let set = |values: &[&str]| values.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        let attributes =
+            BTreeMap::from([("arch".to_owned(), set(&["arm", "x86"])), ("ssd".to_owned(), set(&[]))]);
+        assert_eq!(tags(&attributes), "arch=arm|x86 ssd");
+    }
+}

@@ -1,0 +1,308 @@
+//! The binary `windlass`: every verb of the command line, the server and the keeper.
+//!
+//! Data goes to standard output, talk to standard error. SIGPIPE stays ignored, as Rust has it: a
+//! server that hangs up must not kill us. A reader of our output that hangs up ends us quietly all
+//! the same, by way of the error that writing gives.
+
+mod args;
+mod bench;
+mod docs;
+mod doctor;
+mod error;
+mod follow;
+mod lines;
+mod link;
+mod list;
+mod local;
+mod logs;
+mod output;
+mod paths;
+mod printer;
+mod progress;
+mod quantity;
+mod run;
+mod select;
+mod serve;
+mod server;
+mod show;
+mod signals;
+mod verbs;
+mod writer;
+
+use crate::error::{CliError, USAGE};
+use crate::output::{Format, talk};
+use anstream::ColorChoice;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use windlass_api::client::{Address, Client};
+
+/// Runs work on one machine or on a farm of them, and explains where it is.
+#[derive(Parser)]
+#[command(name = "windlass", version, arg_required_else_help = true)]
+#[command(
+    after_help = "Start with 'windlass run -- COMMAND'. Exit codes: the job's own for run and wait; 124 time limit,
+137 out of memory, 130 cancelled; 1 failed, 2 usage, 3 not found, 5 no server, 6 cannot be placed."
+)]
+struct Cli {
+    /// The form of the data on standard output
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "WINDLASS_OUTPUT",
+        value_enum,
+        default_value = "table",
+        hide_possible_values = true,
+        value_name = "table|json|jsonl|name"
+    )]
+    output: Format,
+    /// The same as --output json
+    #[arg(long, global = true)]
+    json: bool,
+    /// The server: HOST:PORT, http://HOST:PORT or unix:PATH; without it this user's own
+    #[arg(long, global = true, env = "WINDLASS_SERVER", value_name = "ADDRESS")]
+    server: Option<String>,
+    /// Colours
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        hide_possible_values = true,
+        value_name = "auto|always|never"
+    )]
+    color: Color,
+    /// Say more, such as which server is used
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a command, once or for many values, show its output and end with its exit code
+    Run(Box<run::RunArgs>),
+    /// Submit a job and print its id
+    Submit(Box<run::SubmitArgs>),
+    /// List jobs, newest first
+    Jobs(list::JobsArgs),
+    /// Look at jobs and act on them
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Show what a task wrote, or all tasks of a job
+    Logs(logs::LogsArgs),
+    /// Tell why a task does not run, and what would make it run
+    Why(show::WhyArgs),
+    /// List the workers
+    Workers,
+    /// List the queues
+    Queues,
+    /// Show what happens as it happens
+    Events(show::EventsArgs),
+    /// Look for what this machine lacks
+    Doctor,
+    /// Print the versions of this program and of the server
+    Version,
+    /// Run and manage a server
+    #[command(subcommand)]
+    Server(server::ServerCommand),
+    /// Measure the speed of this machine's scheduling beside its limits
+    Bench(Box<bench::BenchArgs>),
+    /// Print the completions of a shell
+    Completion(docs::CompletionArgs),
+    /// Write a man page for each command
+    Man(docs::ManArgs),
+}
+
+/// The hidden command by which the agent starts the keeper.
+#[derive(Parser)]
+struct Keeper {
+    #[command(flatten)]
+    flags: serve::KeeperArgs,
+}
+
+#[derive(Subcommand)]
+enum JobCommand {
+    /// List jobs, newest first
+    List(list::JobsArgs),
+    /// Show one job in detail
+    Show(show::ShowArgs),
+    /// List the tasks of a job
+    Tasks(list::TasksArgs),
+    /// Wait until jobs have ended; the exit code is that of the first that failed
+    Wait(verbs::IdsArgs),
+    /// End jobs: running tasks are killed, the rest never starts
+    Cancel(verbs::IdsArgs),
+    /// Run the failed and cancelled tasks of jobs again
+    Retry(verbs::IdsArgs),
+    /// Start no further task of jobs
+    Hold(verbs::IdsArgs),
+    /// Let held jobs go on
+    Release(verbs::IdsArgs),
+}
+
+/// What every command is told.
+struct Context {
+    /// The form of the data on standard output.
+    format: Format,
+    /// The server that somebody named; otherwise this user's own.
+    server: Option<Address>,
+    verbose: u8,
+}
+
+impl Context {
+    /// A client of the server, which is started if it is this user's own.
+    async fn client(&self) -> Result<Client, CliError> {
+        let client = serve::connect(self.server.as_ref()).await?;
+        if self.verbose > 0 {
+            talk!("note: the server is at {}", client.address());
+        }
+        Ok(client)
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    // Started by the agent, never by people: no flag or variable of theirs reaches it, and it must
+    // stay a single thread.
+    if arguments.peek().is_some_and(|first| first == "keeper") {
+        return serve::keeper(Keeper::parse_from(arguments).flags);
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli.color {
+        Color::Auto => {}
+        Color::Always => ColorChoice::Always.write_global(),
+        Color::Never => ColorChoice::Never.write_global(),
+    }
+    let context = Context {
+        format: if cli.json { Format::Json } else { cli.output },
+        server: cli.server.filter(|address| !address.is_empty()).map(|address| Address::parse(&address)),
+        verbose: cli.verbose,
+    };
+    let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let ended = runtime.block_on(dispatch(&context, cli.command));
+            // Whatever still waits on another thread must not keep us.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => Err(anyhow::Error::new(error).context("cannot start").into()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error.print(context.format.is_json());
+            // A process has eight bits for it; what does not fit must not become success.
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+        }
+    }
+}
+
+async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Run(args) => run::run(context, &args).await,
+        Command::Submit(args) => run::submit(context, &args).await,
+        Command::Jobs(args) | Command::Job(JobCommand::List(args)) => list::jobs(context, &args).await,
+        Command::Job(JobCommand::Show(args)) => show::job(context, &args).await,
+        Command::Job(JobCommand::Tasks(args)) => list::tasks(context, &args).await,
+        Command::Job(JobCommand::Wait(args)) => verbs::wait(context, &args).await,
+        Command::Job(JobCommand::Cancel(args)) => verbs::act(context, &args, verbs::Verb::Cancel).await,
+        Command::Job(JobCommand::Retry(args)) => verbs::act(context, &args, verbs::Verb::Retry).await,
+        Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,
+        Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
+        Command::Logs(args) => logs::logs(context, &args).await,
+        Command::Why(args) => show::why(context, &args).await,
+        Command::Workers => list::workers(context).await,
+        Command::Queues => list::queues(context).await,
+        Command::Events(args) => show::events(context, &args).await,
+        Command::Doctor => doctor::doctor(context).await,
+        Command::Version => show::version(context).await,
+        Command::Server(command) => server::command(context, command).await,
+        Command::Bench(args) => Ok(bench::run(*args).await?),
+        Command::Completion(args) => docs::completion(&args, Cli::command()),
+        Command::Man(args) => docs::man(&args, Cli::command()),
+    }
+}
+
+/// What clap has to say: help and versions are data, the rest is an error like any other.
+fn usage(error: &clap::Error) -> ExitCode {
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if !is_help && wants_json(std::env::args_os().skip(1)) {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        CliError::usage(message).print(true);
+    } else {
+        // Nothing is to be done where nobody reads the help.
+        let _ = error.print();
+    }
+    if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE as u8) }
+}
+
+/// Whether JSON was asked for, of a command line that could not be understood.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let own = arguments.take_while(|argument| argument != "--");
+    let own: Vec<String> = own.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let is_json = |word: &str| matches!(word, "json" | "jsonl");
+    let follows = own.windows(2).any(|pair| matches!(&*pair[0], "-o" | "--output") && is_json(&pair[1]));
+    let attached = own.iter().any(|word| {
+        let value = word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o"));
+        word == "--json" || value.is_some_and(is_json)
+    });
+    follows || attached || std::env::var("WINDLASS_OUTPUT").is_ok_and(|word| is_json(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("windlass").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn global_flags_go_before_or_after_the_verb() {
+        assert_eq!(parse("-o json jobs").unwrap().output, Format::Json);
+        assert_eq!(parse("jobs --output jsonl --state failed,held").unwrap().output, Format::Jsonl);
+        assert!(parse("job show 12 --json").unwrap().json);
+        assert!(parse("jobs -o yaml").is_err());
+        assert!(parse("jobs --state unknown").is_err());
+    }
+
+    #[test]
+    fn flags_of_a_command_that_is_run_are_not_ours() {
+        let cli = parse("run -- tool -o json --server x").unwrap();
+        assert_eq!((cli.output, cli.server), (Format::Table, None));
+    }
+
+    #[test]
+    fn run_and_submit_refuse_what_contradicts() {
+        assert!(parse("run --detach --foreground -- true").is_err());
+        assert!(parse("run --array 5-1 -- true").is_err());
+        assert!(parse("run --memory lots -- true").is_err());
+        assert!(parse("run").is_err());
+        assert!(parse("job cancel").is_err());
+        assert!(parse("job cancel 1-5 7,9 last").is_ok());
+    }
+
+    #[test]
+    fn json_is_recognized_in_a_command_line_that_makes_no_sense() {
+        let wants = |line: &str| wants_json(line.split_whitespace().map(OsString::from));
+        assert!(wants("jobs --bad -o json"));
+        assert!(wants("--output=jsonl x"));
+        assert!(wants("--json"));
+        assert!(!wants("run -- tool -o json"));
+    }
+}

@@ -1,0 +1,224 @@
+//! How people name jobs and tasks: `12`, `1-5`, `1,3`, `last`, `12.3`.
+
+use crate::error::{CliError, Doing, NOT_FOUND};
+use std::str::FromStr;
+use windlass_api::client::{Address, Client, JobsQuery};
+
+/// Jobs that one range may name: more is a slip of the fingers.
+const RANGE_MAX: u64 = 100_000;
+
+/// One job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobRef {
+    /// By its id.
+    Id(u64),
+    /// The one submitted last.
+    Last,
+}
+
+/// One or more jobs, separated by commas.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Jobs(Vec<Entry>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    One(JobRef),
+    Range(u64, u64),
+}
+
+/// A task, or a job as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaskOrJob {
+    /// A task by its job and its place there.
+    Task(JobRef, u32),
+    /// A job.
+    Job(JobRef),
+}
+
+/// A job that a selector named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// Its id.
+    pub id: u64,
+    /// It was in a range, which may have holes.
+    pub in_range: bool,
+}
+
+impl FromStr for JobRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "last" => Ok(JobRef::Last),
+            _ => number(text)
+                .map(JobRef::Id)
+                .ok_or_else(|| format!("'{text}' is not a job id; one looks like 12, or 'last'")),
+        }
+    }
+}
+
+impl FromStr for Jobs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let entries = text.split(',').map(|part| match part.split_once('-') {
+            None => part.parse().map(Entry::One),
+            Some((first, last)) => match (number(first), number(last)) {
+                (Some(first), Some(last)) if first <= last && last - first < RANGE_MAX => {
+                    Ok(Entry::Range(first, last))
+                }
+                _ => Err(format!("'{part}' is not a range of job ids; one looks like 1-5")),
+            },
+        });
+        entries.collect::<Result<_, _>>().map(Jobs)
+    }
+}
+
+impl FromStr for TaskOrJob {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("'{text}' is neither a task id (12.3) nor a job id (12, or 'last')");
+        match text.split_once('.') {
+            None => text.parse().map(TaskOrJob::Job).map_err(|_| bad()),
+            Some((job, index)) => {
+                let index = number(index).and_then(|n| u32::try_from(n).ok()).ok_or_else(bad)?;
+                Ok(TaskOrJob::Task(job.parse().map_err(|_| bad())?, index))
+            }
+        }
+    }
+}
+
+/// Digits only: no sign, no space.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+impl JobRef {
+    /// The job's id.
+    pub async fn resolve(self, client: &Client) -> Result<u64, CliError> {
+        if let JobRef::Id(id) = self {
+            return Ok(id);
+        }
+        let query = JobsQuery { limit: Some(1), user: user_at(client.address()), ..Default::default() };
+        let page = client.jobs(&query).await.doing("find the last job")?;
+        page.items.first().map(|job| job.id).ok_or_else(|| CliError::NotFound {
+            message: "there is no last job: nothing was submitted yet".to_owned(),
+            hint: Some("'windlass run -- COMMAND' submits one".to_owned()),
+        })
+    }
+}
+
+/// The ids of all of them, in the order given, each once.
+pub async fn resolve_all(client: &Client, selectors: &[Jobs]) -> Result<Vec<Named>, CliError> {
+    let mut named: Vec<Named> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for entry in selectors.iter().flat_map(|jobs| &jobs.0) {
+        let (first, last, in_range) = match *entry {
+            Entry::Range(first, last) => (first, last, true),
+            Entry::One(one) => {
+                let id = one.resolve(client).await?;
+                (id, id, false)
+            }
+        };
+        named.extend((first..=last).filter(|id| seen.insert(*id)).map(|id| Named { id, in_range }));
+    }
+    Ok(named)
+}
+
+/// Collects what went wrong with each of many jobs. A range may have holes, but not only holes.
+#[derive(Default)]
+pub struct Outcomes {
+    done: usize,
+    holes: usize,
+    first: Option<i32>,
+}
+
+impl Outcomes {
+    /// Takes note of one result, and hands on what came of it. Errors are told at once.
+    pub fn take<T>(&mut self, named: Named, result: Result<T, CliError>, json: bool) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.done += 1;
+                Some(value)
+            }
+            Err(error) if named.in_range && error.exit_code() == NOT_FOUND => {
+                self.holes += 1;
+                None
+            }
+            Err(error) => {
+                error.print(json);
+                self.first.get_or_insert(error.exit_code());
+                None
+            }
+        }
+    }
+
+    /// The code of the first error as the end of the command.
+    pub fn finish(self) -> Result<(), CliError> {
+        match self.first {
+            Some(code) => Err(CliError::Exit(code)),
+            None if self.done == 0 && self.holes > 0 => {
+                Err(CliError::NotFound { message: "the range holds no job".to_owned(), hint: None })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name under which this person submits to a server. A server on a unix socket knows its callers
+/// better than they do.
+pub fn user_at(address: &Address) -> Option<String> {
+    match address {
+        Address::Unix(_) => None,
+        Address::Http(_) => {
+            let name = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+            name.filter(|name| !name.is_empty())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_selectors() {
+        let one = |id| Entry::One(JobRef::Id(id));
+        assert_eq!("12".parse(), Ok(Jobs(vec![one(12)])));
+        assert_eq!("1,3".parse(), Ok(Jobs(vec![one(1), one(3)])));
+        assert_eq!("1-5,last".parse(), Ok(Jobs(vec![Entry::Range(1, 5), Entry::One(JobRef::Last)])));
+        assert_eq!("7-7".parse(), Ok(Jobs(vec![Entry::Range(7, 7)])));
+    }
+
+    #[test]
+    fn odd_job_selectors_are_refused() {
+        for text in
+            ["", ",", "1,", "a", "-1", "1-", "5-1", "1-2-3", "+1", " 1", "0-99999999999", "1.5", "LAST"]
+        {
+            assert!(text.parse::<Jobs>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn tasks_and_jobs() {
+        assert_eq!("12".parse(), Ok(TaskOrJob::Job(JobRef::Id(12))));
+        assert_eq!("12.3".parse(), Ok(TaskOrJob::Task(JobRef::Id(12), 3)));
+        assert_eq!("last.0".parse(), Ok(TaskOrJob::Task(JobRef::Last, 0)));
+        for text in ["", ".", "12.", ".3", "1.2.3", "12.-1", "12.4294967296", "x.1", "1-5"] {
+            assert!(text.parse::<TaskOrJob>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_hole_in_a_range_is_no_error_but_a_range_of_holes_is() {
+        let missing = || CliError::NotFound { message: "no such job".to_owned(), hint: None };
+        let mut outcomes = Outcomes::default();
+        assert_eq!(outcomes.take::<()>(Named { id: 1, in_range: true }, Err(missing()), false), None);
+        assert_eq!(outcomes.take(Named { id: 2, in_range: true }, Ok(7), false), Some(7));
+        assert!(outcomes.finish().is_ok());
+        let mut outcomes = Outcomes::default();
+        outcomes.take::<()>(Named { id: 1, in_range: true }, Err(missing()), false);
+        assert_eq!(outcomes.finish().unwrap_err().exit_code(), 3);
+    }
+}

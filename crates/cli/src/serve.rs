@@ -1,0 +1,306 @@
+//! Servers in this process: the one that `server start` runs, the per-user one in the background, and
+//! the one that lives inside a single run.
+
+use crate::error::CliError;
+use crate::local::{self, LocalWorker};
+use crate::paths::Paths;
+use anyhow::Context as _;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use windlass_api::client::{Address, Client};
+use windlass_core::engine::Settings;
+use windlass_core::workers::Saturation;
+use windlass_server::{Config, Handle, Listener, Retention, ShellOptions};
+use windlass_store::Store;
+use windlass_worker::{KeeperOptions, keeper_main};
+
+/// How long the background server may take to answer its first request.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two looks whether it answers.
+const START_POLL: Duration = Duration::from_millis(5);
+/// How long the background server stays without work or clients.
+const IDLE_MINUTES: f64 = 10.0;
+
+/// Flags of `server start`; each goes over the file.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ServeOptions {
+    /// Where to listen: HOST:PORT on this machine, or unix:PATH [default: 127.0.0.1:7117]
+    #[arg(long, env = "WINDLASS_LISTEN", value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// sqlite:PATH or memory [default: sqlite:STATE/windlass.db]
+    #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+    pub store: Option<String>,
+    /// The directory for everything that must survive
+    #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// A file with settings
+    #[arg(long, env = "WINDLASS_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Cores that tasks may use on this machine [default: all]
+    #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N")]
+    pub cpus: Option<f64>,
+    /// Memory that tasks may use on this machine [default: all]
+    #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
+    pub memory: Option<u64>,
+    /// The worker's name [default: the machine's]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// A tag of the worker, KEY or KEY=VALUE; may be given again
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// End after so many minutes without work or clients [default: never]
+    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
+    pub idle_minutes: Option<f64>,
+}
+
+/// Runs a server until it is told to end.
+pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_from_env("WINDLASS_LOG").unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_writer(std::io::stderr)
+        .init();
+    let (config, state) = settle(options)?;
+    let server = Server::start(&config, &state, false).await?;
+    tracing::info!("listening on {}", server.address);
+    eprintln!("windlass server listens on {}, state in {}", server.address, state.display());
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut closing = server.handle.closing();
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    server.stop(false).await;
+    Ok(())
+}
+
+/// The settings: file, then flags over it.
+fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
+    let mut config = match &options.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    if let Some(listen) = options.listen {
+        config.listen = listen;
+    }
+    config.store = options.store.or(config.store);
+    config.worker.cpus = options.cpus.or(config.worker.cpus);
+    config.worker.memory = options.memory.or(config.worker.memory);
+    config.worker.name = options.name.or(config.worker.name);
+    config.worker.tags.extend(options.tags);
+    config.idle_minutes = options.idle_minutes.or(config.idle_minutes);
+    anyhow::ensure!(
+        config.worker.cpus.is_none_or(|n| n.is_finite() && n > 0.0),
+        "--cpus must be a number above 0"
+    );
+    anyhow::ensure!(
+        config.idle_minutes.is_none_or(|n| n.is_finite() && (0.0..1e6).contains(&n)),
+        "--idle-minutes must be a number from 0 to 1000000"
+    );
+    let state = match options.state {
+        Some(state) => std::path::absolute(state)?,
+        None => Paths::for_user()?.state,
+    };
+    Ok((config, state))
+}
+
+/// A server of this process.
+struct Server {
+    handle: Handle,
+    address: String,
+    http: tokio::task::JoinHandle<std::io::Result<()>>,
+    worker: LocalWorker,
+}
+
+impl Server {
+    /// Opens the store, starts the worker, and listens once the worker is there: what the first
+    /// request asks for is judged by what this machine has.
+    async fn start(config: &Config, state: &Path, die_with_us: bool) -> anyhow::Result<Server> {
+        let dir = std::fs::DirBuilder::new();
+        let made = std::os::unix::fs::DirBuilderExt::mode(&mut { dir }, 0o700).recursive(true).create(state);
+        made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
+        let address = config.store.clone();
+        let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
+        let store = Store::open(&address)?;
+        let listener = Listener::bind(&config.listen).await?;
+        let placement = config.placement;
+        let saturation = Saturation { cores: placement.core_saturation, memory: placement.memory_saturation };
+        let options = ShellOptions { settings: Settings { saturation, first_job: 1 } };
+        let handle = windlass_server::start(store, options).await?;
+        let address_for_clients = listener.address();
+        let worker = local::start(
+            &handle,
+            &config.worker,
+            config.log_bytes_max,
+            state,
+            &address_for_clients,
+            die_with_us,
+        )
+        .await?;
+        let logs = worker.logs();
+        let keep = Retention { keep: config.keep() };
+        tokio::spawn(keep.run(handle.clone(), move |job| {
+            if let Err(e) = logs.remove_job(job.0) {
+                tracing::warn!("cannot delete the output of job {job}: {e}");
+            }
+        }));
+        let serve = windlass_server::serve(listener, handle.clone(), address, config.idle());
+        Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
+    }
+
+    /// Ends it: requests under way are answered, what is decided is committed. Tasks go on, unless
+    /// `kill`.
+    async fn stop(self, kill: bool) {
+        self.handle.close();
+        if let Ok(Err(e)) = self.http.await {
+            tracing::warn!("the HTTP server ended badly: {e}");
+        }
+        self.worker.stop(kill).await;
+        self.handle.stop().await;
+    }
+}
+
+/// A server inside this run: nothing is shared, nothing is left.
+pub struct Foreground {
+    /// A client of it.
+    pub client: Client,
+    server: Server,
+    dir: PathBuf,
+}
+
+/// Starts a server inside this run.
+pub async fn foreground() -> anyhow::Result<Foreground> {
+    let dir = std::env::temp_dir().join(format!("windlass-run-{}", std::process::id()));
+    let config = Config {
+        listen: format!("unix:{}", dir.join("server.sock").display()),
+        store: Some("memory".to_owned()),
+        ..Config::default()
+    };
+    let server = Server::start(&config, &dir, true).await?;
+    let client = Client::new(Address::parse(&server.address))?;
+    Ok(Foreground { client, server, dir })
+}
+
+impl Foreground {
+    /// Ends it with all of its tasks.
+    pub async fn stop(self) {
+        self.server.stop(true).await;
+        _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A client of the named server, or of the per-user one, which is started if it does not run.
+pub async fn connect(server: Option<&Address>) -> Result<Client, CliError> {
+    if let Some(address) = server {
+        return connect_running(Some(address)).await;
+    }
+    if let Ok(client) = connect_running(None).await {
+        return Ok(client);
+    }
+    let paths = Paths::for_user()?;
+    paths.create()?;
+    launch(&paths)?;
+    Ok(Client::new(Address::Unix(paths.socket))?)
+}
+
+/// A client of the named server, or of the per-user one, if it answers.
+pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliError> {
+    let address = match server {
+        Some(address) => address.clone(),
+        None => Address::Unix(Paths::for_user()?.socket),
+    };
+    let client = Client::new(address)?;
+    client.version().await?;
+    Ok(client)
+}
+
+/// Starts the per-user server and waits until it answers. Of several that start at once, one gets the
+/// store; the others end, and all callers find the one.
+fn launch(paths: &Paths) -> anyhow::Result<()> {
+    let log = paths.state.join("server.log");
+    let open = || OpenOptions::new().append(true).create(true).open(&log);
+    let output = open().with_context(|| format!("cannot write {}", log.display()))?;
+    let before = output.metadata().map_or(0, |m| m.len());
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.args(["server", "start", "--idle-minutes"]).arg(idle_minutes());
+    command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
+    command.arg("--state").arg(&paths.state);
+    // What holds for the caller's jobs must not become the server's: it serves other runs too.
+    command.env_remove("WINDLASS_LISTEN").env_remove("WINDLASS_TASK").env_remove("WINDLASS_SERVER");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command.spawn().context("cannot start the background server")?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        if std::os::unix::net::UnixStream::connect(&paths.socket).is_ok() {
+            return Ok(());
+        }
+        if let Some(status) = child.try_wait()? {
+            // Another may have been first; it is found above as soon as it listens.
+            if !status.success() && (!in_use(&log, before) || Instant::now() > deadline) {
+                anyhow::bail!("the background server did not start: {}", last_line(&log, before));
+            }
+        }
+        anyhow::ensure!(
+            Instant::now() < deadline,
+            "the background server does not answer; see {}",
+            log.display()
+        );
+        std::thread::sleep(START_POLL);
+    }
+}
+
+fn idle_minutes() -> String {
+    std::env::var("WINDLASS_IDLE_MINUTES").unwrap_or_else(|_| IDLE_MINUTES.to_string())
+}
+
+fn in_use(log: &Path, from: u64) -> bool {
+    let said = last_line(log, from);
+    said.contains("in use by another server") || said.contains("listens on")
+}
+
+/// The last thing that the server said, from that byte of its log on.
+fn last_line(log: &Path, from: u64) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut text = String::new();
+    let read = File::open(log).and_then(|mut file| {
+        file.seek(SeekFrom::Start(from))?;
+        file.take(64 << 10).read_to_string(&mut text)
+    });
+    let line = text.lines().rfind(|line| line.starts_with("error")).or(text.lines().last());
+    match read {
+        Ok(_) => line.unwrap_or("it said nothing").trim_start_matches("error: ").to_owned(),
+        Err(e) => format!("its log {} cannot be read: {e}", log.display()),
+    }
+}
+
+/// Flags of the hidden command by which the agent starts the keeper.
+#[derive(clap::Args, Clone, Debug)]
+pub struct KeeperArgs {
+    #[arg(long)]
+    state: PathBuf,
+    #[arg(long)]
+    incarnation: u64,
+    #[arg(long)]
+    die_with_agent: bool,
+    #[arg(long)]
+    plain: bool,
+    #[arg(long)]
+    log_bytes_max: u64,
+}
+
+/// Becomes the keeper. Must be called before anything starts a thread.
+pub fn keeper(args: KeeperArgs) -> ExitCode {
+    keeper_main(KeeperOptions {
+        state: args.state,
+        incarnation: args.incarnation,
+        die_with_agent: args.die_with_agent,
+        plain: args.plain,
+        log_bytes_max: args.log_bytes_max,
+    })
+}

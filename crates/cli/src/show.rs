@@ -1,0 +1,298 @@
+//! One thing in detail: a job, the reason of a task, versions, what happens now.
+
+use crate::Context;
+use crate::error::{CliError, Doing, UNREACHABLE};
+use crate::list::{counts, resources};
+use crate::output::{Format, Grid, count, fit, paint, print_json, print_jsonl, print_one, print_text, talk};
+use crate::quantity::{elapsed, exact, moment, now_ms};
+use crate::select::{JobRef, TaskOrJob};
+use clap::Args;
+use futures_util::StreamExt;
+use serde::Serialize;
+use std::fmt::Write;
+use windlass_api::client::{Client, TasksQuery};
+use windlass_api::{By, Job, ServerEvent, Step, Version, Why};
+
+/// Shows one job in detail.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// The job: 12, or last
+    job: JobRef,
+}
+
+/// Tells why a task does not run, and what would make it run.
+#[derive(Args, Debug)]
+pub struct WhyArgs {
+    /// A task (12.3), or a job (12, last) for its first task that has not ended
+    id: TaskOrJob,
+}
+
+/// Shows what happens as it happens.
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Only events of this job
+    job: Option<JobRef>,
+}
+
+/// `windlass job show`.
+pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let id = args.job.resolve(&client).await?;
+    let job = client.job(id).await.doing(format_args!("show job {id}"))?;
+    print_one(context.format, &job, |job| job.id.to_string(), job_text)
+}
+
+fn job_text(job: &Job) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<10} {value}");
+    };
+    line("job", job.id.to_string());
+    line("name", fit(&job.name, None));
+    line("state", paint(job.state.as_str()));
+    if let Some(why) = &job.stopped {
+        line("stopped", fit(why, None));
+    }
+    line("tasks", format!("{} ({})", job.counts.total, counts(&job.counts)));
+    line("queue", fit(&job.queue, None));
+    line("user", fit(&job.user, None));
+    line("priority", job.priority.to_string());
+    line("created", moment(job.created_ms));
+    if let Some(ended) = job.ended_ms {
+        line("ended", moment(ended));
+    }
+    line("took", elapsed(job.ended_ms.unwrap_or_else(now_ms).saturating_sub(job.created_ms)));
+    if !job.after.is_empty() {
+        line("after", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(parent) = &job.parent {
+        line("parent", parent.clone());
+    }
+    for step in &job.steps {
+        line("step", step_text(step));
+    }
+    text
+}
+
+fn step_text(step: &Step) -> String {
+    let mut parts = vec![count(u64::from(step.tasks), "task"), resources(&step.resources)];
+    parts.extend(step.time_limit_ms.map(|limit| format!("time limit {}", exact(limit))));
+    if step.retries > 0 {
+        parts.push(if step.retries == 1 {
+            "1 retry".to_owned()
+        } else {
+            format!("{} retries", step.retries)
+        });
+    }
+    if !step.tags.is_empty() {
+        parts.push(format!("needs {}", step.tags.join(" ")));
+    }
+    if !step.workers.is_empty() {
+        parts.push(format!("only on {}", step.workers.join(", ")));
+    }
+    parts.extend(step.depends.iter().map(|depends| match depends.by {
+        By::Step => format!("after {}", depends.on),
+        By::Task => format!("after {} task by task", depends.on),
+    }));
+    fit(&format!("{}: {}", step.name, parts.join(", ")), None)
+}
+
+/// `windlass why`.
+pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let task = match args.id {
+        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
+        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
+    };
+    let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
+    print_one(context.format, &why, |why| why.task.clone(), why_text)
+}
+
+/// The first task of a job that has not ended; its first task of all if all have.
+async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
+    let open = Some("waiting,ready,booked,running".to_owned());
+    let query = TasksQuery { state: open, limit: Some(1), cursor: None };
+    let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
+    Ok(page.items.into_iter().next().map_or_else(|| format!("{job}.0"), |task| task.id))
+}
+
+fn why_text(why: &Why) -> String {
+    let mut text =
+        format!("task {} is {}: {}\n", why.task, paint(why.state.as_str()), fit(&why.message, None));
+    let mut line = |value: String| {
+        let _ = writeln!(text, "  {}", fit(&value, None));
+    };
+    if let Some(turn) = &why.turn {
+        line(format!(
+            "in queue {} (band {}), behind {}, {} and {}",
+            turn.queue,
+            turn.band,
+            count(turn.queues_ahead as u64, "queue"),
+            count(turn.steps_ahead as u64, "step"),
+            count(u64::from(turn.tasks_ahead), "task"),
+        ));
+    }
+    if why.open_workers > 0 {
+        line(format!("{} could take it now", count(why.open_workers as u64, "worker")));
+    }
+    for reason in &why.ruled_out {
+        let examples = if reason.examples.is_empty() {
+            String::new()
+        } else {
+            format!(" ({}{})", reason.examples.join(", "), if_more(reason.workers, reason.examples.len()))
+        };
+        line(format!("{}{examples}: {}", count(reason.workers as u64, "worker"), reason.message));
+    }
+    for change in &why.changes {
+        line(format!("to run it on {}: {}", change.worker, change.steps.join("; ")));
+    }
+    text
+}
+
+fn if_more(all: usize, shown: usize) -> &'static str {
+    if all > shown { ", …" } else { "" }
+}
+
+/// What `version` tells.
+#[derive(Serialize)]
+struct Versions {
+    client: &'static str,
+    server: Option<Version>,
+}
+
+/// `windlass version`.
+pub async fn version(context: &Context) -> Result<(), CliError> {
+    let server = match crate::serve::connect_running(context.server.as_ref()).await {
+        Ok(client) => client.version().await.doing("ask the server for its version"),
+        Err(error) => Err(error),
+    };
+    let server = match server {
+        Ok(version) => Some(version),
+        // That none runs is an answer, unless somebody said where one does.
+        Err(error) if error.exit_code() == UNREACHABLE && context.server.is_none() => None,
+        Err(error) => return Err(error),
+    };
+    let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
+    print_one(
+        context.format,
+        &versions,
+        |versions| versions.client.to_owned(),
+        |versions| {
+            let server = versions.server.as_ref().map_or_else(
+                || "server none runs".to_owned(),
+                |server| {
+                    format!("server {} (process {}, store {})", server.version, server.pid, server.store)
+                },
+            );
+            format!("windlass {}\n{server}\n", versions.client)
+        },
+    )
+}
+
+/// `windlass events`.
+pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let job = match args.job {
+        Some(job) => {
+            let id = job.resolve(&client).await?;
+            // A job that does not exist has no events, for ever.
+            client.job(id).await.doing(format_args!("show the events of job {id}"))?;
+            Some(id)
+        }
+        None => None,
+    };
+    let mut events = Box::pin(client.events(job).await.doing("listen to events")?);
+    while let Some(event) = events.next().await {
+        let event = event.doing("listen to events")?;
+        match context.format {
+            Format::Json => print_json(&event)?,
+            Format::Jsonl => print_jsonl(&event)?,
+            Format::Table => print_text(&event_text(&event))?,
+            Format::Name => print_text(&format!("{}\n", event.name()))?,
+        }
+    }
+    talk!("the server has ended");
+    Ok(())
+}
+
+fn event_text(event: &ServerEvent) -> String {
+    match event {
+        ServerEvent::Job(event) => {
+            format!("job {} {} ({})\n", event.job, paint(event.state.as_str()), counts(&event.counts))
+        }
+        ServerEvent::Tasks(event) => {
+            let mut text = String::new();
+            for task in &event.tasks {
+                let code = task.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
+                let state = paint(task.state.as_str());
+                let _ = writeln!(
+                    text,
+                    "task {}.{} {state}, attempt {}{code}",
+                    event.job, task.index, task.attempt
+                );
+            }
+            text
+        }
+        ServerEvent::Worker(event) => {
+            format!("worker {} {}\n", fit(&event.worker, None), fit(&event.what, None))
+        }
+        ServerEvent::Lagged => "some events were missed\n".to_owned(),
+    }
+}
+
+/// The server, in lines, for `server status`.
+pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
+    let mut text = String::new();
+    let fixed = [
+        ("version", version.version.clone()),
+        ("process", version.pid.to_string()),
+        ("store", version.store.clone()),
+    ];
+    for (name, value) in fixed.into_iter().chain(rows) {
+        let _ = writeln!(text, "{name:<10} {}", fit(&value, None));
+    }
+    text
+}
+
+/// A table of findings, for `doctor`.
+pub fn findings_grid(rows: Vec<Vec<String>>) -> Grid {
+    Grid { header: &["CHECK", "STATE", "DETAIL"], rows, empty: "nothing was checked" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::{Change, RuledOut, TaskState};
+
+    #[test]
+    fn a_reason_says_what_would_help() {
+        let why = Why {
+            task: "12.3".to_owned(),
+            state: TaskState::Ready,
+            reason: "full".to_owned(),
+            message: "every worker is busy".to_owned(),
+            turn: None,
+            open_workers: 0,
+            ruled_out: vec![RuledOut {
+                reason: "busy".to_owned(),
+                message: "busy, cpus free".to_owned(),
+                workers: 4,
+                examples: vec!["a".to_owned(), "b".to_owned()],
+            }],
+            changes: vec![Change { worker: "a".to_owned(), steps: vec!["wait".to_owned()] }],
+        };
+        let text = anstream::adapter::strip_str(&why_text(&why)).to_string();
+        assert_eq!(
+            text,
+            "task 12.3 is ready: every worker is busy\n  4 workers (a, b, …): busy, cpus free\n  \
+             to run it on a: wait\n"
+        );
+    }
+
+    #[test]
+    fn text_of_others_cannot_move_the_cursor() {
+        let event = windlass_api::WorkerEvent { worker: "a\u{1b}[2J".to_owned(), what: "came".to_owned() };
+        assert!(!event_text(&ServerEvent::Worker(event)).contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,129 @@
+//! Rebuilds every index from the ground state and compares: for tests and the simulator.
+
+use super::{Engine, Lent};
+use crate::ids::{StepKey, TaskId, WorkerId};
+use crate::queues::Candidate;
+use crate::resources::Resources;
+use crate::workers::Workers;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Engine {
+    /// `Ok` if the state is consistent, else what is not. Walks everything: not for production.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_steps()?;
+        self.check_workers()?;
+        self.check_index()
+    }
+
+    fn check_steps(&self) -> Result<(), String> {
+        for job in self.jobs.values() {
+            let attempts: BTreeSet<u32> = self.attempts_of(job.id).map(|(task, _)| task.index).collect();
+            let mut active = 0;
+            for (number, step) in job.steps.iter().enumerate() {
+                let key = StepKey { job: job.id, step: number as u16 };
+                let range = step.base..step.base + job.spec.steps[number].tasks;
+                let running = attempts.range(range.clone()).count() as u32;
+                active += running;
+                if running != step.active {
+                    return Err(format!("{key:?}: {running} attempts, counted {}", step.active));
+                }
+                let mut seen = BTreeSet::new();
+                for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
+                    for index in set.iter() {
+                        if !range.contains(&index) || attempts.contains(&index) || !seen.insert(index) {
+                            return Err(format!("{key:?}: task {index} is in two states or none of its"));
+                        }
+                    }
+                }
+                if job.stop.is_none() && job.ended.is_none() {
+                    let mut unlocked = job.unlocked(number);
+                    for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
+                        unlocked.subtract(set);
+                    }
+                    if let Some(lost) = unlocked.iter().find(|index| !attempts.contains(index)) {
+                        return Err(format!("{key:?}: task {lost} could start and is not ready"));
+                    }
+                }
+                let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
+                let wanted = (open && !step.ready.is_empty())
+                    .then(|| Candidate::new(job.spec.priority, step.ready_since, key));
+                if wanted != step.enlisted {
+                    return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
+                }
+            }
+            if job.ended.is_some() && active > 0 {
+                return Err(format!("job {} ended with {active} attempts", job.id));
+            }
+            if job.ended.is_none() && job.is_settled() {
+                return Err(format!("job {} has nothing to do and has not ended", job.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_workers(&self) -> Result<(), String> {
+        let mut placed: BTreeMap<WorkerId, (BTreeSet<TaskId>, BTreeSet<TaskId>, Resources, u32)> =
+            BTreeMap::new();
+        for (task, attempt) in &self.attempts {
+            if !self.jobs.contains_key(&task.job) {
+                return Err(format!("{task}: an attempt without a job"));
+            }
+            let entry = placed.entry(attempt.worker).or_default();
+            if attempt.queued {
+                entry.1.insert(*task);
+                continue;
+            }
+            entry.0.insert(*task);
+            entry.2.add(&self.held_by(*task, attempt));
+            if attempt.lent == Lent::Reclaiming {
+                entry.3 += self.request_of(*task).cpu;
+            }
+        }
+        for worker in self.workers.iter() {
+            let (running, backlog, held, reclaiming) = placed.remove(&worker.id).unwrap_or_default();
+            let mut booked = held.clone();
+            for amounts in worker.allocs.values() {
+                booked.add(amounts);
+            }
+            if running != worker.running || backlog != worker.backlog.iter().copied().collect() {
+                return Err(format!("worker {}: holds other tasks than are booked on it", worker.name));
+            }
+            if booked != worker.booked {
+                return Err(format!(
+                    "worker {}: books {:?}, tasks hold {booked:?}",
+                    worker.name, worker.booked
+                ));
+            }
+            // Places of outside clients do not count here: the worker does not know of them when it
+            // gives cpus back, so they may stand over its capacity until a task ends.
+            let held = held.less(&Resources::new(reclaiming, 0));
+            if !held.fits(&worker.capacity) {
+                return Err(format!("worker {}: booked beyond its capacity", worker.name));
+            }
+        }
+        match placed.keys().next() {
+            Some(unknown) => Err(format!("attempts on worker {unknown}, which is not there")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_index(&self) -> Result<(), String> {
+        let mut rebuilt = Workers::new(self.workers.index().saturation());
+        for worker in self.workers.iter() {
+            rebuilt.insert(worker.clone());
+        }
+        if rebuilt.index() != self.workers.index() {
+            return Err("the index of free room is not what its workers make".to_owned());
+        }
+        for queue in self.queues.iter() {
+            let active = self.attempts.keys().filter(|task| {
+                self.jobs.get(&task.job).is_some_and(|job| self.queues.get(job.queue).name == queue.name)
+            });
+            let active = active.count() as u32;
+            if active != queue.active {
+                return Err(format!("queue {}: counts {} active, has {active}", queue.name, queue.active));
+            }
+        }
+        Ok(())
+    }
+}

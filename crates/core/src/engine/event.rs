@@ -1,0 +1,185 @@
+//! What the engine is told.
+
+use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
+use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
+use crate::resources::Resources;
+use crate::tags::{Attributes, Need};
+use crate::time::Time;
+use std::collections::BTreeMap;
+
+/// Everything that can happen to the engine, but for the passing of time and the fate of batches.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// Somebody submits a job.
+    Submit(Box<Submit>),
+    /// Somebody cancels a job.
+    Cancel {
+        /// Who waits.
+        request: RequestId,
+        /// The job.
+        job: JobId,
+    },
+    /// Somebody holds a job back or lets it go on.
+    Hold {
+        /// Who waits.
+        request: RequestId,
+        /// The job.
+        job: JobId,
+        /// Back, or on.
+        held: bool,
+    },
+    /// Somebody wants the failed and cancelled tasks of a job run again.
+    Retry {
+        /// Who waits.
+        request: RequestId,
+        /// The job.
+        job: JobId,
+        /// The job as the store has it; needed where the engine forgot it.
+        record: Option<Box<JobRecord>>,
+    },
+    /// A running task waits for jobs that it submitted and needs no cpu meanwhile.
+    Lend {
+        /// The waiting task.
+        task: TaskId,
+    },
+    /// The task's wait is over; answered when it has its cpus again.
+    Reclaim {
+        /// Who waits.
+        request: RequestId,
+        /// The task.
+        task: TaskId,
+    },
+    /// An outside client wants a place.
+    Alloc {
+        /// Who waits.
+        request: RequestId,
+        /// How much.
+        amounts: Resources,
+        /// Where.
+        needs: Vec<Need>,
+    },
+    /// An outside client gives its place back.
+    Release {
+        /// The place.
+        alloc: AllocId,
+    },
+    /// A worker connected, or was asked to say everything again.
+    Hello(Box<Hello>),
+    /// A worker says what it holds, from time to time.
+    Inventory {
+        /// The worker.
+        worker: WorkerId,
+        /// What it holds.
+        inventory: Inventory,
+    },
+    /// The link to a worker is gone: no new work for it, its tasks stay booked.
+    Lost {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// Somebody wants a worker to take no new work, or to take work again.
+    Drain {
+        /// Who waits.
+        request: RequestId,
+        /// The worker.
+        worker: WorkerId,
+        /// No new work.
+        draining: bool,
+    },
+    /// An attempt's process started.
+    Started {
+        /// By whom.
+        by: Report,
+        /// When.
+        at: Time,
+    },
+    /// An attempt ended.
+    Finished {
+        /// By whom.
+        by: Report,
+        /// How.
+        result: TaskResult,
+    },
+    /// A task has the cpus again that it lent.
+    Reclaimed {
+        /// By whom.
+        by: Report,
+    },
+}
+
+/// A submission with what the shell looked up for it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Submit {
+    /// Who waits.
+    pub request: RequestId,
+    /// The job.
+    pub spec: JobSpec,
+    /// Refuse it where no worker of the farm could ever run some step.
+    pub placeable_only: bool,
+    /// The job that the store already has under the submission's key.
+    pub existing: Option<JobId>,
+    /// What the store says of the jobs in `spec.after` that it knows.
+    pub outcomes: BTreeMap<JobId, JobState>,
+}
+
+/// Which attempt a worker's report is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Who says so.
+    pub worker: WorkerId,
+    /// The worker's epoch when the attempt was sent to it.
+    pub epoch: Epoch,
+    /// The task.
+    pub task: TaskId,
+    /// The attempt's number.
+    pub attempt: u32,
+}
+
+/// How a worker introduces itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hello {
+    /// Unique on the farm.
+    pub name: String,
+    /// The keeper's own number. Another number than before says that the earlier keeper and all that
+    /// ran under it has ended, which the agent made sure of.
+    pub incarnation: u64,
+    /// What it has.
+    pub capacity: Resources,
+    /// What it is.
+    pub attributes: Attributes,
+    /// What it holds.
+    pub inventory: Inventory,
+}
+
+/// What a worker holds.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Inventory {
+    /// The largest number of a message that it has seen.
+    pub seq: u64,
+    /// The attempts that it knows of and that were not acknowledged.
+    pub held: Vec<Held>,
+}
+
+/// An attempt as the worker knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The task.
+    pub task: TaskId,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// How far it is.
+    pub phase: HeldPhase,
+}
+
+/// How far an attempt is at its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeldPhase {
+    /// Waits for room.
+    Queued,
+    /// Runs since then.
+    Running(Time),
+    /// Runs since then and has lent its cpus, and does not have them again.
+    Lent(Time),
+    /// Ended; the worker reports the result until it is acknowledged.
+    Ended,
+}

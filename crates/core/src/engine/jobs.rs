@@ -1,0 +1,296 @@
+//! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
+
+use super::{Answer, Attempt, Engine, Lent, Note, Outbox, Write};
+use crate::ids::{JobId, StepKey, TaskId};
+use crate::job::{DependencyKind, Job, JobState, Stop, TaskRow, TaskState, Tries};
+use crate::limits;
+use crate::queues::Candidate;
+use crate::ranges::RangeSet;
+use std::collections::VecDeque;
+
+impl Engine {
+    /// Brings a step's place in its queue in line with whether it may start tasks.
+    pub(super) fn refresh(&mut self, key: StepKey) {
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
+        let (queue, priority) = (job.queue, job.spec.priority);
+        let step = &mut job.steps[usize::from(key.step)];
+        let wanted =
+            (open && !step.ready.is_empty()).then(|| Candidate::new(priority, step.ready_since, key));
+        if wanted == step.enlisted {
+            return;
+        }
+        if let Some(old) = step.enlisted.take() {
+            self.queues.remove(queue, step.class, &old);
+        }
+        if let Some(new) = wanted {
+            self.queues.insert(queue, step.class, new);
+            self.dirty = true;
+        }
+        step.enlisted = wanted;
+    }
+
+    pub(super) fn refresh_all(&mut self, id: JobId) {
+        let steps = self.jobs.get(&id).map_or(0, |job| job.steps.len());
+        for step in 0..steps {
+            self.refresh(StepKey { job: id, step: step as u16 });
+        }
+    }
+
+    /// Works out the ready tasks of every step from what has ended and what runs.
+    pub(super) fn recompute_ready(&mut self, id: JobId) {
+        let running: Vec<u32> = self.attempts_of(id).map(|(task, _)| task.index).collect();
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for number in 0..job.steps.len() {
+            let mut ready = job.unlocked(number);
+            let step = &mut job.steps[number];
+            for ended in [&step.succeeded, &step.failed, &step.canceled] {
+                ready.subtract(ended);
+            }
+            let first = running.partition_point(|index| *index < step.base);
+            let tasks = job.spec.steps[number].tasks;
+            for index in running[first..].iter().take_while(|index| **index < step.base + tasks) {
+                ready.remove(*index);
+            }
+            if step.ready.is_empty() && !ready.is_empty() {
+                step.ready_since = now.max(job.created);
+            }
+            step.ready = ready;
+        }
+        self.refresh_all(id);
+    }
+
+    /// Takes in a task's row: an end, or an attempt that its worker has.
+    pub(super) fn adopt_row(&mut self, id: JobId, row: TaskRow) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let number = job.step_of(row.index);
+        let step = &mut job.steps[usize::from(number)];
+        let tries = Tries { attempt: row.attempt, failures: row.failures, losses: row.losses };
+        match row.state {
+            TaskState::Succeeded => _ = step.succeeded.insert(row.index),
+            TaskState::Failed => _ = step.failed.insert(row.index),
+            TaskState::Canceled => _ = step.canceled.insert(row.index),
+            TaskState::Booked | TaskState::Running => {
+                step.active += 1;
+                self.queues.adopt(job.queue);
+                let task = TaskId { job: id, index: row.index };
+                // It holds nothing until its worker says that it runs; until that worker is heard
+                // from it gets no new work, so nothing is booked twice over meanwhile.
+                self.workers.update(row.worker, |w| w.backlog.push_back(task));
+                let attempt = Attempt {
+                    number: row.attempt,
+                    worker: row.worker,
+                    epoch: row.epoch,
+                    booked: row.booked,
+                    started: None,
+                    failures: row.failures,
+                    losses: row.losses,
+                    seq: 0,
+                    queued: true,
+                    killing: job.kills(),
+                    lent: Lent::No,
+                };
+                self.attempts.insert(task, attempt);
+                return;
+            }
+            TaskState::Waiting | TaskState::Ready | TaskState::Skipped => {}
+        }
+        if row.state != TaskState::Succeeded {
+            step.tries.insert(row.index, tries);
+        }
+    }
+
+    /// An attempt that its worker had is over. Decides what becomes of the task.
+    pub(super) fn conclude(
+        &mut self,
+        task: TaskId,
+        attempt: &Attempt,
+        result: crate::job::TaskResult,
+        out: &mut Outbox,
+    ) {
+        use crate::job::End;
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let number = usize::from(job.step_of(task.index));
+        let stopped = job.stop.is_some();
+        let retries = job.spec.steps[number].retries;
+        let step = &mut job.steps[number];
+        step.active -= 1;
+        self.queues.settle(job.queue);
+        let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
+        let state = match &result.end {
+            End::Exited(0) => TaskState::Succeeded,
+            End::Canceled | End::Recalled | End::Lost if stopped => TaskState::Canceled,
+            // A retry came after the kill.
+            End::Canceled | End::Recalled => TaskState::Ready,
+            End::Lost => {
+                tries.losses += 1;
+                if tries.losses < limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
+            }
+            _ => {
+                tries.failures += 1;
+                if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
+            }
+        };
+        if let (Some(started), Some(finished)) = (result.started, result.finished) {
+            let ms = finished.since(started) as f64 / 1e6;
+            step.mean_ms = Some(step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean)));
+        }
+        match state {
+            TaskState::Succeeded => _ = step.succeeded.insert(task.index),
+            TaskState::Failed => _ = step.failed.insert(task.index),
+            TaskState::Canceled => _ = step.canceled.insert(task.index),
+            _ => {
+                if step.ready.is_empty() {
+                    step.ready_since = self.now;
+                }
+                step.ready.insert(task.index);
+            }
+        }
+        if state != TaskState::Succeeded {
+            step.tries.insert(task.index, tries);
+        }
+        let Tries { failures, losses, attempt: number_of_attempt } = tries;
+        for request in self.reclaims.remove(&task).unwrap_or_default() {
+            out.answers.push((request, Answer::Done));
+        }
+        let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
+        out.notes.push(note);
+        out.writes.push(if state == TaskState::Ready {
+            Write::Again { task, attempt: number_of_attempt, failures, losses, result }
+        } else {
+            Write::End { task, attempt: number_of_attempt, state, failures, losses, result }
+        });
+        let key = StepKey { job: task.job, step: number as u16 };
+        match state {
+            TaskState::Ready => self.refresh(key),
+            TaskState::Succeeded => self.unlock(task, number),
+            _ => {}
+        }
+        if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
+        {
+            self.stop_job(task.job, Stop::FailFast, out);
+        } else {
+            self.settle_job(task.job, out);
+        }
+    }
+
+    /// A task succeeded: steps that wait for it, or for its whole step, may have ready tasks now.
+    fn unlock(&mut self, task: TaskId, number: usize) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let whole = job.steps[number].succeeded.len() == job.spec.steps[number].tasks;
+        let offset = task.index - job.steps[number].base;
+        let spec = job.spec.clone();
+        let mut changed = Vec::new();
+        for (waiting, step_spec) in spec.steps.iter().enumerate() {
+            // A step may wait for another in both ways: each is looked at.
+            for dependency in step_spec.depends.iter().filter(|d| usize::from(d.on) == number) {
+                match dependency.kind {
+                    DependencyKind::Task => {
+                        let index = job.steps[waiting].base + offset;
+                        if !job.is_unlocked(waiting, index) {
+                            continue;
+                        }
+                        open_tasks(job, waiting, RangeSet::from_range(index..index + 1), now);
+                    }
+                    // None of these could start before, so none has an attempt.
+                    DependencyKind::Step if whole => {
+                        let unlocked = job.unlocked(waiting);
+                        open_tasks(job, waiting, unlocked, now);
+                    }
+                    DependencyKind::Step => continue,
+                }
+                changed.push(waiting);
+            }
+        }
+        for waiting in changed {
+            self.refresh(StepKey { job: task.job, step: waiting as u16 });
+        }
+    }
+
+    /// Ends a job of which nothing runs and nothing can start, and what comes after it.
+    pub(super) fn settle_job(&mut self, id: JobId, out: &mut Outbox) {
+        let mut open = VecDeque::from([id]);
+        while let Some(id) = open.pop_front() {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if job.ended.is_some() || !job.is_settled() {
+                continue;
+            }
+            let state = end_state(job);
+            job.ended = Some(state);
+            let (counts, key) = (job.counts(), job.spec.key.clone().map(|key| (job.spec.user.clone(), key)));
+            out.writes.push(Write::JobEnd { job: id, state, at: self.now, counts });
+            out.notes.push(Note::JobEnded { job: id, state, counts });
+            out.ended.push(id);
+            self.recent.push_back((id, state, key));
+            if self.recent.len() > limits::RECENT_JOBS_MAX
+                && let Some((old, _, Some(key))) = self.recent.pop_front()
+                && self.keys.get(&key) == Some(&old)
+            {
+                self.keys.remove(&key);
+            }
+            for dependent in self.dependents.remove(&id).unwrap_or_default() {
+                let Some(job) = self.jobs.get_mut(&dependent) else { continue };
+                job.after.remove(&id);
+                if state != JobState::Succeeded && job.stop.is_none() {
+                    job.stop = Some(Stop::After(id));
+                    out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
+                }
+                self.refresh_all(dependent);
+                open.push_back(dependent);
+            }
+        }
+    }
+
+    /// Drops a job from memory; the store has it.
+    pub(super) fn forget(&mut self, id: JobId) {
+        let tasks: Vec<TaskId> = self.attempts_of(id).map(|(task, _)| task).collect();
+        for task in tasks {
+            self.drop_attempt(task);
+            if let Some(job) = self.jobs.get(&id) {
+                self.queues.settle(job.queue);
+            }
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.ended = job.ended.or(Some(JobState::Canceled));
+        }
+        self.refresh_all(id);
+        let Some(job) = self.jobs.remove(&id) else { return };
+        for step in &job.steps {
+            self.classes.release(step.class);
+        }
+        for first in &job.after {
+            if let Some(waiting) = self.dependents.get_mut(first) {
+                waiting.remove(&id);
+            }
+        }
+    }
+}
+
+fn end_state(job: &Job) -> JobState {
+    let whole = |i: usize| job.steps[i].succeeded.len() == job.spec.steps[i].tasks;
+    match job.stop {
+        _ if (0..job.steps.len()).all(whole) => JobState::Succeeded,
+        Some(Stop::Canceled) => JobState::Canceled,
+        _ if job.steps.iter().all(|s| s.failed.is_empty()) && job.stop.is_none() => JobState::Canceled,
+        _ => JobState::Failed,
+    }
+}
+
+/// Adds tasks to a waiting step, but for those that were tried.
+fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: crate::time::Time) {
+    let step = &mut job.steps[step];
+    for known in [&step.succeeded, &step.failed, &step.canceled] {
+        tasks.subtract(known);
+    }
+    if tasks.is_empty() {
+        return;
+    }
+    if step.ready.is_empty() {
+        step.ready_since = now;
+    }
+    for range in tasks.ranges() {
+        step.ready.insert_range(range);
+    }
+}

@@ -1,0 +1,77 @@
+//! A task that waits for jobs of its own lends its cpus: others may use them, and its wait is over
+//! only when it has them again. So a worker is never booked beyond its cpus, and a run inside a task
+//! cannot block itself. Memory is not lent: the waiting process still holds it.
+
+use super::{Answer, Engine, Lent, Order, Outbox, Report};
+use crate::ids::{RequestId, TaskId, WorkerId};
+use crate::worker::Worker;
+
+impl Engine {
+    pub(super) fn lend(&mut self, task: TaskId, out: &mut Outbox) {
+        let request = self.request_of(task);
+        // Who lends runs, whether its worker's word of that arrived or not.
+        self.mark_started(task, self.now, out);
+        let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.lent == Lent::No) else { return };
+        attempt.lent = Lent::Yes;
+        let (worker, attempt) = (attempt.worker, attempt.number);
+        self.workers.update(worker, |w| w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu));
+        self.send(worker, Order::Lend { task, attempt }, out);
+        self.promote(worker);
+        self.recall_backlog(worker, out);
+        self.dirty = true;
+    }
+
+    /// True if a task on that worker waits for jobs of its own.
+    pub(super) fn lends(&self, worker: &Worker) -> bool {
+        worker.running.iter().any(|task| self.attempts.get(task).is_some_and(|a| a.lent != Lent::No))
+    }
+
+    /// A worker starts in order. What it was sent ahead may need what the lending task goes on holding,
+    /// and the jobs that this task waits for would stand behind it for ever.
+    fn recall_backlog(&mut self, id: WorkerId, out: &mut Outbox) {
+        let Some(worker) = self.workers.get(id) else { return };
+        let queued: Vec<TaskId> = worker.backlog.iter().copied().collect();
+        for task in queued {
+            let Some(attempt) = self.attempts.get(&task).map(|a| a.number) else { continue };
+            self.send(id, Order::Recall { task, attempt }, out);
+        }
+    }
+
+    pub(super) fn reclaim(&mut self, request: RequestId, task: TaskId, out: &mut Outbox) {
+        let cpu = self.request_of(task).cpu;
+        // Adopted, and its worker not heard from: only the worker knows whether it had lent.
+        let unheard = self.attempts.get(&task).is_some_and(|a| a.queued);
+        if unheard {
+            self.mark_started(task, self.now, out);
+        }
+        let Some(attempt) = self.attempts.get_mut(&task).filter(|a| unheard || a.lent != Lent::No) else {
+            out.answers.push((request, Answer::Done));
+            return;
+        };
+        self.reclaims.entry(task).or_default().push(request);
+        let was = std::mem::replace(&mut attempt.lent, Lent::Reclaiming);
+        let (worker, attempt) = (attempt.worker, attempt.number);
+        match was {
+            Lent::Reclaiming => return,
+            // From now on nothing new is booked on these cpus; the worker says when they are free.
+            Lent::Yes => _ = self.workers.update(worker, |w| w.booked.cpu += cpu),
+            Lent::No => {}
+        }
+        self.send(worker, Order::Reclaim { task, attempt }, out);
+    }
+
+    pub(super) fn reclaimed(&mut self, by: Report, out: &mut Outbox) {
+        if !self.is_current(&by) {
+            return;
+        }
+        if let Some(attempt) = self.attempts.get_mut(&by.task)
+            && attempt.lent == Lent::Reclaiming
+        {
+            attempt.lent = Lent::No;
+            self.make_room(by.worker, by.task);
+        }
+        for request in self.reclaims.remove(&by.task).unwrap_or_default() {
+            out.answers.push((request, Answer::Done));
+        }
+    }
+}

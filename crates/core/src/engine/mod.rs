@@ -1,0 +1,282 @@
+//! The engine: jobs, workers and queues, and what to do when something happens to them.
+//!
+//! The contract with the shell:
+//!
+//! 1. The shell calls [`Engine::handle`] for each event and [`Engine::round`] when it has handled
+//!    what there was, all into one [`Outbox`].
+//! 2. It commits the outbox's writes in one transaction while the next outbox forms.
+//! 3. It tells the engine: [`Engine::committed`], [`Engine::refused`] for the rows that somebody else
+//!    had changed, or [`Engine::failed`] and, once the store answers again, [`Engine::reload`].
+//! 4. Sends, answers and notes of an outbox go out only after its commit.
+
+mod check;
+mod commit;
+mod event;
+mod jobs;
+mod lend;
+mod outbox;
+mod report;
+mod round;
+mod submit;
+
+pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
+pub use outbox::{Answer, Note, Order, Outbox, Refusal, Send, Unplaceable, Write};
+
+use crate::ids::{AllocId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
+use crate::job::{Counts, Job, JobRecord, JobState};
+use crate::matcher::{self, Class, Classes};
+use crate::queues::Queues;
+use crate::resources::Resources;
+use crate::time::Time;
+use crate::worker::{Worker, WorkerRecord, WorkerState};
+use crate::workers::{Saturation, Workers};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How the engine is set up.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Settings {
+    /// Which worker with room is filled first.
+    pub saturation: Saturation,
+    /// The number of the first job that this engine accepts.
+    pub first_job: u64,
+}
+
+/// An attempt that is booked or running.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attempt {
+    /// From 1.
+    pub number: u32,
+    /// Where.
+    pub worker: WorkerId,
+    /// The worker's epoch.
+    pub epoch: Epoch,
+    /// When it was booked.
+    pub booked: Time,
+    /// When it started, once its worker said so.
+    pub started: Option<Time>,
+    /// Attempts of the task that failed before.
+    pub failures: u32,
+    /// Attempts of the task that were lost before.
+    pub losses: u32,
+    /// The number of the message that carried it.
+    seq: u64,
+    /// In the worker's backlog: holds nothing yet.
+    queued: bool,
+    /// Told to end.
+    killing: bool,
+    /// Its cpus are lent to others.
+    lent: Lent,
+}
+
+impl Attempt {
+    /// True if it waits at its worker for room and holds nothing yet.
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lent {
+    No,
+    Yes,
+    /// Asked back: held again in our books, not yet granted by the worker.
+    Reclaiming,
+}
+
+/// A user and the key that they chose for a submission.
+type Key = (String, String);
+
+/// The state of all that is active. See the [module](self) for the contract.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Engine {
+    now: Time,
+    next_job: u64,
+    next_alloc: u64,
+    jobs: BTreeMap<JobId, Job>,
+    attempts: BTreeMap<TaskId, Attempt>,
+    workers: Workers,
+    queues: Queues,
+    classes: Classes,
+    /// Jobs that come after a job.
+    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    keys: BTreeMap<Key, JobId>,
+    /// Outcomes of jobs that ended lately, and their keys, oldest first.
+    recent: VecDeque<(JobId, JobState, Option<Key>)>,
+    allocs: BTreeMap<AllocId, WorkerId>,
+    reclaims: BTreeMap<TaskId, Vec<RequestId>>,
+    /// Something changed since the last full round.
+    dirty: bool,
+}
+
+impl Engine {
+    /// An engine without jobs or workers.
+    pub fn new(settings: Settings) -> Self {
+        Engine {
+            now: Time::default(),
+            next_job: settings.first_job.max(1),
+            next_alloc: 1,
+            jobs: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            workers: Workers::new(settings.saturation),
+            queues: Queues::default(),
+            classes: Classes::default(),
+            dependents: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            recent: VecDeque::new(),
+            allocs: BTreeMap::new(),
+            reclaims: BTreeMap::new(),
+            dirty: false,
+        }
+    }
+
+    /// An engine with what a store holds: its workers, not heard from yet, and its active jobs, whose
+    /// booked tasks are at their workers until those say otherwise.
+    pub fn restore(settings: Settings, workers: Vec<WorkerRecord>, jobs: Vec<JobRecord>) -> Self {
+        let mut engine = Engine::new(settings);
+        for record in workers {
+            engine.workers.insert(Worker {
+                id: record.id,
+                name: record.name.into(),
+                epoch: record.epoch,
+                incarnation: record.incarnation,
+                state: if record.draining { WorkerState::Draining } else { WorkerState::Suspect },
+                connected: false,
+                capacity: record.capacity,
+                attributes: record.attributes,
+                booked: Resources::default(),
+                running: BTreeSet::new(),
+                backlog: VecDeque::new(),
+                backlog_ms: 0.0,
+                allocs: BTreeMap::new(),
+                seq: 0,
+                beat_seq: 0,
+            });
+        }
+        let active: BTreeSet<JobId> = jobs.iter().map(|job| job.id).collect();
+        for record in jobs {
+            let after = record.spec.after.iter().filter(|id| active.contains(id)).copied().collect();
+            engine.insert_record(record, after);
+        }
+        engine
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Submit(submit) => self.submit(*submit, out),
+            Event::Cancel { request, job } => self.cancel(request, job, out),
+            Event::Hold { request, job, held } => self.hold(request, job, held, out),
+            Event::Retry { request, job, record } => self.retry(request, job, record, out),
+            Event::Lend { task } => self.lend(task, out),
+            Event::Reclaim { request, task } => self.reclaim(request, task, out),
+            Event::Alloc { request, amounts, needs } => self.alloc(request, &amounts, &needs, out),
+            Event::Release { alloc } => self.release(alloc),
+            Event::Hello(hello) => self.hello(*hello, out),
+            Event::Inventory { worker, inventory } => self.beat(worker, &inventory, out),
+            Event::Lost { worker } => self.worker_lost(worker, out),
+            Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
+            Event::Started { by, at } => self.started(by, at, out),
+            Event::Finished { by, result } => self.finished(by, result, out),
+            Event::Reclaimed { by } => self.reclaimed(by, out),
+        }
+    }
+
+    /// When the engine wants to be called again although nothing happens: at once if the last round
+    /// ran out of budget, else never.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.dirty.then_some(self.now)
+    }
+
+    /// An active job, or one whose end is not yet committed.
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// All jobs that the engine holds, by id.
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// The attempt that a task has now.
+    pub fn attempt(&self, task: TaskId) -> Option<&Attempt> {
+        self.attempts.get(&task)
+    }
+
+    /// The attempts of a job, by task.
+    pub fn attempts_of(&self, job: JobId) -> impl Iterator<Item = (TaskId, &Attempt)> {
+        let range = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
+    }
+
+    /// How many tasks of all active jobs are in which state, in a walk over jobs and steps.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for counts in self.jobs.values().map(Job::counts) {
+            sum.total += counts.total;
+            sum.waiting += counts.waiting;
+            sum.ready += counts.ready;
+            sum.active += counts.active;
+            sum.succeeded += counts.succeeded;
+            sum.failed += counts.failed;
+            sum.canceled += counts.canceled;
+            sum.skipped += counts.skipped;
+        }
+        sum
+    }
+
+    /// All workers.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// All queues.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// The class of a step of an active job.
+    pub fn class_of(&self, key: StepKey) -> Option<&Class> {
+        let job = self.jobs.get(&key.job)?;
+        Some(self.classes.get(job.steps.get(usize::from(key.step))?.class))
+    }
+
+    fn alloc(
+        &mut self,
+        request: RequestId,
+        amounts: &Resources,
+        needs: &[crate::tags::Need],
+        out: &mut Outbox,
+    ) {
+        let Some(worker) = matcher::alloc(amounts, needs, &self.workers) else {
+            out.volatile.push((request, Answer::NoPlace));
+            return;
+        };
+        let alloc = AllocId(self.next_alloc);
+        self.next_alloc += 1;
+        self.allocs.insert(alloc, worker);
+        self.workers.update(worker, |w| {
+            w.booked.add(amounts);
+            w.allocs.insert(alloc, amounts.clone());
+        });
+        out.volatile.push((request, Answer::Placed { alloc, worker }));
+    }
+
+    fn release(&mut self, alloc: AllocId) {
+        let Some(worker) = self.allocs.remove(&alloc) else { return };
+        self.workers.update(worker, |w| {
+            if let Some(amounts) = w.allocs.remove(&alloc) {
+                w.booked.sub(&amounts);
+            }
+        });
+        self.promote(worker);
+        self.dirty = true;
+    }
+
+    /// Queues a message to a worker and returns its number.
+    fn send(&mut self, worker: WorkerId, order: Order, out: &mut Outbox) -> u64 {
+        let seq = self.workers.next_seq(worker);
+        out.sends.push(Send { worker, seq, order });
+        seq
+    }
+}

@@ -1,0 +1,392 @@
+//! What the engine wants done.
+
+use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
+use crate::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
+use crate::matcher::RuledOut;
+use crate::resources::Resources;
+use crate::time::Time;
+use crate::worker::WorkerRecord;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One batch. The shell commits `writes` in one transaction; `sends`, `answers` and `notes` go out
+/// after that, in order. `volatile` answers depend on no write and go out at once.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outbox {
+    /// For the store.
+    pub writes: Vec<Write>,
+    /// For workers.
+    pub sends: Vec<Send>,
+    /// For those who wait.
+    pub answers: Vec<(RequestId, Answer)>,
+    /// For those who wait, at once.
+    pub volatile: Vec<(RequestId, Answer)>,
+    /// For those who watch.
+    pub notes: Vec<Note>,
+    /// Jobs that ended in this batch and that the engine forgets when it is committed.
+    pub ended: Vec<JobId>,
+}
+
+impl Outbox {
+    /// True if there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+            && self.sends.is_empty()
+            && self.answers.is_empty()
+            && self.volatile.is_empty()
+            && self.notes.is_empty()
+    }
+
+    /// The jobs whose rows this batch touches.
+    pub fn touched_jobs(&self) -> BTreeSet<JobId> {
+        self.writes.iter().filter_map(Write::job).collect()
+    }
+}
+
+/// A change of the store. Each carries all that a store needs; none reads.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Write {
+    /// A new job with its steps.
+    Job {
+        /// Its id.
+        id: JobId,
+        /// As submitted.
+        spec: Arc<JobSpec>,
+        /// When.
+        created: Time,
+    },
+    /// A job was held or released.
+    JobHeld {
+        /// The job.
+        job: JobId,
+        /// Which.
+        held: bool,
+    },
+    /// No further task of the job starts.
+    JobStop {
+        /// The job.
+        job: JobId,
+        /// Why.
+        stop: Stop,
+    },
+    /// The job ended.
+    JobEnd {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: JobState,
+        /// When.
+        at: Time,
+        /// What became of its tasks.
+        counts: Counts,
+    },
+    /// The job is active again: failed and cancelled tasks are ready, their failures forgotten.
+    JobRetry {
+        /// The job.
+        job: JobId,
+    },
+    /// A task is booked. Refused unless the task has no row (attempt 1) or is ready again with the
+    /// attempt before: the insert by primary key is the compare-and-swap.
+    Book {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number, from 1.
+        attempt: u32,
+        /// Where.
+        worker: WorkerId,
+        /// The worker's epoch.
+        epoch: Epoch,
+        /// When.
+        at: Time,
+    },
+    /// An attempt ended and with it the task. Refused unless the attempt is the booked one.
+    End {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// How the task ended.
+        state: TaskState,
+        /// Attempts that failed.
+        failures: u32,
+        /// Attempts lost with their worker.
+        losses: u32,
+        /// How the attempt ended.
+        result: TaskResult,
+    },
+    /// An attempt ended and the task is ready again; the attempt goes to the task's history. Refused
+    /// unless the attempt is the booked one.
+    Again {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// Attempts that failed.
+        failures: u32,
+        /// Attempts lost with their worker.
+        losses: u32,
+        /// How the attempt ended.
+        result: TaskResult,
+    },
+    /// A result came for an attempt that is not the booked one: history only.
+    Late {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// Who reported it.
+        worker: WorkerId,
+        /// Under which epoch.
+        epoch: Epoch,
+        /// How the attempt ended.
+        result: TaskResult,
+    },
+    /// A worker as it is now.
+    Worker(WorkerRecord),
+}
+
+impl Write {
+    /// The job whose rows it touches.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Write::Job { id: job, .. }
+            | Write::JobHeld { job, .. }
+            | Write::JobStop { job, .. }
+            | Write::JobEnd { job, .. }
+            | Write::JobRetry { job } => Some(*job),
+            Write::Book { task, .. }
+            | Write::End { task, .. }
+            | Write::Again { task, .. }
+            | Write::Late { task, .. } => Some(task.job),
+            Write::Worker(_) => None,
+        }
+    }
+}
+
+/// A message to a worker. `seq` rises with every message to that worker; a worker ignores a start
+/// whose number is not above all that it has seen, so a doubled or late one does no harm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Send {
+    /// To whom.
+    pub worker: WorkerId,
+    /// The message's number.
+    pub seq: u64,
+    /// What.
+    pub order: Order,
+}
+
+/// What a worker is told.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Order {
+    /// Hello received; reports carry this epoch.
+    Welcome {
+        /// The worker's epoch.
+        epoch: Epoch,
+    },
+    /// Run this attempt as soon as there is room, in the order in which these come.
+    Start {
+        /// The task.
+        task: TaskId,
+        /// The step's place in its job.
+        step: u16,
+        /// The attempt's number.
+        attempt: u32,
+        /// What it holds while it runs.
+        request: Resources,
+        /// Milliseconds that it may run.
+        time_limit_ms: Option<u64>,
+    },
+    /// End this attempt and all of its processes.
+    Kill {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// Give this attempt back if it has not started.
+    Recall {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// The result is durable; forget the attempt.
+    Ack {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// The running task needs no cpu for now.
+    Lend {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// Give the task its cpus again before anything else starts, and say so.
+    Reclaim {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// Say hello again.
+    Resync,
+}
+
+/// The answer to a request.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Answer {
+    /// The job is accepted.
+    Submitted {
+        /// Its id.
+        job: JobId,
+        /// It was there before, under the same key.
+        existing: bool,
+        /// Steps that no worker of the farm could run.
+        unplaceable: Vec<Unplaceable>,
+    },
+    /// Done.
+    Done,
+    /// Here is a place.
+    Placed {
+        /// To be given back.
+        alloc: AllocId,
+        /// Where.
+        worker: WorkerId,
+    },
+    /// No worker has room.
+    NoPlace,
+    /// Not done.
+    Refused(Refusal),
+}
+
+/// A step that no worker of the farm could run, and why, by reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unplaceable {
+    /// The step's name.
+    pub step: String,
+    /// What rules workers out and how many of them.
+    pub reasons: Vec<(RuledOut, usize)>,
+}
+
+/// Why a request was not done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such job.
+    #[error("there is no job {0}")]
+    NoJob(JobId),
+    /// There is no such worker.
+    #[error("there is no worker {0}")]
+    NoWorker(WorkerId),
+    /// The job ended before.
+    #[error("job {0} has ended")]
+    Ended(JobId),
+    /// The job has nothing to run again.
+    #[error("job {0} has no failed or cancelled task")]
+    NothingToRetry(JobId),
+    /// A job without a step.
+    #[error("the job has no step")]
+    NoStep,
+    /// A step without a task.
+    #[error("step '{0}' has no task")]
+    NoTask(String),
+    /// Two steps of one name.
+    #[error("two steps are named '{0}'")]
+    DuplicateStep(String),
+    /// More than a limit allows.
+    #[error("{what}: {is} is more than the limit of {max}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        is: u64,
+        /// How many are allowed.
+        max: u64,
+    },
+    /// A dependency on a step that is not there, or on tasks that do not correspond.
+    #[error("step '{step}' cannot depend on '{on}': {why}")]
+    BadDependency {
+        /// The step that waits.
+        step: String,
+        /// The other.
+        on: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Steps that wait for each other.
+    #[error("these steps wait for each other: {}", .0.join(" -> "))]
+    Cycle(Vec<String>),
+    /// Refused because it could never run.
+    #[error("no worker could ever run step '{}'", .0.first().map_or("", |u| &u.step))]
+    Unplaceable(Vec<Unplaceable>),
+}
+
+/// What happened, for events, metrics and logs.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Note {
+    /// A job was accepted, held, released, stopped or retried.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Its state.
+        state: JobState,
+    },
+    /// A job ended.
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: JobState,
+        /// What became of its tasks.
+        counts: Counts,
+    },
+    /// A task was booked.
+    Booked {
+        /// The task.
+        task: TaskId,
+        /// Where.
+        worker: WorkerId,
+        /// Nanoseconds from when its step became ready.
+        waited_ns: u64,
+    },
+    /// A task started.
+    Started {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// When.
+        at: Time,
+    },
+    /// An attempt ended; `state` is the task's.
+    Ended {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// The task's state now.
+        state: TaskState,
+        /// How the attempt ended.
+        result: TaskResult,
+    },
+    /// A result was refused because its attempt is not the booked one.
+    Late {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// Who reported it.
+        worker: WorkerId,
+    },
+    /// A worker came, went, or was told to drain.
+    Worker {
+        /// The worker.
+        worker: WorkerId,
+        /// Its name.
+        name: String,
+        /// What happened, in a word.
+        what: &'static str,
+    },
+}

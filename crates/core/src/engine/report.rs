@@ -1,0 +1,358 @@
+//! What workers say: hello, what they hold, what started, what ended.
+
+use super::event::{HeldPhase, Hello, Inventory, Report};
+use super::{Answer, Attempt, Engine, Lent, Note, Order, Outbox, Refusal, Write};
+use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
+use crate::job::{End, TaskResult};
+use crate::resources::Resources;
+use crate::time::Time;
+use crate::worker::{Worker, WorkerRecord, WorkerState};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+impl Engine {
+    pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
+        let known = self.workers.by_name(&hello.name).map(|w| w.id);
+        let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
+        let welcome = self.workers.update(id, |w| {
+            if w.incarnation != hello.incarnation {
+                w.epoch.0 += 1;
+                w.incarnation = hello.incarnation;
+            }
+            if w.state == WorkerState::Suspect {
+                w.state = WorkerState::Up;
+            }
+            w.connected = true;
+            w.capacity = hello.capacity;
+            w.attributes = hello.attributes;
+            w.seq = w.seq.max(hello.inventory.seq);
+            (w.epoch, if w.state == WorkerState::Draining { "draining" } else { "up" })
+        });
+        let Some((epoch, state)) = welcome else { return };
+        self.lose_attempts(id, epoch, out);
+        self.send(id, Order::Welcome { epoch }, out);
+        self.write_worker(id, state, out);
+        self.inventory(id, &hello.inventory, u64::MAX, out);
+        self.dirty = true;
+    }
+
+    fn add_worker(&mut self, name: &str) -> WorkerId {
+        let id = WorkerId(self.workers.last_id().map_or(1, |last| last.0 + 1));
+        self.workers.insert(Worker {
+            id,
+            name: name.into(),
+            epoch: Epoch(0),
+            incarnation: 0,
+            state: WorkerState::Suspect,
+            connected: false,
+            capacity: Resources::default(),
+            attributes: BTreeMap::new(),
+            booked: Resources::default(),
+            running: BTreeSet::new(),
+            backlog: VecDeque::new(),
+            backlog_ms: 0.0,
+            allocs: BTreeMap::new(),
+            seq: 0,
+            beat_seq: 0,
+        });
+        id
+    }
+
+    fn write_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
+        let Some(worker) = self.workers.get(id) else { return };
+        out.writes.push(Write::Worker(WorkerRecord {
+            id,
+            name: worker.name.to_string(),
+            epoch: worker.epoch,
+            incarnation: worker.incarnation,
+            draining: worker.state == WorkerState::Draining,
+            capacity: worker.capacity.clone(),
+            attributes: worker.attributes.clone(),
+        }));
+        out.notes.push(Note::Worker { worker: id, name: worker.name.to_string(), what });
+    }
+
+    pub(super) fn drain(&mut self, request: RequestId, id: WorkerId, draining: bool, out: &mut Outbox) {
+        let changed = self.workers.update(id, |w| {
+            w.state = match (draining, w.state) {
+                (true, _) => WorkerState::Draining,
+                (false, WorkerState::Draining) if w.connected => WorkerState::Up,
+                (false, WorkerState::Draining) => WorkerState::Suspect,
+                (false, state) => state,
+            };
+        });
+        if changed.is_none() {
+            out.answers.push((request, Answer::Refused(Refusal::NoWorker(id))));
+            return;
+        }
+        self.write_worker(id, if draining { "draining" } else { "resumed" }, out);
+        self.dirty = true;
+        out.answers.push((request, Answer::Done));
+    }
+
+    pub(super) fn worker_lost(&mut self, id: WorkerId, out: &mut Outbox) {
+        let name = self.workers.update(id, |w| {
+            w.connected = false;
+            if w.state == WorkerState::Up {
+                w.state = WorkerState::Suspect;
+            }
+            w.name.to_string()
+        });
+        if let Some(name) = name {
+            out.notes.push(Note::Worker { worker: id, name, what: "suspect" });
+        }
+    }
+
+    /// The worker's earlier keepers, and all that ran under them, are gone. Told by the epoch and not
+    /// by the keeper's number alone: a commit that failed can leave attempts of an earlier epoch on a
+    /// worker whose new keeper is known already.
+    fn lose_attempts(&mut self, id: WorkerId, epoch: Epoch, out: &mut Outbox) {
+        let Some(worker) = self.workers.get(id) else { return };
+        let tasks = worker.running.iter().chain(&worker.backlog).copied();
+        let earlier = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.epoch != epoch);
+        let tasks: Vec<TaskId> = tasks.filter(earlier).collect();
+        for task in tasks {
+            if let Some(attempt) = self.drop_attempt(task) {
+                // What was killed on request ended as asked.
+                let end = if attempt.killing { End::Canceled } else { End::Lost };
+                self.conclude(task, &attempt, TaskResult::bare(end), out);
+            }
+        }
+    }
+
+    /// A worker says what it holds. Where it is not known to be connected, a commit failed since its
+    /// hello, and it was asked for another; that may have been lost, so it is asked again.
+    pub(super) fn beat(&mut self, id: WorkerId, inventory: &Inventory, out: &mut Outbox) {
+        match self.workers.get(id).map(|worker| worker.connected) {
+            Some(true) => {
+                // What was sent before the last beat has arrived by now, or never will.
+                let sent = self.workers.beat(id);
+                self.inventory(id, inventory, sent.max(inventory.seq), out);
+            }
+            Some(false) => _ = self.send(id, Order::Resync, out),
+            None => {}
+        }
+    }
+
+    /// Compares what a worker holds with what is booked on it. Of messages numbered up to `through` none
+    /// is under way, so what such a message carried and the worker does not hold did not arrive.
+    fn inventory(&mut self, id: WorkerId, inventory: &Inventory, through: u64, out: &mut Outbox) {
+        let Some(worker) = self.workers.get(id) else { return };
+        let held: BTreeMap<TaskId, (u32, HeldPhase)> =
+            inventory.held.iter().map(|h| (h.task, (h.attempt, h.phase))).collect();
+        let booked: Vec<TaskId> = worker.running.iter().chain(&worker.backlog).copied().collect();
+        for task in booked {
+            let Some(attempt) = self.attempts.get(&task) else { continue };
+            match held.get(&task) {
+                Some((number, phase)) if *number == attempt.number => {
+                    self.meet_held(task, *phase, out);
+                }
+                _ if attempt.seq <= through => self.resend_start(task, out),
+                _ => {}
+            }
+        }
+        for (task, (attempt, phase)) in held {
+            let current = self.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
+            if !current && phase != HeldPhase::Ended {
+                self.send(id, Order::Kill { task, attempt }, out);
+            }
+        }
+        self.promote(id);
+    }
+
+    /// The worker holds the attempt that is booked on it.
+    fn meet_held(&mut self, task: TaskId, phase: HeldPhase, out: &mut Outbox) {
+        if let HeldPhase::Running(at) | HeldPhase::Lent(at) = phase {
+            // What is lent is not stored: an engine that adopts the attempt learns it here.
+            if let HeldPhase::Lent(_) = phase
+                && let Some(attempt) = self.attempts.get_mut(&task)
+                && attempt.queued
+                && attempt.started.is_none()
+                && attempt.lent == Lent::No
+            {
+                attempt.lent = Lent::Yes;
+            }
+            self.mark_started(task, at, out);
+        }
+        let Some(attempt) = self.attempts.get(&task) else { return };
+        let (worker, number, killing, lent) = (attempt.worker, attempt.number, attempt.killing, attempt.lent);
+        if killing && phase != HeldPhase::Ended {
+            self.send(worker, Order::Kill { task, attempt: number }, out);
+        }
+        match lent {
+            Lent::Yes if !matches!(phase, HeldPhase::Running(_)) => {}
+            Lent::No => {}
+            Lent::Yes => _ = self.send(worker, Order::Lend { task, attempt: number }, out),
+            Lent::Reclaiming => _ = self.send(worker, Order::Reclaim { task, attempt: number }, out),
+        }
+        // The recall at the lending may have been lost, or the attempt adopted since.
+        if phase == HeldPhase::Queued
+            && self.attempts.get(&task).is_some_and(Attempt::is_queued)
+            && self.workers.get(worker).is_some_and(|w| self.lends(w))
+        {
+            self.send(worker, Order::Recall { task, attempt: number }, out);
+        }
+    }
+
+    fn resend_start(&mut self, task: TaskId, out: &mut Outbox) {
+        let Some(worker) = self.attempts.get(&task).map(|a| a.worker) else { return };
+        let Some(order) = self.start_order(task) else { return };
+        let seq = self.send(worker, order, out);
+        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        attempt.seq = seq;
+        if attempt.killing {
+            let attempt = attempt.number;
+            self.send(worker, Order::Kill { task, attempt }, out);
+        }
+    }
+
+    pub(super) fn start_order(&self, task: TaskId) -> Option<Order> {
+        let job = self.jobs.get(&task.job)?;
+        let step = job.step_of(task.index);
+        let spec = &job.spec.steps[usize::from(step)];
+        Some(Order::Start {
+            task,
+            step,
+            attempt: self.attempts.get(&task)?.number,
+            request: spec.request.clone(),
+            time_limit_ms: spec.time_limit_ms,
+        })
+    }
+
+    pub(super) fn started(&mut self, by: Report, at: Time, out: &mut Outbox) {
+        if self.is_current(&by) {
+            self.mark_started(by.task, at, out);
+        }
+    }
+
+    pub(super) fn mark_started(&mut self, task: TaskId, at: Time, out: &mut Outbox) {
+        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        if attempt.started.is_none() {
+            attempt.started = Some(at);
+            out.notes.push(Note::Started { task, attempt: attempt.number, at });
+        }
+        if attempt.queued {
+            // The worker is right about what it runs.
+            let worker = attempt.worker;
+            let backlog = self.workers.update(worker, |w| w.backlog.iter().position(|t| *t == task));
+            if let Some(Some(place)) = backlog {
+                self.start_queued(worker, place);
+                self.make_room(worker, task);
+            }
+        }
+    }
+
+    /// The worker is right that `task` holds what it holds. Where a message was lost or is late, our
+    /// books may say that others hold it too: those did not start yet, or have ended already, so they
+    /// hold nothing until we hear of them.
+    pub(super) fn make_room(&mut self, id: WorkerId, task: TaskId) {
+        while let Some(worker) = self.workers.get(id)
+            && !worker.booked.fits(&worker.capacity)
+        {
+            let others = worker.running.iter().filter(|other| **other != task).filter_map(|other| {
+                let attempt = self.attempts.get(other)?;
+                (attempt.lent == Lent::No).then_some((attempt.started.is_none(), attempt.seq, *other))
+            });
+            let Some((_, _, other)) = others.max() else { return };
+            let request = self.request_of(other);
+            let ms = self.predicted_ms(other);
+            self.workers.update(id, |w| {
+                w.running.remove(&other);
+                w.booked.sub(&request);
+                w.backlog.push_front(other);
+                w.backlog_ms += ms;
+            });
+            if let Some(attempt) = self.attempts.get_mut(&other) {
+                attempt.queued = true;
+            }
+            self.dirty = true;
+        }
+    }
+
+    pub(super) fn finished(&mut self, by: Report, result: TaskResult, out: &mut Outbox) {
+        let Report { worker, epoch, task, attempt } = by;
+        if self.is_current(&by) {
+            if let Some(attempt) = self.drop_attempt(task) {
+                self.conclude(task, &attempt, result, out);
+                self.promote(worker);
+                self.dirty = true;
+            }
+        } else {
+            out.writes.push(Write::Late { task, attempt, worker, epoch, result });
+            out.notes.push(Note::Late { task, attempt, worker });
+        }
+        self.send(worker, Order::Ack { task, attempt }, out);
+    }
+
+    pub(super) fn is_current(&self, by: &Report) -> bool {
+        self.attempts
+            .get(&by.task)
+            .is_some_and(|a| a.number == by.attempt && a.worker == by.worker && a.epoch == by.epoch)
+    }
+
+    /// Takes an attempt off the books: what it held is free.
+    pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
+        let attempt = self.attempts.remove(&task)?;
+        let held = self.held_by(task, &attempt);
+        let ms = self.predicted_ms(task);
+        self.workers.update(attempt.worker, |w| {
+            if attempt.queued {
+                w.backlog.retain(|t| *t != task);
+                w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
+            } else {
+                w.running.remove(&task);
+                w.booked.sub(&held);
+            }
+        });
+        Some(attempt)
+    }
+
+    /// What an attempt holds of its worker now.
+    pub(super) fn held_by(&self, task: TaskId, attempt: &Attempt) -> Resources {
+        if attempt.queued {
+            return Resources::default();
+        }
+        let mut held = self.request_of(task);
+        if attempt.lent == Lent::Yes {
+            held.cpu = 0;
+        }
+        held
+    }
+
+    pub(super) fn request_of(&self, task: TaskId) -> Resources {
+        self.jobs.get(&task.job).map_or_else(Resources::default, |job| {
+            job.spec.steps[usize::from(job.step_of(task.index))].request.clone()
+        })
+    }
+
+    /// Predicted run time of a task in milliseconds; 0 where nothing is known.
+    pub(super) fn predicted_ms(&self, task: TaskId) -> f64 {
+        let Some(job) = self.jobs.get(&task.job) else { return 0.0 };
+        let key = StepKey { job: task.job, step: job.step_of(task.index) };
+        self.step(key).and_then(|s| s.mean_ms).unwrap_or(0.0)
+    }
+
+    /// Lets the backlog start in its order, as far as there is room: the worker does the same.
+    pub(super) fn promote(&mut self, id: WorkerId) {
+        while let Some(worker) = self.workers.get(id)
+            && let Some(task) = worker.backlog.front()
+            && worker.connected
+            && self.request_of(*task).fits(&worker.free())
+        {
+            self.start_queued(id, 0);
+        }
+    }
+
+    fn start_queued(&mut self, id: WorkerId, place: usize) {
+        let Some(task) = self.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else { return };
+        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        attempt.queued = false;
+        let held = self.held_by(task, &self.attempts[&task]);
+        let ms = self.predicted_ms(task);
+        self.workers.update(id, |w| {
+            w.backlog.remove(place);
+            w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
+            w.booked.add(&held);
+            w.running.insert(task);
+        });
+    }
+}

@@ -1,0 +1,367 @@
+//! What people ask for: submit, cancel, hold, retry.
+
+use super::{Answer, Engine, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
+use crate::ids::{JobId, RequestId, StepKey, TaskId};
+use crate::job::{DependencyKind, JobRecord, JobSpec, JobState, StepSpec, Stop};
+use crate::limits;
+use crate::matcher::{self, Class, RuledOut};
+use crate::ranges::RangeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Engine {
+    pub(super) fn submit(&mut self, submit: Submit, out: &mut Outbox) {
+        let Submit { request, spec, placeable_only, existing, outcomes } = submit;
+        let answer = match self.accept(spec, placeable_only, existing, &outcomes, out) {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        out.answers.push((request, answer));
+    }
+
+    fn accept(
+        &mut self,
+        spec: JobSpec,
+        placeable_only: bool,
+        existing: Option<JobId>,
+        outcomes: &BTreeMap<JobId, JobState>,
+        out: &mut Outbox,
+    ) -> Result<Answer, Refusal> {
+        let key = spec.key.clone().map(|key| (spec.user.clone(), key));
+        let known = key.as_ref().and_then(|key| self.keys.get(key).copied()).or(existing);
+        if let Some(job) = known {
+            return Ok(Answer::Submitted { job, existing: true, unplaceable: Vec::new() });
+        }
+        check_spec(&spec)?;
+        let unplaceable = self.unplaceable(&spec);
+        if placeable_only && !unplaceable.is_empty() {
+            return Err(Refusal::Unplaceable(unplaceable));
+        }
+        let (mut open, mut stop) = (BTreeSet::new(), None);
+        for id in &spec.after {
+            match self.outcome(*id).or(outcomes.get(id).copied()) {
+                Some(JobState::Active) => _ = open.insert(*id),
+                Some(JobState::Succeeded) => {}
+                Some(JobState::Failed | JobState::Canceled) => stop = stop.or(Some(Stop::After(*id))),
+                None => return Err(Refusal::NoJob(*id)),
+            }
+        }
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        if let Some(key) = key {
+            self.keys.insert(key, id);
+        }
+        let spec = Arc::new(spec);
+        out.writes.push(Write::Job { id, spec: spec.clone(), created: self.now });
+        out.notes.push(Note::Job { job: id, state: JobState::Active });
+        let record = JobRecord {
+            id,
+            spec,
+            created: self.now,
+            state: JobState::Active,
+            stop: None,
+            held: false,
+            tasks: Vec::new(),
+        };
+        self.insert_record(record, open);
+        if let Some(stop) = stop {
+            self.stop_job(id, stop, out);
+        }
+        Ok(Answer::Submitted { job: id, existing: false, unplaceable })
+    }
+
+    /// What became of a job, as far as the engine remembers.
+    fn outcome(&self, id: JobId) -> Option<JobState> {
+        if let Some(job) = self.jobs.get(&id) {
+            return Some(job.ended.unwrap_or(JobState::Active));
+        }
+        self.recent.iter().rev().find(|(job, ..)| *job == id).map(|(_, state, _)| *state)
+    }
+
+    /// The steps that no worker could run even if it were empty.
+    fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
+        let steps = spec.steps.iter().filter_map(|step| {
+            let class = class_of(step);
+            let mut reasons: BTreeMap<RuledOut, usize> = BTreeMap::new();
+            for worker in self.workers.iter() {
+                match matcher::rule_out(&class, worker, false).next() {
+                    Some(reason) => *reasons.entry(reason).or_default() += 1,
+                    None => return None,
+                }
+            }
+            Some(Unplaceable { step: step.name.clone(), reasons: reasons.into_iter().collect() })
+        });
+        steps.collect()
+    }
+
+    pub(super) fn cancel(&mut self, request: RequestId, job: JobId, out: &mut Outbox) {
+        let answer = match self.active(job) {
+            Ok(()) => {
+                self.stop_job(job, Stop::Canceled, out);
+                Answer::Done
+            }
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        out.answers.push((request, answer));
+    }
+
+    pub(super) fn hold(&mut self, request: RequestId, id: JobId, held: bool, out: &mut Outbox) {
+        if let Err(refusal) = self.active(id) {
+            out.answers.push((request, Answer::Refused(refusal)));
+            return;
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.held = held;
+        }
+        self.refresh_all(id);
+        if held {
+            self.recall_queued(id, out);
+        }
+        out.writes.push(Write::JobHeld { job: id, held });
+        out.notes.push(Note::Job { job: id, state: JobState::Active });
+        out.answers.push((request, Answer::Done));
+    }
+
+    pub(super) fn retry(
+        &mut self,
+        request: RequestId,
+        id: JobId,
+        record: Option<Box<JobRecord>>,
+        out: &mut Outbox,
+    ) {
+        if !self.jobs.contains_key(&id) {
+            match record {
+                Some(record) => self.insert_record(*record, BTreeSet::new()),
+                None => {
+                    out.answers.push((request, Answer::Refused(Refusal::NoJob(id))));
+                    return;
+                }
+            }
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let unstarted = job.ended.map_or(job.stop.is_some(), |state| state != JobState::Succeeded);
+        if !unstarted && job.steps.iter().all(|s| s.failed.is_empty() && s.canceled.is_empty()) {
+            if job.ended.is_some() {
+                self.forget(id);
+            }
+            out.answers.push((request, Answer::Refused(Refusal::NothingToRetry(id))));
+            return;
+        }
+        job.stop = None;
+        job.ended = None;
+        for step in &mut job.steps {
+            // The others keep their failures, as in their rows.
+            let again = [std::mem::take(&mut step.failed), std::mem::take(&mut step.canceled)];
+            for index in again.iter().flat_map(RangeSet::iter) {
+                if let Some(tries) = step.tries.get_mut(&index) {
+                    tries.failures = 0;
+                }
+            }
+        }
+        // Jobs before it that failed do not stop it again; those that are active it waits for.
+        let spec = job.spec.clone();
+        let open = self.open_among(&spec.after);
+        for first in &open {
+            self.dependents.entry(*first).or_default().insert(id);
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.after = open;
+        }
+        out.ended.retain(|ended| *ended != id);
+        self.recent.retain(|(recent, ..)| *recent != id);
+        self.recompute_ready(id);
+        out.writes.push(Write::JobRetry { job: id });
+        out.notes.push(Note::Job { job: id, state: JobState::Active });
+        out.answers.push((request, Answer::Done));
+    }
+
+    /// Those of `after` that are active.
+    pub(super) fn open_among(&self, after: &[JobId]) -> BTreeSet<JobId> {
+        after.iter().filter(|id| self.active(**id).is_ok()).copied().collect()
+    }
+
+    fn active(&self, id: JobId) -> Result<(), Refusal> {
+        match self.jobs.get(&id) {
+            None if self.outcome(id).is_some() => Err(Refusal::Ended(id)),
+            None => Err(Refusal::NoJob(id)),
+            Some(job) if job.ended.is_some() => Err(Refusal::Ended(id)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Asks for the attempts of a job that wait in backlogs.
+    fn recall_queued(&mut self, id: JobId, out: &mut Outbox) {
+        let queued = self.attempts_of(id).filter(|(_, attempt)| attempt.queued);
+        let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
+        for (task, attempt, worker) in queued {
+            self.send(worker, Order::Recall { task, attempt }, out);
+        }
+    }
+
+    /// Lets no further task of the job start, and kills what runs where the stop asks for that.
+    pub(super) fn stop_job(&mut self, id: JobId, stop: Stop, out: &mut Outbox) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        // A cancel overrides an earlier stop, so that running tasks are killed too.
+        if job.stop.is_none() || stop == Stop::Canceled {
+            job.stop = Some(stop);
+            out.writes.push(Write::JobStop { job: id, stop });
+        }
+        self.refresh_all(id);
+        if self.jobs[&id].kills() {
+            self.kill_attempts(id, out);
+        } else {
+            self.recall_queued(id, out);
+        }
+        self.settle_job(id, out);
+    }
+
+    fn kill_attempts(&mut self, id: JobId, out: &mut Outbox) {
+        let range = TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX };
+        let mut orders = Vec::new();
+        for (task, attempt) in self.attempts.range_mut(range) {
+            attempt.killing = true;
+            orders.push((attempt.worker, Order::Kill { task: *task, attempt: attempt.number }));
+        }
+        for (worker, order) in orders {
+            self.send(worker, order, out);
+        }
+    }
+
+    /// Takes in a job: its steps from its rows, its place in the queues. `after` are the jobs that it
+    /// still waits for.
+    pub(super) fn insert_record(&mut self, record: JobRecord, after: BTreeSet<JobId>) {
+        self.next_job = self.next_job.max(record.id.0 + 1);
+        let queue = self.queues.intern(&record.spec.queue);
+        if let Some(key) = &record.spec.key {
+            self.keys.insert((record.spec.user.clone(), key.clone()), record.id);
+        }
+        for first in &after {
+            self.dependents.entry(*first).or_default().insert(record.id);
+        }
+        let classes = &mut self.classes;
+        let mut base = 0;
+        let steps = record.spec.steps.iter().map(|spec| {
+            let step = new_step(base, classes.intern(class_of(spec)), record.created);
+            base += spec.tasks;
+            step
+        });
+        let steps = steps.collect();
+        let job = crate::job::Job {
+            id: record.id,
+            spec: record.spec,
+            queue,
+            created: record.created,
+            stop: record.stop,
+            held: record.held,
+            ended: (record.state != JobState::Active).then_some(record.state),
+            after,
+            steps,
+        };
+        self.jobs.insert(record.id, job);
+        for row in record.tasks {
+            self.adopt_row(record.id, row);
+        }
+        self.recompute_ready(record.id);
+    }
+
+    /// Where a step stands in its queue, for explanations.
+    pub(crate) fn step(&self, key: StepKey) -> Option<&crate::job::Step> {
+        self.jobs.get(&key.job)?.steps.get(usize::from(key.step))
+    }
+}
+
+fn class_of(step: &StepSpec) -> Class {
+    Class { request: step.request.clone(), needs: step.needs.clone(), targets: step.targets.clone() }
+}
+
+fn new_step(base: u32, class: crate::ids::ClassId, created: crate::time::Time) -> crate::job::Step {
+    crate::job::Step {
+        base,
+        class,
+        ready: RangeSet::default(),
+        succeeded: RangeSet::default(),
+        failed: RangeSet::default(),
+        canceled: RangeSet::default(),
+        active: 0,
+        ready_since: created,
+        enlisted: None,
+        tries: BTreeMap::new(),
+        mean_ms: None,
+    }
+}
+
+/// Refuses a job that breaks a limit or can never end.
+fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+    let limit = |what, is: usize, max: usize| {
+        if is > max { Err(Refusal::TooMany { what, is: is as u64, max: max as u64 }) } else { Ok(()) }
+    };
+    if spec.steps.is_empty() {
+        return Err(Refusal::NoStep);
+    }
+    limit("steps of a job", spec.steps.len(), limits::STEPS_PER_JOB_MAX)?;
+    limit("jobs to come after", spec.after.len(), limits::AFTER_MAX)?;
+    let tasks: u64 = spec.steps.iter().map(|s| u64::from(s.tasks)).sum();
+    limit("tasks of a job", tasks as usize, limits::TASKS_PER_JOB_MAX as usize)?;
+    for name in [&spec.name, &spec.queue, &spec.user].into_iter().chain(spec.key.as_ref()) {
+        limit("bytes of a name", name.len(), limits::NAME_BYTES_MAX)?;
+    }
+    let mut names = BTreeSet::new();
+    for step in &spec.steps {
+        limit("bytes of a name", step.name.len(), limits::NAME_BYTES_MAX)?;
+        limit("requirements of a step", step.needs.len() + step.targets.len(), limits::NEEDS_PER_STEP_MAX)?;
+        limit("retries", step.retries as usize, limits::RETRIES_MAX as usize)?;
+        if step.tasks == 0 {
+            return Err(Refusal::NoTask(step.name.clone()));
+        }
+        if !names.insert(&step.name) {
+            return Err(Refusal::DuplicateStep(step.name.clone()));
+        }
+        check_dependencies(spec, step)?;
+    }
+    check_cycles(spec)
+}
+
+fn check_dependencies(spec: &JobSpec, step: &StepSpec) -> Result<(), Refusal> {
+    for dependency in &step.depends {
+        let bad = |on: String, why| Err(Refusal::BadDependency { step: step.name.clone(), on, why });
+        let Some(on) = spec.steps.get(usize::from(dependency.on)) else {
+            return bad(dependency.on.to_string(), "there is no such step");
+        };
+        if dependency.kind == DependencyKind::Task && on.tasks != step.tasks {
+            return bad(on.name.clone(), "task by task needs as many tasks in both");
+        }
+    }
+    Ok(())
+}
+
+/// Follows dependencies from each step; a step met again on the way is a cycle.
+fn check_cycles(spec: &JobSpec) -> Result<(), Refusal> {
+    let mut open: Vec<usize> = spec.steps.iter().map(|s| s.depends.len()).collect();
+    let mut free: Vec<usize> = (0..open.len()).filter(|i| open[*i] == 0).collect();
+    let mut followers = vec![Vec::new(); open.len()];
+    for (i, step) in spec.steps.iter().enumerate() {
+        for dependency in &step.depends {
+            followers[usize::from(dependency.on)].push(i);
+        }
+    }
+    while let Some(done) = free.pop() {
+        for next in std::mem::take(&mut followers[done]) {
+            open[next] -= 1;
+            if open[next] == 0 {
+                free.push(next);
+            }
+        }
+    }
+    let Some(mut at) = open.iter().position(|n| *n > 0) else { return Ok(()) };
+    // Every step left waits for another step left: walking back must come round.
+    let mut path = Vec::new();
+    while !path.contains(&at) {
+        path.push(at);
+        let mut waits = spec.steps[at].depends.iter().map(|d| usize::from(d.on));
+        at = waits.find(|on| open[*on] > 0).unwrap_or(at);
+    }
+    let mut names: Vec<String> =
+        path.iter().skip_while(|step| **step != at).map(|i| spec.steps[*i].name.clone()).collect();
+    names.push(spec.steps[at].name.clone());
+    Err(Refusal::Cycle(names))
+}

@@ -1,0 +1,428 @@
+//! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
+
+use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
+use crate::queues::Candidate;
+use crate::ranges::RangeSet;
+use crate::resources::Resources;
+use crate::tags::Need;
+use crate::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A submission as the engine sees it. What the tasks run is in `StepSpec::body`, opaque here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JobSpec {
+    /// For people; need not be unique.
+    pub name: String,
+    /// Whose work it is.
+    pub queue: String,
+    /// Who submitted it.
+    pub user: String,
+    /// Inside the queue, higher first.
+    pub priority: i32,
+    /// The submitter's own key: a second submission with it is answered with the first job.
+    pub key: Option<String>,
+    /// The task that submitted this job and waits for it.
+    pub parent: Option<TaskId>,
+    /// Jobs that must succeed before any step starts.
+    pub after: Vec<JobId>,
+    /// What a failed task does to the rest of the job.
+    pub fail_fast: FailFast,
+    /// The steps; a step may depend only on steps of this list.
+    pub steps: Vec<StepSpec>,
+}
+
+/// Tasks alike in command, requirements and tags.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StepSpec {
+    /// Unique in its job.
+    pub name: String,
+    /// How many tasks.
+    pub tasks: u32,
+    /// What each task holds while it runs.
+    pub request: Resources,
+    /// What a worker must be.
+    pub needs: Vec<Need>,
+    /// Names of the only workers that may run it; empty is any.
+    pub targets: BTreeSet<String>,
+    /// Milliseconds that a task may run.
+    pub time_limit_ms: Option<u64>,
+    /// How often a failed task is run again.
+    pub retries: u32,
+    /// Steps of the same job that come first.
+    pub depends: Vec<Dependency>,
+    /// What the tasks run, opaque to the engine.
+    pub body: Arc<[u8]>,
+}
+
+/// What a failed task does to the rest of its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FailFast {
+    /// Nothing: all other tasks run.
+    #[default]
+    No,
+    /// No further task starts; running ones finish.
+    Finish,
+    /// No further task starts; running ones are killed.
+    Kill,
+}
+
+/// One step waits for another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dependency {
+    /// The place in the job of the step that comes first.
+    pub on: u16,
+    /// How.
+    pub kind: DependencyKind,
+}
+
+/// How a step waits for another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DependencyKind {
+    /// Every task waits for all tasks of the other step.
+    Step,
+    /// Task i waits for task i of the other step, which has as many tasks.
+    Task,
+}
+
+/// The state of a whole job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// Some task may still run.
+    Active,
+    /// Every task succeeded.
+    Succeeded,
+    /// A task failed for good, or a job that this one came after did.
+    Failed,
+    /// Somebody cancelled it.
+    Canceled,
+}
+
+/// Why no further task of a job starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// Somebody cancelled the job.
+    Canceled,
+    /// A task failed and the job asked for fail-fast.
+    FailFast,
+    /// A job that this one comes after did not succeed.
+    After(JobId),
+}
+
+/// The state of one task, as stored in its row and as told to people.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TaskState {
+    /// Something must end first.
+    Waiting,
+    /// May start when a worker has room.
+    Ready,
+    /// Has a booking; its worker has not said that it started.
+    Booked,
+    /// Its worker said that it started.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly, retries spent.
+    Failed,
+    /// Killed or never started because somebody cancelled, or by fail-fast.
+    Canceled,
+    /// Never started because what it waited for failed.
+    Skipped,
+}
+
+/// How an attempt ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The command exited by itself.
+    Exited(i32),
+    /// A signal that we did not send ended it.
+    Signaled(i32),
+    /// Killed at its time limit.
+    TimeLimit,
+    /// Killed at its memory limit.
+    OutOfMemory,
+    /// Killed because the job was cancelled.
+    Canceled,
+    /// Given back before it started.
+    Recalled,
+    /// The command could not be started: the operating system's reason.
+    NotStarted(String),
+    /// Its worker is gone and the end of its processes is confirmed.
+    Lost,
+}
+
+impl End {
+    /// The exit code that stands for this end, as a shell would say it.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            End::Exited(code) => *code,
+            End::Signaled(signal) => 128 + signal,
+            End::TimeLimit => 124,
+            End::OutOfMemory => 137,
+            End::Canceled | End::Recalled => 130,
+            End::NotStarted(_) => 127,
+            End::Lost => 1,
+        }
+    }
+}
+
+/// What a worker reports of an attempt that ended. Unknown is `None`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskResult {
+    /// How.
+    pub end: End,
+    /// When the process started.
+    pub started: Option<Time>,
+    /// When its end was seen.
+    pub finished: Option<Time>,
+    /// Processor time in milliseconds, user and system, of the whole process tree.
+    pub cpu_ms: Option<u64>,
+    /// Most bytes of memory held at one time.
+    pub peak_memory: Option<u64>,
+    /// Bytes written to standard output.
+    pub out_bytes: u64,
+    /// Bytes written to standard error.
+    pub err_bytes: u64,
+}
+
+impl TaskResult {
+    /// An end of which nothing else is known.
+    pub fn bare(end: End) -> Self {
+        TaskResult {
+            end,
+            started: None,
+            finished: None,
+            cpu_ms: None,
+            peak_memory: None,
+            out_bytes: 0,
+            err_bytes: 0,
+        }
+    }
+}
+
+/// How many tasks of a job are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// All.
+    pub total: u32,
+    /// Waiting for another task, step or job.
+    pub waiting: u32,
+    /// Could start.
+    pub ready: u32,
+    /// Booked or running.
+    pub active: u32,
+    /// Ended well.
+    pub succeeded: u32,
+    /// Ended badly.
+    pub failed: u32,
+    /// Killed, or stopped before they started.
+    pub canceled: u32,
+    /// Never started because what they waited for failed.
+    pub skipped: u32,
+}
+
+/// A task's row, as a store keeps it while its job is active.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskRow {
+    /// The task's place in its job.
+    pub index: u32,
+    /// `Ready` (to be run again), `Booked`, or an end.
+    pub state: TaskState,
+    /// The last attempt, from 1.
+    pub attempt: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts lost with their worker.
+    pub losses: u32,
+    /// Where the last attempt was booked.
+    pub worker: WorkerId,
+    /// The worker's epoch at that time.
+    pub epoch: Epoch,
+    /// When it was booked.
+    pub booked: Time,
+}
+
+/// A job as a store gives it back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobRecord {
+    /// The job.
+    pub id: JobId,
+    /// As submitted.
+    pub spec: Arc<JobSpec>,
+    /// When it was accepted.
+    pub created: Time,
+    /// Its state.
+    pub state: JobState,
+    /// Why no further task starts.
+    pub stop: Option<Stop>,
+    /// Held by somebody.
+    pub held: bool,
+    /// The tasks that were ever booked.
+    pub tasks: Vec<TaskRow>,
+}
+
+/// What earlier attempts of a task came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tries {
+    /// The last attempt.
+    pub attempt: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts lost with their worker.
+    pub losses: u32,
+}
+
+/// A step of an active job. The sets hold task numbers of the job, not of the step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// The number of its first task.
+    pub base: u32,
+    /// Which workers fit.
+    pub class: ClassId,
+    /// May start now.
+    pub ready: RangeSet,
+    /// Ended well.
+    pub succeeded: RangeSet,
+    /// Ended badly.
+    pub failed: RangeSet,
+    /// Killed on request.
+    pub canceled: RangeSet,
+    /// Booked or running.
+    pub active: u32,
+    /// Since when `ready` holds something; orders steps of equal priority.
+    pub ready_since: Time,
+    /// How it stands in its queue, if it does.
+    pub enlisted: Option<Candidate>,
+    /// Tasks that were tried before, did not succeed, and have no attempt now.
+    pub tries: BTreeMap<u32, Tries>,
+    /// Mean run time of its tasks so far in milliseconds.
+    pub mean_ms: Option<f64>,
+}
+
+/// An active job.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// As submitted.
+    pub spec: Arc<JobSpec>,
+    /// Its queue.
+    pub queue: QueueId,
+    /// When it was accepted.
+    pub created: Time,
+    /// Why no further task starts.
+    pub stop: Option<Stop>,
+    /// Held by somebody.
+    pub held: bool,
+    /// Set when it ended, until the engine forgets it.
+    pub ended: Option<JobState>,
+    /// Jobs that must still succeed.
+    pub after: BTreeSet<JobId>,
+    /// Its steps, in the order of the spec.
+    pub steps: Vec<Step>,
+}
+
+impl Job {
+    /// The place in the job of the step that task `index` belongs to.
+    pub fn step_of(&self, index: u32) -> u16 {
+        let next = self.steps.partition_point(|s| s.base <= index);
+        (next - 1) as u16
+    }
+
+    /// The task's state, but for `Booked` and `Running`, which only the engine's attempts tell apart.
+    pub fn state_of(&self, index: u32) -> TaskState {
+        let step = &self.steps[usize::from(self.step_of(index))];
+        if step.succeeded.contains(index) {
+            TaskState::Succeeded
+        } else if step.failed.contains(index) {
+            TaskState::Failed
+        } else if step.canceled.contains(index) {
+            TaskState::Canceled
+        } else if self.stop.is_some() || self.ended.is_some() {
+            unstarted_state(self.stop)
+        } else if step.ready.contains(index) && self.after.is_empty() {
+            TaskState::Ready
+        } else {
+            TaskState::Waiting
+        }
+    }
+
+    /// The tasks of step number `step` whose dependencies are met.
+    pub fn unlocked(&self, step: usize) -> RangeSet {
+        let base = self.steps[step].base;
+        let mut open = RangeSet::from_range(base..base + self.spec.steps[step].tasks);
+        for dependency in &self.spec.steps[step].depends {
+            let on = usize::from(dependency.on);
+            match dependency.kind {
+                DependencyKind::Step if self.steps[on].succeeded.len() == self.spec.steps[on].tasks => {}
+                DependencyKind::Step => return RangeSet::default(),
+                DependencyKind::Task => {
+                    let by = i64::from(base) - i64::from(self.steps[on].base);
+                    open = open.intersection(&self.steps[on].succeeded.shifted(by));
+                }
+            }
+        }
+        open
+    }
+
+    /// True if the dependencies of one task of step number `step` are met.
+    pub fn is_unlocked(&self, step: usize, index: u32) -> bool {
+        let offset = index - self.steps[step].base;
+        self.spec.steps[step].depends.iter().all(|dependency| {
+            let on = usize::from(dependency.on);
+            match dependency.kind {
+                DependencyKind::Step => self.steps[on].succeeded.len() == self.spec.steps[on].tasks,
+                DependencyKind::Task => self.steps[on].succeeded.contains(self.steps[on].base + offset),
+            }
+        })
+    }
+
+    /// True if the job was stopped in such a way that its running tasks are killed.
+    pub fn kills(&self) -> bool {
+        match self.stop {
+            Some(Stop::Canceled) => true,
+            Some(Stop::FailFast) => self.spec.fail_fast == FailFast::Kill,
+            Some(Stop::After(_)) | None => false,
+        }
+    }
+
+    /// True if no task is booked, running, or could start.
+    pub fn is_settled(&self) -> bool {
+        let idle = self.steps.iter().all(|s| s.active == 0);
+        idle && (self.stop.is_some()
+            || (self.after.is_empty() && self.steps.iter().all(|s| s.ready.is_empty())))
+    }
+
+    /// All counts, in a walk over the steps.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for (step, spec) in self.steps.iter().zip(&self.spec.steps) {
+            let ended = step.succeeded.len() + step.failed.len() + step.canceled.len();
+            counts.total += spec.tasks;
+            counts.active += step.active;
+            counts.succeeded += step.succeeded.len();
+            counts.failed += step.failed.len();
+            counts.canceled += step.canceled.len();
+            let rest = spec.tasks - ended - step.active;
+            match self.stop {
+                Some(Stop::After(_)) => counts.skipped += rest,
+                Some(_) => counts.canceled += rest,
+                None if self.ended.is_some() => counts.skipped += rest,
+                None => {
+                    let ready = if self.after.is_empty() { step.ready.len() } else { 0 };
+                    counts.ready += ready;
+                    counts.waiting += rest - ready;
+                }
+            }
+        }
+        counts
+    }
+}
+
+/// The state of a task that never started in a job that ended or was stopped.
+pub fn unstarted_state(stop: Option<Stop>) -> TaskState {
+    match stop {
+        Some(Stop::Canceled | Stop::FailFast) => TaskState::Canceled,
+        Some(Stop::After(_)) | None => TaskState::Skipped,
+    }
+}

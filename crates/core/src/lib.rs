@@ -1,0 +1,27 @@
+//! The scheduling core of Windlass: who runs what, where, and why not.
+//!
+//! Everything here is a pure function of the events that it is given. There is no clock, no I/O, no
+//! thread and no unordered map: time is an argument, and the same events in the same order give the
+//! same [`Outbox`](engine::Outbox) byte for byte. The shell around it (crate `windlass-server`)
+//! persists the writes of an outbox, and only then sends what the outbox says to send.
+//!
+//! Read `engine` first, then `matcher` and `queues`.
+
+pub mod engine;
+pub mod explain;
+pub mod ids;
+pub mod job;
+pub mod limits;
+pub mod matcher;
+pub mod queues;
+pub mod ranges;
+pub mod resources;
+pub mod tags;
+pub mod time;
+pub mod worker;
+pub mod workers;
+
+pub use engine::Engine;
+pub use ids::{Epoch, JobId, RequestId, TaskId, WorkerId};
+pub use resources::Resources;
+pub use time::Time;

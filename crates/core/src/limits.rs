@@ -1,0 +1,25 @@
+//! Every limit on what comes from outside, in one place.
+
+/// Steps of one job.
+pub const STEPS_PER_JOB_MAX: usize = 1_000;
+/// Tasks of one job, over all its steps.
+pub const TASKS_PER_JOB_MAX: u32 = 10_000_000;
+/// Jobs that one job may wait for.
+pub const AFTER_MAX: usize = 1_000;
+/// Bytes of a name (job, step, queue, user, worker, tag).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Requirements and target workers of one step.
+pub const NEEDS_PER_STEP_MAX: usize = 64;
+/// Retries that one submission may ask for.
+pub const RETRIES_MAX: u32 = 1_000;
+/// How often a task is run again because its worker was lost. Such an end is not the task's fault
+/// and spends none of its retries, but a task that takes its worker down each time must end.
+pub const LOSSES_MAX: u32 = 10;
+/// Bookings that one worker may hold beyond what it can run now.
+pub const PREFETCH_MAX: usize = 64;
+/// Predicted work in milliseconds, per slot, that a worker may hold beyond what it can run now.
+pub const PREFETCH_MS: f64 = 20.0;
+/// Outcomes of ended jobs that the engine remembers for those that come `after` them.
+pub const RECENT_JOBS_MAX: usize = 10_000;
+/// Examples that an explanation gives of each reason.
+pub const EXAMPLES_MAX: usize = 3;

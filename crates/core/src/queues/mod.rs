@@ -1,0 +1,175 @@
+//! Whose turn it is: strict bands first, inside a band the queue that has had least for its weight,
+//! inside a queue priority, then the time since when a step is ready, then its id.
+//!
+//! Properties: a band with work that fits is served before any lower band; a queue that was idle
+//! comes in at the clock of its band, so it neither gathers credit nor pays for others; the cost of
+//! finding the next step follows queues and classes, never tasks.
+
+mod bands;
+mod fair;
+
+pub use bands::band_of;
+pub use fair::Share;
+
+use crate::ids::{ClassId, JobId, QueueId, StepKey};
+use crate::time::Time;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A step with ready tasks, in the order of its queue: smaller comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Candidate {
+    priority: Reverse<i32>,
+    ready_since: Time,
+    step: StepKey,
+}
+
+impl Candidate {
+    /// A step, its job's priority, and since when it has been ready.
+    pub fn new(priority: i32, ready_since: Time, step: StepKey) -> Self {
+        Candidate { priority: Reverse(priority), ready_since, step }
+    }
+
+    /// The step.
+    pub fn step(&self) -> StepKey {
+        self.step
+    }
+
+    /// Its job.
+    pub fn job(&self) -> JobId {
+        self.step.job
+    }
+}
+
+/// One queue: its name, its band, its share, and its steps with ready tasks by class.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Queue {
+    /// Unique.
+    pub name: String,
+    /// 0 to 9, higher first, strictly.
+    pub band: u8,
+    /// What it has had of its band.
+    pub share: Share,
+    /// Booked or running tasks.
+    pub active: u32,
+    by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
+}
+
+impl Queue {
+    /// The first step in the queue's order whose class is not in `skip`.
+    fn first(&self, skip: &BTreeSet<ClassId>) -> Option<(Candidate, ClassId)> {
+        let open = self.by_class.iter().filter(|(class, _)| !skip.contains(class));
+        open.filter_map(|(class, steps)| Some((*steps.first()?, *class))).min()
+    }
+
+    /// How many steps have ready tasks.
+    pub fn steps(&self) -> usize {
+        self.by_class.values().map(BTreeSet::len).sum()
+    }
+
+    /// How many of its steps come before `candidate`.
+    pub fn position(&self, candidate: &Candidate) -> usize {
+        self.by_class.values().map(|steps| steps.range(..candidate).count()).sum()
+    }
+}
+
+/// All queues.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Queues {
+    all: Vec<Queue>,
+    by_name: BTreeMap<String, QueueId>,
+    /// Queues with ready steps, by band and clock: the first is next.
+    turn: BTreeSet<(Reverse<u8>, u64, QueueId)>,
+    /// The clock of each band: the virtual time of the queue served last.
+    clocks: BTreeMap<u8, u64>,
+}
+
+impl Queues {
+    /// The queue of that name, made if there is none.
+    pub fn intern(&mut self, name: &str) -> QueueId {
+        if let Some(id) = self.by_name.get(name) {
+            return *id;
+        }
+        let id = QueueId(self.all.len() as u32);
+        self.all.push(Queue {
+            name: name.to_owned(),
+            band: band_of(name),
+            share: Share::default(),
+            active: 0,
+            by_class: BTreeMap::new(),
+        });
+        self.by_name.insert(name.to_owned(), id);
+        id
+    }
+
+    /// The queue with this id.
+    pub fn get(&self, id: QueueId) -> &Queue {
+        &self.all[id.0 as usize]
+    }
+
+    /// All queues in the order in which they came up.
+    pub fn iter(&self) -> impl Iterator<Item = &Queue> {
+        self.all.iter()
+    }
+
+    /// Adds a step that has ready tasks.
+    pub fn insert(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
+        let queue = &mut self.all[id.0 as usize];
+        if queue.by_class.is_empty() {
+            let clock = self.clocks.get(&queue.band).copied().unwrap_or(0);
+            queue.share.wake(clock);
+            self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
+        }
+        queue.by_class.entry(class).or_default().insert(candidate);
+    }
+
+    /// Takes out a step that has no ready tasks any more.
+    pub fn remove(&mut self, id: QueueId, class: ClassId, candidate: &Candidate) {
+        let queue = &mut self.all[id.0 as usize];
+        let Some(steps) = queue.by_class.get_mut(&class) else { return };
+        steps.remove(candidate);
+        if steps.is_empty() {
+            queue.by_class.remove(&class);
+        }
+        if queue.by_class.is_empty() {
+            self.turn.remove(&(Reverse(queue.band), queue.share.clock(), id));
+        }
+    }
+
+    /// The step whose turn it is, of those whose class is not in `skip`.
+    pub fn next(&self, skip: &BTreeSet<ClassId>) -> Option<(QueueId, Candidate, ClassId)> {
+        self.turn.iter().find_map(|(_, _, id)| {
+            let (candidate, class) = self.get(*id).first(skip)?;
+            Some((*id, candidate, class))
+        })
+    }
+
+    /// One task of the queue was booked.
+    pub fn charge(&mut self, id: QueueId) {
+        let queue = &mut self.all[id.0 as usize];
+        let before = (Reverse(queue.band), queue.share.clock(), id);
+        let clock = self.clocks.entry(queue.band).or_default();
+        *clock = (*clock).max(queue.share.clock());
+        queue.share.charge();
+        queue.active += 1;
+        if self.turn.remove(&before) {
+            self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
+        }
+    }
+
+    /// A booked task of the queue is held by an attempt that a store gave back: no charge.
+    pub fn adopt(&mut self, id: QueueId) {
+        self.all[id.0 as usize].active += 1;
+    }
+
+    /// An attempt of the queue ended.
+    pub fn settle(&mut self, id: QueueId) {
+        let queue = &mut self.all[id.0 as usize];
+        queue.active = queue.active.saturating_sub(1);
+    }
+
+    /// How many queues with ready steps come before this one.
+    pub fn queues_ahead(&self, id: QueueId) -> usize {
+        self.turn.iter().take_while(|(_, _, other)| *other != id).count()
+    }
+}

@@ -1,0 +1,141 @@
+//! Amounts that a worker has and a task asks for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Amounts. Shapes: `cpu` in hundredths of a core, memory in bytes, gpus in pieces, everything else
+/// in whatever unit the farm gave the name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Resources {
+    /// Hundredths of a core.
+    pub cpu: u32,
+    /// Bytes.
+    pub memory: u64,
+    /// Whole devices.
+    pub gpus: u32,
+    /// Bytes over all of the devices.
+    pub gpu_memory: u64,
+    /// Named amounts, such as licences of a node or scratch space. A name that is absent is 0.
+    pub custom: BTreeMap<String, u64>,
+}
+
+/// The first amount that is too small: which, how much is asked, how much is there.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Short {
+    /// `cpu`, `memory`, `gpus`, `gpu_memory` or a custom name.
+    pub resource: Cow<'static, str>,
+    /// What is asked for.
+    pub need: u64,
+    /// What there is.
+    pub have: u64,
+}
+
+impl Resources {
+    /// Hundredths of a core and bytes of memory, and nothing else.
+    pub fn new(cpu: u32, memory: u64) -> Self {
+        Resources { cpu, memory, ..Default::default() }
+    }
+
+    /// The amounts of `self` that `there` is too small for; none if it fits.
+    pub fn shorts<'a>(&'a self, there: &'a Resources) -> impl Iterator<Item = Short> + 'a {
+        let fixed = [
+            ("cpu", u64::from(self.cpu), u64::from(there.cpu)),
+            ("memory", self.memory, there.memory),
+            ("gpus", u64::from(self.gpus), u64::from(there.gpus)),
+            ("gpu_memory", self.gpu_memory, there.gpu_memory),
+        ];
+        let fixed = fixed.into_iter().map(|(name, need, have)| (Cow::Borrowed(name), need, have));
+        let custom = self.custom.iter().map(|(name, need)| {
+            (Cow::Owned(name.clone()), *need, there.custom.get(name).copied().unwrap_or(0))
+        });
+        let all = fixed.chain(custom);
+        all.filter(|(_, need, have)| need > have).map(|(resource, need, have)| Short { resource, need, have })
+    }
+
+    /// True if all of `self` fits into `there`.
+    pub fn fits(&self, there: &Resources) -> bool {
+        self.shorts(there).next().is_none()
+    }
+
+    /// Adds `other`, amount by amount.
+    pub fn add(&mut self, other: &Resources) {
+        self.cpu += other.cpu;
+        self.memory += other.memory;
+        self.gpus += other.gpus;
+        self.gpu_memory += other.gpu_memory;
+        for (name, amount) in &other.custom {
+            *self.custom.entry(name.clone()).or_default() += amount;
+        }
+    }
+
+    /// Takes off `other`, amount by amount, stopping at 0.
+    pub fn sub(&mut self, other: &Resources) {
+        self.cpu = self.cpu.saturating_sub(other.cpu);
+        self.memory = self.memory.saturating_sub(other.memory);
+        self.gpus = self.gpus.saturating_sub(other.gpus);
+        self.gpu_memory = self.gpu_memory.saturating_sub(other.gpu_memory);
+        for (name, amount) in &other.custom {
+            if let Some(have) = self.custom.get_mut(name) {
+                *have = have.saturating_sub(*amount);
+                if *have == 0 {
+                    self.custom.remove(name);
+                }
+            }
+        }
+    }
+
+    /// What is left of `self` when `used` is taken off.
+    pub fn less(&self, used: &Resources) -> Resources {
+        let mut left = self.clone();
+        left.sub(used);
+        left
+    }
+}
+
+impl Short {
+    /// An amount of this resource as a person writes it.
+    pub fn amount(&self, n: u64) -> String {
+        match &*self.resource {
+            "cpu" => format!("{} cpus", Cpus(n)),
+            "memory" | "gpu_memory" => Bytes(n).to_string(),
+            _ => n.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.resource == "cpu" { "cpus" } else { &*self.resource };
+        write!(f, "{name}: needs {}, has {}", self.amount(self.need), self.amount(self.have))
+    }
+}
+
+/// Hundredths of a core, shown as cores.
+pub struct Cpus(pub u64);
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 100, self.0 % 100) {
+            (whole, 0) => write!(f, "{whole}"),
+            (whole, part) if part % 10 == 0 => write!(f, "{whole}.{}", part / 10),
+            (whole, part) => write!(f, "{whole}.{part:02}"),
+        }
+    }
+}
+
+/// A number of bytes, shown in the largest binary unit that keeps it at least 1.
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let unit = (0..UNITS.len()).rev().find(|u| self.0 >> (10 * u) > 0).unwrap_or(0);
+        let scaled = self.0 as f64 / (1u64 << (10 * unit)) as f64;
+        if scaled.fract() < 0.05 {
+            write!(f, "{scaled:.0} {}", UNITS[unit])
+        } else {
+            write!(f, "{scaled:.1} {}", UNITS[unit])
+        }
+    }
+}

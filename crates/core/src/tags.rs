@@ -1,0 +1,44 @@
+//! What a worker is, and what a step needs it to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Attributes of a worker: each key with its values. A bare tag is a key without values.
+pub type Attributes = BTreeMap<String, BTreeSet<String>>;
+
+/// One requirement: the worker has `key`, and, where `any_of` names values, one of them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Need {
+    /// The attribute.
+    pub key: String,
+    /// Values of which one is enough; empty asks only for the key.
+    pub any_of: BTreeSet<String>,
+}
+
+impl Need {
+    /// Reads `key`, `key=value` or `key=a|b`.
+    pub fn parse(text: &str) -> Need {
+        let (key, values) = text.split_once('=').unwrap_or((text, ""));
+        Need {
+            key: key.to_owned(),
+            any_of: values.split('|').filter(|v| !v.is_empty()).map(str::to_owned).collect(),
+        }
+    }
+
+    /// True if a worker with these attributes meets the requirement.
+    pub fn met_by(&self, attributes: &Attributes) -> bool {
+        attributes
+            .get(&self.key)
+            .is_some_and(|values| self.any_of.is_empty() || !self.any_of.is_disjoint(values))
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        for (i, value) in self.any_of.iter().enumerate() {
+            write!(f, "{}{value}", if i == 0 { "=" } else { "|" })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Time as the engine knows it: a number that somebody else read off a clock.
+
+/// Nanoseconds since the Unix epoch. The engine never reads a clock; it clamps what it is given so
+/// that its own time does not run backwards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Time(pub u64);
+
+/// Nanoseconds in a millisecond.
+pub const NS_PER_MS: u64 = 1_000_000;
+
+impl Time {
+    /// The time `ms` milliseconds after the Unix epoch.
+    pub const fn from_ms(ms: u64) -> Self {
+        Time(ms * NS_PER_MS)
+    }
+
+    /// Milliseconds since the Unix epoch, rounded down.
+    pub const fn as_ms(self) -> u64 {
+        self.0 / NS_PER_MS
+    }
+
+    /// This time and `ms` milliseconds.
+    pub const fn plus_ms(self, ms: u64) -> Self {
+        Time(self.0.saturating_add(ms.saturating_mul(NS_PER_MS)))
+    }
+
+    /// Nanoseconds from `earlier` to this time, 0 where `earlier` is later.
+    pub const fn since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

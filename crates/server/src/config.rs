@@ -1,0 +1,138 @@
+//! The server's settings: one TOML file; every setting has a default, and flags go over the file.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// All settings.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen: `HOST:PORT`, or `unix:PATH`.
+    pub listen: String,
+    /// `sqlite:PATH` or `memory`; by default `windlass.db` in the state directory.
+    pub store: Option<String>,
+    /// Days that ended jobs and their output are kept.
+    pub keep_days: f64,
+    /// Bytes of one output file that are kept: its beginning and its end.
+    pub log_bytes_max: u64,
+    /// Minutes without work or clients after which the server ends; absent is never.
+    pub idle_minutes: Option<f64>,
+    /// The worker on this machine.
+    pub worker: Worker,
+    /// How places are chosen.
+    pub placement: Placement,
+}
+
+/// The worker on this machine.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Worker {
+    /// Its name; by default the machine's.
+    pub name: Option<String>,
+    /// Cores that tasks may hold; by default all.
+    pub cpus: Option<f64>,
+    /// Bytes of memory that tasks may hold; by default all.
+    pub memory: Option<u64>,
+    /// Devices that tasks may hold.
+    pub gpus: u32,
+    /// Tags besides what is detected: `key` or `key=value`.
+    pub tags: Vec<String>,
+}
+
+/// How places are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Placement {
+    /// Fill the worker with fewest free cpus first.
+    pub core_saturation: bool,
+    /// Fill the worker with least free memory first.
+    pub memory_saturation: bool,
+}
+
+/// Why a file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not what a config is.
+    #[error("{}: {why}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        why: String,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: "127.0.0.1:7117".to_owned(),
+            store: None,
+            keep_days: 14.0,
+            log_bytes_max: 64 << 20,
+            idle_minutes: None,
+            worker: Worker::default(),
+            placement: Placement::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Config::parse(&text).map_err(|why| ConfigError::Parse { path: path.to_owned(), why })
+    }
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
+        let days = config.keep_days;
+        if !days.is_finite() || !(0.0..=36_500.0).contains(&days) {
+            return Err(format!("keep_days must be a number from 0 to 36500, not {days}"));
+        }
+        if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
+            return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
+        }
+        if let Some(cpus) = config.worker.cpus.filter(|c| !c.is_finite() || *c <= 0.0 || *c > 1e6) {
+            return Err(format!("worker.cpus must be a number above 0, not {cpus}"));
+        }
+        Ok(config)
+    }
+
+    /// How long ended jobs are kept.
+    pub fn keep(&self) -> Duration {
+        Duration::from_secs_f64(self.keep_days * 86_400.0)
+    }
+
+    /// How long the server stays without work or clients; `None` is for ever.
+    pub fn idle(&self) -> Option<Duration> {
+        self.idle_minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(Config::parse("lissten = 'x'").unwrap_err().contains("lissten"));
+        assert!(Config::parse("keep_days = nan").unwrap_err().contains("keep_days"));
+        assert!(Config::parse("[worker]\ncpus = -1").unwrap_err().contains("worker.cpus"));
+        assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
+    }
+}

@@ -1,0 +1,165 @@
+//! What the rest of the process has of the shell.
+
+use crate::events::{Events, Subscription};
+use crate::link::{LogSource, WorkerMessage};
+use crate::metrics::Metrics;
+use crate::shell::Inbox;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{mpsc, oneshot, watch};
+use windlass_core::RequestId;
+use windlass_core::engine::{Answer, Engine, Event};
+use windlass_store::{Store, StoreError};
+
+/// A request could not be done now: the store is full or gone, or too much waits.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Unavailable {
+    why: Arc<str>,
+}
+
+impl Unavailable {
+    /// For that reason.
+    pub fn new(why: &str) -> Self {
+        Unavailable { why: why.into() }
+    }
+
+    /// Because the store failed.
+    pub fn from_store(error: &StoreError) -> Self {
+        let mut why = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            why.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        Unavailable { why: why.into() }
+    }
+}
+
+/// A way to the engine; cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    inbox: mpsc::Sender<Inbox>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    events: Events,
+    metrics: Arc<Metrics>,
+    logs: OnceLock<LogSource>,
+    closing: watch::Sender<bool>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        inbox: mpsc::Sender<Inbox>,
+        store: Store,
+        events: Events,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let (closing, _) = watch::channel(false);
+        let shared = Shared { store, events, metrics, logs: OnceLock::new(), closing };
+        Handle { inbox, shared: Arc::new(shared) }
+    }
+
+    /// Asks for something and waits for the answer, which comes when it is durable.
+    pub async fn request(
+        &self,
+        event: impl FnOnce(RequestId) -> Event + Send + 'static,
+    ) -> Result<Answer, Unavailable> {
+        let (answer, wait) = oneshot::channel();
+        let message = Inbox::Request(Box::new(event), answer);
+        self.inbox.try_send(message).map_err(|e| match e {
+            mpsc::error::TrySendError::Full(_) => Unavailable::new("too many requests wait; try again"),
+            mpsc::error::TrySendError::Closed(_) => closed(),
+        })?;
+        wait.await.map_err(|_| closed())?
+    }
+
+    /// Tells the engine something that needs no answer.
+    pub async fn tell(&self, event: Event) {
+        // A closed inbox is a server that ends: nobody is left to care.
+        _ = self.inbox.send(Inbox::Event(event)).await;
+    }
+
+    /// As [`Handle::tell`], from where nothing can wait; lost where too much waits.
+    pub fn tell_now(&self, event: Event) {
+        _ = self.inbox.try_send(Inbox::Event(event));
+    }
+
+    /// Passes on what a worker says, from a thread that may wait. False once the server has ended.
+    pub fn worker_says(&self, name: &str, messages: Vec<WorkerMessage>) -> bool {
+        self.inbox.blocking_send(Inbox::Worker { name: name.to_owned(), messages }).is_ok()
+    }
+
+    /// Asks about the engine's state. `question` runs on the engine's thread: it must be quick.
+    pub async fn query<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let (answer, wait) = oneshot::channel();
+        let ask = move |engine: &Engine| _ = answer.send(question(engine));
+        self.inbox.send(Inbox::Query(Box::new(ask))).await.map_err(|_| closed())?;
+        wait.await.map_err(|_| closed())
+    }
+
+    /// What happens from now on.
+    pub fn subscribe(&self) -> Subscription {
+        self.shared.events.subscribe()
+    }
+
+    /// How many listen.
+    pub(crate) fn listeners(&self) -> usize {
+        self.shared.events.listeners()
+    }
+
+    /// The store, for reading.
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// The numbers.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Says where output is read. The first call counts.
+    pub fn set_logs(&self, logs: LogSource) {
+        _ = self.shared.logs.set(logs);
+    }
+
+    /// Where output is read, once somebody said so.
+    pub fn logs(&self) -> Option<LogSource> {
+        self.shared.logs.get().cloned()
+    }
+
+    /// Turns true when the server ends: streams and waits end then.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.shared.closing.subscribe()
+    }
+
+    /// Begins the end: streams and waits end, requests are still answered.
+    pub fn close(&self) {
+        self.shared.closing.send_replace(true);
+    }
+
+    /// Ends the engine when what is under way is committed.
+    pub async fn stop(&self) {
+        self.close();
+        let (done, wait) = oneshot::channel();
+        if self.inbox.send(Inbox::Stop(done)).await.is_ok() {
+            _ = wait.await;
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+fn closed() -> Unavailable {
+    Unavailable::new("the server is ending")
+}

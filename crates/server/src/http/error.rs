@@ -1,0 +1,110 @@
+//! Errors as answers: what failed, why, what to do.
+
+use super::status_of;
+use crate::handle::Unavailable;
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use windlass_api::{ErrorBody, ErrorCode, ErrorDetail, RuledOut, SubmitError};
+use windlass_core::engine::{Refusal, Unplaceable};
+use windlass_store::StoreError;
+
+/// An answer that is not a success.
+pub struct ApiError {
+    detail: ErrorDetail,
+}
+
+impl ApiError {
+    /// An error of that kind.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        ApiError { detail: ErrorDetail { code, message: message.into(), hint: None } }
+    }
+
+    /// With what to do next.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.detail.hint = Some(hint.into());
+        self
+    }
+
+    /// There is no such thing.
+    pub fn no_job(id: impl std::fmt::Display) -> Self {
+        ApiError::new(ErrorCode::NotFound, format!("there is no job {id}")).hint("'windlass jobs' lists them")
+    }
+
+    /// There is no such task.
+    pub fn no_task(id: impl std::fmt::Display) -> Self {
+        let error = ApiError::new(ErrorCode::NotFound, format!("there is no task {id}"));
+        error.hint("'windlass job tasks JOB' lists those of a job")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let code = self.detail.code;
+        let mut response = (status_of(code), Json(ErrorBody { error: self.detail })).into_response();
+        if code == ErrorCode::Unavailable {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<Unavailable> for ApiError {
+    fn from(why: Unavailable) -> Self {
+        ApiError::new(ErrorCode::Unavailable, why.to_string())
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Unavailable::from_store(&error).into()
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> Self {
+        ApiError::new(ErrorCode::BadRequest, error.to_string())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(error: PathRejection) -> Self {
+        ApiError::new(ErrorCode::BadRequest, error.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(error: QueryRejection) -> Self {
+        ApiError::new(ErrorCode::BadRequest, error.body_text())
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match &refusal {
+            Refusal::NoJob(id) => ApiError::no_job(id),
+            Refusal::NoWorker(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string()),
+            Refusal::Ended(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
+                .hint(format!("'windlass job retry {id}' runs what failed again")),
+            Refusal::NothingToRetry(_) => ApiError::new(ErrorCode::Conflict, refusal.to_string()),
+            Refusal::Unplaceable(steps) => {
+                ApiError::new(ErrorCode::CannotBePlaced, format!("{refusal}: {}", reasons(steps)))
+                    .hint("ask for less, or submit it with 'windlass submit' to wait for a worker that fits")
+            }
+            _ => ApiError::new(ErrorCode::BadRequest, refusal.to_string()),
+        }
+    }
+}
+
+/// What rules all workers out, in words.
+fn reasons(steps: &[Unplaceable]) -> String {
+    let all = steps.iter().flat_map(|step| &step.reasons);
+    let words: Vec<String> = all
+        .map(|(reason, n)| {
+            let RuledOut { message, .. } = RuledOut::from_core(reason, *n, Vec::new());
+            format!("{n} worker{} {message}", if *n == 1 { " is" } else { "s are" })
+        })
+        .collect();
+    if words.is_empty() { "the farm has no worker".to_owned() } else { words.join(", ") }
+}

@@ -1,0 +1,104 @@
+//! What every request passes through.
+
+use super::App;
+use super::error::ApiError;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tower_http::compression::predicate::{DefaultPredicate, Predicate};
+use windlass_api::ErrorCode;
+
+/// Refuses what a web page in somebody's browser sends: this server trusts whoever reaches it, and a
+/// browser on this machine reaches it on behalf of every page.
+pub async fn same_origin(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = text(header::HOST).unwrap_or("localhost");
+    let own_origin = text(header::ORIGIN).is_none_or(|origin| origin.split("://").nth(1) == Some(host));
+    if !own_origin || !names_this_machine(host) {
+        let error = ApiError::new(ErrorCode::BadRequest, "requests of web pages are refused");
+        return error.hint("address the server as 127.0.0.1 or localhost").into_response();
+    }
+    next.run(request).await
+}
+
+/// A name that an attacker's DNS could have answered for is not ours.
+fn names_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(""),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Counts requests under way, so that an idle server can tell that it is.
+pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
+    app.shared.open.fetch_add(1, Ordering::Relaxed);
+    let response = next.run(request).await;
+    app.shared.open.fetch_sub(1, Ordering::Relaxed);
+    let last_ms = app.shared.started.elapsed().as_millis() as u64;
+    app.shared.last_ms.store(last_ms, Ordering::Relaxed);
+    response
+}
+
+/// Closes the server when there was no request and no active job for that long.
+pub async fn close_when_idle(app: App, idle: Duration) {
+    let mut busy_until = Instant::now();
+    let tick = (idle / 10).clamp(Duration::from_millis(20), Duration::from_secs(30));
+    let mut closing = app.handle.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(tick) => {}
+            _ = closing.wait_for(|closing| *closing) => return,
+        }
+        let listeners = app.handle.listeners();
+        let last_ms = Duration::from_millis(app.shared.last_ms.load(Ordering::Relaxed));
+        let last = app.shared.started + last_ms;
+        let active = app.handle.query(|engine| engine.jobs().next().is_some()).await;
+        if active != Ok(false) || listeners > 0 || app.shared.open.load(Ordering::Relaxed) > 0 {
+            busy_until = Instant::now();
+        }
+        if Instant::now().duration_since(busy_until.max(last)) >= idle {
+            tracing::info!("no work and no clients for {} s: ending", idle.as_secs());
+            app.handle.close();
+            return;
+        }
+    }
+}
+
+/// Streams are small and must go out as they come; lists shrink well.
+pub fn worth_compressing(
+    status: axum::http::StatusCode,
+    version: Version,
+    headers: &HeaderMap,
+    extensions: &axum::http::Extensions,
+) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let stream = kind.starts_with("text/event-stream") || kind.starts_with("application/octet-stream");
+    let _ = (status, version, extensions);
+    !stream && DefaultPredicate::new().should_compress(&http_response(headers))
+}
+
+fn http_response(headers: &HeaderMap) -> axum::http::Response<axum::body::Body> {
+    let mut response = axum::http::Response::new(axum::body::Body::empty());
+    response.headers_mut().clone_from(headers);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_this_machine;
+
+    #[test]
+    fn only_names_of_this_machine_pass() {
+        for host in ["localhost", "localhost:7117", "127.0.0.1:1", "127.8.8.8", "[::1]:7117"] {
+            assert!(names_this_machine(host), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example:80", "10.0.0.1", "[::2]:1", "", ":7117"] {
+            assert!(!names_this_machine(host), "{host}");
+        }
+    }
+}

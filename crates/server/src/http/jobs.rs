@@ -1,0 +1,303 @@
+//! Jobs: submit, list, show, cancel, retry, hold, release.
+
+use super::error::ApiError;
+use super::{App, page_size};
+use crate::handle::Handle;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use utoipa::IntoParams;
+use windlass_api::{ErrorCode, Job, JobState, Page, RuledOut, Step, SubmitRequest, Submitted, Unplaceable};
+use windlass_core::engine::{Answer, Event, Refusal, Submit};
+use windlass_core::job::{self as core, Stop};
+use windlass_core::{JobId, RequestId};
+use windlass_store::{JobFilter, JobView};
+
+/// Submits a job.
+#[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", request_body = SubmitRequest, responses(
+    (status = 201, description = "Accepted and durable", body = Submitted),
+    (status = 200, description = "Was there before, under the same key", body = Submitted),
+    (status = 422, description = "`placeable_only`, and no worker could ever run it", body = windlass_api::ErrorBody),
+    (status = 503, description = "The store is full or gone", body = windlass_api::ErrorBody)))]
+pub async fn submit(
+    State(app): State<App>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let body = body.map_err(|e| match e.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let limit = super::BODY_BYTES_MAX >> 20;
+            ApiError::new(ErrorCode::TooLarge, format!("the submission is larger than {limit} MiB"))
+                .hint("submit it in several jobs")
+        }
+        _ => ApiError::new(ErrorCode::BadRequest, e.body_text()),
+    })?;
+    let request: SubmitRequest = serde_json::from_slice(&body).map_err(|e| {
+        ApiError::new(ErrorCode::BadRequest, format!("the submission is not what it should be: {e}"))
+    })?;
+    let placeable_only = request.placeable_only;
+    let spec = request.into_spec("nobody")?;
+    let store = app.handle.store();
+    let existing = match spec.key.clone() {
+        Some(key) => store.job_by_key(spec.user.clone(), key).await?,
+        None => None,
+    };
+    let mut outcomes = BTreeMap::new();
+    for id in &spec.after {
+        if let Some(job) = store.job(*id).await? {
+            outcomes.insert(*id, job.state);
+        }
+    }
+    let submit =
+        move |request| Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes }));
+    match app.handle.request(submit).await? {
+        Answer::Submitted { job, existing, unplaceable } => {
+            let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
+            let unplaceable = unplaceable.into_iter().map(|step| Unplaceable {
+                step: step.step,
+                reasons: step.reasons.iter().map(|(r, n)| RuledOut::from_core(r, *n, Vec::new())).collect(),
+            });
+            let submitted = Submitted { job: job.0, existing, unplaceable: unplaceable.collect() };
+            Ok((status, Json(submitted)).into_response())
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Which jobs to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    /// Words of states, separated by commas.
+    state: Option<String>,
+    /// Of this user.
+    user: Option<String>,
+    /// Of this queue.
+    queue: Option<String>,
+    /// Whose name holds this text.
+    name: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<u64>,
+}
+
+/// Lists jobs, newest first.
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(ListQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Job>)))]
+pub async fn list(
+    State(app): State<App>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<Page<Job>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let wanted = query.state.as_deref().map(parse_states).transpose()?.unwrap_or_default();
+    let filter = JobFilter {
+        states: wanted
+            .iter()
+            .map(|state| stored(*state))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .map(unrank)
+            .collect(),
+        user: query.user,
+        queue: query.queue,
+        name: query.name,
+    };
+    let mut items = Vec::new();
+    let mut before = query.cursor.map(JobId);
+    loop {
+        let views = app.handle.store().jobs(filter.clone(), before, limit).await?;
+        let whole = views.len() == limit;
+        before = views.last().map(|view| view.id);
+        for job in complete(&app.handle, views).await? {
+            if wanted.is_empty() || wanted.contains(&job.state) {
+                items.push(job);
+            }
+        }
+        // Pending, running and held are one state to the store: a part may be filtered to less.
+        if items.len() >= limit || !whole {
+            let more = whole || items.len() > limit;
+            items.truncate(limit);
+            let next = items.last().filter(|_| more).map(|job| job.id.to_string());
+            return Ok(Json(Page { items, next }));
+        }
+    }
+}
+
+fn parse_states(text: &str) -> Result<Vec<JobState>, ApiError> {
+    let words = text.split(',').map(|word| {
+        serde_json::from_value(serde_json::Value::from(word.trim())).map_err(|_| {
+            ApiError::new(ErrorCode::BadRequest, format!("'{word}' is no state of a job"))
+                .hint("pending, running, held, succeeded, failed, canceled")
+        })
+    });
+    words.collect()
+}
+
+fn stored(state: JobState) -> u8 {
+    match state {
+        JobState::Pending | JobState::Running | JobState::Held => 0,
+        JobState::Succeeded => 1,
+        JobState::Failed => 2,
+        JobState::Canceled => 3,
+    }
+}
+
+fn unrank(rank: u8) -> core::JobState {
+    match rank {
+        0 => core::JobState::Active,
+        1 => core::JobState::Succeeded,
+        2 => core::JobState::Failed,
+        _ => core::JobState::Canceled,
+    }
+}
+
+/// Shows a job.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path)), responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn show(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let Path(id) = id?;
+    find(&app.handle, JobId(id)).await.map(Json)
+}
+
+/// Cancels a job: what runs is killed, what waits never starts.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = u64, Path)), responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
+pub async fn cancel(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let Path(id) = id?;
+    act(&app, JobId(id), |request, job| Event::Cancel { request, job }).await
+}
+
+/// Runs the failed and cancelled tasks of a job again.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = u64, Path)), responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 409, description = "Nothing failed", body = windlass_api::ErrorBody)))]
+pub async fn retry(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let Path(id) = id?;
+    let record = app.handle.store().records(BTreeSet::from([JobId(id)])).await?.pop().map(Box::new);
+    act(&app, JobId(id), |request, job| Event::Retry { request, job, record }).await
+}
+
+/// Holds a job back: what runs goes on, nothing new starts.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/hold", tag = "jobs", params(("id" = u64, Path)), responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
+pub async fn hold(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let Path(id) = id?;
+    act(&app, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
+}
+
+/// Lets a held job go on.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/release", tag = "jobs", params(("id" = u64, Path)), responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
+pub async fn release(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let Path(id) = id?;
+    act(&app, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
+}
+
+async fn act(
+    app: &App,
+    id: JobId,
+    event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
+) -> Result<Json<Job>, ApiError> {
+    match app.handle.request(move |request| event(request, id)).await? {
+        Answer::Done => find(&app.handle, id).await.map(Json),
+        // The engine forgets jobs that ended: the store tells them from those that never were.
+        Answer::Refused(Refusal::NoJob(_)) if app.handle.store().job(id).await?.is_some() => {
+            Err(Refusal::Ended(id).into())
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// An answer that is a refusal, or none that this request can have.
+pub fn unexpected(answer: Answer) -> ApiError {
+    match answer {
+        Answer::Refused(refusal) => refusal.into(),
+        _ => ApiError::new(ErrorCode::Internal, "the engine gave an answer to another question"),
+    }
+}
+
+/// One job, as the engine has it while it is active and as the store has it then.
+pub async fn find(handle: &Handle, id: JobId) -> Result<Job, ApiError> {
+    let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
+    let mut jobs = complete(handle, vec![view]).await?;
+    jobs.pop().ok_or_else(|| ApiError::no_job(id))
+}
+
+/// Fills in what only the engine knows of active jobs.
+async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Job>, ApiError> {
+    let active = views.iter().filter(|view| view.state == core::JobState::Active);
+    let ids: Vec<JobId> = active.map(|view| view.id).collect();
+    let mut live = BTreeMap::new();
+    if !ids.is_empty() {
+        let counts = move |engine: &windlass_core::Engine| {
+            let jobs = ids.iter().filter_map(|id| engine.job(*id));
+            jobs.map(|job| (job.id, (job.counts(), job.held))).collect::<BTreeMap<_, _>>()
+        };
+        live = handle.query(counts).await?;
+    }
+    let mut jobs = Vec::new();
+    for mut view in views {
+        if view.state == core::JobState::Active {
+            match live.get(&view.id) {
+                Some((counts, held)) => {
+                    view.counts = Some(*counts);
+                    view.held = *held;
+                }
+                // It ended between the two looks: the store has it whole now.
+                None => view = handle.store().job(view.id).await?.unwrap_or(view),
+            }
+        }
+        jobs.push(to_wire(&view));
+    }
+    Ok(jobs)
+}
+
+fn to_wire(view: &JobView) -> Job {
+    let counts = view.counts.unwrap_or_else(|| core::Counts {
+        total: view.spec.steps.iter().map(|s| s.tasks).sum(),
+        ..Default::default()
+    });
+    Job {
+        id: view.id.0,
+        name: view.spec.name.clone(),
+        queue: view.spec.queue.clone(),
+        user: view.spec.user.clone(),
+        priority: view.spec.priority,
+        state: JobState::from_core(view.state, view.held, &counts),
+        stopped: view.stop.map(|stop| match stop {
+            Stop::Canceled => "cancelled".to_owned(),
+            Stop::FailFast => "a task failed, and the job asked for fail-fast".to_owned(),
+            Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
+        }),
+        created_ms: view.created.as_ms(),
+        ended_ms: view.ended.map(windlass_core::Time::as_ms),
+        after: view.spec.after.iter().map(|id| id.0).collect(),
+        parent: view.spec.parent.map(|task| task.to_string()),
+        counts: counts.into(),
+        steps: Step::all_from_core(&view.spec),
+    }
+}

@@ -1,0 +1,139 @@
+//! What tasks wrote.
+
+use super::error::ApiError;
+use super::{App, tasks};
+use crate::link::{LogChunk, LogRequest, LogSource};
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::Deserialize;
+use std::io;
+use std::time::Duration;
+use tokio::sync::watch;
+use utoipa::{IntoParams, ToSchema};
+use windlass_api::ErrorCode;
+use windlass_core::{Engine, TaskId};
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// How often a file that grows is looked at.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Which output.
+#[derive(Clone, Copy, Deserialize, ToSchema, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamName {
+    /// Standard output.
+    #[default]
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Which part of the output.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct LogQuery {
+    /// Standard output by default.
+    #[serde(default)]
+    stream: StreamName,
+    /// The last attempt by default.
+    attempt: Option<u32>,
+    /// Bytes to leave out at the beginning; negative counts from the end.
+    #[serde(default)]
+    offset: i64,
+    /// Go on until the attempt ends.
+    #[serde(default)]
+    follow: bool,
+}
+
+/// Gives what an attempt wrote, as bytes. A log over its limit has lost its middle.
+#[utoipa::path(get, path = "/api/v1/tasks/{id}/log", tag = "tasks", params(("id" = String, Path), LogQuery),
+    responses((status = 200, description = "The bytes", content_type = "application/octet-stream"),
+              (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn log(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let (Path(id), Query(query)) = (id?, query?);
+    let id = tasks::parse_id(&id)?;
+    let task = tasks::find(&app.handle, id).await?;
+    let attempt = query.attempt.unwrap_or(task.attempt.attempt).max(u32::from(query.follow));
+    let source = app
+        .handle
+        .logs()
+        .ok_or_else(|| ApiError::new(ErrorCode::NotFound, "this server has no worker that keeps logs"))?;
+    let request = LogRequest {
+        task: id,
+        attempt,
+        stderr: query.stream == StreamName::Stderr,
+        offset: query.offset,
+        bytes_max: CHUNK_BYTES,
+    };
+    let reader =
+        Reader { source, request, app: app.clone(), follow: query.follow, closing: app.handle.closing() };
+    let body = stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        match reader.next().await {
+            Ok(Some(bytes)) => Some((Ok(bytes), Some(reader))),
+            Ok(None) => None,
+            Err(e) => Some((Err(e), None)),
+        }
+    });
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    Ok((kind, Body::from_stream(body)).into_response())
+}
+
+struct Reader {
+    source: LogSource,
+    request: LogRequest,
+    app: App,
+    follow: bool,
+    closing: watch::Receiver<bool>,
+}
+
+impl Reader {
+    /// The next bytes, once there are some; `None` at the end.
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            // Asked before the file is read: what is written before the end is not missed.
+            let over = !self.follow || *self.closing.borrow() || self.is_over().await;
+            let (source, request) = (self.source.clone(), self.request.clone());
+            let chunk =
+                tokio::task::spawn_blocking(move || source(&request)).await.map_err(io::Error::other)??;
+            if let Some(LogChunk { next, bytes }) = chunk {
+                self.request.offset = next as i64;
+                if !bytes.is_empty() {
+                    return Ok(Some(bytes));
+                }
+            }
+            if over {
+                return Ok(None);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(FOLLOW_INTERVAL) => {}
+                _ = self.closing.wait_for(|closing| *closing) => {}
+            }
+        }
+    }
+
+    /// True once the attempt writes no more.
+    async fn is_over(&self) -> bool {
+        let LogRequest { task, attempt, .. } = self.request;
+        let look = move |engine: &Engine| waits_or_runs(engine, task, attempt);
+        !self.app.handle.query(look).await.unwrap_or(false)
+    }
+}
+
+fn waits_or_runs(engine: &Engine, task: TaskId, attempt: u32) -> bool {
+    match engine.attempt(task) {
+        Some(current) => current.number <= attempt,
+        None => engine.job(task.job).is_some_and(|job| {
+            !windlass_api::TaskState::from(job.state_of(task.index)).is_end() && job.ended.is_none()
+        }),
+    }
+}

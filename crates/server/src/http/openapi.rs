@@ -1,0 +1,51 @@
+//! The description of the interface, made from the handlers.
+
+use super::{jobs, logs, status, tasks, watch};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa::OpenApi;
+
+/// Where it is served.
+pub const OPENAPI_PATH: &str = "/openapi.json";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Windlass",
+        description = "Jobs, tasks and workers of a farm. Times are milliseconds since \
+        the Unix epoch, memory is bytes, cpus are cores. Fields may be added; a field that is absent is unknown."
+    ),
+    paths(
+        jobs::submit,
+        jobs::list,
+        jobs::show,
+        jobs::cancel,
+        jobs::retry,
+        jobs::hold,
+        jobs::release,
+        watch::wait,
+        watch::events,
+        tasks::list,
+        tasks::show,
+        tasks::why,
+        logs::log,
+        status::version,
+        status::workers,
+        status::queues,
+        status::healthz,
+        status::metrics,
+        status::shutdown,
+    )
+)]
+struct Document;
+
+/// The document as JSON.
+pub fn openapi() -> String {
+    let mut text = Document::openapi().to_pretty_json().expect("the document is strings and lists");
+    text.push('\n');
+    text
+}
+
+pub async fn document() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], openapi()).into_response()
+}

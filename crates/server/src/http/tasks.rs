@@ -1,0 +1,319 @@
+//! Tasks: list, show, why.
+
+use super::error::ApiError;
+use super::{App, page_size};
+use crate::handle::Handle;
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use utoipa::IntoParams;
+use windlass_api::{Attempt, ErrorCode, Page, StepBody, Task, TaskState, Why};
+use windlass_core::job::{self as core, JobSpec, Stop};
+use windlass_core::ranges::RangeSet;
+use windlass_core::{JobId, TaskId, Time, WorkerId};
+use windlass_store::{AttemptView, StoredTask};
+
+/// Rows read from the store at a time.
+const CHUNK: u32 = 4096;
+
+/// Which tasks to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    /// Words of states, separated by commas.
+    state: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<u32>,
+}
+
+/// Lists the tasks of a job by number.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/tasks", tag = "tasks", params(("id" = u64, Path), ListQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Task>),
+              (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn list(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<Page<Task>>, ApiError> {
+    let (Path(id), Query(query)) = (id?, query?);
+    let limit = page_size(query.limit)?;
+    let wanted = query.state.as_deref().map(parse_states).transpose()?;
+    let job = Snapshot::take(&app.handle, JobId(id)).await?;
+    let candidates = job.candidates(wanted.as_deref());
+    let mut items = Vec::new();
+    let mut from = query.cursor.unwrap_or(0);
+    'chunks: while let Some(start) = next_from(&candidates, from) {
+        let end = start.saturating_add(CHUNK);
+        let rows = app.handle.store().tasks(job.id, start..end).await?;
+        let rows: BTreeMap<u32, StoredTask> = rows.into_iter().map(|task| (task.row.index, task)).collect();
+        for index in candidates.ranges().filter(|r| r.end > start && r.start < end).flatten() {
+            if index < start || index >= end {
+                continue;
+            }
+            let task = job.task(index, rows.get(&index));
+            if wanted.as_ref().is_none_or(|states| states.contains(&task.state)) {
+                items.push(task);
+                if items.len() > limit {
+                    break 'chunks;
+                }
+            }
+        }
+        from = end;
+    }
+    let next = items.get(limit).map(|task| task.index.to_string());
+    items.truncate(limit);
+    job.fill_values(&app.handle, &mut items).await?;
+    Ok(Json(Page { items, next }))
+}
+
+fn next_from(set: &RangeSet, from: u32) -> Option<u32> {
+    set.ranges().find(|range| range.end > from).map(|range| range.start.max(from))
+}
+
+fn parse_states(text: &str) -> Result<Vec<TaskState>, ApiError> {
+    let words = text.split(',').map(|word| {
+        serde_json::from_value(serde_json::Value::from(word.trim())).map_err(|_| {
+            ApiError::new(ErrorCode::BadRequest, format!("'{word}' is no state of a task"))
+                .hint("waiting, ready, booked, running, succeeded, failed, canceled, skipped")
+        })
+    });
+    words.collect()
+}
+
+/// Shows a task with its history.
+#[utoipa::path(get, path = "/api/v1/tasks/{id}", tag = "tasks", params(("id" = String, Path)), responses(
+    (status = 200, body = Task), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn show(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Task>, ApiError> {
+    let Path(id) = id?;
+    find(&app.handle, parse_id(&id)?).await.map(Json)
+}
+
+/// One task with its history.
+pub async fn find(handle: &Handle, id: TaskId) -> Result<Task, ApiError> {
+    let job = Snapshot::take(handle, id.job).await.map_err(|_| ApiError::no_task(id))?;
+    if id.index >= job.total() {
+        return Err(ApiError::no_task(id));
+    }
+    let rows = handle.store().tasks(id.job, id.index..id.index + 1).await?;
+    let mut tasks = [job.task(id.index, rows.first())];
+    job.fill_values(handle, &mut tasks).await?;
+    let [mut task] = tasks;
+    let history = handle.store().history(id).await?;
+    task.history = history.into_iter().map(|attempt| job.earlier(attempt)).collect();
+    Ok(task)
+}
+
+/// Says why a task is where it is, and what would make it run.
+#[utoipa::path(get, path = "/api/v1/tasks/{id}/why", tag = "tasks", params(("id" = String, Path)), responses(
+    (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn why(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Why>, ApiError> {
+    let Path(text) = id?;
+    let id = parse_id(&text)?;
+    let explain = move |engine: &windlass_core::Engine| {
+        let names = engine.workers().iter().map(|w| (w.id.0, w.name.to_string())).collect::<BTreeMap<_, _>>();
+        engine
+            .explain(id)
+            .map(|why| Why::from_core(id.to_string(), why, |n| names.get(&n).cloned().unwrap_or_default()))
+    };
+    if let Some(why) = app.handle.query(explain).await? {
+        return Ok(Json(why));
+    }
+    // The engine does not hold its job: it has ended.
+    let task = find(&app.handle, id).await?;
+    let message = match (task.state, task.attempt.end) {
+        (TaskState::Skipped, _) => "it never started: what it waited for failed".to_owned(),
+        (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
+        (state, end) => {
+            let end = end.map_or("", windlass_api::End::as_str);
+            let code =
+                task.attempt.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+            format!("it is over: {} ({end}){code}", state.as_str())
+        }
+    };
+    Ok(Json(Why {
+        task: text,
+        state: task.state,
+        reason: "ended".to_owned(),
+        message,
+        turn: None,
+        open_workers: 0,
+        ruled_out: Vec::new(),
+        changes: Vec::new(),
+    }))
+}
+
+/// A task's id from a path.
+pub fn parse_id(text: &str) -> Result<TaskId, ApiError> {
+    text.parse()
+        .map_err(|e: windlass_core::ids::BadTaskId| ApiError::new(ErrorCode::BadRequest, e.to_string()))
+}
+
+/// A job as far as lists of its tasks need it.
+struct Snapshot {
+    id: JobId,
+    spec: Arc<JobSpec>,
+    stop: Option<Stop>,
+    /// While the engine has it.
+    live: Option<Box<core::Job>>,
+    /// Its booked and running tasks.
+    attempts: BTreeMap<u32, LiveAttempt>,
+    workers: BTreeMap<WorkerId, String>,
+}
+
+struct LiveAttempt {
+    number: u32,
+    worker: WorkerId,
+    booked: Time,
+    started: Option<Time>,
+}
+
+impl Snapshot {
+    async fn take(handle: &Handle, id: JobId) -> Result<Snapshot, ApiError> {
+        let look = move |engine: &windlass_core::Engine| {
+            let job = engine.job(id).map(|job| Box::new(job.clone()));
+            let attempts = engine.attempts_of(id).map(|(task, attempt)| {
+                let live = LiveAttempt {
+                    number: attempt.number,
+                    worker: attempt.worker,
+                    booked: attempt.booked,
+                    started: attempt.started,
+                };
+                (task.index, live)
+            });
+            let workers = engine.workers().iter().map(|w| (w.id, w.name.to_string())).collect();
+            (job, attempts.collect(), workers)
+        };
+        let (live, attempts, workers): (Option<Box<core::Job>>, _, _) = handle.query(look).await?;
+        if let Some(live) = live {
+            let (spec, stop) = (live.spec.clone(), live.stop);
+            return Ok(Snapshot { id, spec, stop, live: Some(live), attempts, workers });
+        }
+        let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
+        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live: None, attempts, workers })
+    }
+
+    fn total(&self) -> u32 {
+        self.spec.steps.iter().map(|step| step.tasks).sum()
+    }
+
+    /// The tasks that may be in one of the wanted states; the engine's sets narrow them down.
+    fn candidates(&self, wanted: Option<&[TaskState]>) -> RangeSet {
+        let all = RangeSet::from_range(0..self.total());
+        let (Some(wanted), Some(job)) = (wanted, &self.live) else { return all };
+        if wanted
+            .iter()
+            .any(|state| matches!(state, TaskState::Waiting | TaskState::Skipped | TaskState::Canceled))
+        {
+            return all;
+        }
+        let mut some = RangeSet::default();
+        for step in &job.steps {
+            let sets = [
+                (TaskState::Ready, &step.ready),
+                (TaskState::Succeeded, &step.succeeded),
+                (TaskState::Failed, &step.failed),
+            ];
+            for (_, set) in sets.iter().filter(|(state, _)| wanted.contains(state)) {
+                set.ranges().for_each(|range| some.insert_range(range));
+            }
+        }
+        if wanted.iter().any(|state| matches!(state, TaskState::Booked | TaskState::Running)) {
+            self.attempts.keys().for_each(|index| _ = some.insert(*index));
+        }
+        some
+    }
+
+    fn task(&self, index: u32, stored: Option<&StoredTask>) -> Task {
+        let mut attempt = Attempt::default();
+        if let Some(StoredTask { row, result }) = stored {
+            attempt.attempt = row.attempt;
+            attempt.worker = self.workers.get(&row.worker).cloned();
+            attempt.booked_ms = Some(row.booked.as_ms());
+            if let Some(result) = result {
+                attempt = attempt.with_result(result);
+            }
+        }
+        let state = match (self.attempts.get(&index), &self.live, stored) {
+            (Some(live), ..) => {
+                attempt = Attempt {
+                    attempt: live.number,
+                    worker: self.workers.get(&live.worker).cloned(),
+                    booked_ms: Some(live.booked.as_ms()),
+                    started_ms: live.started.map(Time::as_ms),
+                    ..Attempt::default()
+                };
+                if live.started.is_some() { TaskState::Running } else { TaskState::Booked }
+            }
+            (None, Some(job), _) => job.state_of(index).into(),
+            (None, None, Some(stored)) if stored.row.state >= core::TaskState::Succeeded => {
+                stored.row.state.into()
+            }
+            (None, None, _) => core::unstarted_state(self.stop).into(),
+        };
+        let (step, _) = self.step_of(index);
+        Task {
+            id: TaskId { job: self.id, index }.to_string(),
+            job: self.id.0,
+            index,
+            step: self.spec.steps[step].name.clone(),
+            value: None,
+            state,
+            attempt,
+            history: Vec::new(),
+        }
+    }
+
+    /// The step of a task and the task's place in it.
+    fn step_of(&self, index: u32) -> (usize, u32) {
+        let mut base = 0;
+        for (number, step) in self.spec.steps.iter().enumerate() {
+            if index < base + step.tasks {
+                return (number, index - base);
+            }
+            base += step.tasks;
+        }
+        (self.spec.steps.len().saturating_sub(1), 0)
+    }
+
+    /// Adds the values of these tasks, reading the body of each step once.
+    async fn fill_values(&self, handle: &Handle, tasks: &mut [Task]) -> Result<(), ApiError> {
+        let mut bodies: BTreeMap<usize, Option<StepBody>> = BTreeMap::new();
+        for task in tasks {
+            let (step, place) = self.step_of(task.index);
+            if self.spec.steps[step].tasks == 1 {
+                continue;
+            }
+            let body = match bodies.entry(step) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let raw = handle.store().body(self.id, step as u16).await?;
+                    unknown.insert(raw.and_then(|raw| serde_json::from_slice(&raw).ok()))
+                }
+            };
+            task.value = body.as_ref().and_then(|body| body.params.value(place)).map(std::borrow::Cow::into_owned);
+        }
+        Ok(())
+    }
+
+    fn earlier(&self, view: AttemptView) -> Attempt {
+        let attempt = Attempt {
+            attempt: view.attempt,
+            worker: self.workers.get(&view.worker).cloned(),
+            late: view.late,
+            ..Attempt::default()
+        };
+        attempt.with_result(&view.result)
+    }
+}

@@ -1,0 +1,148 @@
+//! Waiting for what happens: server-sent events, and the end of a job.
+
+use super::App;
+use super::error::ApiError;
+use super::jobs;
+use crate::events::Subscription;
+use crate::handle::Handle;
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
+use futures_util::stream;
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
+use windlass_api::{ErrorCode, Job, ServerEvent};
+use windlass_core::engine::Event;
+use windlass_core::{JobId, RequestId, TaskId};
+
+/// Which events.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct EventsQuery {
+    /// Only those about this job.
+    job: Option<u64>,
+}
+
+/// Tells what happens from now on, as server-sent events: each event's name says which it is, its
+/// data is a `ServerEvent`.
+#[utoipa::path(get, path = "/api/v1/events", tag = "events", params(EventsQuery),
+    responses((status = 200, description = "The events", body = ServerEvent, content_type = "text/event-stream")))]
+pub async fn events(
+    State(app): State<App>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Stream<impl stream::Stream<Item = Result<Sse, Infallible>>>, ApiError> {
+    let Query(query) = query?;
+    let listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: query.job };
+    let events = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        let data = serde_json::to_string(&*event).unwrap_or_default();
+        Some((Ok(Sse::default().event(event.name()).data(data)), listener))
+    });
+    Ok(Stream::new(events).keep_alive(KeepAlive::default()))
+}
+
+struct Listener {
+    events: Subscription,
+    handle: Handle,
+    job: Option<u64>,
+}
+
+impl Listener {
+    async fn next(&mut self) -> Option<Arc<ServerEvent>> {
+        let mut closing = self.handle.closing();
+        loop {
+            let event = tokio::select! {
+                event = self.events.recv() => event,
+                _ = closing.wait_for(|closing| *closing) => return None,
+            };
+            match event {
+                Ok(event) if self.job.is_none() || event.job() == self.job => return Some(event),
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => return Some(Arc::new(ServerEvent::Lagged)),
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+/// Who waits.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct WaitQuery {
+    /// A task that waits for the job and lends its cpus meanwhile. The answer comes when it has them
+    /// again.
+    lend: Option<String>,
+}
+
+/// Answers when the job has ended.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/wait", tag = "jobs", params(("id" = u64, Path), WaitQuery), responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 503, description = "The server ends; ask the next one", body = windlass_api::ErrorBody)))]
+pub async fn wait(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+    query: Result<Query<WaitQuery>, QueryRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let (Path(id), Query(query)) = (id?, query?);
+    let lend = query.lend.as_deref().map(super::tasks::parse_id).transpose()?;
+    let mut listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
+    let mut job = jobs::find(&app.handle, JobId(id)).await?;
+    if job.state.is_end() {
+        return Ok(Json(job));
+    }
+    let loan = match lend {
+        Some(task) => Some(Loan::take(&app.handle, task).await),
+        None => None,
+    };
+    while !job.state.is_end() {
+        let ended = match listener.next().await.as_deref() {
+            None => return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending")),
+            Some(ServerEvent::Job(event)) => event.state.is_end(),
+            Some(ServerEvent::Lagged) => true,
+            Some(_) => false,
+        };
+        if ended {
+            job = jobs::find(&app.handle, JobId(id)).await?;
+        }
+    }
+    if let Some(loan) = loan {
+        loan.give_back().await?;
+    }
+    Ok(Json(job))
+}
+
+/// The cpus that a waiting task lends. Whoever waits may go away at any moment, so they are asked
+/// back at the latest when this is dropped.
+struct Loan {
+    handle: Handle,
+    task: Option<TaskId>,
+}
+
+impl Loan {
+    async fn take(handle: &Handle, task: TaskId) -> Loan {
+        handle.tell(Event::Lend { task }).await;
+        Loan { handle: handle.clone(), task: Some(task) }
+    }
+
+    /// Returns when the task has its cpus again.
+    async fn give_back(mut self) -> Result<(), ApiError> {
+        if let Some(task) = self.task {
+            self.handle.request(move |request| Event::Reclaim { request, task }).await?;
+            self.task = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(task) = self.task {
+            // Nobody waits for this answer.
+            self.handle.tell_now(Event::Reclaim { request: RequestId(0), task });
+        }
+    }
+}

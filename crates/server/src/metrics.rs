@@ -1,0 +1,106 @@
+//! Numbers for monitoring, in OpenMetrics text.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use windlass_core::engine::Note;
+use windlass_core::job::{Counts, TaskState};
+
+type Labels = [(&'static str, &'static str); 1];
+
+/// All metrics.
+pub struct Metrics {
+    registry: Registry,
+    jobs_accepted: Counter,
+    tasks_booked: Counter,
+    attempts_ended: Family<Labels, Counter>,
+    results_late: Counter,
+    tasks: Family<Labels, Gauge>,
+    workers: Family<Labels, Gauge>,
+    wait_seconds: Histogram,
+    /// Time of a round that booked something.
+    pub round_seconds: Histogram,
+    /// Time from giving a batch to the store until it is durable.
+    pub commit_seconds: Histogram,
+    /// Writes of a batch.
+    pub batch_writes: Histogram,
+    /// Batches that the store did not take.
+    pub store_failures: Counter,
+}
+
+impl Metrics {
+    /// All at 0.
+    pub fn new() -> Self {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("windlass"),
+            jobs_accepted: Counter::default(),
+            tasks_booked: Counter::default(),
+            attempts_ended: Family::default(),
+            results_late: Counter::default(),
+            tasks: Family::default(),
+            workers: Family::default(),
+            wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 12)),
+            round_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
+            commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
+            batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
+            store_failures: Counter::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("jobs_accepted", "Jobs accepted", self.jobs_accepted.clone());
+        r.register("tasks_booked", "Bookings made", self.tasks_booked.clone());
+        r.register("attempts_ended", "Attempts ended, by the task's state", self.attempts_ended.clone());
+        r.register("results_late", "Results refused: another attempt is booked", self.results_late.clone());
+        r.register("tasks", "Tasks of active jobs, by state", self.tasks.clone());
+        r.register("workers", "Workers, by state", self.workers.clone());
+        let seconds = Unit::Seconds;
+        r.register_with_unit("wait", "From ready to booked", seconds.clone(), self.wait_seconds.clone());
+        r.register_with_unit("round", "A round that booked", seconds.clone(), self.round_seconds.clone());
+        r.register_with_unit("commit", "A batch until durable", seconds, self.commit_seconds.clone());
+        r.register("batch_writes", "Writes of a batch", self.batch_writes.clone());
+        r.register("store_failures", "Batches the store did not take", self.store_failures.clone());
+    }
+
+    /// Counts what happened.
+    pub fn count(&self, notes: &[Note]) {
+        for note in notes {
+            match note {
+                Note::Job { .. } => _ = self.jobs_accepted.inc(),
+                Note::Booked { waited_ns, .. } => {
+                    self.tasks_booked.inc();
+                    self.wait_seconds.observe(*waited_ns as f64 / 1e9);
+                }
+                Note::Ended { state, .. } => {
+                    self.attempts_ended.get_or_create(&[("state", word(*state))]).inc();
+                }
+                Note::Late { .. } => _ = self.results_late.inc(),
+                Note::JobEnded { .. } | Note::Started { .. } | Note::Worker { .. } => {}
+            }
+        }
+    }
+
+    /// The text, with gauges as they are now.
+    pub fn encode(&self, counts: &Counts, workers: &[(&'static str, i64)]) -> String {
+        let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
+        for (state, n) in gauges {
+            self.tasks.get_or_create(&[("state", state)]).set(i64::from(n));
+        }
+        for (state, n) in workers {
+            self.workers.get_or_create(&[("state", *state)]).set(*n);
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
+
+fn word(state: TaskState) -> &'static str {
+    windlass_api::TaskState::from(state).as_str()
+}

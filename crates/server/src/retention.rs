@@ -1,0 +1,46 @@
+//! Old jobs and their output go after a while.
+
+use crate::handle::Handle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use windlass_core::{JobId, Time};
+
+/// Jobs deleted in one transaction.
+const BATCH: usize = 100;
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_secs(600);
+
+/// How long ended jobs are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// From the job's end.
+    pub keep: Duration,
+}
+
+impl Retention {
+    /// Deletes what is over its time, now and every ten minutes, until the server ends. `gone` is
+    /// told of each job deleted.
+    pub async fn run(self, handle: Handle, gone: impl Fn(JobId)) {
+        let mut closing = handle.closing();
+        loop {
+            if let Err(e) = self.sweep(&handle, &gone).await {
+                tracing::warn!("cannot delete old jobs: {e}");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+        }
+    }
+
+    async fn sweep(&self, handle: &Handle, gone: &impl Fn(JobId)) -> Result<(), windlass_store::StoreError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let before = Time(now.saturating_sub(self.keep).as_nanos() as u64);
+        loop {
+            let deleted = handle.store().retain(before, BATCH).await?;
+            deleted.iter().for_each(|job| gone(*job));
+            if deleted.len() < BATCH {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The task that owns the engine: handle, round, commit, deliver.
+
+use crate::bodies::Bodies;
+use crate::events::Events;
+use crate::handle::{Handle, Unavailable};
+use crate::link::{Deliver, Delivery, StartInfo, WorkerMessage};
+use crate::metrics::Metrics;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::engine::{Answer, Engine, Event, Order, Outbox, Report, Send as Message, Settings};
+use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
+use windlass_store::{Store, StoreError};
+
+/// Bookings of one round.
+const ROUND_BUDGET: usize = 1024;
+/// Messages handled between two rounds.
+const INBOX_BATCH_MAX: usize = 1024;
+/// Messages that may wait for the engine.
+const INBOX_MAX: usize = 16_384;
+/// Between two tries when the store fails.
+const STORE_RETRY: Duration = Duration::from_millis(500);
+
+/// How a shell is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShellOptions {
+    /// The engine's settings; the first job's number comes from the store.
+    pub settings: Settings,
+}
+
+/// What comes in.
+pub(crate) enum Inbox {
+    /// An event whose answer somebody waits for.
+    Request(Box<dyn FnOnce(RequestId) -> Event + Send>, oneshot::Sender<Result<Answer, Unavailable>>),
+    /// An event that needs no answer.
+    Event(Event),
+    /// What a worker says.
+    Worker { name: String, messages: Vec<WorkerMessage> },
+    /// A question about the engine's state.
+    Query(Box<dyn FnOnce(&Engine) + Send>),
+    /// End when what is under way is committed.
+    Stop(oneshot::Sender<()>),
+}
+
+/// Reads what the store holds and starts the engine on a thread of its own. The handle is good until
+/// [`Handle::stop`].
+pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreError> {
+    let snapshot = store.load().await?;
+    let settings = Settings { first_job: snapshot.next_job, ..options.settings };
+    let engine = Engine::restore(settings, snapshot.workers, snapshot.jobs);
+    let (sender, inbox) = mpsc::channel(INBOX_MAX);
+    let events = Events::new();
+    let metrics = Arc::new(Metrics::new());
+    let handle = Handle::new(sender, store.clone(), events.clone(), metrics.clone());
+    let mut shell = Shell {
+        engine,
+        store,
+        clock: Clock::new(),
+        out: Outbox::default(),
+        in_flight: None,
+        pending: BTreeMap::new(),
+        next_request: 1,
+        links: BTreeMap::new(),
+        bodies: Bodies::default(),
+        events,
+        metrics,
+        stalled: None,
+        stopping: None,
+    };
+    shell.engine.settle_restored(shell.clock.now(), &mut shell.out);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|source| StoreError::Io { path: "the runtime".into(), source })?;
+    std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || runtime.block_on(shell.run(inbox)))
+        .map_err(|source| StoreError::Io { path: "the engine's thread".into(), source })?;
+    Ok(handle)
+}
+
+type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
+
+struct Shell {
+    engine: Engine,
+    store: Store,
+    clock: Clock,
+    /// The batch that forms.
+    out: Outbox,
+    /// The batch that the store has.
+    in_flight: Option<(Arc<Outbox>, Instant)>,
+    pending: BTreeMap<RequestId, oneshot::Sender<Result<Answer, Unavailable>>>,
+    next_request: u64,
+    links: BTreeMap<WorkerId, Deliver>,
+    bodies: Bodies,
+    events: Events,
+    metrics: Arc<Metrics>,
+    /// The store failed: these jobs must be read again before anything else.
+    stalled: Option<(BTreeSet<JobId>, Unavailable)>,
+    stopping: Option<oneshot::Sender<()>>,
+}
+
+impl Shell {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Inbox>) {
+        let mut messages = Vec::new();
+        let mut commit: Option<Commit> = None;
+        loop {
+            if self.stalled.is_some() {
+                self.recover(&mut inbox).await;
+            }
+            self.round();
+            if commit.is_none() && !self.out.is_empty() {
+                commit = self.send_batch();
+            }
+            if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
+                break;
+            }
+            let again = self.engine.next_wakeup().is_some();
+            tokio::select! {
+                biased;
+                result = async { commit.as_mut().expect("guarded by the condition").await }, if commit.is_some() => {
+                    commit = None;
+                    self.committed(result);
+                }
+                n = inbox.recv_many(&mut messages, INBOX_BATCH_MAX) => {
+                    if n == 0 {
+                        break;
+                    }
+                    messages.drain(..).for_each(|message| self.take(message));
+                }
+                () = std::future::ready(()), if again => {}
+            }
+        }
+        if let Some(done) = self.stopping.take() {
+            _ = done.send(());
+        }
+    }
+
+    fn round(&mut self) {
+        let started = Instant::now();
+        let booked = self.engine.round(self.clock.now(), ROUND_BUDGET, &mut self.out);
+        if booked > 0 {
+            self.metrics.round_seconds.observe(started.elapsed().as_secs_f64());
+        }
+    }
+
+    fn take(&mut self, message: Inbox) {
+        match message {
+            Inbox::Request(event, answer) => {
+                let request = RequestId(self.next_request);
+                self.next_request += 1;
+                self.pending.insert(request, answer);
+                self.handle(event(request));
+            }
+            Inbox::Event(event) => self.handle(event),
+            Inbox::Worker { name, messages } => {
+                for message in messages {
+                    self.worker_says(&name, message);
+                }
+            }
+            Inbox::Query(question) => question(&self.engine),
+            Inbox::Stop(done) => self.stopping = Some(done),
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.engine.handle(self.clock.now(), event, &mut self.out);
+    }
+
+    fn worker_says(&mut self, name: &str, message: WorkerMessage) {
+        if let WorkerMessage::Hello { hello, deliver } = message {
+            self.handle(Event::Hello(hello));
+            if let Some(worker) = self.engine.workers().by_name(name) {
+                self.links.insert(worker.id, deliver);
+            }
+            return;
+        }
+        let Some(worker) = self.engine.workers().by_name(name).map(|w| w.id) else { return };
+        let by = |task, attempt, epoch| Report { worker, epoch, task, attempt };
+        let event = match message {
+            WorkerMessage::Started { task, attempt, epoch, at } => {
+                Event::Started { by: by(task, attempt, epoch), at }
+            }
+            WorkerMessage::Finished { task, attempt, epoch, result } => {
+                Event::Finished { by: by(task, attempt, epoch), result }
+            }
+            WorkerMessage::Reclaimed { task, attempt, epoch } => {
+                Event::Reclaimed { by: by(task, attempt, epoch) }
+            }
+            WorkerMessage::Lost | WorkerMessage::Hello { .. } => {
+                self.links.remove(&worker);
+                Event::Lost { worker }
+            }
+        };
+        self.handle(event);
+    }
+
+    /// Gives the forming batch to the store. One that writes nothing is delivered at once.
+    fn send_batch(&mut self) -> Option<Commit> {
+        let mut batch = std::mem::take(&mut self.out);
+        for (request, answer) in batch.volatile.drain(..) {
+            self.answer(request, Ok(answer));
+        }
+        if batch.writes.is_empty() {
+            self.deliver(batch);
+            return None;
+        }
+        self.metrics.batch_writes.observe(batch.writes.len() as f64);
+        let batch = Arc::new(batch);
+        let store = self.store.clone();
+        self.in_flight = Some((batch.clone(), Instant::now()));
+        Some(Box::pin(async move { store.commit(batch).await }))
+    }
+
+    fn committed(&mut self, result: Result<Vec<usize>, StoreError>) {
+        let Some((batch, started)) = self.in_flight.take() else { return };
+        // The writer has let go of it, unless the store keeps it for a reason of its own.
+        let mut batch = Arc::try_unwrap(batch).unwrap_or_else(|shared| Outbox::clone(&shared));
+        self.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
+        let refused = match result {
+            Ok(refused) => refused,
+            Err(error) => return self.failed(&batch, &error),
+        };
+        if !refused.is_empty() {
+            let touched = self.engine.refused(&batch, &refused);
+            tracing::warn!(rows = refused.len(), "rows were changed by somebody else");
+            batch.sends.retain(|send| task_of(&send.order).is_none_or(|task| !touched.contains(&task.job)));
+            let why = Unavailable::new("another scheduler changed the job; try again");
+            self.stalled = Some((touched, why));
+        }
+        self.deliver(batch);
+    }
+
+    /// Nothing of the batch is durable, nor of the one that formed on top of it.
+    fn failed(&mut self, batch: &Outbox, error: &StoreError) {
+        let why = Unavailable::from_store(error);
+        tracing::error!("{why}");
+        let forming = std::mem::take(&mut self.out);
+        let touched = self.engine.failed([batch, &forming]);
+        for (request, _) in batch.answers.iter().chain(&forming.answers).chain(&forming.volatile) {
+            self.answer(*request, Err(why.clone()));
+        }
+        self.metrics.store_failures.inc();
+        self.stalled = Some((touched, why));
+    }
+
+    /// Reads again what the failed batch touched. Until that works, requests are refused, and what
+    /// workers say is dropped: they say it again when they are asked to.
+    async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
+        let Some((touched, why)) = self.stalled.take() else { return };
+        let retry = tokio::time::sleep(STORE_RETRY);
+        tokio::pin!(retry);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut retry => {
+                    match self.store.records(touched.clone()).await {
+                        Ok(records) => {
+                            let now = self.clock.now();
+                            self.engine.reload(now, &touched, records, &mut self.out);
+                            return;
+                        }
+                        Err(error) => {
+                            tracing::error!("{}", Unavailable::from_store(&error));
+                            retry.as_mut().reset(tokio::time::Instant::now() + STORE_RETRY);
+                        }
+                    }
+                }
+                message = inbox.recv() => match message {
+                    Some(Inbox::Request(_, answer)) => _ = answer.send(Err(why.clone())),
+                    // The engine's numbers are of no use now, but a hello must not be lost: without it
+                    // there is no way to reach the worker.
+                    Some(Inbox::Worker { name, messages }) => self.keep_hellos(&name, messages),
+                    Some(Inbox::Query(question)) => question(&self.engine),
+                    Some(Inbox::Stop(done)) => {
+                        self.stopping = Some(done);
+                        return;
+                    }
+                    Some(Inbox::Event(_)) => {}
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn keep_hellos(&mut self, name: &str, messages: Vec<WorkerMessage>) {
+        for message in messages {
+            if matches!(message, WorkerMessage::Hello { .. } | WorkerMessage::Lost) {
+                self.worker_says(name, message);
+            }
+        }
+    }
+
+    /// The batch is durable: tell everybody.
+    fn deliver(&mut self, batch: Outbox) {
+        self.metrics.count(&batch.notes);
+        self.events.publish(&self.engine, &batch.notes);
+        self.engine.committed(&batch);
+        for job in &batch.ended {
+            self.bodies.forget(*job);
+        }
+        self.deliver_sends(batch.sends);
+        for (request, answer) in batch.answers {
+            self.answer(request, Ok(answer));
+        }
+    }
+
+    fn deliver_sends(&mut self, sends: Vec<Message>) {
+        let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
+        for Message { worker, seq, order } in sends {
+            let start = match &order {
+                Order::Start { task, step, .. } => match self.start_info(*task, *step) {
+                    Some(start) => Some(start),
+                    // Its job was cancelled or reloaded meanwhile: nothing to start.
+                    None => continue,
+                },
+                _ => None,
+            };
+            parcels.entry(worker).or_default().push(Delivery { seq, order, start });
+        }
+        for (worker, parcel) in parcels {
+            if let Some(deliver) = self.links.get(&worker) {
+                deliver(parcel);
+            }
+        }
+    }
+
+    fn start_info(&mut self, task: TaskId, step: u16) -> Option<StartInfo> {
+        let job = self.engine.job(task.job)?;
+        let base = job.steps.get(usize::from(step))?.base;
+        let body = self.bodies.get(task.job, step, &job.spec.steps[usize::from(step)].body)?;
+        let value = body.params.value(task.index - base).map(std::borrow::Cow::into_owned);
+        Some(StartInfo { body, value })
+    }
+
+    fn answer(&mut self, request: RequestId, answer: Result<Answer, Unavailable>) {
+        if let Some(waiting) = self.pending.remove(&request) {
+            // Whoever asked may have gone.
+            _ = waiting.send(answer);
+        }
+    }
+}
+
+fn task_of(order: &Order) -> Option<TaskId> {
+    match order {
+        Order::Start { task, .. } => Some(*task),
+        _ => None,
+    }
+}
+
+/// The wall clock as read at the start, moved on by the monotonic one: it does not jump while the
+/// server runs.
+struct Clock {
+    wall: u64,
+    since: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        Clock { wall, since: Instant::now() }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.wall + self.since.elapsed().as_nanos() as u64)
+    }
+}

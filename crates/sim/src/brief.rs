@@ -1,0 +1,48 @@
+//! Events and writes on one short line, for transcripts.
+
+use windlass_core::engine::{Event, Write};
+
+/// A write.
+pub fn write(write: &Write) -> String {
+    match write {
+        Write::Job { id, spec, .. } => format!("job {id} '{}'", spec.name),
+        Write::Book { task, attempt, worker, epoch, .. } => {
+            format!("booking {task}#{attempt} on worker {worker} epoch {epoch}")
+        }
+        Write::End { task, attempt, state, result, .. } => {
+            format!("end {task}#{attempt} {state:?} {:?}", result.end)
+        }
+        Write::Again { task, attempt, result, .. } => format!("again {task}#{attempt} {:?}", result.end),
+        Write::Late { task, attempt, result, .. } => format!("late {task}#{attempt} {:?}", result.end),
+        Write::Worker(record) => format!("worker {} epoch {}", record.name, record.epoch),
+        Write::JobHeld { .. } | Write::JobStop { .. } | Write::JobEnd { .. } | Write::JobRetry { .. } => {
+            format!("{write:?}")
+        }
+    }
+}
+
+/// An event.
+pub fn event(event: &Event) -> String {
+    match event {
+        Event::Submit(submit) => {
+            let spec = &submit.spec;
+            let steps: Vec<String> =
+                spec.steps.iter().map(|step| format!("{}x{}", step.name, step.tasks)).collect();
+            let key = spec.key.as_deref().unwrap_or("-");
+            let (name, queue, after) = (&spec.name, &spec.queue, &spec.after);
+            format!(
+                "submit {} '{name}' {queue} key {key} after {after:?} {}",
+                submit.request,
+                steps.join(" ")
+            )
+        }
+        Event::Retry { request, job, record } => {
+            format!("retry {request} job {job}, stored as {:?}", record.as_ref().map(|record| record.state))
+        }
+        Event::Hello(hello) => {
+            format!("hello {} keeper {} {:?}", hello.name, hello.incarnation, hello.inventory)
+        }
+        Event::Finished { by, result } => format!("finished {by:?} {:?}", result.end),
+        _ => format!("{event:?}"),
+    }
+}

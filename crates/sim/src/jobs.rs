@@ -1,0 +1,175 @@
+//! Random jobs, and what their tasks do.
+
+use crate::rng::Rng;
+use crate::world::{MS, S};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
+use windlass_core::tags::{Attributes, Need};
+use windlass_core::{JobId, Resources, TaskId};
+
+const MIB: u64 = 1 << 20;
+
+/// What a task does, the first byte of its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Runs for a few milliseconds.
+    Short,
+    /// Runs for up to three seconds.
+    Medium,
+    /// Runs for up to half a minute.
+    Long,
+    /// Submits a job, lends its cpus, waits for the job, takes its cpus back.
+    Parent,
+}
+
+impl Profile {
+    fn body(self, fail_percent: u8) -> Arc<[u8]> {
+        Arc::from([self as u8, fail_percent])
+    }
+
+    /// What the body says.
+    pub fn of(body: &[u8]) -> Profile {
+        match body.first() {
+            Some(0) => Profile::Short,
+            Some(1) => Profile::Medium,
+            Some(3) => Profile::Parent,
+            _ => Profile::Long,
+        }
+    }
+
+    /// How long a task runs, in nanoseconds.
+    pub fn duration_ns(self, rng: &mut Rng) -> u64 {
+        match self {
+            Profile::Short => rng.between(MS, 15 * MS),
+            Profile::Medium => rng.between(50 * MS, 3 * S),
+            Profile::Long => rng.between(3 * S, 30 * S),
+            Profile::Parent => 50 * MS,
+        }
+    }
+}
+
+/// How a task with that body ends.
+pub fn end_of(body: &[u8], rng: &mut Rng) -> End {
+    let fail_percent = body.get(1).copied().unwrap_or(0);
+    if !rng.chance(u32::from(fail_percent) * 10) {
+        return End::Exited(0);
+    }
+    match rng.below(5) {
+        0 => End::Signaled(11),
+        1 => End::OutOfMemory,
+        2 => End::TimeLimit,
+        _ => End::Exited(1),
+    }
+}
+
+/// A machine's amounts and attributes.
+pub fn random_machine(rng: &mut Rng) -> (Resources, Attributes) {
+    let cpu = [100, 100, 200, 400, 800][rng.below(5) as usize];
+    let memory = rng.between(2, 8) * 1024 * MIB;
+    let mut attributes = Attributes::new();
+    if rng.chance(500) {
+        attributes.insert("gpu".to_owned(), BTreeSet::new());
+    }
+    if rng.chance(700) {
+        let arch = if rng.chance(500) { "x86_64" } else { "aarch64" };
+        attributes.insert("arch".to_owned(), BTreeSet::from([arch.to_owned()]));
+    }
+    (Resources::new(cpu, memory), attributes)
+}
+
+fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
+    let profile = [Profile::Short, Profile::Medium, Profile::Medium, Profile::Long][rng.below(4) as usize];
+    let tasks = match profile {
+        Profile::Short => rng.between(1, 20) as u32,
+        _ if rng.chance(500) => equal_tasks,
+        _ => rng.between(1, 6) as u32,
+    };
+    let cpu = [10, 50, 100, 100, 100, 200, 400][rng.below(7) as usize];
+    let memory = [64, 256, 512, 1024, 3000][rng.below(5) as usize] * MIB;
+    let mut step = StepSpec {
+        name: format!("s{number}"),
+        tasks,
+        request: Resources::new(cpu, memory),
+        retries: [0, 0, 1, 2][rng.below(4) as usize],
+        body: profile.body([0, 0, 10, 50][rng.below(4) as usize]),
+        ..StepSpec::default()
+    };
+    if rng.chance(100) {
+        step.needs
+            .push(Need::parse(["gpu", "arch=x86_64", "arch=x86_64|aarch64", "moon"][rng.below(4) as usize]));
+    }
+    if rng.chance(100) {
+        step.targets.insert(format!("w{}", rng.below(4)));
+    }
+    step
+}
+
+fn random_dependencies(rng: &mut Rng, steps: &mut [StepSpec]) {
+    for number in 1..steps.len() {
+        for _ in 0..rng.below(3) {
+            // Rarely on itself or a later one: a cycle, to be refused.
+            let on = if rng.chance(20) { rng.below(steps.len() as u64) } else { rng.below(number as u64) };
+            let alike = steps[on as usize].tasks == steps[number].tasks;
+            let kind = if (alike && rng.chance(700)) || rng.chance(20) {
+                DependencyKind::Task
+            } else {
+                DependencyKind::Step
+            };
+            steps[number].depends.push(Dependency { on: on as u16, kind });
+        }
+    }
+}
+
+/// A job that somebody submits; `known` are jobs that it may come after.
+pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
+    let equal_tasks = rng.between(1, 5) as u32;
+    let mut steps: Vec<StepSpec> =
+        (0..rng.between(1, 4) as usize).map(|number| random_step(rng, number, equal_tasks)).collect();
+    random_dependencies(rng, &mut steps);
+    if rng.chance(150) {
+        steps.truncate(1);
+        steps[0].tasks = rng.between(1, 2) as u32;
+        steps[0].request = Resources::new(100, 64 * MIB);
+        steps[0].body = Profile::Parent.body(10);
+        steps[0].depends.clear();
+        steps[0].needs.clear();
+        steps[0].targets.clear();
+    }
+    let mut after = Vec::new();
+    while rng.chance(200) && after.len() < 3 {
+        after.extend(rng.pick(known).copied());
+    }
+    JobSpec {
+        name: format!("j{}", rng.below(1000)),
+        queue: ["a", "b", "c", "vip", "idle"][rng.below(5) as usize].to_owned(),
+        user: ["ann", "bob"][rng.below(2) as usize].to_owned(),
+        priority: rng.below(3) as i32,
+        key: rng.chance(300).then(|| format!("k{}", rng.below(20))),
+        parent: None,
+        after,
+        fail_fast: [FailFast::No, FailFast::No, FailFast::Finish, FailFast::Kill][rng.below(4) as usize],
+        steps,
+    }
+}
+
+/// The job that attempt `attempt` of a task submits and waits for.
+pub fn child_job(rng: &mut Rng, task: TaskId, attempt: u32) -> JobSpec {
+    let profile = if rng.chance(500) { Profile::Short } else { Profile::Medium };
+    let step = StepSpec {
+        name: "child".to_owned(),
+        tasks: rng.between(1, 2) as u32,
+        request: Resources::new(100, 64 * MIB),
+        body: profile.body(20),
+        ..StepSpec::default()
+    };
+    JobSpec {
+        name: format!("child of {task}"),
+        queue: "a".to_owned(),
+        user: "ann".to_owned(),
+        key: Some(format!("child-{task}-{attempt}")),
+        parent: Some(task),
+        steps: vec![step],
+        ..JobSpec::default()
+    }
+}

@@ -1,0 +1,30 @@
+//! Windlass in a world that is all simulated: one engine, one store in memory, workers, a network and
+//! a clock, under faults that a seed chooses. After every step the promises are checked against what
+//! really happened. The same seed gives the same transcript on every machine.
+//!
+//! - [`run_seed`] runs one seed and says which promise broke, if any.
+//! - [`script`] runs scripted transcripts, the engine's readable test cases.
+//!
+//! See the README beside this crate for the promises, the faults and the language of scripts.
+
+mod brief;
+mod faults;
+mod jobs;
+mod machine;
+mod people;
+mod promises;
+mod rng;
+mod run;
+mod scheduler;
+pub mod script;
+mod trace;
+mod world;
+
+pub use faults::Faults;
+pub use run::{Summary, Violation, run_seed, run_seed_traced};
+pub use world::Tally;
+
+/// The command that runs one seed again.
+fn replay_command(seed: u64) -> String {
+    format!("SEED={seed} cargo test -p windlass-sim --test seeds")
+}

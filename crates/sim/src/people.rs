@@ -1,0 +1,242 @@
+//! Those who ask: people who submit, cancel, hold, release, retry and drain, outside clients that want
+//! places, and tasks that submit jobs of their own and wait for them.
+
+use crate::jobs::{child_job, random_job};
+use crate::machine::AttemptKey;
+use crate::world::{Alarm, Happening, MS, S, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use windlass_core::engine::{Answer, Event, Submit};
+use windlass_core::ids::AllocId;
+use windlass_core::job::{End, JobSpec, JobState, Stop};
+use windlass_core::{JobId, RequestId, Resources, WorkerId};
+
+/// What somebody asked and has no answer to yet.
+#[derive(Clone, Debug)]
+enum Ask {
+    Submit(Arc<JobSpec>, Option<AttemptKey>),
+    Cancel(JobId),
+    Alloc,
+    Reclaim(AttemptKey),
+    Other,
+}
+
+/// How far a task is that waits for a job of its own.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// It submits its job, and again until that is answered.
+    Submitting(Arc<JobSpec>),
+    /// It waits for the job.
+    Waiting(JobId),
+    /// It wants its cpus back, and asks again until it has them.
+    Reclaiming,
+    /// It goes on.
+    Done,
+}
+
+/// Everybody.
+#[derive(Default)]
+pub(crate) struct People {
+    next_request: u64,
+    asks: BTreeMap<RequestId, Ask>,
+    known: Vec<JobId>,
+    /// Keyed submissions, answered or not, to be sent again.
+    keyed: Vec<Arc<JobSpec>>,
+    places: BTreeSet<AllocId>,
+    parents: BTreeMap<AttemptKey, (usize, Stage)>,
+}
+
+impl People {
+    fn ask(&mut self, ask: Ask) -> RequestId {
+        self.next_request += 1;
+        let request = RequestId(self.next_request);
+        self.asks.insert(request, ask);
+        request
+    }
+
+    /// Submits a job with what a shell looks up for it.
+    fn submit(&mut self, world: &mut World, spec: Arc<JobSpec>, parent: Option<AttemptKey>) {
+        let request = self.ask(Ask::Submit(spec.clone(), parent));
+        let existing = spec.key.as_ref().and_then(|key| world.store.job_by_key(&spec.user, key));
+        let known = spec.after.iter().filter_map(|id| Some((*id, world.store.job(*id)?.state)));
+        let outcomes: BTreeMap<JobId, JobState> = known.collect();
+        let placeable_only = world.rng.chance(300);
+        let spec = JobSpec::clone(&spec);
+        world.tell(Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes })));
+    }
+
+    /// Somebody does something.
+    pub fn act(&mut self, world: &mut World) {
+        let job = world.rng.pick(&self.known).copied();
+        match (world.rng.below(100), job) {
+            (0..45, _) | (_, None) => {
+                let spec = Arc::new(random_job(&mut world.rng, &self.known));
+                if spec.key.is_some() {
+                    self.keyed.push(spec.clone());
+                }
+                self.submit(world, spec, None);
+            }
+            (45..53, Some(job)) => {
+                let request = self.ask(Ask::Cancel(job));
+                world.tell(Event::Cancel { request, job });
+            }
+            (53..65, Some(job)) => {
+                let held = world.rng.chance(500);
+                let request = self.ask(Ask::Other);
+                world.tell(Event::Hold { request, job, held });
+            }
+            (65..77, Some(job)) => {
+                let request = self.ask(Ask::Other);
+                let record = world.store.records(&BTreeSet::from([job])).pop().map(Box::new);
+                world.tell(Event::Retry { request, job, record });
+            }
+            (77..84, _) => {
+                let worker = WorkerId(world.rng.between(1, 5));
+                let draining = world.rng.chance(500);
+                let request = self.ask(Ask::Other);
+                world.tell(Event::Drain { request, worker, draining });
+            }
+            (84..89, _) => {
+                let request = self.ask(Ask::Alloc);
+                let amounts = Resources::new(world.rng.between(1, 2) as u32 * 100, 64 << 20);
+                world.tell(Event::Alloc { request, amounts, needs: Vec::new() });
+            }
+            (89..94, _) => {
+                if let Some(alloc) = self.places.pop_first() {
+                    world.tell(Event::Release { alloc });
+                }
+            }
+            _ => {
+                if let Some(spec) = world.rng.pick(&self.keyed).cloned() {
+                    self.submit(world, spec, None);
+                }
+            }
+        }
+    }
+
+    /// Somebody got an answer.
+    pub fn answered(&mut self, world: &mut World, request: RequestId, answer: Answer) {
+        let Some(ask) = self.asks.remove(&request) else {
+            world.broken(format!("request {request} was answered twice, or never asked"));
+            return;
+        };
+        match (ask, answer) {
+            (Ask::Submit(spec, parent), Answer::Submitted { job, existing, .. }) => {
+                if let Err(what) = world.promises.accepted(&world.store, job, &spec, existing) {
+                    world.broken(what);
+                }
+                if !existing {
+                    self.known.push(job);
+                }
+                if let Some(key) = parent {
+                    self.child_accepted(world, key, job);
+                }
+            }
+            (Ask::Alloc, Answer::Placed { alloc, .. }) => _ = self.places.insert(alloc),
+            (Ask::Reclaim(key), _) => self.cpus_back(world, key),
+            (Ask::Cancel(job), Answer::Done) => {
+                let view = world.store.job(job);
+                let stopped = view.is_some_and(|v| v.stop == Some(Stop::Canceled));
+                if !stopped && !world.promises.was_retried(job) {
+                    world.broken(format!("the cancel of job {job} was answered and is not durable"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The store took no writes; whoever asked may ask again.
+    pub fn unavailable(&mut self, request: RequestId) {
+        self.asks.remove(&request);
+    }
+
+    /// Nobody answers any more, and nobody knows of places any more.
+    pub fn scheduler_died(&mut self) {
+        self.asks.clear();
+        self.places.clear();
+    }
+
+    /// A task starts that submits a job of its own.
+    pub fn parent_starts(&mut self, world: &mut World, machine: usize, key: AttemptKey) {
+        let spec = Arc::new(child_job(&mut world.rng, key.0, key.1));
+        self.parents.insert(key, (machine, Stage::Submitting(spec)));
+        world.after(100 * MS, Happening::Alarm(Alarm::Parent(key)));
+    }
+
+    fn child_accepted(&mut self, world: &mut World, key: AttemptKey, job: JobId) {
+        let Some((_, stage)) = self.parents.get_mut(&key) else { return };
+        if matches!(stage, Stage::Submitting(_)) && world.promises.runs_on(key).is_some() {
+            *stage = Stage::Waiting(job);
+            world.promises.waits(key, true);
+            world.tell(Event::Lend { task: key.0 });
+        }
+    }
+
+    fn cpus_back(&mut self, world: &mut World, key: AttemptKey) {
+        let Some((machine, stage)) = self.parents.get_mut(&key) else { return };
+        if !matches!(stage, Stage::Reclaiming) || world.promises.runs_on(key).is_none() {
+            return;
+        }
+        *stage = Stage::Done;
+        let machine = *machine;
+        world.promises.waits(key, false);
+        world.check_machine(machine);
+        let incarnation = world.machines[machine].keepers;
+        world.after(50 * MS, Happening::TaskEnds(machine, incarnation, key, End::Exited(0)));
+    }
+
+    /// The next step of a task that waits for a job of its own.
+    pub fn parent(&mut self, world: &mut World, key: AttemptKey) {
+        let Some((_, stage)) = self.parents.get_mut(&key) else { return };
+        if world.promises.runs_on(key).is_none() {
+            self.parents.remove(&key);
+            return;
+        }
+        world.after(2 * S, Happening::Alarm(Alarm::Parent(key)));
+        match stage {
+            Stage::Submitting(spec) => {
+                let spec = spec.clone();
+                self.submit(world, spec, Some(key));
+            }
+            Stage::Waiting(job) => {
+                let active = world.store.job(*job).is_some_and(|view| view.state == JobState::Active);
+                if active {
+                    // Whoever waits says so again: the scheduler may be another one by now.
+                    world.tell(Event::Lend { task: key.0 });
+                } else {
+                    *stage = Stage::Reclaiming;
+                    self.reclaim(world, key);
+                }
+            }
+            Stage::Reclaiming => self.reclaim(world, key),
+            Stage::Done => {}
+        }
+    }
+
+    fn reclaim(&mut self, world: &mut World, key: AttemptKey) {
+        let request = self.ask(Ask::Reclaim(key));
+        world.tell(Event::Reclaim { request, task: key.0 });
+    }
+
+    /// Undoes all that keeps work from ending.
+    pub fn tidy(&mut self, world: &mut World, hopeless: &[JobId]) {
+        while let Some(alloc) = self.places.pop_first() {
+            world.tell(Event::Release { alloc });
+        }
+        let Some(engine) = world.engine() else { return };
+        let held: Vec<JobId> = engine.jobs().filter(|job| job.held).map(|job| job.id).collect();
+        let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
+        for job in held {
+            let request = self.ask(Ask::Other);
+            world.tell(Event::Hold { request, job, held: false });
+        }
+        for worker in workers {
+            let request = self.ask(Ask::Other);
+            world.tell(Event::Drain { request, worker, draining: false });
+        }
+        for job in hopeless {
+            let request = self.ask(Ask::Cancel(*job));
+            world.tell(Event::Cancel { request, job: *job });
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What must hold after every step, judged by what the machines really run and what the store really
+//! holds, never by what the engine believes.
+
+use crate::machine::{AttemptKey, Machine};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use windlass_core::engine::{Engine, Write};
+use windlass_core::explain::Reason;
+use windlass_core::job::{DependencyKind, End, JobRecord, JobSpec, JobState, TaskRow, TaskState};
+use windlass_core::{JobId, Resources, TaskId, WorkerId};
+use windlass_store::Memory;
+
+type Checked = Result<(), String>;
+
+/// The books of the judge.
+#[derive(Default)]
+pub(crate) struct Promises {
+    running: BTreeMap<TaskId, (String, u32)>,
+    ended: BTreeMap<AttemptKey, End>,
+    /// Processes that wait for jobs of their own and use no cpu.
+    waiting: BTreeSet<AttemptKey>,
+    worker_names: BTreeMap<WorkerId, String>,
+    accepted: BTreeMap<JobId, Arc<JobSpec>>,
+    keys: BTreeMap<(String, String), JobId>,
+    /// Jobs that somebody ran again: those need not wait for failed jobs before them.
+    retried: BTreeSet<JobId>,
+}
+
+impl Promises {
+    /// A process starts.
+    pub fn starts(&mut self, store: &Memory, machine: &Machine, key: AttemptKey) -> Checked {
+        let (task, attempt) = key;
+        if let Some((name, other)) = self.running.insert(task, (machine.name.clone(), attempt)) {
+            return Err(format!(
+                "attempt {attempt} of {task} starts on {} while attempt {other} runs on {name}",
+                machine.name
+            ));
+        }
+        if self.ended.contains_key(&key) {
+            return Err(format!("attempt {attempt} of {task} is executed twice"));
+        }
+        let Some(record) = store.records(&BTreeSet::from([task.job])).pop() else {
+            return Err(format!("{task} starts and its job is not in the store"));
+        };
+        let row = record.tasks.iter().find(|row| row.index == task.index);
+        let durable = row.is_some_and(|row| {
+            row.state == TaskState::Booked
+                && row.attempt == attempt
+                && self.worker_names.get(&row.worker) == Some(&machine.name)
+        });
+        if !durable {
+            return Err(format!("attempt {attempt} of {task} starts without a durable booking: {row:?}"));
+        }
+        self.dependencies(store, &record, task)
+    }
+
+    fn dependencies(&self, store: &Memory, record: &JobRecord, task: TaskId) -> Checked {
+        let bases: Vec<u32> = bases(&record.spec);
+        let step = bases.partition_point(|base| *base <= task.index) - 1;
+        let succeeded: BTreeSet<u32> = with_state(record, TaskState::Succeeded).collect();
+        for dependency in &record.spec.steps[step].depends {
+            let on = usize::from(dependency.on);
+            let needed = match dependency.kind {
+                DependencyKind::Step => bases[on]..bases[on] + record.spec.steps[on].tasks,
+                DependencyKind::Task => {
+                    let first = bases[on] + task.index - bases[step];
+                    first..first + 1
+                }
+            };
+            if let Some(missing) = needed.clone().find(|index| !succeeded.contains(index)) {
+                return Err(format!("{task} starts before task {missing}, on which it depends, succeeded"));
+            }
+        }
+        if self.retried.contains(&task.job) {
+            return Ok(());
+        }
+        for first in &record.spec.after {
+            let state = store.job(*first).map(|job| job.state);
+            if state != Some(JobState::Succeeded) {
+                return Err(format!("{task} starts before job {first} succeeded: {state:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// An attempt ended, or its keeper did.
+    pub fn ends(&mut self, key: AttemptKey, end: End) {
+        if self.running.get(&key.0).is_some_and(|(_, attempt)| *attempt == key.1) {
+            self.running.remove(&key.0);
+        }
+        self.waiting.remove(&key);
+        self.ended.insert(key, end);
+    }
+
+    /// A running process waits and uses no cpu, or goes on.
+    pub fn waits(&mut self, key: AttemptKey, waits: bool) {
+        if waits {
+            self.waiting.insert(key);
+        } else {
+            self.waiting.remove(&key);
+        }
+    }
+
+    /// What really runs on a machine fits it.
+    pub fn capacity(&self, machine: &Machine) -> Checked {
+        let mut used = Resources::default();
+        for (key, request, _) in machine.keeper.iter().flat_map(|keeper| keeper.running()) {
+            let mut held = request.clone();
+            if self.waiting.contains(&key) {
+                held.cpu = 0;
+            }
+            used.add(&held);
+        }
+        match used.shorts(&machine.capacity).next() {
+            Some(short) => Err(format!("{} runs more than it has: {short}", machine.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing runs anywhere.
+    pub fn is_quiet(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Where an attempt runs, by the name of its machine.
+    pub fn runs_on(&self, key: AttemptKey) -> Option<&str> {
+        self.running.get(&key.0).filter(|(_, attempt)| *attempt == key.1).map(|(name, _)| name.as_str())
+    }
+
+    /// Makes writes durable and judges what that changed. Returns the writes that the store refused.
+    pub fn apply(&mut self, store: &Memory, writes: &[Write]) -> (Vec<usize>, Checked) {
+        let touched: BTreeSet<JobId> = writes.iter().filter_map(Write::job).collect();
+        let before = store.records(&touched);
+        let refused = store.apply(writes);
+        let retried: BTreeSet<JobId> = writes
+            .iter()
+            .filter_map(|write| match write {
+                Write::JobRetry { job } => Some(*job),
+                _ => None,
+            })
+            .collect();
+        self.retried.extend(&retried);
+        let mut checked = Ok(());
+        for write in writes {
+            checked = checked.and(self.judge_write(write));
+        }
+        let after = store.records(&touched);
+        for old in before {
+            let new = after.iter().find(|record| record.id == old.id);
+            checked = checked.and(compare(&old, new, retried.contains(&old.id)));
+        }
+        for record in &after {
+            if record.state != JobState::Active
+                && let Some(open) = with_state(record, TaskState::Booked).next()
+            {
+                checked = checked.and(Err(format!("job {} ended with task {open} booked", record.id)));
+            }
+        }
+        (refused, checked)
+    }
+
+    /// An end that becomes durable is the real end of an attempt that does not run.
+    fn judge_write(&mut self, write: &Write) -> Checked {
+        let (task, attempt, result) = match write {
+            Write::End { task, attempt, result, .. } | Write::Again { task, attempt, result, .. } => {
+                (*task, *attempt, result)
+            }
+            Write::Worker(record) => {
+                self.worker_names.insert(record.id, record.name.clone());
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        if let Some(name) = self.runs_on((task, attempt)) {
+            return Err(format!("attempt {attempt} of {task} is said to have ended and runs on {name}"));
+        }
+        let real = self.ended.get(&(task, attempt));
+        let lost = matches!(result.end, End::Lost | End::Canceled);
+        if real != Some(&result.end) && !lost {
+            return Err(format!(
+                "attempt {attempt} of {task} is said to have ended {:?}: {real:?}",
+                result.end
+            ));
+        }
+        Ok(())
+    }
+
+    /// A submission was answered.
+    pub fn accepted(&mut self, store: &Memory, job: JobId, spec: &Arc<JobSpec>, existing: bool) -> Checked {
+        if let Some(key) = &spec.key {
+            let known = *self.keys.entry((spec.user.clone(), key.clone())).or_insert(job);
+            if known != job {
+                return Err(format!("key '{key}' was job {known} and is now job {job}"));
+            }
+        }
+        let Some(record) = store.records(&BTreeSet::from([job])).pop() else {
+            return Err(format!("job {job} is accepted and is not in the store"));
+        };
+        let same = if existing { record.spec.key == spec.key } else { record.spec == *spec };
+        if !same {
+            return Err(format!("job {job} is accepted and the store has another: {record:?}"));
+        }
+        self.accepted.insert(job, record.spec);
+        Ok(())
+    }
+
+    /// Everything that was ever accepted is in the store, as it was submitted.
+    pub fn all_accepted(&self, store: &Memory) -> Checked {
+        let records = store.records(&self.accepted.keys().copied().collect());
+        let stored: BTreeMap<JobId, &Arc<JobSpec>> = records.iter().map(|r| (r.id, &r.spec)).collect();
+        match self.accepted.iter().find(|(job, spec)| stored.get(job) != Some(spec)) {
+            Some((job, _)) => Err(format!("job {job} was accepted and is not in the store")),
+            None => Ok(()),
+        }
+    }
+
+    /// How many jobs were accepted.
+    pub fn accepted_count(&self) -> u64 {
+        self.accepted.len() as u64
+    }
+
+    /// True if somebody ever ran the job again.
+    pub fn was_retried(&self, job: JobId) -> bool {
+        self.retried.contains(&job)
+    }
+
+    /// After a round with budget left: what is not running has a reason, and it is not its turn. Looks
+    /// at one job.
+    pub fn explanations(&self, engine: &Engine, random: u64) -> Checked {
+        let jobs = engine.jobs().count() as u64;
+        let Some(job) = engine.jobs().nth(random.checked_rem(jobs).unwrap_or(0) as usize) else {
+            return Ok(());
+        };
+        let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
+        for index in 0..total {
+            let task = TaskId { job: job.id, index };
+            let Some(explanation) = engine.explain(task) else {
+                return Err(format!("{task} has no explanation"));
+            };
+            let sensible = match &explanation.reason {
+                Reason::Turn => false,
+                Reason::AfterJobs(jobs) => !jobs.is_empty(),
+                Reason::Steps(steps) => !steps.is_empty(),
+                Reason::Full | Reason::FitsNowhere => !explanation.ruled_out.is_empty(),
+                Reason::NoWorkers => engine.workers().iter().next().is_none(),
+                Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
+                Reason::Held => job.held,
+                Reason::Stopped(_) => job.stop.is_some(),
+                Reason::Ended => !matches!(explanation.state, TaskState::Ready | TaskState::Waiting),
+            };
+            if !sensible {
+                return Err(format!("{task} does not run, and the reason given is {explanation:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The engine knows what the store knows.
+    pub fn durable(&self, store: &Memory, engine: &Engine) -> Checked {
+        let records = store.load().jobs;
+        let ids: BTreeSet<JobId> = records.iter().map(|record| record.id).collect();
+        if let Some(extra) = engine.jobs().find(|job| !ids.contains(&job.id)) {
+            return Err(format!("the engine has job {}, which is not active in the store", extra.id));
+        }
+        for record in &records {
+            same_job(engine, record)?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of the first task of each step.
+pub(crate) fn bases(spec: &JobSpec) -> Vec<u32> {
+    let sizes = spec.steps.iter().scan(0, |base, step| {
+        let mine = *base;
+        *base += step.tasks;
+        Some(mine)
+    });
+    sizes.collect()
+}
+
+fn with_state(record: &JobRecord, state: TaskState) -> impl Iterator<Item = u32> {
+    record.tasks.iter().filter(move |row| row.state == state).map(|row| row.index)
+}
+
+fn is_end(state: TaskState) -> bool {
+    matches!(state, TaskState::Succeeded | TaskState::Failed | TaskState::Canceled)
+}
+
+/// What ended stays as it ended, unless somebody asked for it to run again.
+fn compare(old: &JobRecord, new: Option<&JobRecord>, retried: bool) -> Checked {
+    let Some(new) = new else { return Err(format!("job {} is gone from the store", old.id)) };
+    if old.state != JobState::Active && new.state != old.state && !retried {
+        return Err(format!("job {} had ended {:?} and is {:?}", old.id, old.state, new.state));
+    }
+    let rows: BTreeMap<u32, &TaskRow> = new.tasks.iter().map(|row| (row.index, row)).collect();
+    for row in &old.tasks {
+        let Some(now) = rows.get(&row.index) else {
+            return Err(format!("{}.{}: its row is gone", old.id, row.index));
+        };
+        let reopened = retried && row.state != TaskState::Succeeded;
+        if is_end(row.state) && row != *now && !reopened {
+            return Err(format!("{}.{} was {row:?} and is {now:?}", old.id, row.index));
+        }
+        if now.attempt < row.attempt {
+            return Err(format!("{}.{}: attempt {} after {}", old.id, row.index, now.attempt, row.attempt));
+        }
+    }
+    Ok(())
+}
+
+fn same_job(engine: &Engine, record: &JobRecord) -> Checked {
+    let id = record.id;
+    let Some(job) = engine.job(id) else {
+        return Err(format!("job {id} is active in the store, and the engine has it not"));
+    };
+    if job.held != record.held || job.stop != record.stop {
+        return Err(format!("job {id}: the store says {:?} {:?}", record.held, record.stop));
+    }
+    let booked = with_state(record, TaskState::Booked).count();
+    if engine.attempts_of(id).count() != booked {
+        return Err(format!("job {id}: the store has {booked} bookings, the engine others"));
+    }
+    for row in &record.tasks {
+        let task = TaskId { job: id, index: row.index };
+        let step = &job.steps[usize::from(job.step_of(row.index))];
+        let tries = step.tries.get(&row.index).map(|t| (t.attempt, t.failures, t.losses));
+        let attempt = engine.attempt(task);
+        let same = match row.state {
+            TaskState::Succeeded => step.succeeded.contains(row.index),
+            TaskState::Failed => step.failed.contains(row.index),
+            TaskState::Canceled => step.canceled.contains(row.index),
+            TaskState::Booked => attempt.is_some_and(|a| {
+                let told = (a.number, a.worker, a.epoch, a.failures, a.losses);
+                told == (row.attempt, row.worker, row.epoch, row.failures, row.losses)
+            }),
+            _ => attempt.is_none() && tries == Some((row.attempt, row.failures, row.losses)),
+        };
+        if !same {
+            return Err(format!("{task}: the store says {row:?}, the engine {attempt:?} {tries:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Runs one seed: people who submit, cancel, hold and retry, tasks that submit jobs of their own,
+//! faults, and at the end a quiet time in which everything must come to its end.
+
+use crate::faults::Faults;
+use crate::jobs::{self, Profile};
+use crate::machine::{AttemptKey, Machine};
+use crate::people::People;
+use crate::promises::bases;
+use crate::trace::Trace;
+use crate::world::{Alarm, Happening, Heard, MS, S, Tally, World};
+use windlass_core::explain::Reason;
+use windlass_core::job::JobState;
+use windlass_core::{JobId, TaskId};
+
+/// Virtual time after the last fault within which every job ends.
+const QUIET: u64 = 2 * 3600 * S;
+
+/// What a run came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// The seed.
+    pub seed: u64,
+    /// Jobs that were accepted.
+    pub jobs: u64,
+    /// Virtual milliseconds.
+    pub virtual_ms: u64,
+    /// What happened how often.
+    pub tally: Tally,
+    /// A hash of the whole transcript.
+    pub hash: u64,
+}
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}\n\nseed {seed}, step {step}: {what}\nagain: {replay}", .trace.join("\n"))]
+pub struct Violation {
+    /// The seed.
+    pub seed: u64,
+    /// At which step.
+    pub step: u64,
+    /// Which promise, and how.
+    pub what: String,
+    /// The last lines of the transcript.
+    pub trace: Vec<String>,
+    /// The command that runs this seed again.
+    pub replay: String,
+}
+
+/// Runs a seed to its end under these faults.
+///
+/// # Errors
+///
+/// The first promise that broke, with the last lines of the transcript and the command to run it again.
+pub fn run_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
+    run(seed, faults, Trace::new(false)).0
+}
+
+/// Like [`run_seed`], and returns all lines of the transcript.
+pub fn run_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
+    let (outcome, trace) = run(seed, faults, Trace::new(true));
+    (outcome, trace.lines().map(str::to_owned).collect())
+}
+
+fn run(seed: u64, faults: &Faults, trace: Trace) -> (Result<Summary, Violation>, Trace) {
+    let mut run = Run::new(seed, faults, trace);
+    while run.world.violation.is_none() && !run.is_over() {
+        run.step();
+    }
+    let world = &mut run.world;
+    let outcome = match world.violation.take() {
+        None => Ok(Summary {
+            seed,
+            jobs: world.promises.accepted_count(),
+            virtual_ms: world.now_ns / MS,
+            tally: world.tally,
+            hash: world.trace.hash(),
+        }),
+        Some(what) => Err(Violation {
+            seed,
+            step: world.tally.steps,
+            what,
+            trace: world.trace.last_lines(),
+            replay: crate::replay_command(seed),
+        }),
+    };
+    let trace = std::mem::replace(&mut world.trace, Trace::new(false));
+    (outcome, trace)
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    Keeper,
+    Link,
+    Scheduler,
+    Disk,
+    Clock,
+}
+
+struct Run {
+    world: World,
+    people: People,
+    /// Faults that strike so many steps from now: steps cluster where something is under way.
+    armed: Vec<(u64, Fault)>,
+    /// When the disturbances end.
+    quiet_ns: u64,
+    over: bool,
+}
+
+impl Run {
+    fn new(seed: u64, faults: &Faults, trace: Trace) -> Self {
+        let mut world = World::new(seed, *faults, trace);
+        world.faults = faults.vary(&mut world.rng);
+        for number in 0..world.rng.between(1, 4) {
+            let (capacity, attributes) = jobs::random_machine(&mut world.rng);
+            let mut machine = Machine::new(&format!("w{number}"), capacity, attributes);
+            machine.skew_ns = world.rng.below(S);
+            world.add_machine(machine);
+        }
+        let quiet_ns = world.rng.between(40, 160) * S;
+        world.after(0, Happening::Alarm(Alarm::Disturb));
+        world.after(quiet_ns, Happening::Alarm(Alarm::Tidy));
+        Run { world, people: People::default(), armed: Vec::new(), quiet_ns, over: false }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn step(&mut self) {
+        if !self.world.step() {
+            self.over = true;
+        }
+        while let Some(heard) = self.world.heard.pop_front() {
+            match heard {
+                Heard::Starts(machine, key) => self.task_starts(machine, key),
+                Heard::Ends(..) | Heard::Note(_) => {}
+                Heard::Answer(request, answer) => self.people.answered(&mut self.world, request, answer),
+                Heard::Unavailable(request) => self.people.unavailable(request),
+                Heard::SchedulerDied => self.people.scheduler_died(),
+                Heard::Alarm(Alarm::Disturb) => self.disturb(),
+                Heard::Alarm(Alarm::Parent(key)) => self.people.parent(&mut self.world, key),
+                Heard::Alarm(Alarm::Tidy) => self.tidy(),
+            }
+        }
+        self.strike();
+    }
+
+    fn task_starts(&mut self, machine: usize, key: AttemptKey) {
+        let world = &mut self.world;
+        let Some(job) = world.store.job(key.0.job) else { return };
+        let step = bases(&job.spec).partition_point(|base| *base <= key.0.index) - 1;
+        let body = world.store.body(key.0.job, step as u16).unwrap_or_default();
+        let profile = Profile::of(&body);
+        if profile == Profile::Parent {
+            self.people.parent_starts(world, machine, key);
+            return;
+        }
+        let delay_ns = profile.duration_ns(&mut world.rng);
+        let end = jobs::end_of(&body, &mut world.rng);
+        let incarnation = world.machines[machine].keepers;
+        world.after(delay_ns, Happening::TaskEnds(machine, incarnation, key, end));
+    }
+
+    fn disturb(&mut self) {
+        let world = &mut self.world;
+        if world.now_ns >= self.quiet_ns {
+            return;
+        }
+        let delay_ns = world.rng.between(20 * MS, 2 * S);
+        world.after(delay_ns, Happening::Alarm(Alarm::Disturb));
+        let faults = world.faults;
+        let kinds = [
+            (faults.keeper_permille, Fault::Keeper),
+            (faults.link_permille, Fault::Link),
+            (faults.scheduler_permille, Fault::Scheduler),
+            (faults.disk_permille, Fault::Disk),
+            (faults.clock_permille, Fault::Clock),
+        ];
+        let mut dice = world.rng.below(1000) as u32;
+        for (permille, fault) in kinds {
+            if dice < permille {
+                self.armed.push((world.tally.steps + world.rng.below(30), fault));
+                return;
+            }
+            dice -= permille;
+        }
+        self.people.act(world);
+    }
+
+    fn strike(&mut self) {
+        let now = self.world.tally.steps;
+        let (due, later) = self.armed.drain(..).partition(|(at, _)| *at <= now);
+        self.armed = later;
+        let due: Vec<(u64, Fault)> = due;
+        for (_, fault) in due {
+            self.strike_now(fault);
+        }
+    }
+
+    fn strike_now(&mut self, fault: Fault) {
+        let world = &mut self.world;
+        let machine = world.rng.below(world.machines.len() as u64) as usize;
+        let seen = world.rng.chance(600);
+        match fault {
+            Fault::Keeper if world.machines[machine].keeper.is_some() => {
+                world.kill_keeper(machine, seen);
+                let delay_ns = world.rng.between(100 * MS, 20 * S);
+                world.after(delay_ns, Happening::KeeperStarts(machine));
+            }
+            Fault::Keeper => {}
+            Fault::Link => {
+                world.cut_link(machine, seen);
+                let delay_ns = world.rng.between(MS, 8 * S);
+                world.after(delay_ns, Happening::Connects(machine));
+            }
+            Fault::Scheduler => {
+                world.kill_scheduler();
+                let delay_ns = world.rng.between(10 * MS, 10 * S);
+                world.after(delay_ns, Happening::SchedulerStarts);
+            }
+            Fault::Disk => {
+                world.trace.line("the disk is full");
+                world.disk_full = true;
+                let delay_ns = world.rng.between(10 * MS, 5 * S);
+                world.after(delay_ns, Happening::DiskHasRoom);
+            }
+            Fault::Clock => {
+                let by_ns = world.rng.between(MS, 3600 * S) as i64;
+                world.tally.clock_steps += 1;
+                let back = world.rng.chance(500);
+                world.clock_skew_ns = if back { -by_ns } else { by_ns };
+                world.trace.line(&format!("the clock is off by {} ms", world.clock_skew_ns / MS as i64));
+            }
+        }
+    }
+
+    /// The disturbances are over: all that people did is undone, and everything must end.
+    fn tidy(&mut self) {
+        let world = &mut self.world;
+        self.armed.clear();
+        world.faults = Faults::none();
+        world.disk_full = false;
+        world.after(10 * S, Happening::Alarm(Alarm::Tidy));
+        world.after(0, Happening::SchedulerStarts);
+        for number in 0..world.machines.len() {
+            world.after(S, Happening::KeeperStarts(number));
+            world.after(2 * S, Happening::Connects(number));
+        }
+        if let Err(what) = world.promises.all_accepted(&world.store) {
+            world.broken(what);
+        }
+        if self.all_ended() {
+            self.over = true;
+            return;
+        }
+        let hopeless = hopeless(&self.world);
+        self.people.tidy(&mut self.world, &hopeless);
+        if self.world.now_ns > self.quiet_ns + QUIET {
+            let what = self.still_open();
+            self.world.broken(what);
+        }
+    }
+
+    fn all_ended(&self) -> bool {
+        let world = &self.world;
+        let Some(scheduler) = &world.scheduler else { return false };
+        let idle = world.machines.iter().all(|m| m.keeper.as_ref().is_some_and(|k| k.is_empty()));
+        let jobs = world.store.load().jobs;
+        idle && scheduler.is_idle()
+            && jobs.is_empty()
+            && scheduler.engine.jobs().next().is_none()
+            && world.promises.is_quiet()
+    }
+
+    fn still_open(&self) -> String {
+        let held: Vec<_> = self.world.machines.iter().flat_map(Machine::held).collect();
+        let Some(engine) = self.world.engine() else { return "no scheduler".to_owned() };
+        let jobs = engine.jobs().map(|job| {
+            let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
+            let tasks = (0..total).map(|index| engine.explain(TaskId { job: job.id, index }));
+            let open = tasks.flatten().find(|e| e.reason != Reason::Ended);
+            format!("job {} ({:?}): {open:?}", job.id, job.counts())
+        });
+        let jobs: Vec<String> = jobs.collect();
+        format!("without faults it does not come to an end; machines hold {held:?}; {}", jobs.join("; "))
+    }
+}
+
+/// Active jobs with a task that no machine could run.
+fn hopeless(world: &World) -> Vec<JobId> {
+    let Some(engine) = world.engine() else { return Vec::new() };
+    let jobs = engine.jobs().filter(|job| {
+        let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
+        let mut tasks = (0..total).map(|index| engine.explain(TaskId { job: job.id, index }));
+        let lost = |reason: &Reason| matches!(reason, Reason::FitsNowhere | Reason::NoWorkers);
+        job.ended != Some(JobState::Canceled) && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
+    });
+    jobs.map(|job| job.id).collect()
+}

@@ -1,0 +1,383 @@
+//! The shell around the engine, as small as the engine's contract allows: events into an outbox, one
+//! batch in flight while the next forms, sends and answers only after the commit.
+
+use crate::brief;
+use crate::machine::Word;
+use crate::world::{Happening, Heard, MS, S, World};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use windlass_core::engine::{Engine, Event, Order, Outbox, Report, Send, Settings, Write};
+use windlass_core::job::JobRecord;
+use windlass_core::{JobId, WorkerId};
+
+/// A scheduler from its start to its death.
+pub struct Scheduler {
+    /// The engine.
+    pub engine: Engine,
+    /// Which scheduler this is.
+    pub life: u64,
+    forming: Outbox,
+    in_flight: Option<Flight>,
+    /// Links that are open: the machine, and the worker once it said hello.
+    links: BTreeMap<u64, (usize, Option<WorkerId>)>,
+    /// After a failed commit, until the store answers: what comes in waits here.
+    frozen: Option<VecDeque<Incoming>>,
+    /// Jobs to be read again then.
+    touched: BTreeSet<JobId>,
+    round_due: bool,
+}
+
+struct Flight {
+    batch: Outbox,
+    fate: Fate,
+}
+
+enum Fate {
+    Open,
+    Applied(Vec<usize>),
+    Failed,
+}
+
+enum Incoming {
+    Word(u64, usize, Word),
+    Loss(u64),
+    Event(Event),
+}
+
+impl Scheduler {
+    /// True if all that the engine decided is durable.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_none() && self.frozen.is_none() && self.forming.is_empty()
+    }
+}
+
+impl World {
+    pub(crate) fn start_scheduler(&mut self) {
+        if self.scheduler.is_some() {
+            return;
+        }
+        let snapshot = self.store.load();
+        let settings = Settings { first_job: snapshot.next_job, ..Settings::default() };
+        let mut engine = Engine::restore(settings, snapshot.workers, snapshot.jobs);
+        let mut forming = Outbox::default();
+        engine.settle_restored(self.clock(), &mut forming);
+        self.lives += 1;
+        self.trace.line(&format!("scheduler {} starts", self.lives));
+        self.scheduler = Some(Scheduler {
+            engine,
+            life: self.lives,
+            forming,
+            in_flight: None,
+            links: BTreeMap::new(),
+            frozen: None,
+            touched: BTreeSet::new(),
+            round_due: false,
+        });
+        self.handled();
+    }
+
+    /// The scheduler dies, and all that it had in memory.
+    pub(crate) fn kill_scheduler(&mut self) {
+        if self.scheduler.take().is_none() {
+            return;
+        }
+        self.tally.scheduler_deaths += 1;
+        self.trace.line("the scheduler dies");
+        self.heard.push_back(Heard::SchedulerDied);
+        for number in 0..self.machines.len() {
+            self.machines[number].link = None;
+            self.machines[number].welcomed = false;
+            if self.machines[number].keeper.is_some() {
+                let delay_ns = self.rng.between(100 * MS, S);
+                self.after(delay_ns, Happening::Connects(number));
+            }
+        }
+    }
+
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.scheduler.as_ref().map(|scheduler| &scheduler.engine)
+    }
+
+    pub(crate) fn link_opens(&mut self, link: u64, machine: usize) {
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.links.insert(link, (machine, None));
+        }
+    }
+
+    pub(crate) fn loss_seen(&mut self, link: u64) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        if let Some(waiting) = &mut scheduler.frozen {
+            waiting.push_back(Incoming::Loss(link));
+            return;
+        }
+        if let Some((_, Some(worker))) = scheduler.links.remove(&link) {
+            self.tell(Event::Lost { worker });
+        }
+    }
+
+    pub(crate) fn word_arrives(&mut self, link: u64, machine: usize, word: Word) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        // A word of an earlier connection is nobody's.
+        if !scheduler.links.contains_key(&link) {
+            return;
+        }
+        if let Some(waiting) = &mut scheduler.frozen {
+            waiting.push_back(Incoming::Word(link, machine, word));
+            return;
+        }
+        self.take_word(link, machine, word);
+    }
+
+    fn take_word(&mut self, link: u64, machine: usize, word: Word) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let Some((_, bound)) = scheduler.links.get(&link).copied() else { return };
+        if let Word::Hello(hello) = word {
+            let name = hello.name.clone();
+            // The machine has a new connection: older ones are dead, whether that was seen or not.
+            scheduler.links.retain(|other, (owner, _)| *owner != machine || *other >= link);
+            self.tell(Event::Hello(hello));
+            let Some(scheduler) = &mut self.scheduler else { return };
+            let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.id);
+            scheduler.links.insert(link, (machine, id));
+            return;
+        }
+        let Some(worker) = bound else { return };
+        let by = |(task, attempt), epoch| Report { worker, epoch, task, attempt };
+        self.tell(match word {
+            Word::Hello(_) => return,
+            Word::Inventory(inventory) => Event::Inventory { worker, inventory },
+            Word::Started(key, epoch, at) => Event::Started { by: by(key, epoch), at },
+            Word::Finished(key, epoch, result) => Event::Finished { by: by(key, epoch), result },
+            Word::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
+        });
+    }
+
+    /// Gives the engine an event; false if nobody is there to take it.
+    pub(crate) fn tell(&mut self, event: Event) -> bool {
+        let now = self.clock();
+        let Some(scheduler) = &mut self.scheduler else { return false };
+        if let Some(waiting) = &mut scheduler.frozen {
+            waiting.push_back(Incoming::Event(event));
+            return true;
+        }
+        self.trace.line(&format!("-> {}", brief::event(&event)));
+        scheduler.engine.handle(now, event, &mut scheduler.forming);
+        self.handled();
+        true
+    }
+
+    /// After the engine did something: a round follows, and a commit if none is under way.
+    fn handled(&mut self) {
+        let life = self.lives;
+        let Some(scheduler) = &mut self.scheduler else { return };
+        for (request, answer) in std::mem::take(&mut scheduler.forming.volatile) {
+            self.heard.push_back(Heard::Answer(request, answer));
+        }
+        let round_due = !std::mem::replace(&mut scheduler.round_due, true);
+        if let Err(what) = scheduler.engine.check() {
+            self.broken(format!("the engine's books are wrong: {what}"));
+        }
+        if round_due {
+            self.after(MS / 10, Happening::Round(life));
+        }
+        self.begin_commit();
+    }
+
+    pub(crate) fn round(&mut self, life: u64) {
+        let now = self.clock();
+        let budget = self.rng.between(1, 40) as usize;
+        let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
+        scheduler.round_due = false;
+        if scheduler.frozen.is_some() {
+            return;
+        }
+        let booked = scheduler.engine.round(now, budget, &mut scheduler.forming);
+        if booked > 0
+            && let Err(what) = scheduler.engine.check()
+        {
+            self.broken(format!("the engine's books are wrong after a round: {what}"));
+        }
+        let Some(scheduler) = &mut self.scheduler else { return };
+        if scheduler.engine.next_wakeup().is_some() {
+            scheduler.round_due = true;
+            self.after(MS / 10, Happening::Round(life));
+        } else if self.rng.chance(400)
+            && let Err(what) = self.promises.explanations(&scheduler.engine, self.rng.next())
+        {
+            self.broken(what);
+        }
+        if booked > 0 {
+            self.trace.line(&format!("round books {booked}"));
+        }
+        self.begin_commit();
+    }
+
+    fn begin_commit(&mut self) {
+        let jitter = self.faults != crate::Faults::none();
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let busy = scheduler.in_flight.is_some() || scheduler.frozen.is_some();
+        if busy || scheduler.forming.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut scheduler.forming);
+        scheduler.in_flight = Some(Flight { batch, fate: Fate::Open });
+        let life = scheduler.life;
+        let delay_ns = if jitter { self.rng.between(MS / 10, 20 * MS) } else { MS / 2 };
+        self.after(delay_ns, Happening::Applies(life));
+    }
+
+    /// The store makes the batch in flight durable. The scheduler does not know that yet.
+    pub(crate) fn apply(&mut self, life: u64) {
+        let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
+        let Some(flight) = &mut scheduler.in_flight else { return };
+        let writes = &flight.batch.writes;
+        if self.disk_full && !writes.is_empty() {
+            self.tally.failed_commits += 1;
+            flight.fate = Fate::Failed;
+        } else {
+            self.tally.commits += 1;
+            let rival = rival_booking(writes, self.rng.next(), self.rng.chance(self.faults.rival_permille));
+            if let Some(number) = rival {
+                self.tally.refused_writes += 1;
+                self.trace.line("another scheduler booked first");
+                self.store.apply(&writes[number..=number]);
+            }
+            for write in writes {
+                self.trace.line(&format!("  durable {}", brief::write(write)));
+            }
+            let (refused, checked) = self.promises.apply(&self.store, writes);
+            let expected: Vec<usize> = rival.into_iter().collect();
+            let checked = if refused == expected {
+                checked
+            } else {
+                checked.and(Err(format!("the store refused writes {refused:?}, expected {expected:?}")))
+            };
+            flight.fate = Fate::Applied(refused);
+            if let Err(what) = checked {
+                self.broken(what);
+            }
+        }
+        let delay_ns = self.rng.between(MS / 10, MS);
+        self.after(delay_ns, Happening::CommitEnds(life));
+    }
+
+    pub(crate) fn commit_ends(&mut self, life: u64) {
+        let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
+        let Some(flight) = scheduler.in_flight.take() else { return };
+        match flight.fate {
+            Fate::Open => {}
+            Fate::Failed => self.commit_failed(&flight.batch),
+            Fate::Applied(refused) => {
+                scheduler.engine.committed(&flight.batch);
+                let lost = scheduler.engine.refused(&flight.batch, &refused);
+                self.go_out(flight.batch, &lost);
+                if !lost.is_empty() {
+                    self.rows_lost(lost);
+                }
+                self.begin_commit();
+                self.check_durable();
+            }
+        }
+    }
+
+    /// Sends and answers of a durable batch, but for sends about jobs that are to be read again.
+    fn go_out(&mut self, batch: Outbox, lost: &BTreeSet<JobId>) {
+        for Send { worker, seq, order } in batch.sends {
+            if job_of(&order).is_some_and(|job| lost.contains(&job)) {
+                continue;
+            }
+            let Some(scheduler) = &self.scheduler else { return };
+            let mut links = scheduler.links.iter();
+            let link =
+                links.find(|(_, (_, id))| *id == Some(worker)).map(|(link, (number, _))| (*link, *number));
+            if let Some((link, number)) = link {
+                self.transmit(Happening::ToMachine(link, number, seq, order));
+            }
+        }
+        for (request, answer) in batch.answers {
+            self.trace.line(&format!("answer {request}: {answer:?}"));
+            self.heard.push_back(Heard::Answer(request, answer));
+        }
+        self.heard.extend(batch.notes.into_iter().map(Heard::Note));
+    }
+
+    /// Neither the batch in flight nor the one that forms is durable; until the store answers again
+    /// everything waits.
+    fn commit_failed(&mut self, batch: &Outbox) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let forming = std::mem::take(&mut scheduler.forming);
+        scheduler.touched = scheduler.engine.failed([batch, &forming]);
+        scheduler.frozen = Some(VecDeque::new());
+        let life = scheduler.life;
+        self.trace.line("the commit failed");
+        for (request, _) in batch.answers.iter().chain(&forming.answers) {
+            self.heard.push_back(Heard::Unavailable(*request));
+        }
+        let delay_ns = self.rng.between(50 * MS, S);
+        self.after(delay_ns, Happening::Thaws(life));
+    }
+
+    /// Somebody else changed rows first. What forms rests on what the engine believed of them.
+    fn rows_lost(&mut self, lost: BTreeSet<JobId>) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let forming = std::mem::take(&mut scheduler.forming);
+        scheduler.touched = scheduler.engine.failed([&forming]);
+        scheduler.touched.extend(lost);
+        scheduler.frozen = Some(VecDeque::new());
+        let life = scheduler.life;
+        for (request, _) in &forming.answers {
+            self.heard.push_back(Heard::Unavailable(*request));
+        }
+        self.thaw(life);
+    }
+
+    pub(crate) fn thaw(&mut self, life: u64) {
+        let now = self.clock();
+        let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
+        let touched = std::mem::take(&mut scheduler.touched);
+        let records: Vec<JobRecord> = self.store.records(&touched);
+        self.trace.line(&format!("reads jobs {touched:?} again"));
+        scheduler.engine.reload(now, &touched, records, &mut scheduler.forming);
+        let waiting = scheduler.frozen.take().unwrap_or_default();
+        self.handled();
+        for incoming in waiting {
+            match incoming {
+                Incoming::Word(link, machine, word) => self.word_arrives(link, machine, word),
+                Incoming::Loss(link) => self.loss_seen(link),
+                Incoming::Event(event) => _ = self.tell(event),
+            }
+        }
+    }
+
+    /// Where nothing is under way, the store and the engine say the same.
+    fn check_durable(&mut self) {
+        let Some(scheduler) = self.scheduler.as_ref().filter(|scheduler| scheduler.is_idle()) else { return };
+        if self.rng.chance(200)
+            && let Err(what) = self.promises.durable(&self.store, &scheduler.engine)
+        {
+            self.broken(what);
+        }
+    }
+}
+
+/// The number of a booking that somebody else makes first.
+fn rival_booking(writes: &[Write], random: u64, strikes: bool) -> Option<usize> {
+    let bookings =
+        writes.iter().enumerate().filter(|(_, write)| matches!(write, Write::Book { attempt: 1, .. }));
+    let bookings: Vec<usize> = bookings.map(|(number, _)| number).collect();
+    if !strikes || bookings.is_empty() {
+        return None;
+    }
+    bookings.get(random as usize % bookings.len()).copied()
+}
+
+fn job_of(order: &Order) -> Option<JobId> {
+    match order {
+        Order::Start { task, .. }
+        | Order::Kill { task, .. }
+        | Order::Recall { task, .. }
+        | Order::Ack { task, .. }
+        | Order::Lend { task, .. }
+        | Order::Reclaim { task, .. } => Some(task.job),
+        Order::Welcome { .. } | Order::Resync => None,
+    }
+}

@@ -1,0 +1,229 @@
+//! The words of a command.
+
+use crate::world::{MS, S};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
+use windlass_core::tags::{Attributes, Need};
+use windlass_core::{JobId, Resources, TaskId};
+
+/// A command: a verb, words, and `name=value` pairs in their order.
+pub struct Args {
+    words: Vec<String>,
+    pairs: Vec<(String, String)>,
+}
+
+impl Args {
+    /// Splits a line at its blanks.
+    pub fn parse(line: &str) -> Result<Args, String> {
+        let (mut words, mut pairs) = (Vec::new(), Vec::new());
+        for word in line.split_whitespace() {
+            match word.split_once('=') {
+                Some((name, value)) => pairs.push((name.to_owned(), value.to_owned())),
+                None => words.push(word.to_owned()),
+            }
+        }
+        if words.is_empty() {
+            Err("a command begins with a verb".to_owned())
+        } else {
+            Ok(Args { words, pairs })
+        }
+    }
+
+    /// What to do.
+    pub fn verb(&self) -> &str {
+        &self.words[0]
+    }
+
+    /// The word at this place after the verb.
+    pub fn word(&self, place: usize) -> Result<&str, String> {
+        let word = self.words.get(place + 1).map(String::as_str);
+        word.ok_or_else(|| format!("{} needs {} word(s)", self.verb(), place + 1))
+    }
+
+    /// True if the word stands somewhere after the verb.
+    pub fn has(&self, word: &str) -> bool {
+        self.words[1..].iter().any(|w| w == word)
+    }
+
+    /// The word at this place as a number.
+    pub fn number(&self, place: usize) -> Result<u64, String> {
+        let word = self.word(place)?;
+        word.parse().map_err(|_| format!("'{word}' is no number"))
+    }
+
+    /// The word at this place as a task.
+    pub fn task(&self, place: usize) -> Result<TaskId, String> {
+        self.word(place)?.parse().map_err(|bad: windlass_core::ids::BadTaskId| bad.to_string())
+    }
+
+    /// The word at this place as a time.
+    pub fn duration_ns(&self, place: usize) -> Result<u64, String> {
+        duration_ns(self.word(place)?)
+    }
+
+    fn named(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of that name as a number.
+    pub fn named_number(&self, name: &str) -> Result<Option<u64>, String> {
+        let value = self.named(name);
+        value.map(|value| value.parse().map_err(|_| format!("{name}: '{value}' is no number"))).transpose()
+    }
+
+    /// `cpus`, `memory` and `gpus`.
+    pub fn amounts(&self) -> Result<Resources, String> {
+        let mut amounts = Resources::default();
+        for (name, value) in &self.pairs {
+            amount(&mut amounts, name, value)?;
+        }
+        Ok(amounts)
+    }
+
+    /// Every `tag`, bare or with values: `tag=linux`, `tag=arch=x86_64|aarch64`.
+    pub fn attributes(&self) -> Attributes {
+        let needs = self.pairs.iter().filter(|(name, _)| name == "tag").map(|(_, value)| Need::parse(value));
+        needs.map(|need| (need.key, need.any_of)).collect()
+    }
+
+    /// Every `need`.
+    pub fn needs(&self) -> Vec<Need> {
+        let needs = self.pairs.iter().filter(|(name, _)| name == "need");
+        needs.map(|(_, value)| Need::parse(value)).collect()
+    }
+
+    /// `exit=N`, `signal=N` or the word `oom`; exit code 0 where nothing is said.
+    pub fn end(&self) -> Result<End, String> {
+        if self.has("oom") {
+            return Ok(End::OutOfMemory);
+        }
+        if let Some(signal) = self.named_number("signal")? {
+            return Ok(End::Signaled(signal as i32));
+        }
+        Ok(End::Exited(self.named_number("exit")?.unwrap_or(0) as i32))
+    }
+
+    /// A job: what stands before the first `step=` is of the job, and of every step.
+    pub fn job(&self) -> Result<JobSpec, String> {
+        let first = self.pairs.iter().position(|(name, _)| name == "step").unwrap_or(self.pairs.len());
+        let (common, steps) = self.pairs.split_at(first);
+        let mut job = JobSpec {
+            name: "job".to_owned(),
+            queue: "default".to_owned(),
+            user: "ann".to_owned(),
+            ..JobSpec::default()
+        };
+        let mut default = StepSpec { name: "main".to_owned(), tasks: 1, ..StepSpec::default() };
+        default.request.cpu = 100;
+        for (name, value) in common {
+            if !job_pair(&mut job, name, value)? {
+                step_pair(&mut default, &[], name, value)?;
+            }
+        }
+        if steps.is_empty() {
+            job.steps.push(default);
+            return Ok(job);
+        }
+        let names: Vec<String> =
+            steps.iter().filter(|(name, _)| name == "step").map(|(_, value)| value.clone()).collect();
+        for (name, value) in steps {
+            if name == "step" {
+                job.steps.push(StepSpec { name: value.clone(), ..default.clone() });
+            } else if let Some(step) = job.steps.last_mut() {
+                step_pair(step, &names, name, value)?;
+            }
+        }
+        Ok(job)
+    }
+}
+
+fn job_pair(job: &mut JobSpec, name: &str, value: &str) -> Result<bool, String> {
+    match name {
+        "name" => job.name = value.to_owned(),
+        "queue" => job.queue = value.to_owned(),
+        "user" => job.user = value.to_owned(),
+        "priority" => job.priority = value.parse().map_err(|_| format!("'{value}' is no priority"))?,
+        "key" => job.key = Some(value.to_owned()),
+        "parent" => {
+            let parent = value.parse().map_err(|bad: windlass_core::ids::BadTaskId| bad.to_string())?;
+            job.parent = Some(parent);
+        }
+        "after" => {
+            for id in value.split(',') {
+                job.after.push(JobId(id.parse().map_err(|_| format!("'{id}' is no job"))?));
+            }
+        }
+        "fail-fast" => {
+            job.fail_fast = match value {
+                "finish" => FailFast::Finish,
+                "kill" => FailFast::Kill,
+                other => return Err(format!("fail-fast is finish or kill, not '{other}'")),
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> Result<(), String> {
+    let number = || value.parse::<u32>().map_err(|_| format!("{name}: '{value}' is no number"));
+    match name {
+        "tasks" => step.tasks = number()?,
+        "retries" => step.retries = number()?,
+        "need" => step.needs.push(Need::parse(value)),
+        "target" => step.targets = value.split(',').map(str::to_owned).collect::<BTreeSet<_>>(),
+        "runs" => step.body = write_body(duration_ns(value)?, 0),
+        "fails" => step.body = write_body(duration_ns(value)?, 1),
+        "depends" | "depends-task" => {
+            let kind = if name == "depends" { DependencyKind::Step } else { DependencyKind::Task };
+            for on in value.split(',') {
+                let place = names.iter().position(|n| n == on).ok_or_else(|| format!("no step '{on}'"))?;
+                step.depends.push(Dependency { on: place as u16, kind });
+            }
+        }
+        _ if amount(&mut step.request, name, value)? => {}
+        _ => return Err(format!("'{name}' says nothing about a job or a step")),
+    }
+    Ok(())
+}
+
+/// Sets an amount; false if the name is of none.
+fn amount(amounts: &mut Resources, name: &str, value: &str) -> Result<bool, String> {
+    let bad = || format!("{name}: '{value}' is no amount");
+    match name {
+        "cpus" => {
+            let (whole, part) = value.split_once('.').unwrap_or((value, "0"));
+            let hundredths: u32 = format!("{part:0<2}").parse().map_err(|_| bad())?;
+            amounts.cpu = whole.parse::<u32>().map_err(|_| bad())? * 100 + hundredths;
+        }
+        "memory" => {
+            let units = [("GiB", 30), ("MiB", 20)];
+            let unit = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
+            let (number, shift) = unit.ok_or_else(bad)?;
+            amounts.memory = number.parse::<u64>().map_err(|_| bad())? << shift;
+        }
+        "gpus" => amounts.gpus = value.parse().map_err(|_| bad())?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn duration_ns(text: &str) -> Result<u64, String> {
+    let units = [("ms", MS), ("s", S), ("m", 60 * S)];
+    let parsed = units.iter().find_map(|(unit, ns)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * ns));
+    parsed.ok_or_else(|| format!("'{text}' is no time; one looks like 10ms, 5s or 2m"))
+}
+
+/// The body of a step whose tasks end by themselves.
+fn write_body(delay_ns: u64, exit: u8) -> Arc<[u8]> {
+    let mut body = delay_ns.to_le_bytes().to_vec();
+    body.push(exit);
+    body.into()
+}
+
+/// When and how a task with that body ends by itself, if it does.
+pub fn read_body(body: &[u8]) -> Option<(u64, End)> {
+    let (delay_ns, exit) = body.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*delay_ns), End::Exited(i32::from(*exit.first()?))))
+}

@@ -1,0 +1,268 @@
+//! What a script prints.
+
+use super::args::Args;
+use crate::promises::bases;
+use crate::world::World;
+use windlass_core::engine::{Answer, Note, Refusal};
+use windlass_core::explain::{Explanation, Reason};
+use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
+use windlass_core::matcher::RuledOut;
+use windlass_core::resources::{Bytes, Cpus};
+use windlass_core::worker::{Worker, WorkerState};
+use windlass_core::{JobId, TaskId, WorkerId};
+use windlass_store::JobFilter;
+
+fn worker_name(world: &World, id: WorkerId) -> String {
+    let worker = world.engine().and_then(|engine| engine.workers().get(id));
+    worker.map_or_else(|| format!("worker {id}"), |worker| worker.name.to_string())
+}
+
+fn end(end: &End) -> String {
+    match end {
+        End::Exited(code) => format!("exit {code}"),
+        End::Signaled(signal) => format!("signal {signal}"),
+        End::TimeLimit => "time limit".to_owned(),
+        End::OutOfMemory => "out of memory".to_owned(),
+        End::Canceled => "killed".to_owned(),
+        End::Recalled => "given back".to_owned(),
+        End::NotStarted(why) => format!("not started, {why}"),
+        End::Lost => "lost with its worker".to_owned(),
+    }
+}
+
+fn lower(value: impl std::fmt::Debug) -> String {
+    format!("{value:?}").to_lowercase()
+}
+
+fn counts(counts: &Counts) -> String {
+    let all = [
+        ("waiting", counts.waiting),
+        ("ready", counts.ready),
+        ("active", counts.active),
+        ("succeeded", counts.succeeded),
+        ("failed", counts.failed),
+        ("canceled", counts.canceled),
+        ("skipped", counts.skipped),
+    ];
+    let some: Vec<String> =
+        all.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
+    format!("{} of {}", some.join(", "), counts.total)
+}
+
+fn ruled_out(why: &RuledOut) -> String {
+    match why {
+        RuledOut::NotTarget => "not a target".to_owned(),
+        RuledOut::Attribute(need) => format!("lacks {need}"),
+        RuledOut::TooSmall(short) => format!("too small, {short}"),
+        RuledOut::Suspect => "not heard from".to_owned(),
+        RuledOut::Draining => "draining".to_owned(),
+        RuledOut::Busy(short) => format!("busy, {short}"),
+    }
+}
+
+/// The answer to what was asked.
+pub fn answer(world: &World, asked: &str, answer: &Answer) -> String {
+    match answer {
+        Answer::Submitted { job, existing: true, .. } => format!("job {job} was there before"),
+        Answer::Submitted { job, unplaceable, .. } => {
+            let steps: Vec<String> = unplaceable
+                .iter()
+                .map(|step| {
+                    let reasons: Vec<String> =
+                        step.reasons.iter().map(|(why, n)| format!("{} ({n})", ruled_out(why))).collect();
+                    let reasons =
+                        if reasons.is_empty() { "there are none".to_owned() } else { reasons.join(", ") };
+                    format!("; no worker can run step '{}': {reasons}", step.step)
+                })
+                .collect();
+            format!("job {job} accepted{}", steps.concat())
+        }
+        Answer::Done => format!("{asked}: done"),
+        Answer::Placed { alloc, worker } => format!("place {alloc} on {}", worker_name(world, *worker)),
+        Answer::NoPlace => "no place".to_owned(),
+        Answer::Refused(Refusal::Unplaceable(steps)) => {
+            let reasons: Vec<String> =
+                steps.iter().flat_map(|s| &s.reasons).map(|(r, _)| ruled_out(r)).collect();
+            format!("{asked}: refused, {}: {}", Refusal::Unplaceable(steps.clone()), reasons.join(", "))
+        }
+        Answer::Refused(refusal) => format!("{asked}: refused, {refusal}"),
+    }
+}
+
+/// A note, if it tells more than the lines of the machines.
+pub fn note(world: &World, note: &Note) -> Option<String> {
+    match note {
+        Note::Job { .. } | Note::Booked { .. } | Note::Started { .. } => None,
+        Note::JobEnded { job, state, counts: c } => {
+            Some(format!("job {job} {}: {}", lower(state), counts(c)))
+        }
+        Note::Ended { task, attempt, state, result } => {
+            let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+            Some(format!("{task} ends{again}: {}, {}", end(&result.end), lower(state)))
+        }
+        Note::Late { task, attempt, worker } => Some(format!(
+            "late result of {task} attempt {attempt} from {} refused",
+            worker_name(world, *worker)
+        )),
+        Note::Worker { name, what, .. } => Some(format!("{name} is {what}")),
+    }
+}
+
+/// What a command that only looks prints.
+pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
+    match args.verb() {
+        "jobs" => Ok(jobs(world)),
+        "tasks" => tasks(world, JobId(args.number(0)?)),
+        "history" => Ok(history(world, args.task(0)?)),
+        verb => {
+            let engine = world.engine().ok_or("there is no scheduler")?;
+            match verb {
+                "why" => {
+                    let task = args.task(0)?;
+                    let explanation = engine.explain(task).ok_or_else(|| format!("{task} is unknown"))?;
+                    Ok(why(world, task, &explanation))
+                }
+                "workers" => Ok(engine.workers().iter().map(worker).collect()),
+                _ => {
+                    let queues = engine.queues().iter();
+                    let line = queues.map(|q| {
+                        format!(
+                            "{} band {}: {} active, {} charged",
+                            q.name,
+                            q.band,
+                            q.active,
+                            q.share.tasks()
+                        )
+                    });
+                    Ok(line.collect())
+                }
+            }
+        }
+    }
+}
+
+fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
+    let reason = match &explanation.reason {
+        Reason::Ended => "it has ended".to_owned(),
+        Reason::Placed { worker, queued: true, .. } => {
+            format!("it waits at {} for room", worker_name(world, *worker))
+        }
+        Reason::Placed { worker, started: None, .. } => {
+            format!("it is booked on {}", worker_name(world, *worker))
+        }
+        Reason::Placed { worker, .. } => format!("it runs on {}", worker_name(world, *worker)),
+        Reason::Stopped(Stop::Canceled) => "its job was cancelled".to_owned(),
+        Reason::Stopped(Stop::FailFast) => "a task of its job failed".to_owned(),
+        Reason::Stopped(Stop::After(job)) => format!("job {job} did not succeed"),
+        Reason::Held => "its job is held".to_owned(),
+        Reason::AfterJobs(jobs) => {
+            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+            format!("its job comes after {}", jobs.join(", "))
+        }
+        Reason::Steps(steps) => {
+            let line = steps.iter().map(|(name, left, failed)| match failed {
+                0 => format!("step '{name}' with {left} to go"),
+                _ => format!("step '{name}' with {left} to go, {failed} failed"),
+            });
+            format!("it waits for {}", line.collect::<Vec<_>>().join(", "))
+        }
+        Reason::NoWorkers => "there are no workers".to_owned(),
+        Reason::FitsNowhere => "no worker could ever run it".to_owned(),
+        Reason::Full => "every worker that could run it is full or takes no work".to_owned(),
+        Reason::Turn => "its turn comes".to_owned(),
+    };
+    let mut lines = vec![format!("{task} is {}: {reason}", lower(explanation.state))];
+    for (why, count, names) in &explanation.ruled_out {
+        lines.push(format!("  {count} worker(s) {}: {}", ruled_out(why), names.join(", ")));
+    }
+    for change in &explanation.changes {
+        let unmet: Vec<String> = change.unmet.iter().map(ruled_out).collect();
+        lines.push(format!("  {} would run it but for: {}", change.worker, unmet.join("; ")));
+    }
+    if let Some(turn) = &explanation.turn {
+        lines.push(format!(
+            "  queue {} band {}: {} queue(s), {} step(s), {} task(s) ahead",
+            turn.queue, turn.band, turn.queues_ahead, turn.steps_ahead, turn.tasks_ahead
+        ));
+    }
+    lines
+}
+
+fn worker(worker: &Worker) -> String {
+    let state = match (worker.state, worker.connected) {
+        (WorkerState::Draining, false) => "draining, not heard from".to_owned(),
+        (state, _) => lower(state),
+    };
+    let list = |tasks: Vec<String>| if tasks.is_empty() { "nothing".to_owned() } else { tasks.join(" ") };
+    let mut line = format!(
+        "{} {state}, epoch {}: {} of {} cpus, {} of {}, runs {}",
+        worker.name,
+        worker.epoch,
+        Cpus(worker.booked.cpu.into()),
+        Cpus(worker.capacity.cpu.into()),
+        Bytes(worker.booked.memory),
+        Bytes(worker.capacity.memory),
+        list(worker.running.iter().map(ToString::to_string).collect()),
+    );
+    if !worker.backlog.is_empty() {
+        line += &format!(", then {}", list(worker.backlog.iter().map(ToString::to_string).collect()));
+    }
+    if !worker.allocs.is_empty() {
+        line += &format!(", {} place(s) taken", worker.allocs.len());
+    }
+    line
+}
+
+fn jobs(world: &World) -> Vec<String> {
+    let mut all = world.store.jobs(&JobFilter::default(), None, usize::MAX);
+    all.reverse();
+    let line = all.into_iter().map(|view| {
+        let live = world.engine().and_then(|engine| engine.job(view.id)).map(|job| job.counts());
+        let held = if view.held { ", held" } else { "" };
+        let count = live.or(view.counts).map_or_else(String::new, |c| format!(": {}", counts(&c)));
+        format!("{} '{}' in {}, {}{held}{count}", view.id, view.spec.name, view.spec.queue, lower(view.state))
+    });
+    line.collect()
+}
+
+/// The state of every task, from the engine while the job is active and from the store after.
+fn tasks(world: &World, id: JobId) -> Result<Vec<String>, String> {
+    let view = world.store.job(id).ok_or_else(|| format!("there is no job {id}"))?;
+    let total: u32 = view.spec.steps.iter().map(|step| step.tasks).sum();
+    let stored = world.store.tasks(id, 0..total);
+    let firsts = bases(&view.spec);
+    let lines = (0..total).map(|index| {
+        let task = TaskId { job: id, index };
+        let step = &view.spec.steps[firsts.partition_point(|base| *base <= index) - 1].name;
+        let explained = world.engine().and_then(|engine| engine.explain(task));
+        let row = stored.iter().find(|stored| stored.row.index == index);
+        let state = match (&explained, row) {
+            (Some(explanation), _) => explanation.state,
+            (None, Some(stored)) => stored.row.state,
+            (None, None) if view.state == JobState::Active => TaskState::Waiting,
+            (None, None) => windlass_core::job::unstarted_state(view.stop),
+        };
+        let place = match explained.map(|explanation| explanation.reason) {
+            Some(Reason::Placed { worker, queued: true, .. }) => {
+                format!(", waits at {}", worker_name(world, worker))
+            }
+            Some(Reason::Placed { worker, .. }) => format!(" on {}", worker_name(world, worker)),
+            _ => String::new(),
+        };
+        let attempt = row.map_or_else(String::new, |stored| match &stored.result {
+            Some(result) => format!(", attempt {}, {}", stored.row.attempt, end(&result.end)),
+            None => format!(", attempt {}", stored.row.attempt),
+        });
+        format!("{task} {step} {}{place}{attempt}", lower(state))
+    });
+    Ok(lines.collect())
+}
+
+fn history(world: &World, task: TaskId) -> Vec<String> {
+    let attempts = world.store.history(task).into_iter().map(|view| {
+        let late = if view.late { ", refused" } else { "" };
+        let name = worker_name(world, view.worker);
+        format!("attempt {} on {name} epoch {}: {}{late}", view.attempt, view.epoch, end(&view.result.end))
+    });
+    attempts.collect()
+}

@@ -1,0 +1,57 @@
+//! What happened, line by line: the last lines for a violation, all of them where asked, and a hash
+//! of all by which two runs are compared.
+
+use std::collections::VecDeque;
+
+/// Lines that a violation shows.
+const LAST_LINES: usize = 60;
+
+/// The transcript of a run.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    now_ns: u64,
+    lines: VecDeque<String>,
+    keep_all: bool,
+    hash: u64,
+}
+
+impl Trace {
+    /// An empty transcript that keeps all of its lines, or only the last ones.
+    pub fn new(keep_all: bool) -> Self {
+        // FNV-1a: short, and the same on every machine.
+        Trace { now_ns: 0, lines: VecDeque::new(), keep_all, hash: 0xcbf2_9ce4_8422_2325 }
+    }
+
+    /// Lines from now on are of this time.
+    pub fn at(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Adds a line.
+    pub fn line(&mut self, text: &str) {
+        let (ms, us) = (self.now_ns / 1_000_000, self.now_ns / 1000 % 1000);
+        let line = format!("{ms:>8}.{us:03} {text}");
+        for byte in line.bytes().chain([b'\n']) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        if self.lines.len() >= LAST_LINES && !self.keep_all {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    /// The lines that were kept.
+    pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
+    /// The last lines, as many as a violation shows.
+    pub fn last_lines(&self) -> Vec<String> {
+        self.lines.iter().skip(self.lines.len().saturating_sub(LAST_LINES)).cloned().collect()
+    }
+
+    /// A hash of all lines so far.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,396 @@
+//! The simulated world: a virtual clock, a network, machines, a store, and one scheduler at a time.
+//!
+//! Everything that will happen stands in one list, ordered by time and then by the order in which it
+//! was put there. [`World::step`] takes the first entry. What happens is a function of the seed.
+
+use crate::faults::Faults;
+use crate::machine::{AttemptKey, Effect, Machine, Word};
+use crate::promises::Promises;
+use crate::rng::Rng;
+use crate::scheduler::Scheduler;
+use crate::trace::Trace;
+use std::collections::{BTreeMap, VecDeque};
+use windlass_core::engine::{Answer, Note, Order};
+use windlass_core::job::End;
+use windlass_core::{RequestId, Time};
+use windlass_store::Memory;
+
+/// Nanoseconds in a millisecond.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds in a second.
+pub const S: u64 = 1_000 * MS;
+/// Nanoseconds between two beats of a worker.
+pub const BEAT: u64 = 5 * S;
+/// What clocks show when the simulation begins: far enough from 0 to be stepped back.
+const CLOCK_START: u64 = 1_000_000 * S;
+
+/// Something that will happen.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Happening {
+    /// A word of a machine reaches the scheduler over this link.
+    ToScheduler(u64, usize, Word),
+    /// An order reaches a machine over this link.
+    ToMachine(u64, usize, u64, Order),
+    /// A machine tries to connect.
+    Connects(usize),
+    /// A machine says what it holds.
+    Beats(usize),
+    /// A new keeper starts.
+    KeeperStarts(usize),
+    /// The scheduler sees that a link is gone.
+    LossSeen(u64),
+    /// An attempt of that keeper ends by itself.
+    TaskEnds(usize, u64, AttemptKey, End),
+    /// A scheduler's round, of the scheduler of that life.
+    Round(u64),
+    /// The store applies the batch in flight, or fails to.
+    Applies(u64),
+    /// The scheduler hears what became of the batch in flight.
+    CommitEnds(u64),
+    /// The store answers again after a failure.
+    Thaws(u64),
+    /// A scheduler starts.
+    SchedulerStarts,
+    /// The store's disk has room again.
+    DiskHasRoom,
+    /// For whoever drives the world.
+    Alarm(Alarm),
+}
+
+/// What the driver of the world asked to be reminded of.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Alarm {
+    /// Something random happens.
+    Disturb,
+    /// A task that submits a job of its own does its next step.
+    Parent(AttemptKey),
+    /// People look after what is left.
+    Tidy,
+}
+
+/// What the driver of the world hears.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Heard {
+    /// An answer.
+    Answer(RequestId, Answer),
+    /// A request failed: the store took no writes.
+    Unavailable(RequestId),
+    /// A note.
+    Note(Note),
+    /// An attempt's process started on a machine.
+    Starts(usize, AttemptKey),
+    /// An attempt ended on a machine.
+    Ends(usize, AttemptKey, End),
+    /// A reminder.
+    Alarm(Alarm),
+    /// The scheduler died: nobody answers what was asked.
+    SchedulerDied,
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Entries of the list.
+    pub steps: u64,
+    /// Processes that started.
+    pub starts: u64,
+    /// Batches that the store applied.
+    pub commits: u64,
+    /// Batches that it did not.
+    pub failed_commits: u64,
+    /// Schedulers that died.
+    pub scheduler_deaths: u64,
+    /// Keepers that died.
+    pub keeper_deaths: u64,
+    /// Links that were cut.
+    pub cut_links: u64,
+    /// Messages that were lost.
+    pub lost_messages: u64,
+    /// Writes that the store refused because another scheduler came first.
+    pub refused_writes: u64,
+    /// Steps of the scheduler's clock.
+    pub clock_steps: u64,
+}
+
+impl Tally {
+    /// Adds another run's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.steps += other.steps;
+        self.starts += other.starts;
+        self.commits += other.commits;
+        self.failed_commits += other.failed_commits;
+        self.scheduler_deaths += other.scheduler_deaths;
+        self.keeper_deaths += other.keeper_deaths;
+        self.cut_links += other.cut_links;
+        self.lost_messages += other.lost_messages;
+        self.refused_writes += other.refused_writes;
+        self.clock_steps += other.clock_steps;
+    }
+}
+
+/// The simulated world.
+pub struct World {
+    pub(crate) now_ns: u64,
+    pub(crate) clock_skew_ns: i64,
+    /// Boxed, because entries move when others come and go.
+    list: BTreeMap<(u64, u64), Box<Happening>>,
+    sequence: u64,
+    pub(crate) rng: Rng,
+    pub(crate) faults: Faults,
+    /// Drop this many messages, whatever the faults say.
+    pub(crate) lose_next: u32,
+    pub(crate) store: Memory,
+    pub(crate) disk_full: bool,
+    pub(crate) scheduler: Option<Scheduler>,
+    pub(crate) lives: u64,
+    pub(crate) machines: Vec<Machine>,
+    next_link: u64,
+    pub(crate) promises: Promises,
+    pub(crate) heard: VecDeque<Heard>,
+    pub(crate) trace: Trace,
+    pub(crate) tally: Tally,
+    /// The first promise that was broken.
+    pub(crate) violation: Option<String>,
+    /// Named in the message where the engine itself panics.
+    pub(crate) seed: u64,
+}
+
+impl World {
+    /// A world without machines in which a scheduler is about to start.
+    pub fn new(seed: u64, faults: Faults, trace: Trace) -> Self {
+        let mut world = World {
+            now_ns: 0,
+            clock_skew_ns: 0,
+            list: BTreeMap::new(),
+            sequence: 0,
+            rng: Rng::new(seed),
+            faults,
+            lose_next: 0,
+            store: Memory::default(),
+            disk_full: false,
+            scheduler: None,
+            lives: 0,
+            machines: Vec::new(),
+            next_link: 0,
+            promises: Promises::default(),
+            heard: VecDeque::new(),
+            trace,
+            tally: Tally::default(),
+            violation: None,
+            seed,
+        };
+        world.after(0, Happening::SchedulerStarts);
+        world
+    }
+
+    /// Adds a machine that connects at once.
+    pub fn add_machine(&mut self, machine: Machine) -> usize {
+        let number = self.machines.len();
+        self.machines.push(machine);
+        self.after(0, Happening::Connects(number));
+        self.after(BEAT, Happening::Beats(number));
+        number
+    }
+
+    /// Puts something on the list.
+    pub(crate) fn after(&mut self, delay_ns: u64, happening: Happening) {
+        self.sequence += 1;
+        self.list.insert((self.now_ns + delay_ns, self.sequence), Box::new(happening));
+    }
+
+    /// When the next entry of the list is due.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.list.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Lets time pass without anything happening.
+    pub(crate) fn pass_to(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.trace.at(self.now_ns);
+    }
+
+    /// The scheduler's clock.
+    pub(crate) fn clock(&self) -> Time {
+        Time((CLOCK_START + self.now_ns).saturating_add_signed(self.clock_skew_ns))
+    }
+
+    /// A machine's clock.
+    pub(crate) fn machine_clock(&self, machine: usize) -> Time {
+        Time(CLOCK_START + self.now_ns + self.machines[machine].skew_ns)
+    }
+
+    /// Notes a broken promise; the first one counts.
+    pub(crate) fn broken(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// Takes the first entry of the list; false if the list is empty.
+    pub fn step(&mut self) -> bool {
+        let Some(((now_ns, _), happening)) = self.list.pop_first() else { return false };
+        self.pass_to(now_ns);
+        self.tally.steps += 1;
+        match *happening {
+            Happening::ToScheduler(link, machine, word) => self.word_arrives(link, machine, word),
+            Happening::ToMachine(link, machine, seq, order) => self.order_arrives(link, machine, seq, &order),
+            Happening::Connects(machine) => self.connect(machine),
+            Happening::Beats(machine) => self.beat(machine),
+            Happening::KeeperStarts(machine) => self.start_keeper(machine),
+            Happening::LossSeen(link) => self.loss_seen(link),
+            Happening::TaskEnds(machine, incarnation, key, end) => {
+                self.task_ends(machine, incarnation, key, end);
+            }
+            Happening::Round(life) => self.round(life),
+            Happening::Applies(life) => self.apply(life),
+            Happening::CommitEnds(life) => self.commit_ends(life),
+            Happening::Thaws(life) => self.thaw(life),
+            Happening::SchedulerStarts => self.start_scheduler(),
+            Happening::DiskHasRoom => self.disk_full = false,
+            Happening::Alarm(alarm) => self.heard.push_back(Heard::Alarm(alarm)),
+        }
+        true
+    }
+
+    /// A message goes off, and comes once, twice or never.
+    pub(crate) fn transmit(&mut self, message: Happening) {
+        let lost = self.lose_next > 0 || self.rng.chance(self.faults.lose_permille);
+        if lost {
+            self.lose_next = self.lose_next.saturating_sub(1);
+            self.tally.lost_messages += 1;
+            self.trace.line("  lost on the way");
+            return;
+        }
+        let copies = 1 + u32::from(self.rng.chance(self.faults.double_permille));
+        for _ in 0..copies {
+            let mut delay_ns = MS;
+            if self.rng.chance(self.faults.delay_permille) {
+                delay_ns = self.rng.between(MS, 3 * S);
+            }
+            self.after(delay_ns, message.clone());
+        }
+    }
+
+    fn connect(&mut self, number: usize) {
+        if self.scheduler.is_none() {
+            let delay_ns = self.rng.between(100 * MS, S);
+            self.after(delay_ns, Happening::Connects(number));
+            return;
+        }
+        let machine = &mut self.machines[number];
+        if machine.link.is_some() {
+            return;
+        }
+        let Some(hello) = machine.hello() else { return };
+        self.next_link += 1;
+        machine.link = Some(self.next_link);
+        machine.welcomed = false;
+        self.trace.line(&format!("{} connects over {}", self.machines[number].name, self.next_link));
+        self.link_opens(self.next_link, number);
+        self.transmit(Happening::ToScheduler(self.next_link, number, hello));
+    }
+
+    fn beat(&mut self, number: usize) {
+        self.after(BEAT, Happening::Beats(number));
+        let words = self.machines[number].beat();
+        self.act(number, words.into_iter().map(Effect::Say).collect());
+    }
+
+    fn start_keeper(&mut self, number: usize) {
+        if self.machines[number].keeper.is_some() {
+            return;
+        }
+        self.machines[number].start_keeper();
+        self.trace.line(&format!("{}: a new keeper", self.machines[number].name));
+        self.connect(number);
+    }
+
+    fn order_arrives(&mut self, link: u64, number: usize, seq: u64, order: &Order) {
+        if self.machines[number].link != Some(link) {
+            return;
+        }
+        self.trace.line(&format!("{} <- {seq} {order:?}", self.machines[number].name));
+        let now = self.machine_clock(number);
+        let effects = self.machines[number].order(now, seq, order);
+        self.act(number, effects);
+    }
+
+    fn task_ends(&mut self, number: usize, incarnation: u64, key: AttemptKey, end: End) {
+        let keeper = self.machines[number].keeper.as_ref();
+        if keeper.is_some_and(|keeper| keeper.incarnation == incarnation) {
+            self.end_attempt(number, key, end);
+        }
+    }
+
+    /// An attempt ends on a machine, and what waits there may start.
+    pub(crate) fn end_attempt(&mut self, number: usize, key: AttemptKey, end: End) {
+        let now = self.machine_clock(number);
+        let mut effects = self.machines[number].end(key, now, end);
+        effects.extend(self.machines[number].start_waiting(now));
+        self.act(number, effects);
+    }
+
+    /// Carries out what a machine did.
+    pub(crate) fn act(&mut self, number: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Say(word) => {
+                    if let Some(link) = self.machines[number].link {
+                        self.transmit(Happening::ToScheduler(link, number, word));
+                    }
+                }
+                Effect::Starts(key) => {
+                    self.tally.starts += 1;
+                    self.trace.line(&format!("{}: {}#{} runs", self.machines[number].name, key.0, key.1));
+                    if let Err(what) = self.promises.starts(&self.store, &self.machines[number], key) {
+                        self.broken(what);
+                    }
+                    self.heard.push_back(Heard::Starts(number, key));
+                }
+                Effect::Ends(key, end) => {
+                    let name = &self.machines[number].name;
+                    self.trace.line(&format!("{name}: {}#{} ends, {end:?}", key.0, key.1));
+                    self.promises.ends(key, end.clone());
+                    self.heard.push_back(Heard::Ends(number, key, end));
+                }
+            }
+        }
+        self.check_machine(number);
+    }
+
+    pub(crate) fn check_machine(&mut self, number: usize) {
+        if let Err(what) = self.promises.capacity(&self.machines[number]) {
+            self.broken(what);
+        }
+    }
+
+    /// A keeper dies with all that it runs.
+    pub(crate) fn kill_keeper(&mut self, number: usize, seen: bool) {
+        self.tally.keeper_deaths += 1;
+        self.trace.line(&format!("{}: the keeper dies", self.machines[number].name));
+        self.cut_link(number, seen);
+        for key in self.machines[number].kill_keeper() {
+            self.promises.ends(key, End::Lost);
+            self.heard.push_back(Heard::Ends(number, key, End::Lost));
+        }
+    }
+
+    /// A link goes; the scheduler sees that at once, or later.
+    pub(crate) fn cut_link(&mut self, number: usize, seen: bool) {
+        let Some(link) = self.machines[number].link.take() else { return };
+        self.tally.cut_links += 1;
+        self.machines[number].welcomed = false;
+        self.trace.line(&format!("link {link} of {} goes", self.machines[number].name));
+        self.after(if seen { 0 } else { 10 * S }, Happening::LossSeen(link));
+    }
+}
+
+impl Drop for World {
+    /// Where the engine itself panics, what led there is still told.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for line in self.trace.last_lines() {
+                eprintln!("{line}");
+            }
+            eprintln!("seed {}, step {}: {}", self.seed, self.tally.steps, crate::replay_command(self.seed));
+        }
+    }
+}

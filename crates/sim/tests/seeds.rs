@@ -1,0 +1,99 @@
+//! Seeds: each is a world with its own machines, jobs and faults, in which no promise may break.
+//!
+//! `SEED=n cargo test -p windlass-sim --test seeds` runs that seed alone and prints its transcript,
+//! `SEEDS=a..b` runs a range of one's own.
+
+use std::ops::Range;
+use std::path::Path;
+use windlass_sim::{Faults, Tally, Violation, run_seed, run_seed_traced};
+
+/// A seed that a run of `SEED=n` asks for.
+fn wanted_seed() -> Option<u64> {
+    std::env::var("SEED").ok()?.parse().ok()
+}
+
+fn wanted_range() -> Option<Range<u64>> {
+    let text = std::env::var("SEEDS").ok()?;
+    let (first, end) = text.split_once("..")?;
+    Some(first.parse().ok()?..end.parse().ok()?)
+}
+
+fn run_all(seeds: Range<u64>) -> Result<Tally, Violation> {
+    let mut sum = Tally::default();
+    for seed in seeds {
+        sum.add(&run_seed(seed, &Faults::all())?.tally);
+    }
+    Ok(sum)
+}
+
+/// What the seeds are for happens in them.
+fn every_fault_struck(sum: &Tally) {
+    let all = [
+        sum.failed_commits,
+        sum.refused_writes,
+        sum.scheduler_deaths,
+        sum.keeper_deaths,
+        sum.cut_links,
+        sum.lost_messages,
+        sum.clock_steps,
+    ];
+    assert!(all.iter().all(|count| *count > 0), "some fault never struck: {sum:?}");
+}
+
+// Two halves, so that two cores share them.
+
+#[test]
+fn even_half_of_the_seeds_breaks_no_promise() -> Result<(), Violation> {
+    if let Some(seed) = wanted_seed() {
+        let (outcome, trace) = run_seed_traced(seed, &Faults::all());
+        println!("{}", trace.join("\n"));
+        println!("{:?}", outcome?);
+        return Ok(());
+    }
+    let sum = run_all(wanted_range().unwrap_or(0..128))?;
+    every_fault_struck(&sum);
+    println!("{sum:?}");
+    Ok(())
+}
+
+#[test]
+fn other_half_of_the_seeds_breaks_no_promise() -> Result<(), Violation> {
+    if wanted_seed().is_none() && wanted_range().is_none() {
+        every_fault_struck(&run_all(128..256)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_world_without_faults_breaks_no_promise() -> Result<(), Violation> {
+    if wanted_seed().is_none() {
+        for seed in 1000..1016 {
+            run_seed(seed, &Faults::none())?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_same_seed_gives_the_same_transcript() -> Result<(), Violation> {
+    let (first, first_lines) = run_seed_traced(7, &Faults::all());
+    let (second, second_lines) = run_seed_traced(7, &Faults::all());
+    let differ = first_lines.iter().zip(&second_lines).find(|(a, b)| a != b);
+    assert_eq!(differ, None);
+    assert_eq!(first_lines.len(), second_lines.len());
+    assert_eq!(first?, second?);
+    Ok(())
+}
+
+/// The hash is of the transcript that the engine has now: `UPDATE_EXPECT=1` writes it anew when the
+/// engine decides otherwise. Between two machines it must not differ.
+#[test]
+fn every_machine_gives_the_same_transcript() -> Result<(), Box<dyn std::error::Error>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seed-7.hash");
+    let actual = format!("{:016x}\n", run_seed(7, &Faults::all())?.hash);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &actual)?;
+    }
+    assert_eq!(std::fs::read_to_string(&path)?, actual);
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Where jobs are kept: one interface over several stores, no trait objects.
+//!
+//! A store never decides. It applies the engine's writes, each guarded by the row that it expects,
+//! says which of them it refused, and answers questions. [`Store::commit`] returns when the batch is
+//! durable (for [`Memory`], when it is applied). One suite in `tests/conformance.rs` holds for all.
+
+mod memory;
+mod spec;
+mod sqlite;
+mod view;
+
+pub use memory::Memory;
+pub use sqlite::{Sqlite, bench_raw_commits};
+pub use view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask};
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use windlass_core::engine::Outbox;
+use windlass_core::job::JobRecord;
+use windlass_core::{JobId, TaskId, Time};
+
+/// A place for jobs.
+#[derive(Clone)]
+pub enum Store {
+    /// In this process; gone with it.
+    Memory(Memory),
+    /// In an SQLite file.
+    Sqlite(Sqlite),
+}
+
+/// Why a store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The address names no store that we know.
+    #[error("'{0}' is not a store; give sqlite:PATH or memory")]
+    Address(String),
+    /// PostgreSQL is asked for.
+    #[error(
+        "'{0}' names a PostgreSQL database, which this version cannot use yet; give sqlite:PATH or memory"
+    )]
+    Postgres(String),
+    /// Another process has the file.
+    #[error("{} is in use by another server; stop that one, or give this one another --state", .0.display())]
+    InUse(PathBuf),
+    /// A later version of Windlass wrote the file.
+    #[error(
+        "{} was written by a later version of Windlass (schema {found}, this version knows {known}); \
+         upgrade, or use another --state", path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i32,
+        /// Ours.
+        known: i32,
+    },
+    /// The file is no database, or a damaged one.
+    #[error(
+        "{} is damaged or no Windlass database: {why}; move it away to start with an empty one, or \
+         bring it back from a backup", path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        why: String,
+    },
+    /// No room.
+    #[error("no space is left for {}; nothing accepted is lost, make room and it goes on", .0.display())]
+    Full(PathBuf),
+    /// The operating system refused.
+    #[error("cannot use {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Anything else that the database says.
+    #[error("the store failed while it {doing}")]
+    Sql {
+        /// At what.
+        doing: &'static str,
+        /// What it says.
+        source: rusqlite::Error,
+    },
+    /// The writer thread is gone.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Store {
+    /// Opens `memory` or `sqlite:PATH`, bringing the schema up to date.
+    pub fn open(address: &str) -> Result<Store, StoreError> {
+        if address == "memory" {
+            return Ok(Store::Memory(Memory::default()));
+        }
+        if let Some(path) = address.strip_prefix("sqlite:") {
+            return Ok(Store::Sqlite(Sqlite::open(Path::new(path))?));
+        }
+        if address.starts_with("postgres:") || address.starts_with("postgresql:") {
+            // Such an address carries a password.
+            let shown = address.split_once('@').map_or(address, |(_, host)| host);
+            return Err(StoreError::Postgres(shown.to_owned()));
+        }
+        Err(StoreError::Address(address.to_owned()))
+    }
+
+    /// Applies the writes of a batch in one transaction. Returns the numbers of those whose guard
+    /// failed; on an error none is applied.
+    pub async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.apply(&batch.writes)),
+            Store::Sqlite(sqlite) => sqlite.commit(batch).await,
+        }
+    }
+
+    /// What an engine starts from: workers, active jobs, the number of the next job.
+    pub async fn load(&self) -> Result<Snapshot, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.load()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.load()).await,
+        }
+    }
+
+    /// The records of those of `ids` that exist, with all of their tasks' rows.
+    pub async fn records(&self, ids: BTreeSet<JobId>) -> Result<Vec<JobRecord>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.records(&ids)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.records(&ids)).await,
+        }
+    }
+
+    /// One job, without the bodies of its steps.
+    pub async fn job(&self, id: JobId) -> Result<Option<JobView>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.job(id)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.job(id)).await,
+        }
+    }
+
+    /// The job that `user` submitted under `key`.
+    pub async fn job_by_key(&self, user: String, key: String) -> Result<Option<JobId>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.job_by_key(&user, &key)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.job_by_key(&user, &key)).await,
+        }
+    }
+
+    /// Up to `limit` jobs that pass the filter, newest first, older than `before` where given.
+    pub async fn jobs(
+        &self,
+        filter: JobFilter,
+        before: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<JobView>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.jobs(&filter, before, limit)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.jobs(&filter, before, limit)).await,
+        }
+    }
+
+    /// The rows of those tasks of a job in `range` that were ever booked, by number.
+    pub async fn tasks(&self, job: JobId, range: Range<u32>) -> Result<Vec<StoredTask>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.tasks(job, range)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.tasks(job, range)).await,
+        }
+    }
+
+    /// Earlier attempts of a task and results that came too late, oldest first.
+    pub async fn history(&self, task: TaskId) -> Result<Vec<AttemptView>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.history(task)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.history(task)).await,
+        }
+    }
+
+    /// What the tasks of a step run.
+    pub async fn body(&self, job: JobId, step: u16) -> Result<Option<Arc<[u8]>>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.body(job, step)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.body(job, step)).await,
+        }
+    }
+
+    /// Deletes up to `limit` jobs that ended before `before`. Returns which.
+    pub async fn retain(&self, before: Time, limit: usize) -> Result<Vec<JobId>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.retain(before, limit)),
+            Store::Sqlite(sqlite) => sqlite.retain(before, limit).await,
+        }
+    }
+}

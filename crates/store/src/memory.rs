@@ -1,0 +1,256 @@
+//! The store in memory: for tests, for the simulator, and for runs that leave nothing behind. Its
+//! guards are those of the SQL stores.
+
+use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::engine::Write;
+use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
+use windlass_core::worker::WorkerRecord;
+use windlass_core::{JobId, TaskId, Time, WorkerId};
+
+/// Shared by its clones.
+#[derive(Clone, Default)]
+pub struct Memory {
+    tables: Arc<Mutex<Tables>>,
+}
+
+#[derive(Default)]
+struct Tables {
+    next_job: u64,
+    jobs: BTreeMap<JobId, JobView>,
+    tasks: BTreeMap<TaskId, StoredTask>,
+    history: BTreeMap<TaskId, Vec<AttemptView>>,
+    workers: BTreeMap<WorkerId, WorkerRecord>,
+}
+
+impl Memory {
+    /// Applies all writes whose guard holds; returns the numbers of the others.
+    pub fn apply(&self, writes: &[Write]) -> Vec<usize> {
+        let mut tables = self.lock();
+        let refused = writes.iter().enumerate().filter(|(_, write)| !tables.apply(write));
+        refused.map(|(number, _)| number).collect()
+    }
+
+    /// See [`Store::load`](crate::Store::load).
+    pub fn load(&self) -> Snapshot {
+        let tables = self.lock();
+        let active = tables.jobs.values().filter(|job| job.state == JobState::Active).map(|job| job.id);
+        Snapshot {
+            next_job: tables.next_job.max(1),
+            workers: tables.workers.values().cloned().collect(),
+            jobs: active.filter_map(|id| tables.record(id)).collect(),
+        }
+    }
+
+    /// See [`Store::records`](crate::Store::records).
+    pub fn records(&self, ids: &BTreeSet<JobId>) -> Vec<JobRecord> {
+        let tables = self.lock();
+        ids.iter().filter_map(|id| tables.record(*id)).collect()
+    }
+
+    /// See [`Store::job`](crate::Store::job).
+    pub fn job(&self, id: JobId) -> Option<JobView> {
+        self.lock().jobs.get(&id).map(without_bodies)
+    }
+
+    /// See [`Store::job_by_key`](crate::Store::job_by_key).
+    pub fn job_by_key(&self, user: &str, key: &str) -> Option<JobId> {
+        let tables = self.lock();
+        let mut jobs = tables.jobs.values();
+        jobs.find(|job| job.spec.user == user && job.spec.key.as_deref() == Some(key)).map(|job| job.id)
+    }
+
+    /// See [`Store::jobs`](crate::Store::jobs).
+    pub fn jobs(&self, filter: &JobFilter, before: Option<JobId>, limit: usize) -> Vec<JobView> {
+        let tables = self.lock();
+        let older = tables.jobs.values().rev().filter(|job| before.is_none_or(|b| job.id < b));
+        older.filter(|job| filter.accepts(job)).take(limit).map(without_bodies).collect()
+    }
+
+    /// See [`Store::tasks`](crate::Store::tasks).
+    pub fn tasks(&self, job: JobId, range: Range<u32>) -> Vec<StoredTask> {
+        let tables = self.lock();
+        let ids = TaskId { job, index: range.start }..TaskId { job, index: range.end };
+        tables.tasks.range(ids).map(|(_, task)| task.clone()).collect()
+    }
+
+    /// See [`Store::history`](crate::Store::history).
+    pub fn history(&self, task: TaskId) -> Vec<AttemptView> {
+        self.lock().history.get(&task).cloned().unwrap_or_default()
+    }
+
+    /// See [`Store::body`](crate::Store::body).
+    pub fn body(&self, job: JobId, step: u16) -> Option<Arc<[u8]>> {
+        let tables = self.lock();
+        Some(tables.jobs.get(&job)?.spec.steps.get(usize::from(step))?.body.clone())
+    }
+
+    /// See [`Store::retain`](crate::Store::retain).
+    pub fn retain(&self, before: Time, limit: usize) -> Vec<JobId> {
+        let mut tables = self.lock();
+        let old = tables.jobs.values().filter(|job| job.ended.is_some_and(|at| at < before));
+        let old: Vec<JobId> = old.map(|job| job.id).take(limit).collect();
+        for id in &old {
+            tables.jobs.remove(id);
+            tables.tasks.retain(|task, _| task.job != *id);
+            tables.history.retain(|task, _| task.job != *id);
+        }
+        old
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        // A panic elsewhere leaves whole writes applied: the tables stay usable.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl JobFilter {
+    fn accepts(&self, job: &JobView) -> bool {
+        (self.states.is_empty() || self.states.contains(&job.state))
+            && self.user.as_ref().is_none_or(|user| *user == job.spec.user)
+            && self.queue.as_ref().is_none_or(|queue| *queue == job.spec.queue)
+            && self.name.as_ref().is_none_or(|name| job.spec.name.contains(name.as_str()))
+    }
+}
+
+fn without_bodies(job: &JobView) -> JobView {
+    let mut spec = JobSpec::clone(&job.spec);
+    for step in &mut spec.steps {
+        step.body = Arc::default();
+    }
+    JobView { spec: Arc::new(spec), ..job.clone() }
+}
+
+impl Tables {
+    /// True if the write's guard held.
+    fn apply(&mut self, write: &Write) -> bool {
+        match write {
+            Write::Job { id, spec, created } => {
+                self.next_job = self.next_job.max(id.0 + 1);
+                let view = JobView {
+                    id: *id,
+                    spec: spec.clone(),
+                    created: *created,
+                    state: JobState::Active,
+                    stop: None,
+                    held: false,
+                    ended: None,
+                    counts: None,
+                };
+                self.jobs.insert(*id, view);
+                true
+            }
+            Write::JobHeld { job, held } => self.change(*job, |view| view.held = *held),
+            Write::JobStop { job, stop } => self.change(*job, |view| view.stop = Some(*stop)),
+            Write::JobEnd { job, state, at, counts } => self.change(*job, |view| {
+                view.state = *state;
+                view.ended = Some(*at);
+                view.counts = Some(*counts);
+            }),
+            Write::JobRetry { job } => self.retry(*job),
+            Write::Book { task, attempt, worker, epoch, at } => {
+                let before = self.tasks.get(task).map(|t| t.row.clone());
+                let free = match &before {
+                    None => *attempt == 1,
+                    Some(row) => row.state == TaskState::Ready && row.attempt + 1 == *attempt,
+                };
+                if free {
+                    let row = TaskRow {
+                        index: task.index,
+                        state: TaskState::Booked,
+                        attempt: *attempt,
+                        failures: before.as_ref().map_or(0, |row| row.failures),
+                        losses: before.as_ref().map_or(0, |row| row.losses),
+                        worker: *worker,
+                        epoch: *epoch,
+                        booked: *at,
+                    };
+                    self.tasks.insert(*task, StoredTask { row, result: None });
+                }
+                free
+            }
+            Write::End { task, attempt, state, failures, losses, result } => {
+                self.end(*task, *attempt, *state, (*failures, *losses), result).is_some()
+            }
+            Write::Again { task, attempt, failures, losses, result } => {
+                let ended = self.end(*task, *attempt, TaskState::Ready, (*failures, *losses), result);
+                let Some(row) = ended else { return false };
+                let view = AttemptView {
+                    attempt: *attempt,
+                    worker: row.worker,
+                    epoch: row.epoch,
+                    late: false,
+                    result: result.clone(),
+                };
+                self.history.entry(*task).or_default().push(view);
+                true
+            }
+            Write::Late { task, attempt, worker, epoch, result } => {
+                let (attempt, worker, epoch) = (*attempt, *worker, *epoch);
+                let view = AttemptView { attempt, worker, epoch, late: true, result: result.clone() };
+                self.history.entry(*task).or_default().push(view);
+                true
+            }
+            Write::Worker(record) => {
+                self.workers.insert(record.id, record.clone());
+                true
+            }
+        }
+    }
+
+    fn change(&mut self, id: JobId, change: impl FnOnce(&mut JobView)) -> bool {
+        self.jobs.get_mut(&id).map(change).is_some()
+    }
+
+    fn retry(&mut self, id: JobId) -> bool {
+        let all = TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX };
+        for task in self.tasks.range_mut(all).map(|(_, task)| task) {
+            if task.row.state != TaskState::Failed && task.row.state != TaskState::Canceled {
+                continue;
+            }
+            task.row.state = TaskState::Ready;
+            task.row.failures = 0;
+        }
+        self.change(id, |view| {
+            view.state = JobState::Active;
+            view.stop = None;
+            view.ended = None;
+            view.counts = None;
+        })
+    }
+
+    fn end(
+        &mut self,
+        task: TaskId,
+        attempt: u32,
+        state: TaskState,
+        (failures, losses): (u32, u32),
+        result: &TaskResult,
+    ) -> Option<TaskRow> {
+        let stored = self.tasks.get_mut(&task)?;
+        if stored.row.state != TaskState::Booked || stored.row.attempt != attempt {
+            return None;
+        }
+        stored.row.state = state;
+        stored.row.failures = failures;
+        stored.row.losses = losses;
+        stored.result = Some(result.clone());
+        Some(stored.row.clone())
+    }
+
+    fn record(&self, id: JobId) -> Option<JobRecord> {
+        let job = self.jobs.get(&id)?;
+        let rows = self.tasks.range(TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX });
+        Some(JobRecord {
+            id,
+            spec: job.spec.clone(),
+            created: job.created,
+            state: job.state,
+            stop: job.stop,
+            held: job.held,
+            tasks: rows.map(|(_, task)| task.row.clone()).collect(),
+        })
+    }
+}

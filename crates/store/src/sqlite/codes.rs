@@ -1,0 +1,91 @@
+//! Numbers that stand for states and ends in SQL. They are part of the schema: never renumber.
+
+use windlass_core::JobId;
+use windlass_core::job::{End, JobState, Stop, TaskState};
+
+/// The code of a job's state.
+pub fn job_state(state: JobState) -> i64 {
+    match state {
+        JobState::Active => 0,
+        JobState::Succeeded => 1,
+        JobState::Failed => 2,
+        JobState::Canceled => 3,
+    }
+}
+
+/// The job state of a code.
+pub fn job_state_from(code: i64) -> Option<JobState> {
+    [JobState::Active, JobState::Succeeded, JobState::Failed, JobState::Canceled]
+        .into_iter()
+        .find(|state| job_state(*state) == code)
+}
+
+/// The code of a stop: the job's number for one that came after another.
+pub fn stop(stop: Stop) -> i64 {
+    match stop {
+        Stop::Canceled => -1,
+        Stop::FailFast => -2,
+        Stop::After(job) => job.0 as i64,
+    }
+}
+
+/// The stop of a code.
+pub fn stop_from(code: i64) -> Stop {
+    match code {
+        -1 => Stop::Canceled,
+        -2 => Stop::FailFast,
+        job => Stop::After(JobId(job as u64)),
+    }
+}
+
+/// Booked, as in `tasks.state`.
+pub const BOOKED: i64 = 1;
+/// Ready again.
+pub const READY: i64 = 0;
+
+/// The code of a task's state; only these are ever stored.
+pub fn task_state(state: TaskState) -> i64 {
+    match state {
+        TaskState::Waiting | TaskState::Ready => READY,
+        TaskState::Booked | TaskState::Running => BOOKED,
+        TaskState::Succeeded => 2,
+        TaskState::Failed => 3,
+        TaskState::Canceled | TaskState::Skipped => 4,
+    }
+}
+
+/// The task state of a code.
+pub fn task_state_from(code: i64) -> Option<TaskState> {
+    use TaskState::{Booked, Canceled, Failed, Ready, Succeeded};
+    [Ready, Booked, Succeeded, Failed, Canceled].into_iter().find(|state| task_state(*state) == code)
+}
+
+/// An end as code, number and text.
+pub fn end(end: &End) -> (i64, Option<i64>, Option<&str>) {
+    match end {
+        End::Exited(code) => (0, Some(i64::from(*code)), None),
+        End::Signaled(signal) => (1, Some(i64::from(*signal)), None),
+        End::TimeLimit => (2, None, None),
+        End::OutOfMemory => (3, None, None),
+        End::Canceled => (4, None, None),
+        End::Recalled => (5, None, None),
+        End::NotStarted(why) => (6, None, Some(why)),
+        End::Lost => (7, None, None),
+    }
+}
+
+/// The end of a code, number and text.
+pub fn end_from(code: i64, number: Option<i64>, why: Option<String>) -> Option<End> {
+    let number = number.and_then(|n| i32::try_from(n).ok());
+    Some(match code {
+        0 => End::Exited(number?),
+        1 => End::Signaled(number?),
+        2 => End::TimeLimit,
+        3 => End::OutOfMemory,
+        4 => End::Canceled,
+        5 => End::Recalled,
+        6 => End::NotStarted(why.unwrap_or_default()),
+        7 => End::Lost,
+        _ => return None,
+    })
+}

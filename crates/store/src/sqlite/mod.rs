@@ -1,0 +1,220 @@
+//! The embedded store: one SQLite file in WAL mode with `synchronous=FULL`, one thread that writes,
+//! one transaction for a whole batch, and a few connections that read beside it.
+
+mod codes;
+mod read;
+mod write;
+
+use crate::{Memory, Store, StoreError};
+use read::Reader;
+use rusqlite::Connection;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use tokio::sync::{mpsc, oneshot};
+use windlass_core::engine::Outbox;
+use windlass_core::{JobId, Time};
+
+mod embedded {
+    refinery::embed_migrations!("src/sqlite/migrations");
+}
+
+/// Batches and deletions that may wait for the writer.
+const WRITER_QUEUE_MAX: usize = 16;
+/// Reading connections kept open.
+const READERS_MAX: usize = 4;
+/// Pages of log after which a commit also moves them into the database file: 32 MiB.
+const CHECKPOINT_PAGES: u32 = 8192;
+
+/// An open SQLite store; clones share it.
+#[derive(Clone)]
+pub struct Sqlite {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    writer: mpsc::Sender<Job>,
+    readers: Mutex<Vec<Reader>>,
+    /// Held as long as the store is open, against a second server.
+    _lock: File,
+}
+
+enum Job {
+    Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
+    Retain(Time, usize, oneshot::Sender<Result<Vec<JobId>, StoreError>>),
+}
+
+impl Sqlite {
+    /// Opens or makes the file, brings its schema up to date and starts the writer.
+    pub fn open(path: &Path) -> Result<Sqlite, StoreError> {
+        let lock = lock(path)?;
+        let mut db = connect(path)?;
+        migrate(&mut db, path)?;
+        let (writer, jobs) = mpsc::channel(WRITER_QUEUE_MAX);
+        let thread_path = path.to_owned();
+        thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || write_loop(&mut db, &thread_path, jobs))
+            .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
+        let inner = Inner { path: path.to_owned(), writer, readers: Mutex::default(), _lock: lock };
+        Ok(Sqlite { inner: Arc::new(inner) })
+    }
+
+    pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Commit(batch, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn retain(&self, before: Time, limit: usize) -> Result<Vec<JobId>, StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Retain(before, limit, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Runs `question` on a reading connection, on a thread where it may take its time.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Reader) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = self.inner.clone();
+        let answer = tokio::task::spawn_blocking(move || {
+            let idle = inner.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let reader = match idle {
+                Some(reader) => reader,
+                None => Reader::new(connect(&inner.path)?),
+            };
+            let answer = question(&reader).map_err(|e| sql_error(&inner.path, "read", e));
+            let mut readers = inner.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            if readers.len() < READERS_MAX {
+                readers.push(reader);
+            }
+            answer
+        });
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl From<Memory> for Store {
+    fn from(memory: Memory) -> Self {
+        Store::Memory(memory)
+    }
+}
+
+fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
+    while let Some(job) = jobs.blocking_recv() {
+        match job {
+            Job::Commit(batch, done) => {
+                let result = write::commit(db, &batch.writes).map_err(|e| sql_error(path, "committed", e));
+                // Freed before the answer: the engine takes the batch back as its only owner.
+                drop(batch);
+                _ = done.send(result);
+            }
+            Job::Retain(before, limit, done) => {
+                let result = write::retain(db, before, limit).map_err(|e| sql_error(path, "deleted", e));
+                _ = done.send(result);
+            }
+        }
+    }
+}
+
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let lock_path = path.with_extension("lock");
+    let io = |source| StoreError::Io { path: lock_path.clone(), source };
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(io)?;
+    }
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(io(source)),
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let open = || {
+        let db = Connection::open(path)?;
+        db.busy_timeout(std::time::Duration::from_secs(10))?;
+        db.pragma_update(None, "journal_mode", "wal")?;
+        db.pragma_update(None, "synchronous", "full")?;
+        db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        db.pragma_update(None, "journal_size_limit", 64 << 20)?;
+        db.pragma_update(None, "cache_size", -16_384)?;
+        db.set_prepared_statement_cache_capacity(64);
+        Ok(db)
+    };
+    open().map_err(|e| sql_error(path, "opened the file", e))
+}
+
+fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let runner = embedded::migrations::runner().set_abort_missing(false);
+    let known = runner.get_migrations().iter().map(|m| m.version()).max().unwrap_or(0);
+    let table = "SELECT count(*) FROM sqlite_master WHERE name = 'refinery_schema_history'";
+    let exists: i64 = db.query_row(table, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
+    if exists > 0 {
+        let newest = "SELECT coalesce(max(version), 0) FROM refinery_schema_history";
+        let found = db.query_row(newest, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
+        if i64::from(known) < found {
+            return Err(StoreError::Newer { path: path.to_owned(), found: found as i32, known });
+        }
+    }
+    let migrated = runner.run(db).map(|_| ());
+    migrated.map_err(|e| StoreError::Corrupt { path: path.to_owned(), why: e.to_string() })
+}
+
+fn sql_error(path: &Path, doing: &'static str, error: rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, SystemIoFailure};
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(DiskFull) => StoreError::Full(path),
+        Some(NotADatabase | DatabaseCorrupt) => StoreError::Corrupt { path, why: error.to_string() },
+        // SQLite says so when it cannot write its shared memory file either, which is what a full
+        // disk looks like to a new connection.
+        Some(SystemIoFailure | CannotOpen) if is_full(&path) => StoreError::Full(path),
+        _ => StoreError::Sql { doing, source: error },
+    }
+}
+
+/// True if the directory of the file has no room for another page.
+fn is_full(path: &Path) -> bool {
+    let probe = path.with_extension("probe");
+    let written = std::fs::write(&probe, [0u8; 65_536]);
+    _ = std::fs::remove_file(&probe);
+    written.is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull)
+}
+
+/// Rows a second of a bare loop that books and completes `batch` rows in each commit, with our
+/// schema and settings: what the engine's figures stand beside.
+pub fn bench_raw_commits(path: &Path, rows: u32, batch: u32) -> Result<f64, StoreError> {
+    use windlass_core::engine::Write;
+    use windlass_core::job::{End, TaskResult, TaskState};
+    use windlass_core::{Epoch, TaskId, WorkerId};
+    let mut db = connect(path)?;
+    migrate(&mut db, path)?;
+    let task = |index| TaskId { job: JobId(1), index };
+    let book = |index| {
+        let (worker, epoch) = (WorkerId(1), Epoch(1));
+        Write::Book { task: task(index), attempt: 1, worker, epoch, at: Time(1) }
+    };
+    let end = |index| Write::End {
+        task: task(index),
+        attempt: 1,
+        state: TaskState::Succeeded,
+        failures: 0,
+        losses: 0,
+        result: TaskResult::bare(End::Exited(0)),
+    };
+    let clock = std::time::Instant::now();
+    let mut first = 0;
+    while first < rows {
+        let booked = (first..(first + batch).min(rows)).map(book);
+        let ended = (first.saturating_sub(batch)..first).map(end);
+        let writes: Vec<Write> = ended.chain(booked).collect();
+        write::commit(&mut db, &writes).map_err(|e| sql_error(path, "committed", e))?;
+        first += batch;
+    }
+    Ok(f64::from(rows) / clock.elapsed().as_secs_f64())
+}

@@ -1,0 +1,231 @@
+//! The writer's side: one transaction for a batch, each write guarded by the row that it expects.
+
+use super::codes;
+use crate::spec;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use windlass_core::engine::Write;
+use windlass_core::job::{Counts, TaskResult};
+use windlass_core::worker::WorkerRecord;
+use windlass_core::{JobId, TaskId, Time};
+
+/// Applies the batch; returns the numbers of the writes whose guard failed.
+pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut refused = Vec::new();
+    for (number, write) in writes.iter().enumerate() {
+        if !apply(&tx, write)? {
+            refused.push(number);
+        }
+    }
+    tx.commit()?;
+    Ok(refused)
+}
+
+/// True if the write's guard held.
+fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
+    let rows = match write {
+        Write::Job { id, spec, created } => {
+            insert_job(tx, *id, spec, *created)?;
+            1
+        }
+        Write::JobHeld { job, held } => tx
+            .prepare_cached("UPDATE jobs SET held = ?2 WHERE id = ?1")?
+            .execute(params![int(job.0), held])?,
+        Write::JobStop { job, stop } => tx
+            .prepare_cached("UPDATE jobs SET stop = ?2 WHERE id = ?1")?
+            .execute(params![int(job.0), codes::stop(*stop)])?,
+        Write::JobEnd { job, state, at, counts } => tx
+            .prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?
+            .execute(params![int(job.0), codes::job_state(*state), time(*at), counts_to_json(counts)])?,
+        Write::JobRetry { job } => retry(tx, *job)?,
+        Write::Book { task, attempt: 1, worker, epoch, at } => tx
+            .prepare_cached(
+                "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked)
+                 VALUES (?1, ?2, 1, 1, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+            )?
+            .execute((int(task.job.0), task.index, int(worker.0), int(epoch.0), time(*at)))?,
+        Write::Book { task, attempt, worker, epoch, at } => tx
+            .prepare_cached(
+                "UPDATE tasks SET state = 1, attempt = ?3, worker = ?4, epoch = ?5, booked = ?6, end = NULL
+                 WHERE job = ?1 AND idx = ?2 AND state = 0 AND attempt = ?3 - 1",
+            )?
+            .execute((int(task.job.0), task.index, attempt, int(worker.0), int(epoch.0), time(*at)))?,
+        Write::End { task, attempt, state, failures, losses, result } => {
+            end(tx, *task, *attempt, codes::task_state(*state), (*failures, *losses), result)?
+        }
+        Write::Again { task, attempt, failures, losses, result } => {
+            let rows = end(tx, *task, *attempt, codes::READY, (*failures, *losses), result)?;
+            if rows > 0 {
+                archive(tx, *task, *attempt)?;
+            }
+            rows
+        }
+        Write::Late { task, attempt, worker, epoch, result } => {
+            insert_late(tx, *task, *attempt, (worker.0, epoch.0), result)?
+        }
+        Write::Worker(record) => upsert_worker(tx, record)?,
+    };
+    Ok(rows > 0)
+}
+
+fn insert_job(
+    tx: &Transaction<'_>,
+    id: JobId,
+    job: &windlass_core::job::JobSpec,
+    created: Time,
+) -> rusqlite::Result<()> {
+    let json = spec::spec_to_json(job);
+    tx.prepare_cached(
+        "INSERT INTO jobs (id, name, queue, user, key, spec, created, state)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)",
+    )?
+    .execute(params![int(id.0), job.name, job.queue, job.user, job.key, json, time(created)])?;
+    for (number, step) in job.steps.iter().enumerate() {
+        tx.prepare_cached("INSERT INTO bodies (job, step, body) VALUES (?1, ?2, ?3)")?.execute(params![
+            int(id.0),
+            number as i64,
+            &*step.body
+        ])?;
+    }
+    tx.prepare_cached(
+        "INSERT INTO meta (key, value) VALUES ('next_job', ?1)
+         ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+    )?
+    .execute([int(id.0 + 1)])?;
+    Ok(())
+}
+
+fn retry(tx: &Transaction<'_>, job: JobId) -> rusqlite::Result<usize> {
+    tx.prepare_cached("UPDATE tasks SET state = 0, failures = 0 WHERE job = ?1 AND state IN (3, 4)")?
+        .execute([int(job.0)])?;
+    tx.prepare_cached("UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL WHERE id = ?1")?
+        .execute([int(job.0)])
+}
+
+fn end(
+    tx: &Transaction<'_>,
+    task: TaskId,
+    attempt: u32,
+    state: i64,
+    (failures, losses): (u32, u32),
+    result: &TaskResult,
+) -> rusqlite::Result<usize> {
+    let (end, code, why) = codes::end(&result.end);
+    tx.prepare_cached(
+        "UPDATE tasks SET state = ?4, failures = ?5, losses = ?6, end = ?7, code = ?8, why = ?9,
+             started = ?10, finished = ?11, cpu_ms = ?12, peak = ?13, out_bytes = ?14, err_bytes = ?15
+         WHERE job = ?1 AND idx = ?2 AND attempt = ?3 AND state = 1",
+    )?
+    .execute(params![
+        int(task.job.0),
+        task.index,
+        attempt,
+        state,
+        failures,
+        losses,
+        end,
+        code,
+        why,
+        result.started.map(time),
+        result.finished.map(time),
+        result.cpu_ms.map(int),
+        result.peak_memory.map(int),
+        int(result.out_bytes),
+        int(result.err_bytes),
+    ])
+}
+
+/// Copies the attempt that just ended into the task's history.
+fn archive(tx: &Transaction<'_>, task: TaskId, attempt: u32) -> rusqlite::Result<usize> {
+    tx.prepare_cached(
+        "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
+             cpu_ms, peak, out_bytes, err_bytes)
+         SELECT job, idx, attempt, worker, epoch, 0, end, code, why, started, finished, cpu_ms, peak,
+             out_bytes, err_bytes
+         FROM tasks WHERE job = ?1 AND idx = ?2 AND attempt = ?3",
+    )?
+    .execute((int(task.job.0), task.index, attempt))
+}
+
+fn insert_late(
+    tx: &Transaction<'_>,
+    task: TaskId,
+    attempt: u32,
+    (worker, epoch): (u64, u64),
+    result: &TaskResult,
+) -> rusqlite::Result<usize> {
+    let (end, code, why) = codes::end(&result.end);
+    tx.prepare_cached(
+        "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
+             cpu_ms, peak, out_bytes, err_bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+    )?
+    .execute(params![
+        int(task.job.0),
+        task.index,
+        attempt,
+        int(worker),
+        int(epoch),
+        end,
+        code,
+        why,
+        result.started.map(time),
+        result.finished.map(time),
+        result.cpu_ms.map(int),
+        result.peak_memory.map(int),
+        int(result.out_bytes),
+        int(result.err_bytes),
+    ])
+}
+
+fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Result<usize> {
+    tx.prepare_cached(
+        "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name, epoch = excluded.epoch,
+             incarnation = excluded.incarnation, draining = excluded.draining,
+             capacity = excluded.capacity, attributes = excluded.attributes",
+    )?
+    .execute(params![
+        int(worker.id.0),
+        worker.name,
+        int(worker.epoch.0),
+        int(worker.incarnation),
+        worker.draining,
+        spec::resources_to_json(&worker.capacity),
+        spec::attributes_to_json(&worker.attributes),
+    ])
+}
+
+/// Deletes up to `limit` jobs that ended before `before`, with all that hangs on them.
+pub fn retain(db: &mut Connection, before: Time, limit: usize) -> rusqlite::Result<Vec<JobId>> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let old: Vec<i64> = tx
+        .prepare_cached("SELECT id FROM jobs WHERE ended IS NOT NULL AND ended < ?1 ORDER BY ended LIMIT ?2")?
+        .query_map((time(before), limit as i64), |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for id in &old {
+        for table in ["tasks", "attempts", "bodies"] {
+            tx.prepare_cached(&format!("DELETE FROM {table} WHERE job = ?1"))?.execute([id])?;
+        }
+        tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
+    }
+    tx.commit()?;
+    Ok(old.into_iter().map(|id| JobId(id as u64)).collect())
+}
+
+/// Counts as JSON, in the order of the fields.
+pub fn counts_to_json(counts: &Counts) -> String {
+    let Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped } = counts;
+    format!("[{total},{waiting},{ready},{active},{succeeded},{failed},{canceled},{skipped}]")
+}
+
+/// SQLite's integers are signed; all of ours come back by the same cast.
+pub fn int(n: u64) -> i64 {
+    n as i64
+}
+
+/// A time as stored.
+pub fn time(at: Time) -> i64 {
+    at.0 as i64
+}

@@ -1,0 +1,75 @@
+//! What a store tells.
+
+use std::sync::Arc;
+use windlass_core::job::{Counts, JobRecord, JobSpec, JobState, Stop, TaskResult, TaskRow};
+use windlass_core::worker::WorkerRecord;
+use windlass_core::{Epoch, JobId, Time, WorkerId};
+
+/// What an engine starts from.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Snapshot {
+    /// The number of the next job.
+    pub next_job: u64,
+    /// All workers.
+    pub workers: Vec<WorkerRecord>,
+    /// All active jobs, by id.
+    pub jobs: Vec<JobRecord>,
+}
+
+/// A job for people; bodies are left out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobView {
+    /// Its id.
+    pub id: JobId,
+    /// As submitted.
+    pub spec: Arc<JobSpec>,
+    /// When it was accepted.
+    pub created: Time,
+    /// Its state.
+    pub state: JobState,
+    /// Why no further task started.
+    pub stop: Option<Stop>,
+    /// Held by somebody.
+    pub held: bool,
+    /// When it ended.
+    pub ended: Option<Time>,
+    /// What became of its tasks, once it ended.
+    pub counts: Option<Counts>,
+}
+
+/// Which jobs a list shows; an absent field shows all.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct JobFilter {
+    /// In one of these states; empty is any.
+    pub states: Vec<JobState>,
+    /// Of this user.
+    pub user: Option<String>,
+    /// Of this queue.
+    pub queue: Option<String>,
+    /// Whose name holds this text.
+    pub name: Option<String>,
+}
+
+/// A task that was ever booked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoredTask {
+    /// Its row.
+    pub row: TaskRow,
+    /// How its last attempt ended, if it did.
+    pub result: Option<TaskResult>,
+}
+
+/// An attempt that is not its task's last, or a result that came too late.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AttemptView {
+    /// From 1.
+    pub attempt: u32,
+    /// Who ran it.
+    pub worker: WorkerId,
+    /// The worker's epoch.
+    pub epoch: Epoch,
+    /// The result was refused: the attempt was not the booked one any more.
+    pub late: bool,
+    /// How it ended.
+    pub result: TaskResult,
+}

@@ -1,0 +1,390 @@
+//! One suite for all stores, and what only a file can show.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::engine::{Outbox, Write};
+use windlass_core::job::{
+    Counts, Dependency, DependencyKind, End, FailFast, JobSpec, JobState, StepSpec, Stop, TaskResult,
+    TaskState,
+};
+use windlass_core::tags::Need;
+use windlass_core::worker::WorkerRecord;
+use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
+use windlass_store::{JobFilter, Store, StoreError};
+
+/// Runs the test on every store.
+fn on_all(test: impl AsyncFn(Store)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", dir.path().join("w.db").display());
+    for address in ["memory", &file] {
+        runtime.block_on(test(Store::open(address).unwrap()));
+    }
+}
+
+async fn commit(store: &Store, writes: Vec<Write>) -> Vec<usize> {
+    store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap()
+}
+
+fn task(job: u64, index: u32) -> TaskId {
+    TaskId { job: JobId(job), index }
+}
+
+fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
+    let step = |name: &str, tasks| StepSpec {
+        name: name.to_owned(),
+        tasks,
+        request: Resources { custom: [("scratch".to_owned(), 7)].into(), ..Resources::new(150, 1 << 30) },
+        needs: vec![Need::parse("arch=a|b"), Need::parse("ssd")],
+        targets: ["w1".to_owned()].into(),
+        time_limit_ms: Some(5000),
+        retries: 2,
+        depends: Vec::new(),
+        body: Arc::from(name.as_bytes()),
+    };
+    let mut second = step("second", 3);
+    second.depends = vec![Dependency { on: 0, kind: DependencyKind::Task }];
+    JobSpec {
+        name: name.to_owned(),
+        queue: format!("{user}-queue"),
+        user: user.to_owned(),
+        priority: -5,
+        key: key.map(str::to_owned),
+        parent: Some(task(9, 9)),
+        after: vec![JobId(3)],
+        fail_fast: FailFast::Kill,
+        steps: vec![step("first", 3), second],
+    }
+}
+
+fn new_job(id: u64, spec: JobSpec) -> Write {
+    Write::Job { id: JobId(id), spec: Arc::new(spec), created: Time(1000 + id) }
+}
+
+fn book(task: TaskId, attempt: u32) -> Write {
+    Write::Book { task, attempt, worker: WorkerId(4), epoch: Epoch(2), at: Time(77) }
+}
+
+fn end(task: TaskId, attempt: u32, state: TaskState, end: End) -> Write {
+    Write::End { task, attempt, state, failures: 1, losses: 2, result: result(end) }
+}
+
+fn result(end: End) -> TaskResult {
+    TaskResult {
+        end,
+        started: Some(Time(100)),
+        finished: Some(Time(200)),
+        cpu_ms: Some(3),
+        peak_memory: None,
+        out_bytes: 10,
+        err_bytes: 0,
+    }
+}
+
+#[test]
+fn an_empty_store_is_empty() {
+    on_all(async |store| {
+        let snapshot = store.load().await.unwrap();
+        assert_eq!((snapshot.next_job, snapshot.jobs.len(), snapshot.workers.len()), (1, 0, 0));
+        assert_eq!(store.job(JobId(1)).await.unwrap(), None);
+        assert!(store.tasks(JobId(1), 0..10).await.unwrap().is_empty());
+        assert_eq!(store.body(JobId(1), 0).await.unwrap(), None);
+        assert!(store.retain(Time(u64::MAX >> 1), 10).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_job_comes_back_as_it_was_given() {
+    on_all(async |store| {
+        let given = spec("n", "ann", Some("k"));
+        assert!(commit(&store, vec![new_job(7, given.clone())]).await.is_empty());
+        let snapshot = store.load().await.unwrap();
+        assert_eq!(snapshot.next_job, 8);
+        let record = &snapshot.jobs[0];
+        assert_eq!(*record.spec, given);
+        assert_eq!((record.id, record.created, record.state), (JobId(7), Time(1007), JobState::Active));
+        let view = store.job(JobId(7)).await.unwrap().unwrap();
+        assert!(view.spec.steps.iter().all(|step| step.body.is_empty()), "views carry no bodies");
+        assert_eq!(store.body(JobId(7), 1).await.unwrap().as_deref(), Some(&b"second"[..]));
+        assert_eq!(store.job_by_key("ann".into(), "k".into()).await.unwrap(), Some(JobId(7)));
+        assert_eq!(store.job_by_key("bob".into(), "k".into()).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn a_booking_is_a_compare_and_swap() {
+    on_all(async |store| {
+        let (a, b) = (task(1, 0), task(1, 1));
+        commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
+        assert!(commit(&store, vec![book(a, 1)]).await.is_empty());
+        // The second booking of a loses alone; that of b beside it is applied.
+        assert_eq!(commit(&store, vec![book(a, 1), book(b, 1)]).await, [0]);
+        assert_eq!(commit(&store, vec![book(a, 2)]).await, [0], "a is not ready again");
+        let again =
+            Write::Again { task: a, attempt: 1, failures: 1, losses: 0, result: result(End::Exited(9)) };
+        assert!(commit(&store, vec![again.clone()]).await.is_empty());
+        assert_eq!(commit(&store, vec![again]).await, [0], "an attempt ends once");
+        assert_eq!(commit(&store, vec![book(a, 3)]).await, [0], "attempts are not left out");
+        assert!(commit(&store, vec![book(a, 2)]).await.is_empty());
+        let rows = store.tasks(JobId(1), 0..10).await.unwrap();
+        let seen: Vec<_> =
+            rows.iter().map(|t| (t.row.index, t.row.state, t.row.attempt, t.row.failures)).collect();
+        assert_eq!(seen, [(0, TaskState::Booked, 2, 1), (1, TaskState::Booked, 1, 0)]);
+        let history = store.history(a).await.unwrap();
+        assert_eq!(history.len(), 1);
+        assert_eq!((history[0].attempt, history[0].late), (1, false));
+        assert_eq!(history[0].result, result(End::Exited(9)));
+    });
+}
+
+#[test]
+fn a_result_counts_once_and_a_late_one_is_history() {
+    on_all(async |store| {
+        let a = task(1, 0);
+        commit(&store, vec![new_job(1, spec("n", "u", None)), book(a, 1)]).await;
+        let done = end(a, 1, TaskState::Succeeded, End::Exited(0));
+        assert_eq!(commit(&store, vec![end(a, 2, TaskState::Failed, End::Exited(1))]).await, [0]);
+        assert!(commit(&store, vec![done.clone()]).await.is_empty());
+        assert_eq!(commit(&store, vec![done]).await, [0]);
+        let (worker, epoch) = (WorkerId(8), Epoch(1));
+        let late = Write::Late { task: a, attempt: 1, worker, epoch, result: result(End::Signaled(9)) };
+        assert!(commit(&store, vec![late]).await.is_empty());
+        let stored = &store.tasks(JobId(1), 0..1).await.unwrap()[0];
+        assert_eq!((stored.row.state, stored.row.losses), (TaskState::Succeeded, 2));
+        assert_eq!(stored.result, Some(result(End::Exited(0))));
+        let history = store.history(a).await.unwrap();
+        assert_eq!((history[0].late, history[0].worker), (true, worker));
+    });
+}
+
+#[test]
+fn every_end_comes_back() {
+    on_all(async |store| {
+        let ends = [
+            End::Exited(0),
+            End::Exited(255),
+            End::Signaled(11),
+            End::TimeLimit,
+            End::OutOfMemory,
+            End::Canceled,
+            End::Recalled,
+            End::NotStarted("no such file".to_owned()),
+            End::Lost,
+        ];
+        commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
+        for (index, kind) in (0u32..).zip(&ends) {
+            let a = task(1, index);
+            commit(&store, vec![book(a, 1), end(a, 1, TaskState::Failed, kind.clone())]).await;
+        }
+        let rows = store.tasks(JobId(1), 0..100).await.unwrap();
+        let stored: Vec<End> = rows.into_iter().map(|task| task.result.unwrap().end).collect();
+        assert_eq!(stored, ends);
+    });
+}
+
+#[test]
+fn a_job_ends_and_is_retried() {
+    on_all(async |store| {
+        let (good, bad, stopped) = (task(1, 0), task(1, 1), task(1, 2));
+        let counts = Counts { total: 3, succeeded: 1, failed: 1, canceled: 1, ..Counts::default() };
+        commit(
+            &store,
+            vec![
+                new_job(1, spec("n", "u", None)),
+                book(good, 1),
+                book(bad, 1),
+                book(stopped, 1),
+                end(good, 1, TaskState::Succeeded, End::Exited(0)),
+                end(bad, 1, TaskState::Failed, End::Exited(1)),
+                end(stopped, 1, TaskState::Canceled, End::Canceled),
+                Write::JobStop { job: JobId(1), stop: Stop::After(JobId(3)) },
+                Write::JobHeld { job: JobId(1), held: true },
+                Write::JobEnd { job: JobId(1), state: JobState::Failed, at: Time(500), counts },
+            ],
+        )
+        .await;
+        assert!(store.load().await.unwrap().jobs.is_empty(), "ended jobs are not loaded");
+        let view = store.job(JobId(1)).await.unwrap().unwrap();
+        assert_eq!((view.state, view.ended, view.counts), (JobState::Failed, Some(Time(500)), Some(counts)));
+        assert_eq!((view.stop, view.held), (Some(Stop::After(JobId(3))), true));
+        commit(&store, vec![Write::JobRetry { job: JobId(1) }]).await;
+        let record = store.records(BTreeSet::from([JobId(1), JobId(2)])).await.unwrap().pop().unwrap();
+        assert_eq!((record.state, record.stop), (JobState::Active, None));
+        let rows: Vec<_> = record.tasks.iter().map(|row| (row.state, row.attempt, row.failures)).collect();
+        assert_eq!(rows, [(TaskState::Succeeded, 1, 1), (TaskState::Ready, 1, 0), (TaskState::Ready, 1, 0)]);
+    });
+}
+
+#[test]
+fn lists_are_filtered_and_paged_newest_first() {
+    on_all(async |store| {
+        for id in 1..=9 {
+            let user = if id % 2 == 0 { "even" } else { "odd" };
+            commit(&store, vec![new_job(id, spec(&format!("job%_{id}"), user, None))]).await;
+        }
+        let counts = Counts::default();
+        let ended = Write::JobEnd { job: JobId(4), state: JobState::Canceled, at: Time(9), counts };
+        commit(&store, vec![ended]).await;
+        let list = async |filter: JobFilter, before: Option<u64>, limit| {
+            let jobs = store.jobs(filter, before.map(JobId), limit).await.unwrap();
+            jobs.iter().map(|job| job.id.0).collect::<Vec<_>>()
+        };
+        let all = JobFilter::default();
+        assert_eq!(list(all.clone(), None, 4).await, [9, 8, 7, 6]);
+        assert_eq!(list(all.clone(), Some(6), 100).await, [5, 4, 3, 2, 1]);
+        let even = JobFilter { user: Some("even".into()), ..all.clone() };
+        assert_eq!(list(even.clone(), None, 100).await, [8, 6, 4, 2]);
+        let active = JobFilter { states: vec![JobState::Active, JobState::Failed], ..even };
+        assert_eq!(list(active, None, 100).await, [8, 6, 2]);
+        let queue = JobFilter { queue: Some("odd-queue".into()), ..all.clone() };
+        assert_eq!(list(queue, None, 2).await, [9, 7]);
+        // Characters that mean something to LIKE mean nothing here.
+        assert_eq!(list(JobFilter { name: Some("%_3".into()), ..all.clone() }, None, 9).await, [3]);
+        assert_eq!(list(JobFilter { name: Some("' OR 1".into()), ..all }, None, 9).await, [0u64; 0]);
+    });
+}
+
+#[test]
+fn old_jobs_go_with_all_that_hangs_on_them() {
+    on_all(async |store| {
+        let counts = Counts::default();
+        for id in 1..=3 {
+            let a = task(id, 0);
+            let again =
+                Write::Again { task: a, attempt: 1, failures: 0, losses: 1, result: result(End::Lost) };
+            commit(&store, vec![new_job(id, spec("n", "u", None)), book(a, 1), again]).await;
+        }
+        for (id, at) in [(1, 10), (2, 20)] {
+            let state = JobState::Succeeded;
+            commit(&store, vec![Write::JobEnd { job: JobId(id), state, at: Time(at), counts }]).await;
+        }
+        assert_eq!(store.retain(Time(20), 10).await.unwrap(), [JobId(1)]);
+        assert_eq!(store.job(JobId(1)).await.unwrap(), None);
+        assert!(store.tasks(JobId(1), 0..9).await.unwrap().is_empty());
+        assert!(store.history(task(1, 0)).await.unwrap().is_empty());
+        assert_eq!(store.body(JobId(1), 0).await.unwrap(), None);
+        assert_eq!(store.history(task(2, 0)).await.unwrap().len(), 1);
+        assert_eq!(store.retain(Time(1 << 60), 10).await.unwrap(), [JobId(2)], "active jobs stay");
+        assert_eq!(store.load().await.unwrap().next_job, 4, "numbers are not given out twice");
+    });
+}
+
+#[test]
+fn workers_are_kept_by_id() {
+    on_all(async |store| {
+        let mut worker = WorkerRecord {
+            id: WorkerId(1),
+            name: "w".to_owned(),
+            epoch: Epoch(1),
+            incarnation: u64::MAX >> 1,
+            draining: false,
+            capacity: Resources::new(800, 1 << 40),
+            attributes: [("arch".to_owned(), ["x".to_owned()].into())].into(),
+        };
+        commit(&store, vec![Write::Worker(worker.clone())]).await;
+        worker.epoch = Epoch(2);
+        worker.draining = true;
+        commit(&store, vec![Write::Worker(worker.clone())]).await;
+        assert_eq!(store.load().await.unwrap().workers, [worker]);
+    });
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap().block_on(future)
+}
+
+#[test]
+fn a_file_is_there_after_it_was_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", dir.path().join("sub/w.db").display());
+    let given = spec("n", "u", None);
+    block_on(async {
+        let store = Store::open(&address).unwrap();
+        commit(&store, vec![new_job(3, given.clone()), book(task(3, 0), 1)]).await;
+    });
+    block_on(async {
+        let snapshot = Store::open(&address).unwrap().load().await.unwrap();
+        assert_eq!((snapshot.next_job, &*snapshot.jobs[0].spec), (4, &given));
+        assert_eq!(snapshot.jobs[0].tasks[0].state, TaskState::Booked);
+    });
+}
+
+#[test]
+fn a_file_has_one_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", dir.path().join("w.db").display());
+    let _first = Store::open(&address).unwrap();
+    let Err(second) = Store::open(&address) else { panic!("opened twice") };
+    assert!(matches!(second, StoreError::InUse(_)), "{second}");
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let address = format!("sqlite:{}", path.display());
+    drop(Store::open(&address).unwrap());
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
+                 VALUES (9999, 'later', '2030-01-01T00:00:00Z', '1')";
+    db.execute(newer, []).unwrap();
+    drop(db);
+    // The writer thread of the first store lets go of the lock a moment after its last handle.
+    let refused = loop {
+        match Store::open(&address) {
+            Err(StoreError::InUse(_)) => std::thread::yield_now(),
+            Err(e) => break e,
+            Ok(_) => panic!("opened a newer schema"),
+        }
+    };
+    assert!(matches!(refused, StoreError::Newer { found: 9999, .. }), "{refused}");
+    assert!(refused.to_string().contains("later version"), "{refused}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let garbage = b"this is a shopping list, not a database, and it is long enough to be read".repeat(200);
+    std::fs::write(&path, &garbage).unwrap();
+    let Err(refused) = Store::open(&format!("sqlite:{}", path.display())) else { panic!("opened garbage") };
+    assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), garbage);
+}
+
+#[test]
+fn a_damaged_page_is_an_error_and_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let address = format!("sqlite:{}", path.display());
+    block_on(async {
+        let store = Store::open(&address).unwrap();
+        for id in 1..200 {
+            commit(&store, vec![new_job(id, spec("n", "u", None))]).await;
+        }
+    });
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(db);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let (from, to) = (bytes.len() / 4, bytes.len() / 4 * 3);
+    bytes[from..to].fill(0x5a);
+    std::fs::write(&path, bytes).unwrap();
+    let refused = match Store::open(&address) {
+        Err(e) => e,
+        Ok(store) => block_on(store.load()).expect_err("loaded a damaged file"),
+    };
+    assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused:?}");
+}
+
+#[test]
+fn addresses_that_name_no_store_say_what_does() {
+    let refuse = |address: &str| match Store::open(address) {
+        Ok(_) => panic!("{address} was opened"),
+        Err(e) => e.to_string(),
+    };
+    let postgres = refuse("postgres://ann:secret@db.example/farm");
+    assert!(postgres.contains("PostgreSQL") && postgres.contains("sqlite:PATH"), "{postgres}");
+    assert!(!postgres.contains("secret"), "{postgres}");
+    assert!(refuse("mysql:x").contains("is not a store"));
+}

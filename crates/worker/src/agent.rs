@@ -1,0 +1,360 @@
+//! The agent's half on this machine: finds or starts the keeper, makes sure that an earlier one is
+//! gone before it starts another, and carries messages.
+
+use crate::cgroup;
+use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, cgroup_name, keeper_file, socket_path};
+use crate::logs::LogDir;
+use crate::process;
+use crate::protocol::{FromKeeper, Lines, TaskRef, ToKeeper, WireResult, to_line};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use windlass_core::Resources;
+
+/// How long a keeper may take to answer before it counts as stuck.
+const KEEPER_ANSWER: Duration = Duration::from_secs(10);
+/// Between two tries to get a keeper.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How an agent is set up.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// The worker's directory; made if it is not there.
+    pub state: PathBuf,
+    /// The program that becomes the keeper when it is called with `keeper`.
+    pub program: PathBuf,
+    /// What tasks may hold.
+    pub capacity: Resources,
+    /// The keeper and all tasks end with this process.
+    pub die_with_agent: bool,
+    /// Bytes of one output file that are kept.
+    pub log_bytes_max: u64,
+}
+
+/// What the agent tells.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FromAgent {
+    /// A keeper is there. Another incarnation than before says that the earlier one is gone with all
+    /// that ran under it.
+    Hello {
+        /// The keeper's own number.
+        incarnation: u64,
+        /// The largest number of a message that it has seen.
+        seq: u64,
+        /// What it holds.
+        held: Vec<crate::protocol::Held>,
+        /// What it could not set up.
+        notes: Vec<String>,
+    },
+    /// The keeper does not answer; another is looked for.
+    Lost,
+    /// An attempt started.
+    Started {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// Nanoseconds since the Unix epoch.
+        at: u64,
+    },
+    /// An attempt ended.
+    Finished {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// How.
+        result: WireResult,
+    },
+    /// An attempt has its cpus again.
+    Reclaimed {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+    },
+}
+
+/// Why there is no keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The state directory.
+    #[error("cannot use the worker's directory {}", path.display())]
+    State {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It did not start.
+    #[error("the keeper did not start: {0}")]
+    Start(String),
+    /// It is alive and does not answer.
+    #[error(
+        "the keeper (process {pid}) does not answer; its tasks may be running, so no other is started. If it \
+         is stuck, end it with 'kill -9 {pid}'"
+    )]
+    Stuck {
+        /// The keeper.
+        pid: i32,
+    },
+    /// Something that ran under an earlier keeper cannot be ended.
+    #[error("processes of an earlier keeper do not end")]
+    Leftovers,
+}
+
+/// The agent. Clones share it.
+#[derive(Clone)]
+pub struct Agent {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: AgentOptions,
+    writer: Mutex<Option<UnixStream>>,
+    stopped: AtomicBool,
+}
+
+impl Agent {
+    /// Gets a keeper and starts the thread that listens to it. `on` is called there with what
+    /// arrived together.
+    pub fn start(
+        options: AgentOptions,
+        mut on: impl FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
+    ) -> Result<Agent, AgentError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
+        made.map_err(|source| AgentError::State { path: options.state.clone(), source })?;
+        let shared = Shared { options, writer: Mutex::default(), stopped: AtomicBool::new(false) };
+        let agent = Agent { shared: Arc::new(shared) };
+        let first = agent.connect()?;
+        let this = agent.clone();
+        let listen = move || {
+            let mut stream = Some(first);
+            while !this.shared.stopped.load(Ordering::Relaxed) {
+                match stream.take().map_or_else(|| this.connect(), Ok) {
+                    Ok(stream) => {
+                        this.listen(stream, &mut on);
+                        *this.shared.writer() = None;
+                        if !this.shared.stopped.load(Ordering::Relaxed) {
+                            on(&this, vec![FromAgent::Lost]);
+                        }
+                    }
+                    Err(e) => {
+                        tracing::error!("no keeper: {e}");
+                        thread::sleep(RETRY);
+                    }
+                }
+            }
+        };
+        let spawned = thread::Builder::new().name("agent".to_owned()).spawn(listen);
+        spawned.map_err(|e| AgentError::Start(e.to_string()))?;
+        Ok(agent)
+    }
+
+    /// Sends messages in one piece. They are lost if the keeper is: its successor says hello, and
+    /// what it does not hold is sent again.
+    pub fn send(&self, messages: &[ToKeeper]) {
+        let mut bytes = Vec::new();
+        messages.iter().for_each(|message| to_line(message, &mut bytes));
+        if let Some(stream) = &mut *self.shared.writer()
+            && let Err(e) = stream.write_all(&bytes)
+        {
+            tracing::warn!("the keeper's connection broke: {e}");
+        }
+    }
+
+    /// Asks the keeper to say all that it holds.
+    pub fn say_hello(&self) {
+        self.send(&[ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into() }]);
+    }
+
+    /// Where tasks' output is.
+    pub fn logs(&self) -> LogDir {
+        LogDir::new(&self.shared.options.state)
+    }
+
+    /// Stops listening. The keeper ends if it holds nothing; with `kill` it ends with all of its tasks.
+    pub fn stop(&self, kill: bool) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        self.send(&[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
+        if kill {
+            let file = keeper_file(&self.shared.options.state);
+            if let Some(file) = fs::read(file).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
+                _ = wait_for_end(&file, KEEPER_ANSWER);
+            }
+        }
+    }
+
+    fn listen(&self, mut stream: UnixStream, on: &mut impl FnMut(&Agent, Vec<FromAgent>)) {
+        let mut lines = Lines::default();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(n) => lines.push(&buffer[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    tracing::warn!("the keeper's connection broke: {e}");
+                    return;
+                }
+            }
+            match lines.take::<FromKeeper>() {
+                Ok(messages) if messages.is_empty() => {}
+                Ok(messages) => on(self, messages.into_iter().map(FromAgent::from).collect()),
+                Err(why) => {
+                    tracing::error!("the keeper sends what is no message: {why}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A connection to a living keeper, which may be a new one.
+    fn connect(&self) -> Result<UnixStream, AgentError> {
+        let state = &self.shared.options.state;
+        let file: Option<KeeperFile> =
+            fs::read(keeper_file(state)).ok().and_then(|json| serde_json::from_slice(&json).ok());
+        let deadline = Instant::now() + KEEPER_ANSWER;
+        let stream = loop {
+            if let Ok(stream) = dial(state) {
+                break stream;
+            }
+            let Some(file) = &file else { break self.start_keeper()? };
+            if wait_for_end(file, RETRY) {
+                clear_up(file)?;
+                break self.start_keeper()?;
+            }
+            if Instant::now() > deadline {
+                return Err(AgentError::Stuck { pid: file.pid });
+            }
+        };
+        let io = |source| AgentError::State { path: state.clone(), source };
+        let writer = stream.try_clone().map_err(io)?;
+        *self.shared.writer() = Some(writer);
+        self.say_hello();
+        Ok(stream)
+    }
+
+    fn start_keeper(&self) -> Result<UnixStream, AgentError> {
+        let incarnation = fresh_number();
+        let mut said = self.launch(incarnation, false)?;
+        if said.contains(RETRY_WITHOUT) {
+            said = self.launch(incarnation, true)?;
+        }
+        if !said.starts_with("ready") {
+            return Err(AgentError::Start(said.trim_start_matches("error: ").trim().to_owned()));
+        }
+        dial(&self.shared.options.state).map_err(|e| AgentError::Start(e.to_string()))
+    }
+
+    /// Runs the keeper; returns the line that it says when it is ready or when it fails.
+    fn launch(&self, incarnation: u64, plain: bool) -> Result<String, AgentError> {
+        let options = &self.shared.options;
+        let mut command = Command::new(&options.program);
+        command.arg("keeper").arg("--state").arg(&options.state);
+        command.arg("--incarnation").arg(incarnation.to_string());
+        command.arg("--log-bytes-max").arg(options.log_bytes_max.to_string());
+        for (flag, on) in [("--die-with-agent", options.die_with_agent), ("--plain", plain)] {
+            if on {
+                command.arg(flag);
+            }
+        }
+        // Its end would come as SIGCHLD to nobody; it is collected right here.
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
+        let mut said = Vec::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            let mut byte = [0];
+            while stdout.read(&mut byte).is_ok_and(|n| n == 1) && byte != *b"\n" {
+                said.push(byte[0]);
+            }
+        }
+        _ = child.wait();
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+}
+
+impl Shared {
+    fn writer(&self) -> std::sync::MutexGuard<'_, Option<UnixStream>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<FromKeeper> for FromAgent {
+    fn from(message: FromKeeper) -> Self {
+        match message {
+            FromKeeper::State { incarnation, seq, held, notes } => {
+                FromAgent::Hello { incarnation, seq, held, notes }
+            }
+            FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },
+            FromKeeper::Finished { task, epoch, result } => FromAgent::Finished { task, epoch, result },
+            FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
+        }
+    }
+}
+
+fn dial(state: &Path) -> io::Result<UnixStream> {
+    let dir = File::open(state)?;
+    UnixStream::connect(socket_path(&dir))
+}
+
+/// Waits up to `timeout` for the keeper to be gone; true if it is. A pidfd is readable only when the
+/// process is dead whole, and the first process of a namespace is dead only when all others are.
+fn wait_for_end(file: &KeeperFile, timeout: Duration) -> bool {
+    let Some(pid) = Pid::from_raw(file.pid) else { return true };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    // Another process may have got the number since.
+    if process::start_ticks(file.pid) != Some(file.start_ticks) {
+        return true;
+    }
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).is_ok_and(|n| n > 0)
+}
+
+/// Ends what a dead keeper left: its control groups, and, where it had no namespace, its processes.
+fn clear_up(file: &KeeperFile) -> Result<(), AgentError> {
+    let name = cgroup_name(file.incarnation);
+    let marker = format!("{MARKER}={}", file.incarnation);
+    let deadline = Instant::now() + KEEPER_ANSWER;
+    loop {
+        let mut gone = cgroup::sweep(&name);
+        if !file.namespaced {
+            for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+                let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+                if let Some(pid) = pid.filter(|pid| process::has_marker(*pid, &marker)) {
+                    gone = false;
+                    process::kill(pid);
+                }
+            }
+        }
+        if gone {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(AgentError::Leftovers);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A number that no keeper had before.
+fn fresh_number() -> u64 {
+    let mut bytes = [0; 8];
+    let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    if random.is_err() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        bytes =
+            (now.map_or(0, |since| since.as_nanos() as u64) ^ u64::from(std::process::id())).to_le_bytes();
+    }
+    // SQL's integers are signed, and 0 is no keeper.
+    (u64::from_le_bytes(bytes) >> 1).max(1)
+}

@@ -1,0 +1,345 @@
+//! Control groups: one v2 group for each slot, kept and used again, and where memory is still a v1
+//! controller (a hybrid machine) a v1 memory group beside it.
+//!
+//! A v2 group without controllers still kills a whole tree in one write, tells when the last process
+//! is gone, and counts processor time. Where no group can be made, [`Cgroups::open`] says why and the
+//! keeper falls back to process groups and `/proc`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The keeper's part of the hierarchy.
+pub struct Cgroups {
+    /// Our v2 directory.
+    base: PathBuf,
+    /// Our v1 memory directory on hybrid machines.
+    memory_v1: Option<PathBuf>,
+    /// v2 groups of ours have the memory controller.
+    memory_v2: bool,
+    free: Vec<Slot>,
+    made: u32,
+}
+
+/// One pooled group.
+pub struct Slot {
+    dir: PathBuf,
+    procs: File,
+    events: File,
+    kill: File,
+    cpu: File,
+    memory: Option<Memory>,
+}
+
+/// The memory side of a slot.
+struct Memory {
+    dir: PathBuf,
+    v1: bool,
+    /// To be joined besides the slot's group (v1).
+    procs: Option<File>,
+    ooms: u64,
+    limit: Option<u64>,
+}
+
+impl Cgroups {
+    /// Makes our part of the hierarchy below the group that this process is in; `Err` says why that
+    /// cannot be. `name` must be unique to this keeper.
+    pub fn open(name: &str) -> Result<Cgroups, String> {
+        let mounts = Mounts::read()?;
+        let own = mounts.v2_own.ok_or("no cgroup v2 is mounted")?;
+        let base = make(&own, name)?;
+        if !base.join("cgroup.kill").exists() {
+            _ = fs::remove_dir(&base);
+            return Err("the kernel's cgroups have no cgroup.kill (Linux 5.14)".to_owned());
+        }
+        let memory_v2 = enable_memory(&own, &base);
+        let memory_v1 = match mounts.memory_v1_own {
+            Some(own) if !memory_v2 => make(&own, name).ok(),
+            _ => None,
+        };
+        Ok(Cgroups { base, memory_v1, memory_v2, free: Vec::new(), made: 0 })
+    }
+
+    /// True if the kernel holds tasks to their memory limits.
+    pub fn limits_memory(&self) -> bool {
+        self.memory_v2 || self.memory_v1.is_some()
+    }
+
+    /// A group for one task: a used one, or a new one.
+    pub fn take(&mut self) -> io::Result<Slot> {
+        if let Some(slot) = self.free.pop() {
+            return Ok(slot);
+        }
+        let name = format!("slot-{}", self.made);
+        self.made += 1;
+        let dir = self.base.join(&name);
+        make_dir(&dir)?;
+        let memory = match &self.memory_v1 {
+            Some(base) => Some(Memory::v1(base.join(&name))?),
+            None => self.memory_v2.then(|| Memory {
+                dir: dir.clone(),
+                v1: false,
+                procs: None,
+                ooms: 0,
+                limit: None,
+            }),
+        };
+        Ok(Slot {
+            procs: OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?,
+            events: File::open(dir.join("cgroup.events"))?,
+            kill: OpenOptions::new().write(true).open(dir.join("cgroup.kill"))?,
+            cpu: File::open(dir.join("cpu.stat"))?,
+            memory,
+            dir,
+        })
+    }
+
+    /// Gives an empty group back.
+    pub fn give_back(&mut self, slot: Slot) {
+        self.free.push(slot);
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for base in [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten() {
+            remove(base);
+        }
+    }
+}
+
+impl Slot {
+    /// Sets or lifts the memory limit and starts counting kills anew. Returns false where nothing
+    /// holds the task to its limit.
+    pub fn arm(&mut self, limit: Option<u64>) -> io::Result<bool> {
+        let Some(memory) = &mut self.memory else { return Ok(limit.is_none()) };
+        if memory.limit != limit {
+            memory.set(limit)?;
+            memory.limit = limit;
+        }
+        if limit.is_some() {
+            memory.ooms = memory.oom_kills().unwrap_or(0);
+        }
+        Ok(true)
+    }
+
+    /// Files into which a process writes `0` to join; the second only where `limit` asks for it.
+    pub fn join_fds(&self, limit: bool) -> [Option<RawFd>; 2] {
+        let memory = self.memory.as_ref().filter(|_| limit).and_then(|m| m.procs.as_ref());
+        [Some(self.procs.as_raw_fd()), memory.map(AsRawFd::as_raw_fd)]
+    }
+
+    /// Kills every process of the group, in one write.
+    pub fn kill(&self) {
+        _ = (&self.kill).write(b"1");
+    }
+
+    /// True if no process is left, not even one that is being torn down.
+    pub fn is_empty(&self) -> bool {
+        let mut text = [0; 64];
+        let n = self.events.read_at(&mut text, 0).unwrap_or(0);
+        text[..n].windows(11).any(|w| w == b"populated 0")
+    }
+
+    /// Processor time of all that ever ran in the group, in microseconds.
+    pub fn cpu_us(&self) -> Option<u64> {
+        let mut text = [0; 512];
+        let n = self.cpu.read_at(&mut text, 0).ok()?;
+        field(std::str::from_utf8(&text[..n]).ok()?, "usage_usec")
+    }
+
+    /// True if the kernel killed a process of the group for its memory limit since [`Slot::arm`].
+    pub fn was_oom_killed(&self) -> bool {
+        let Some(memory) = self.memory.as_ref().filter(|m| m.limit.is_some()) else { return false };
+        memory.oom_kills().is_some_and(|n| n > memory.ooms)
+    }
+
+    /// The processes in the group, as this process numbers them.
+    pub fn pids(&self) -> Vec<i32> {
+        let text = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+impl Memory {
+    fn v1(dir: PathBuf) -> io::Result<Memory> {
+        make_dir(&dir)?;
+        let procs = OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?;
+        Ok(Memory { dir, v1: true, procs: Some(procs), ooms: 0, limit: None })
+    }
+
+    fn set(&mut self, limit: Option<u64>) -> io::Result<()> {
+        let text = limit.map_or(if self.v1 { "-1" } else { "max" }.to_owned(), |bytes| bytes.to_string());
+        if !self.v1 {
+            fs::write(self.dir.join("memory.max"), &text)?;
+            _ = fs::write(self.dir.join("memory.swap.max"), if limit.is_some() { "0" } else { "max" });
+            _ = fs::write(self.dir.join("memory.oom.group"), "1");
+            return Ok(());
+        }
+        // Swap counts too where it is accounted; that limit may never be below the other.
+        _ = fs::write(self.dir.join("memory.memsw.limit_in_bytes"), "-1");
+        if fs::write(self.dir.join("memory.limit_in_bytes"), &text).is_err() {
+            // Pages of an earlier task are charged to it: begin with a new one.
+            self.procs = None;
+            fs::remove_dir(&self.dir)?;
+            *self = Memory::v1(self.dir.clone())?;
+            fs::write(self.dir.join("memory.limit_in_bytes"), &text)?;
+        }
+        _ = fs::write(self.dir.join("memory.memsw.limit_in_bytes"), &text);
+        Ok(())
+    }
+
+    fn oom_kills(&self) -> Option<u64> {
+        let file = if self.v1 { "memory.oom_control" } else { "memory.events" };
+        field(&fs::read_to_string(self.dir.join(file)).ok()?, "oom_kill")
+    }
+}
+
+/// Kills all that is left of a keeper that is gone, where no namespace did it, and removes its groups.
+/// Returns false if something is still there.
+pub fn sweep(name: &str) -> bool {
+    let Ok(mounts) = Mounts::read() else { return true };
+    let mut gone = true;
+    for own in [mounts.v2_own, mounts.memory_v1_own].into_iter().flatten() {
+        let base = own.join(name);
+        if base.exists() {
+            _ = fs::write(base.join("cgroup.kill"), "1");
+            remove(&base);
+            gone &= !base.exists();
+        }
+    }
+    gone
+}
+
+/// Where the hierarchies are and where in them this process is.
+struct Mounts {
+    v2_own: Option<PathBuf>,
+    memory_v1_own: Option<PathBuf>,
+}
+
+impl Mounts {
+    fn read() -> Result<Mounts, String> {
+        let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("cannot read {path}: {e}"));
+        Ok(Mounts::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?))
+    }
+
+    /// `mountinfo` and `cgroup` as in proc(5).
+    fn parse(mountinfo: &str, own: &str) -> Mounts {
+        let (mut v2, mut memory) = (None, None);
+        for line in mountinfo.lines() {
+            let Some((front, back)) = line.split_once(" - ") else { continue };
+            let fields: Vec<&str> = front.split(' ').collect();
+            let kind: Vec<&str> = back.split(' ').collect();
+            let (Some(root), Some(point)) = (fields.get(3), fields.get(4)) else { continue };
+            match kind.first() {
+                Some(&"cgroup2") => v2 = Some((root.to_string(), PathBuf::from(point))),
+                Some(&"cgroup") if kind.get(2).is_some_and(|o| o.split(',').any(|o| o == "memory")) => {
+                    memory = Some((root.to_string(), PathBuf::from(point)));
+                }
+                _ => {}
+            }
+        }
+        let (mut v2_path, mut memory_path) = (None, None);
+        for line in own.lines() {
+            let mut parts = line.splitn(3, ':');
+            let (id, names, path) = (parts.next(), parts.next().unwrap_or(""), parts.next());
+            if id == Some("0") && names.is_empty() {
+                v2_path = path;
+            } else if names.split(',').any(|name| name == "memory") {
+                memory_path = path;
+            }
+        }
+        let join = |mount: Option<(String, PathBuf)>, path: Option<&str>| {
+            let ((root, point), path) = (mount?, path?);
+            // A container sees a part of the hierarchy mounted, and its own path from that part.
+            let below = path.strip_prefix(root.as_str()).unwrap_or(path);
+            Some(point.join(below.trim_start_matches('/')))
+        };
+        Mounts { v2_own: join(v2, v2_path), memory_v1_own: join(memory, memory_path) }
+    }
+}
+
+/// Gives our groups the memory controller where the group above has it to give. A group with
+/// processes of its own cannot (unless it is the root), so where only we are in it we step aside.
+fn enable_memory(own: &Path, base: &Path) -> bool {
+    let has = |dir: &Path, file: &str| {
+        fs::read_to_string(dir.join(file)).is_ok_and(|text| text.split_whitespace().any(|c| c == "memory"))
+    };
+    if !has(own, "cgroup.controllers") {
+        return false;
+    }
+    if !has(own, "cgroup.subtree_control")
+        && fs::write(own.join("cgroup.subtree_control"), "+memory").is_err()
+    {
+        let aside = own.join("windlass-main");
+        if make_dir(&aside).is_err() {
+            return false;
+        }
+        for pid in fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default().lines() {
+            _ = fs::write(aside.join("cgroup.procs"), pid);
+        }
+        if fs::write(own.join("cgroup.subtree_control"), "+memory").is_err() {
+            return false;
+        }
+    }
+    fs::write(base.join("cgroup.subtree_control"), "+memory").is_ok()
+}
+
+fn make(own: &Path, name: &str) -> Result<PathBuf, String> {
+    let dir = own.join(name);
+    make_dir(&dir).map_err(|e| format!("cannot make the cgroup {}: {e}", dir.display()))?;
+    Ok(dir)
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Removes a group and those below it, which must be empty.
+fn remove(base: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    _ = fs::remove_dir(base);
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_both_hierarchies_of_a_hybrid_machine() {
+        let mountinfo = "35 25 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+        let mounts = Mounts::parse(mountinfo, "4:memory:/box/a\n1:cpu:/\n0::/slice\n");
+        assert_eq!(mounts.v2_own.unwrap(), Path::new("/sys/fs/cgroup/unified/slice"));
+        assert_eq!(mounts.memory_v1_own.unwrap(), Path::new("/sys/fs/cgroup/memory/box/a"));
+    }
+
+    #[test]
+    fn finds_the_part_that_a_container_sees() {
+        let mountinfo = "41 31 0:38 /pod/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+        let mounts = Mounts::parse(mountinfo, "0::/pod/x/sub\n");
+        assert_eq!(mounts.v2_own.unwrap(), Path::new("/sys/fs/cgroup/sub"));
+        assert!(mounts.memory_v1_own.is_none());
+    }
+
+    #[test]
+    fn nothing_is_found_in_garbage() {
+        let mounts = Mounts::parse("x\n - \n1 2 3 - cgroup2\n", ":::\n\n0:\n");
+        assert!(mounts.v2_own.is_none() && mounts.memory_v1_own.is_none());
+        assert_eq!(field("oom_kill_disable 0\noom_kill 3", "oom_kill"), Some(3));
+    }
+}

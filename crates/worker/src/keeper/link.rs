@@ -1,0 +1,118 @@
+//! The keeper's end of the socket: one agent at a time, the newest.
+
+use crate::protocol::{FromKeeper, Lines, ToKeeper, to_line};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Bytes that may wait for an agent that does not read. Results are kept elsewhere until they are
+/// acknowledged, so what is thrown away with the connection is said again.
+const OUTPUT_BYTES_MAX: usize = 64 << 20;
+
+pub struct Link {
+    listener: UnixListener,
+    connection: Option<UnixStream>,
+    lines: Lines,
+    output: Vec<u8>,
+}
+
+/// A path for the socket in `dir` that is short enough for any directory: a socket's address holds
+/// 107 bytes. `dir` must stay open while it is used.
+pub fn socket_path(dir: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/keeper.sock", dir.as_fd().as_raw_fd()))
+}
+
+impl Link {
+    pub fn listen(state: &Path) -> io::Result<Self> {
+        let dir = std::fs::File::open(state)?;
+        let path = socket_path(&dir);
+        _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Link { listener, connection: None, lines: Lines::default(), output: Vec::new() })
+    }
+
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    pub fn connection(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.as_ref().map(AsFd::as_fd)
+    }
+
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Takes a new agent in the place of the one before: an agent that connects twice has lost the
+    /// first connection.
+    pub fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                self.close();
+                self.connection = Some(stream);
+            }
+        }
+    }
+
+    /// What the agent sent, and whether the connection ended.
+    pub fn read(&mut self) -> (Vec<ToKeeper>, bool) {
+        let Some(stream) = &mut self.connection else { return (Vec::new(), false) };
+        let mut buffer = [0; 64 << 10];
+        let ended = loop {
+            match stream.read(&mut buffer) {
+                Ok(0) => break true,
+                Ok(n) => self.lines.push(&buffer[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break true,
+            }
+        };
+        match self.lines.take() {
+            Ok(messages) => {
+                if ended {
+                    self.close();
+                }
+                (messages, ended)
+            }
+            Err(why) => {
+                eprintln!("keeper: the agent sends what is no message: {why}");
+                self.close();
+                (Vec::new(), true)
+            }
+        }
+    }
+
+    /// Queues a message; without an agent it is dropped.
+    pub fn send(&mut self, message: &FromKeeper) {
+        if self.connection.is_some() {
+            to_line(message, &mut self.output);
+        }
+    }
+
+    /// Writes what the agent takes.
+    pub fn flush(&mut self) {
+        let Some(stream) = &mut self.connection else { return };
+        while !self.output.is_empty() {
+            match stream.write(&self.output) {
+                Ok(n) => _ = self.output.drain(..n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.close();
+                    return;
+                }
+            }
+        }
+        if self.output.len() > OUTPUT_BYTES_MAX {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        self.connection = None;
+        self.lines = Lines::default();
+        self.output.clear();
+    }
+}

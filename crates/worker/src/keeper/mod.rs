@@ -1,0 +1,226 @@
+//! The keeper: one thread, one loop over signals, the agent's connection and deadlines.
+
+mod ground;
+mod link;
+mod namespace;
+mod tasks;
+
+pub use link::socket_path;
+pub use namespace::{KeeperFile, RETRY_WITHOUT, cgroup_name, keeper_file};
+
+use crate::cgroup::Cgroups;
+use crate::logs::LogDir;
+use crate::process::{self, Spawner};
+use crate::protocol::{FromKeeper, ToKeeper};
+use ground::Ground;
+use link::Link;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tasks::Tasks;
+
+/// How a keeper is started.
+#[derive(Clone, Debug)]
+pub struct KeeperOptions {
+    /// The worker's state directory, which must exist.
+    pub state: PathBuf,
+    /// This keeper's own number.
+    pub incarnation: u64,
+    /// End, with all tasks, when the agent's connection ends.
+    pub die_with_agent: bool,
+    /// Do without namespaces.
+    pub plain: bool,
+    /// Bytes of one output file that are kept.
+    pub log_bytes_max: u64,
+}
+
+/// The environment variable that marks every process of a keeper, for where no namespace does.
+pub const MARKER: &str = "WINDLASS_KEEPER";
+
+/// Becomes the keeper. Returns in the process that the agent started as soon as the keeper is ready
+/// (it writes a line to standard output then), and in the keeper when that ends.
+pub fn keeper_main(options: KeeperOptions) -> ExitCode {
+    let mut notes = Vec::new();
+    let namespaced = match namespace::enter(&options.state, options.incarnation, options.plain) {
+        Ok(namespace::Side::Outside) => return ExitCode::SUCCESS,
+        Ok(namespace::Side::Inside { refused: None }) => true,
+        Ok(namespace::Side::Inside { refused: Some(why) }) => {
+            notes.push(format!(
+                "no PID namespace ({why}): tasks are tied to the keeper by parent-death signals, and those that \
+                 leave its tree are found by their environment"
+            ));
+            false
+        }
+        Err(e) => {
+            println!("error: cannot start the keeper: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match Keeper::new(&options, namespaced, notes) {
+        Ok(mut keeper) => {
+            println!("ready");
+            // The agent waits for the end of this pipe's other side; it must not wait for ours.
+            detach_output(&options.state);
+            let result = keeper.run();
+            _ = std::fs::remove_file(options.state.join("keeper.sock"));
+            if let Err(e) = result {
+                eprintln!("keeper: {e}");
+                return ExitCode::FAILURE;
+            }
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            println!("error: cannot start the keeper: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Standard output and error go to the keeper's own log from here on.
+fn detach_output(state: &Path) {
+    let log = OpenOptions::new().append(true).create(true).open(state.join("keeper.log"));
+    let Ok(target) = log.or_else(|_| OpenOptions::new().write(true).open("/dev/null")) else { return };
+    _ = rustix::stdio::dup2_stdout(&target);
+    _ = rustix::stdio::dup2_stderr(&target);
+}
+
+struct Keeper {
+    tasks: Tasks,
+    link: Link,
+    children: OwnedFd,
+    incarnation: u64,
+    die_with_agent: bool,
+    notes: Vec<String>,
+    done: bool,
+}
+
+impl Keeper {
+    fn new(options: &KeeperOptions, namespaced: bool, mut notes: Vec<String>) -> io::Result<Self> {
+        let name = namespace::cgroup_name(options.incarnation);
+        let cgroups = match Cgroups::open(&name) {
+            Ok(cgroups) => {
+                if !cgroups.limits_memory() {
+                    notes
+                        .push("no memory controller: memory limits are watched by sampling /proc".to_owned());
+                }
+                Some(cgroups)
+            }
+            Err(why) => {
+                notes.push(format!(
+                    "no control groups ({why}): memory limits are watched by sampling /proc, and processes that \
+                     leave a task's tree are found by their environment"
+                ));
+                None
+            }
+        };
+        let ground = Ground {
+            cgroups,
+            logs: LogDir::new(&options.state),
+            log_bytes_max: options.log_bytes_max,
+            null: File::open("/dev/null")?,
+            spawner: Spawner::new(),
+            namespaced,
+            incarnation: options.incarnation,
+        };
+        let tasks = Tasks::new(ground);
+        Ok(Keeper {
+            tasks,
+            link: Link::listen(&options.state)?,
+            children: block_sigchld()?,
+            incarnation: options.incarnation,
+            die_with_agent: options.die_with_agent,
+            notes,
+            done: false,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        while !self.done {
+            self.tasks.start_waiting(&mut self.link);
+            self.link.flush();
+            self.wait()?;
+            drain(&self.children);
+            while let Some(exit) = process::reap() {
+                self.tasks.exited(exit);
+            }
+            self.tasks.settle(Instant::now(), &mut self.link);
+            self.talk();
+        }
+        self.tasks.kill_all();
+        Ok(())
+    }
+
+    /// Sleeps until something is to be done.
+    fn wait(&self) -> io::Result<()> {
+        let timeout = self.tasks.next_deadline().map(|at| {
+            let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        let mut fds = vec![
+            PollFd::new(&self.children, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.link.listener(), PollFlags::IN),
+        ];
+        if let Some(connection) = self.link.connection() {
+            let out = if self.link.has_output() { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::from_borrowed_fd(connection, PollFlags::IN | out));
+        }
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn talk(&mut self) {
+        self.link.accept();
+        let (messages, closed) = self.link.read();
+        for message in messages {
+            self.handle(message);
+        }
+        if closed && self.die_with_agent {
+            self.done = true;
+        }
+    }
+
+    fn handle(&mut self, message: ToKeeper) {
+        match message {
+            ToKeeper::Hello { capacity } => {
+                self.tasks.capacity = capacity.into();
+                self.link.send(&FromKeeper::State {
+                    incarnation: self.incarnation,
+                    seq: self.tasks.seq,
+                    held: self.tasks.held(),
+                    notes: self.notes.clone(),
+                });
+                self.tasks.repeat_results(&mut self.link);
+            }
+            ToKeeper::Shutdown => self.done = true,
+            ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),
+            other => self.tasks.handle(other, &mut self.link),
+        }
+    }
+}
+
+/// Blocks SIGCHLD and gives a descriptor that can be polled for it.
+fn block_sigchld() -> io::Result<OwnedFd> {
+    // SAFETY: a zeroed set is valid storage for sigemptyset; the descriptor returned is ours alone.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+fn drain(fd: &OwnedFd) {
+    let mut buffer = [0u8; 1024];
+    while rustix::io::read(fd.as_fd(), &mut buffer).is_ok_and(|n| n == buffer.len()) {}
+}

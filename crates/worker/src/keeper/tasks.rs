@@ -1,0 +1,423 @@
+//! The attempts that a keeper holds: waiting for room, running, ended and not yet acknowledged.
+//!
+//! Room is given in the order in which starts came; a task that wants back the cpus that it lent goes
+//! before them. The engine promotes by the same rule, so both sides agree on what runs.
+
+use super::ground::{Body, Ground, Refused, Started};
+use super::link::Link;
+use crate::logs::{self, Stream};
+use crate::process::{self, Exit};
+use crate::protocol::{FromKeeper, Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use windlass_core::Resources;
+
+/// From the polite signal to the kill.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often memory and log sizes are looked at.
+const SAMPLE: Duration = Duration::from_millis(200);
+/// How often a group that was killed is asked whether it is empty.
+const EMPTY_POLL: Duration = Duration::from_millis(1);
+/// How long a full disk is left alone.
+const SPACE_RETRY: Duration = Duration::from_secs(1);
+
+/// All attempts.
+pub struct Tasks {
+    /// What they may hold together.
+    pub capacity: Resources,
+    /// The largest number of a message seen.
+    pub seq: u64,
+    ground: Ground,
+    booked: Resources,
+    bodies: BTreeMap<(u64, u16), Rc<Body>>,
+    waiting: VecDeque<Waiting>,
+    running: BTreeMap<TaskRef, Running>,
+    by_pid: BTreeMap<i32, TaskRef>,
+    ended: BTreeMap<TaskRef, (u64, WireResult)>,
+    reclaims: VecDeque<TaskRef>,
+    next_sample: Option<Instant>,
+    /// The disk was full: no start before then.
+    no_space_until: Option<Instant>,
+}
+
+struct Waiting {
+    task: TaskRef,
+    epoch: u64,
+    request: Resources,
+    time_limit: Option<Duration>,
+    value: Option<String>,
+    body: Rc<Body>,
+}
+
+struct Running {
+    epoch: u64,
+    request: Resources,
+    started: Started,
+    started_ns: u64,
+    time_limit_at: Option<Instant>,
+    /// Set once the polite signal is sent.
+    kill_at: Option<Instant>,
+    cause: Option<WireEnd>,
+    /// The first process has ended; the rest of its tree may still be there.
+    exit: Option<(Exit, u64)>,
+    lent: bool,
+    peak_bytes: u64,
+    /// Where the kept end of each output begins.
+    kept_from: [u64; 2],
+}
+
+impl Tasks {
+    /// No attempts.
+    pub fn new(ground: Ground) -> Self {
+        Tasks {
+            capacity: Resources::default(),
+            seq: 0,
+            ground,
+            booked: Resources::default(),
+            bodies: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: BTreeMap::new(),
+            by_pid: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            reclaims: VecDeque::new(),
+            next_sample: None,
+            no_space_until: None,
+        }
+    }
+
+    /// What is held, for the agent.
+    pub fn held(&self) -> Vec<Held> {
+        let waiting = self.waiting.iter().map(|w| Held { task: w.task, phase: HeldPhase::Queued });
+        let running = self.running.iter();
+        let running = running.map(|(t, r)| Held { task: *t, phase: HeldPhase::Running(r.started_ns) });
+        let ended = self.ended.keys().map(|task| Held { task: *task, phase: HeldPhase::Ended });
+        waiting.chain(running).chain(ended).collect()
+    }
+
+    /// Says all unacknowledged results again.
+    pub fn repeat_results(&self, link: &mut Link) {
+        for (task, (epoch, result)) in &self.ended {
+            link.send(&FromKeeper::Finished { task: *task, epoch: *epoch, result: result.clone() });
+        }
+    }
+
+    /// Takes in an order.
+    pub fn handle(&mut self, message: ToKeeper, link: &mut Link) {
+        let seq = match &message {
+            ToKeeper::Start { seq, .. }
+            | ToKeeper::Kill { seq, .. }
+            | ToKeeper::Recall { seq, .. }
+            | ToKeeper::Ack { seq, .. }
+            | ToKeeper::Lend { seq, .. }
+            | ToKeeper::Reclaim { seq, .. } => *seq,
+            _ => 0,
+        };
+        let fresh = seq > self.seq;
+        self.seq = self.seq.max(seq);
+        match message {
+            ToKeeper::Body { job, step, .. } => {
+                if let Some(body) = Body::from_message(message) {
+                    self.bodies.insert((job, step), Rc::new(body));
+                }
+            }
+            ToKeeper::DropBody { job, step } => _ = self.bodies.remove(&(job, step)),
+            // An old or doubled start may be of an attempt that ended and was forgotten.
+            ToKeeper::Start { .. } if !fresh => {}
+            ToKeeper::Start { task, step, epoch, request, time_limit_ms, value, .. } => {
+                let Some(body) = self.bodies.get(&(task.job, step)).cloned() else {
+                    let why = "the agent did not say what to run".to_owned();
+                    self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
+                    return;
+                };
+                if self.knows(task) {
+                    return;
+                }
+                let time_limit = time_limit_ms.map(Duration::from_millis);
+                let request = request.into();
+                self.waiting.push_back(Waiting { task, epoch, request, time_limit, value, body });
+            }
+            ToKeeper::Kill { task, .. } => self.kill(task, link),
+            ToKeeper::Recall { task, .. } => self.unqueue(task, WireEnd::Recalled, link),
+            ToKeeper::Ack { task, .. } => _ = self.ended.remove(&task),
+            ToKeeper::Lend { task, .. } => self.lend(task),
+            ToKeeper::Reclaim { task, .. } => {
+                if self.running.contains_key(&task) && !self.reclaims.contains(&task) {
+                    self.reclaims.push_back(task);
+                }
+            }
+            ToKeeper::Hello { .. } | ToKeeper::Shutdown | ToKeeper::ShutdownIfIdle => {}
+        }
+    }
+
+    fn knows(&self, task: TaskRef) -> bool {
+        self.running.contains_key(&task)
+            || self.ended.contains_key(&task)
+            || self.waiting.iter().any(|w| w.task == task)
+    }
+
+    fn kill(&mut self, task: TaskRef, link: &mut Link) {
+        match self.running.get_mut(&task) {
+            Some(running) => running.ask_to_end(WireEnd::Canceled),
+            None => self.unqueue(task, WireEnd::Canceled, link),
+        }
+    }
+
+    /// Ends an attempt that has not started; another is left alone.
+    fn unqueue(&mut self, task: TaskRef, end: WireEnd, link: &mut Link) {
+        let Some(place) = self.waiting.iter().position(|w| w.task == task) else { return };
+        let Some(waiting) = self.waiting.remove(place) else { return };
+        self.end_unstarted(task, waiting.epoch, end, link);
+    }
+
+    fn end_unstarted(&mut self, task: TaskRef, epoch: u64, end: WireEnd, link: &mut Link) {
+        let result = WireResult {
+            end,
+            started: None,
+            finished: Some(now_ns()),
+            cpu_ms: None,
+            peak_memory: None,
+            out_bytes: 0,
+            err_bytes: 0,
+        };
+        self.finish(task, epoch, result, link);
+    }
+
+    fn finish(&mut self, task: TaskRef, epoch: u64, result: WireResult, link: &mut Link) {
+        link.send(&FromKeeper::Finished { task, epoch, result: result.clone() });
+        self.ended.insert(task, (epoch, result));
+    }
+
+    fn lend(&mut self, task: TaskRef) {
+        if let Some(running) = self.running.get_mut(&task)
+            && !running.lent
+        {
+            running.lent = true;
+            self.booked.cpu = self.booked.cpu.saturating_sub(running.request.cpu);
+        }
+    }
+
+    /// Gives room to those who wait for it, in their order.
+    pub fn start_waiting(&mut self, link: &mut Link) {
+        while let Some(task) = self.reclaims.front().copied() {
+            if let Some(running) = self.running.get_mut(&task) {
+                if running.lent {
+                    if self.booked.cpu + running.request.cpu > self.capacity.cpu {
+                        break;
+                    }
+                    running.lent = false;
+                    self.booked.cpu += running.request.cpu;
+                }
+                link.send(&FromKeeper::Reclaimed { task, epoch: running.epoch });
+            }
+            self.reclaims.pop_front();
+        }
+        if !self.reclaims.is_empty() || self.no_space_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        self.no_space_until = None;
+        while let Some(next) = self.waiting.front() {
+            if !next.request.fits(&self.capacity.less(&self.booked)) {
+                break;
+            }
+            let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
+            match self.ground.start(next.task, &next.body, next.value.as_deref(), memory) {
+                Ok(started) => self.note_start(started, link),
+                Err(Refused::NoSpace(e)) => {
+                    eprintln!("keeper: task {}.{} waits: {e}", next.task.job, next.task.index);
+                    self.no_space_until = Some(Instant::now() + SPACE_RETRY);
+                    return;
+                }
+                Err(Refused::Failed(why)) => {
+                    let (task, epoch) = (next.task, next.epoch);
+                    self.waiting.pop_front();
+                    self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
+                }
+            }
+        }
+    }
+
+    fn note_start(&mut self, started: Started, link: &mut Link) {
+        let Some(Waiting { task, epoch, request, time_limit, .. }) = self.waiting.pop_front() else { return };
+        let (at, started_ns) = (Instant::now(), now_ns());
+        self.booked.add(&request);
+        self.by_pid.insert(started.pid, task);
+        self.next_sample.get_or_insert(at + SAMPLE);
+        let running = Running {
+            epoch,
+            request,
+            started,
+            started_ns,
+            time_limit_at: time_limit.map(|limit| at + limit),
+            kill_at: None,
+            cause: None,
+            exit: None,
+            lent: false,
+            peak_bytes: 0,
+            kept_from: [0; 2],
+        };
+        self.running.insert(task, running);
+        link.send(&FromKeeper::Started { task, epoch, at: started_ns });
+    }
+
+    /// A process ended. Orphans of tasks end here too and are nobody's.
+    pub fn exited(&mut self, exit: Exit) {
+        if let Some(task) = self.by_pid.remove(&exit.pid)
+            && let Some(running) = self.running.get_mut(&task)
+        {
+            running.exit = Some((exit, now_ns()));
+        }
+    }
+
+    /// Ends what is over its limits, finishes what is gone whole.
+    pub fn settle(&mut self, now: Instant, link: &mut Link) {
+        if self.next_sample.is_some_and(|at| at <= now) {
+            self.sample();
+            self.next_sample = (!self.running.is_empty()).then_some(now + SAMPLE);
+        }
+        let mut over = Vec::new();
+        for (task, running) in &mut self.running {
+            if running.exit.is_none() && running.time_limit_at.is_some_and(|at| at <= now) {
+                running.time_limit_at = None;
+                running.ask_to_end(WireEnd::TimeLimit);
+            }
+            if running.exit.is_some() || running.kill_at.is_some_and(|at| at <= now) {
+                running.kill_at = None;
+                if self.ground.end_tree(*task, &running.started, running.exit.is_some())
+                    && running.exit.is_some()
+                {
+                    over.push(*task);
+                }
+            }
+        }
+        for task in over {
+            self.conclude(task, link);
+        }
+    }
+
+    /// The task's last process is gone.
+    fn conclude(&mut self, task: TaskRef, link: &mut Link) {
+        let Some(running) = self.running.remove(&task) else { return };
+        let Some((exit, finished_ns)) = running.exit else { return };
+        let mut held = running.request.clone();
+        if running.lent {
+            held.cpu = 0;
+        }
+        self.booked.sub(&held);
+        let slot = running.started.slot;
+        let oom = slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
+        let end = match running.cause {
+            _ if oom => WireEnd::OutOfMemory,
+            Some(cause) => cause,
+            None if exit.status < 0 => WireEnd::Signaled(-exit.status),
+            None => WireEnd::Exited(exit.status),
+        };
+        let group_us =
+            slot.as_ref().and_then(|slot| slot.cpu_us()).map(|us| us - running.started.cpu_before_us);
+        self.ground.give_back(slot);
+        let mut bytes = [0; 2];
+        for (place, stream) in [Stream::Out, Stream::Err].into_iter().enumerate() {
+            bytes[place] = running.started.output[place].metadata().map_or(0, |m| m.len());
+            if bytes[place] == 0 {
+                self.ground.logs.remove(task, stream);
+            }
+        }
+        let result = WireResult {
+            end,
+            started: Some(running.started_ns),
+            finished: Some(finished_ns),
+            cpu_ms: Some(group_us.unwrap_or(0).max(exit.cpu_us) / 1000),
+            peak_memory: Some(running.peak_bytes.max(exit.peak_bytes)),
+            out_bytes: bytes[0],
+            err_bytes: bytes[1],
+        };
+        self.finish(task, running.epoch, result, link);
+    }
+
+    /// Looks at memory and at the size of logs.
+    fn sample(&mut self) {
+        let max = self.ground.log_bytes_max;
+        for (task, running) in &mut self.running {
+            let started = &running.started;
+            let pids = self.ground.pids(started.pid, *task, started.slot.as_ref());
+            let bytes = process::resident_bytes(&pids);
+            running.peak_bytes = running.peak_bytes.max(bytes);
+            let limit = running.request.memory;
+            let killed = started.slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
+            if killed || (started.watch_memory && bytes > limit) {
+                running.cause = Some(WireEnd::OutOfMemory);
+                self.ground.end_tree(*task, started, false);
+            }
+            for (file, kept_from) in started.output.iter().zip(&mut running.kept_from) {
+                let size = file.metadata().map_or(0, |m| m.len());
+                match logs::rotate(file, size, max, *kept_from) {
+                    Ok(from) => *kept_from = from,
+                    // No holes on this file system: the limit is kept by beginning again.
+                    Err(_) => _ = file.set_len(0),
+                }
+            }
+        }
+    }
+
+    /// When something is to be done although nothing happens.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let tasks = self.running.values().flat_map(|running| {
+            let emptying = running.exit.map(|_| Instant::now() + EMPTY_POLL);
+            [running.time_limit_at, running.kill_at, emptying].into_iter().flatten()
+        });
+        let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
+        tasks.chain(self.next_sample).chain(space).min()
+    }
+
+    /// Ends everything at once.
+    pub fn kill_all(&mut self) {
+        for _ in 0..1000 {
+            let mut left = false;
+            for (task, running) in &self.running {
+                left |= !self.ground.end_tree(*task, &running.started, false);
+            }
+            while process::reap().is_some() {}
+            if !left {
+                break;
+            }
+            std::thread::sleep(EMPTY_POLL);
+        }
+    }
+}
+
+impl Running {
+    /// Sends the polite signal, once; the kill follows.
+    fn ask_to_end(&mut self, cause: WireEnd) {
+        if self.cause.is_none() {
+            self.cause = Some(cause);
+            self.kill_at = Some(Instant::now() + GRACE);
+            process::signal_group(self.started.pid, Signal::TERM);
+        }
+    }
+}
+
+impl Ground {
+    /// Kills what is left of a task; true if nothing is. `leader_gone` says that its first process has
+    /// been collected, so its number may be somebody else's.
+    fn end_tree(&self, task: TaskRef, started: &Started, leader_gone: bool) -> bool {
+        if let Some(slot) = &started.slot {
+            if slot.is_empty() {
+                return true;
+            }
+            slot.kill();
+            return false;
+        }
+        let mut pids = self.pids(started.pid, task, None);
+        if leader_gone {
+            pids.retain(|pid| *pid != started.pid);
+        }
+        pids.iter().for_each(|pid| process::kill(*pid));
+        pids.is_empty()
+    }
+}
+
+/// The wall clock, for people.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

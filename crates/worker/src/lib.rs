@@ -1,0 +1,23 @@
+//! The worker: two processes.
+//!
+//! The *keeper* owns the tasks' processes, their limits, exit codes and logs. It has one thread, no
+//! network, and, where the system allows, a PID and mount namespace of its own of which it is pid 1:
+//! when it ends, the kernel ends everything under it. The *agent* is the part that talks to the
+//! server. It can be killed or replaced while tasks run; the keeper keeps every result until it is
+//! acknowledged.
+
+mod agent;
+mod cgroup;
+mod detect;
+mod doctor;
+mod keeper;
+mod logs;
+mod process;
+mod protocol;
+
+pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
+pub use detect::{attributes, capacity};
+pub use doctor::{Finding, doctor};
+pub use keeper::{KeeperOptions, keeper_main};
+pub use logs::{LogDir, Stream, read_at as read_log};
+pub use protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};

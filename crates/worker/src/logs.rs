@@ -1,0 +1,140 @@
+//! Where tasks' output is: two files an attempt, written by the task itself, so that a task that
+//! writes much costs the keeper nothing and output survives everything but the disk.
+//!
+//! A file over its limit keeps its beginning and its end: the middle is punched out, so that offsets
+//! stay what they were and whoever follows reads on undisturbed.
+
+use crate::protocol::TaskRef;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a file's beginning that are always kept.
+const HEAD_BYTES: u64 = 1 << 20;
+
+/// Which output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// The directory of all output.
+#[derive(Clone, Debug)]
+pub struct LogDir {
+    root: PathBuf,
+}
+
+impl LogDir {
+    /// The logs of the worker with this state directory.
+    pub fn new(state: &Path) -> Self {
+        LogDir { root: state.join("logs") }
+    }
+
+    /// The file of one attempt's output. There is none if it wrote nothing.
+    pub fn path(&self, task: TaskRef, stream: Stream) -> PathBuf {
+        let name = match stream {
+            Stream::Out => "out",
+            Stream::Err => "err",
+        };
+        self.job_dir(task.job).join(format!("{}.{}.{name}", task.index, task.attempt))
+    }
+
+    /// Opens a file for a task to append to, making the job's directory at need.
+    pub fn create(&self, task: TaskRef, stream: Stream) -> io::Result<File> {
+        let path = self.path(task, stream);
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        match options.open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(self.job_dir(task.job))?;
+                options.open(&path)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Removes the file of an attempt that wrote nothing.
+    pub fn remove(&self, task: TaskRef, stream: Stream) {
+        _ = std::fs::remove_file(self.path(task, stream));
+    }
+
+    /// Removes all output of a job.
+    pub fn remove_job(&self, job: u64) -> io::Result<()> {
+        match std::fs::remove_dir_all(self.job_dir(job)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn job_dir(&self, job: u64) -> PathBuf {
+        self.root.join(job.to_string())
+    }
+}
+
+/// Lets go of the middle of a file that holds more than `max` bytes. `kept_from` is where the kept
+/// end began after the last call, 0 at first; returns where it begins now.
+pub fn rotate(file: &File, size: u64, max: u64, kept_from: u64) -> io::Result<u64> {
+    let kept = size - kept_from.max(HEAD_BYTES.min(size));
+    if size <= max || kept <= max - HEAD_BYTES {
+        return Ok(kept_from);
+    }
+    // Half of the room, so that this is rare.
+    let from = size - (max - HEAD_BYTES) / 2;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, flags, HEAD_BYTES, from - HEAD_BYTES)?;
+    Ok(from)
+}
+
+/// Reads from `offset`, passing over what `rotate` let go of. Returns the bytes and the offset of the
+/// first; no bytes at the end of what is written so far.
+pub fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
+    // A file system that knows no holes says that all is data.
+    let data = match seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data,
+        Err(rustix::io::Errno::NXIO) => return Ok((offset, Vec::new())),
+        Err(rustix::io::Errno::INVAL) => offset,
+        Err(e) => return Err(e.into()),
+    };
+    let mut bytes = vec![0; max];
+    let n = file.read_at(&mut bytes, data)?;
+    bytes.truncate(n);
+    Ok((data, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn rotation_keeps_head_and_tail_and_offsets() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = LogDir::new(dir.path());
+        let task = TaskRef { job: 1, index: 0, attempt: 1 };
+        let mut writer = logs.create(task, Stream::Out).unwrap();
+        let file = File::open(logs.path(task, Stream::Out)).unwrap();
+        let punch = OpenOptions::new().write(true).open(logs.path(task, Stream::Out)).unwrap();
+        let (mut kept_from, max) = (0, 4 << 20);
+        for block in 0u64..20 {
+            writer.write_all(&[b'a' + block as u8; 1 << 20]).unwrap();
+            kept_from = rotate(&punch, (block + 1) << 20, max, kept_from).unwrap();
+        }
+        assert!(kept_from > 15 << 20);
+        let (at, head) = read_at(&file, 0, 10).unwrap();
+        assert_eq!((at, &head[..]), (0, &b"aaaaaaaaaa"[..]));
+        let (at, next) = read_at(&file, HEAD_BYTES, 4).unwrap();
+        assert!(at > HEAD_BYTES && at <= kept_from, "the middle is gone: {at}");
+        assert_eq!(next.len(), 4);
+        let (_, tail) = read_at(&file, (20 << 20) - 3, 10).unwrap();
+        assert_eq!(tail, b"ttt");
+        let (at, end) = read_at(&file, 20 << 20, 10).unwrap();
+        assert_eq!((at, end.len()), (20 << 20, 0));
+        use std::os::unix::fs::MetadataExt;
+        assert!(file.metadata().unwrap().blocks() * 512 <= max + (1 << 20));
+    }
+}

@@ -1,0 +1,351 @@
+//! What agent and keeper say to each other: one JSON object a line over a unix socket. A newer agent
+//! may meet an older keeper, so fields are only ever added, each with a default.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use windlass_core::job::{End, TaskResult};
+use windlass_core::{JobId, Resources, TaskId, Time};
+
+/// Bytes of one line; a longer one ends the connection.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// An attempt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct TaskRef {
+    /// The job.
+    pub job: u64,
+    /// The task's place in the job.
+    pub index: u32,
+    /// From 1.
+    pub attempt: u32,
+}
+
+impl TaskRef {
+    /// The attempt of a task.
+    pub fn new(task: TaskId, attempt: u32) -> Self {
+        TaskRef { job: task.job.0, index: task.index, attempt }
+    }
+
+    /// The task.
+    pub fn task(&self) -> TaskId {
+        TaskId { job: JobId(self.job), index: self.index }
+    }
+}
+
+/// From agent to keeper.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToKeeper {
+    /// First on a connection: what tasks may hold together. Answered with `State`.
+    Hello {
+        /// What tasks may hold.
+        capacity: Amounts,
+    },
+    /// What tasks of this step run; comes before their first start.
+    Body {
+        /// The job.
+        job: u64,
+        /// The step's place in the job.
+        step: u16,
+        /// Program and arguments with replacement strings.
+        command: Vec<String>,
+        /// The environment.
+        env: BTreeMap<String, String>,
+        /// The working directory.
+        cwd: String,
+    },
+    /// No start with this body is coming.
+    DropBody {
+        /// The job.
+        job: u64,
+        /// The step's place in the job.
+        step: u16,
+    },
+    /// Run it as soon as there is room, in the order in which starts come.
+    Start {
+        /// The attempt.
+        task: TaskRef,
+        /// The step's place in the job.
+        step: u16,
+        /// Reports carry it.
+        epoch: u64,
+        /// The message's number: a start whose number is not above all seen is ignored.
+        seq: u64,
+        /// What it holds.
+        request: Amounts,
+        /// Milliseconds that it may run.
+        time_limit_ms: Option<u64>,
+        /// Stands in for the replacement strings.
+        value: Option<String>,
+    },
+    /// End it with all of its processes.
+    Kill {
+        /// The attempt.
+        task: TaskRef,
+        /// The message's number.
+        seq: u64,
+    },
+    /// Give it back if it has not started.
+    Recall {
+        /// The attempt.
+        task: TaskRef,
+        /// The message's number.
+        seq: u64,
+    },
+    /// Its result is durable; forget it.
+    Ack {
+        /// The attempt.
+        task: TaskRef,
+        /// The message's number.
+        seq: u64,
+    },
+    /// It needs no cpu for now.
+    Lend {
+        /// The attempt.
+        task: TaskRef,
+        /// The message's number.
+        seq: u64,
+    },
+    /// Give it its cpus again before anything else starts, and say so.
+    Reclaim {
+        /// The attempt.
+        task: TaskRef,
+        /// The message's number.
+        seq: u64,
+    },
+    /// End all tasks and then yourself.
+    Shutdown,
+    /// End if you hold nothing.
+    ShutdownIfIdle,
+}
+
+/// From keeper to agent.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromKeeper {
+    /// The answer to `Hello`; unacknowledged results follow.
+    State {
+        /// This keeper's own number.
+        incarnation: u64,
+        /// The largest number of a message that it has seen.
+        seq: u64,
+        /// What it holds.
+        held: Vec<Held>,
+        /// What it could not set up, for the log.
+        notes: Vec<String>,
+    },
+    /// Its process started.
+    Started {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// Nanoseconds since the Unix epoch.
+        at: u64,
+    },
+    /// It ended. Said again on every connection until acknowledged.
+    Finished {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// How.
+        result: WireResult,
+    },
+    /// It has its cpus again.
+    Reclaimed {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+    },
+}
+
+/// An attempt that a keeper holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// The attempt.
+    pub task: TaskRef,
+    /// How far it is.
+    pub phase: HeldPhase,
+}
+
+/// How far an attempt is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldPhase {
+    /// Waits for room.
+    Queued,
+    /// Runs since then, in nanoseconds since the Unix epoch.
+    Running(u64),
+    /// Ended, not acknowledged.
+    Ended,
+}
+
+/// Amounts, as in [`Resources`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Amounts {
+    /// Hundredths of a core.
+    pub cpu: u32,
+    /// Bytes.
+    #[serde(default)]
+    pub memory: u64,
+    /// Whole devices.
+    #[serde(default)]
+    pub gpus: u32,
+    /// Bytes.
+    #[serde(default)]
+    pub gpu_memory: u64,
+    /// Named amounts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub custom: BTreeMap<String, u64>,
+}
+
+impl From<Resources> for Amounts {
+    fn from(from: Resources) -> Self {
+        let Resources { cpu, memory, gpus, gpu_memory, custom } = from;
+        Amounts { cpu, memory, gpus, gpu_memory, custom }
+    }
+}
+
+impl From<Amounts> for Resources {
+    fn from(from: Amounts) -> Self {
+        let Amounts { cpu, memory, gpus, gpu_memory, custom } = from;
+        Resources { cpu, memory, gpus, gpu_memory, custom }
+    }
+}
+
+/// How an attempt ended, on the wire.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WireEnd {
+    /// Exited by itself.
+    Exited(i32),
+    /// A signal that the keeper did not send.
+    Signaled(i32),
+    /// Killed at its time limit.
+    TimeLimit,
+    /// Killed at its memory limit.
+    OutOfMemory,
+    /// Killed on request.
+    Canceled,
+    /// Given back unstarted.
+    Recalled,
+    /// Could not be started.
+    NotStarted(String),
+}
+
+/// The result of an attempt, on the wire. Times are nanoseconds since the Unix epoch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WireResult {
+    /// How.
+    pub end: WireEnd,
+    /// When its process started.
+    pub started: Option<u64>,
+    /// When its end was seen.
+    pub finished: Option<u64>,
+    /// Processor time in milliseconds.
+    pub cpu_ms: Option<u64>,
+    /// Most bytes of memory held.
+    pub peak_memory: Option<u64>,
+    /// Bytes on standard output.
+    pub out_bytes: u64,
+    /// Bytes on standard error.
+    pub err_bytes: u64,
+}
+
+impl From<WireResult> for TaskResult {
+    fn from(from: WireResult) -> Self {
+        let end = match from.end {
+            WireEnd::Exited(code) => End::Exited(code),
+            WireEnd::Signaled(signal) => End::Signaled(signal),
+            WireEnd::TimeLimit => End::TimeLimit,
+            WireEnd::OutOfMemory => End::OutOfMemory,
+            WireEnd::Canceled => End::Canceled,
+            WireEnd::Recalled => End::Recalled,
+            WireEnd::NotStarted(why) => End::NotStarted(why),
+        };
+        TaskResult {
+            end,
+            started: from.started.map(Time),
+            finished: from.finished.map(Time),
+            cpu_ms: from.cpu_ms,
+            peak_memory: from.peak_memory,
+            out_bytes: from.out_bytes,
+            err_bytes: from.err_bytes,
+        }
+    }
+}
+
+/// Splits a stream of bytes into lines.
+#[derive(Default)]
+pub struct Lines {
+    buffer: Vec<u8>,
+    scanned: usize,
+}
+
+impl Lines {
+    /// Adds what was read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Takes out all whole lines, parsed. `Err` says why a line is none of ours.
+    pub fn take<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Vec<T>, String> {
+        let Some(last) = self.buffer[self.scanned..].iter().rposition(|byte| *byte == b'\n') else {
+            self.scanned = self.buffer.len();
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(format!("a line of more than {LINE_BYTES_MAX} bytes"));
+            }
+            return Ok(Vec::new());
+        };
+        let end = self.scanned + last + 1;
+        let whole = self.buffer[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let parsed = whole.map(|line| serde_json::from_slice(line).map_err(|e| e.to_string())).collect();
+        self.buffer.drain(..end);
+        self.scanned = 0;
+        parsed
+    }
+}
+
+/// A message as a line.
+pub fn to_line<T: Serialize>(message: &T, into: &mut Vec<u8>) {
+    serde_json::to_writer(&mut *into, message).expect("strings and numbers always serialize");
+    into.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the pieces in which bytes arrive, the same messages come out.
+        #[test]
+        fn lines_survive_any_cut(cuts in prop::collection::vec(1usize..40, 1..60)) {
+            let sent: Vec<ToKeeper> = (0..20).map(|n| ToKeeper::Ack {
+                task: TaskRef { job: n, index: 1, attempt: 1 }, seq: n * 3,
+            }).collect();
+            let mut bytes = Vec::new();
+            sent.iter().for_each(|message| to_line(message, &mut bytes));
+            let (mut lines, mut got, mut rest) = (Lines::default(), Vec::new(), &bytes[..]);
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() { break; }
+                let (head, tail) = rest.split_at((*cut).min(rest.len()));
+                lines.push(head);
+                got.extend(lines.take::<ToKeeper>().unwrap());
+                rest = tail;
+            }
+            prop_assert_eq!(got, sent);
+        }
+
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut lines = Lines::default();
+            lines.push(&bytes);
+            lines.push(b"\n");
+            let _ = lines.take::<ToKeeper>();
+            prop_assert!(lines.buffer.is_empty());
+        }
+    }
+}
