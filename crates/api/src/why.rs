@@ -94,7 +94,7 @@ pub fn describe(reason: &core::RuledOut) -> String {
         core::RuledOut::TooSmall(short) => format!("too small, {short}"),
         core::RuledOut::Suspect => "not heard from".to_owned(),
         core::RuledOut::Draining => "draining".to_owned(),
-        core::RuledOut::Busy(short) => format!("busy, {short} free"),
+        core::RuledOut::Busy(short) => format!("busy, {short}"),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::{CliError, Doing};
 use crate::lines;
 use crate::output::talk;
 use crate::quantity::{parse_cpus, parse_duration, parse_size};
-use crate::select::{Jobs, resolve_all, user_at};
+use crate::select::{Jobs, resolve_all, user_name};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -149,7 +149,7 @@ impl TaskArgs {
         for id in &request.after {
             client.job(*id).await.doing(format_args!("come after job {id}"))?;
         }
-        request.user = user_at(client.address());
+        request.user = Some(user_name());
         request.parent = if waits { crate::run::parent_task(client.address()) } else { None };
         Ok(())
     }

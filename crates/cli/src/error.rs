@@ -48,22 +48,6 @@ pub enum CliError {
         /// Why.
         source: ClientError,
     },
-    /// No server answers, or it could not be started.
-    #[error("{message}")]
-    Unreachable {
-        /// What was tried and why it failed.
-        message: String,
-        /// What to do.
-        hint: Option<String>,
-    },
-    /// No worker could ever run it.
-    #[error("{message}")]
-    CannotBePlaced {
-        /// What rules the workers out.
-        message: String,
-        /// What to do.
-        hint: Option<String>,
-    },
     /// Anything else that has a sentence of its own.
     #[error("{message}")]
     Failed {
@@ -89,11 +73,6 @@ impl CliError {
         CliError::Usage { message: message.into(), hint: None }
     }
 
-    /// A failure with a sentence of its own.
-    pub fn failed(message: impl Into<String>) -> Self {
-        CliError::Failed { message: message.into(), hint: None }
-    }
-
     /// What to say when standard output refuses: nothing, if its reader just went away.
     pub fn output(error: io::Error) -> Self {
         match error.kind() {
@@ -107,8 +86,6 @@ impl CliError {
         match self {
             CliError::Usage { .. } => USAGE,
             CliError::NotFound { .. } => NOT_FOUND,
-            CliError::Unreachable { .. } => UNREACHABLE,
-            CliError::CannotBePlaced { .. } => CANNOT_BE_PLACED,
             CliError::Request { source, .. } => code_of(source),
             CliError::Exit(code) => *code,
             CliError::Failed { .. } | CliError::Output(_) | CliError::Other(_) => FAILED,
@@ -131,8 +108,6 @@ impl CliError {
         match self {
             CliError::Usage { hint, .. }
             | CliError::NotFound { hint, .. }
-            | CliError::Unreachable { hint, .. }
-            | CliError::CannotBePlaced { hint, .. }
             | CliError::Failed { hint, .. } => hint.clone(),
             CliError::Request { source, .. } => match source {
                 ClientError::Refused(ErrorDetail { hint, .. }) => hint.clone(),
@@ -152,11 +127,11 @@ impl CliError {
     fn word(&self) -> String {
         let code = match self {
             CliError::Request { source: ClientError::Refused(detail), .. } => detail.code,
-            CliError::Request { source: ClientError::Unreachable { .. }, .. }
-            | CliError::Unreachable { .. } => return "unreachable".to_owned(),
+            CliError::Request { source: ClientError::Unreachable { .. }, .. } => {
+                return "unreachable".to_owned();
+            }
             CliError::Usage { .. } => ErrorCode::BadRequest,
             CliError::NotFound { .. } => ErrorCode::NotFound,
-            CliError::CannotBePlaced { .. } => ErrorCode::CannotBePlaced,
             _ => return "failed".to_owned(),
         };
         serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
@@ -246,7 +221,7 @@ fn chain<'a>(errors: impl Iterator<Item = &'a (dyn Error + 'static)>) -> String 
         let next = error.to_string();
         if text.is_empty() {
             text = next;
-        } else if !next.is_empty() && !text.contains(&next) {
+        } else if !next.is_empty() && !text.split(": ").any(|said| said == next) && !text.ends_with(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }

@@ -8,6 +8,7 @@ use crate::progress::{self, Progress};
 use crate::signals::Stop;
 use crate::writer::Writer;
 use futures_util::StreamExt;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use windlass_api::client::{Client, ClientError, TasksQuery};
@@ -37,6 +38,8 @@ struct Follow<'a> {
     progress: Progress,
     /// Tasks whose end was seen.
     handled: RangeSet,
+    /// The last attempt whose end was seen, of tasks with more than one.
+    later: BTreeMap<u32, u32>,
 }
 
 /// Follows the job until it has ended.
@@ -44,7 +47,8 @@ pub async fn follow(link: &mut Link, job: u64, options: Options, stop: &Stop) ->
     let progress = Progress::new(options.progress, job);
     let writer = Writer::start(progress.bar(), stop.on_broken());
     let printer = Printer::new(writer.clone(), options.show, options.quiet);
-    let mut follow = Follow { link, job, printer, progress, handled: RangeSet::default() };
+    let mut follow =
+        Follow { link, job, printer, progress, handled: RangeSet::default(), later: BTreeMap::new() };
     let ended = loop {
         match follow.session().await {
             Ok(job) => break Ok(job),
@@ -103,8 +107,10 @@ impl Follow<'_> {
                 self.ended(job, Ended::of_event(&task)).await?;
                 continue;
             }
-            // A task that was retried by hand ends another time.
-            self.handled.remove(task.index);
+            if task.attempt > self.seen(task.index) && self.handled.remove(task.index) {
+                // A task that was retried by hand ends another time.
+                self.later.insert(task.index, task.attempt - 1);
+            }
             if task.state == TaskState::Running {
                 self.printer.started(&self.link.client, job, task.attempt);
             }
@@ -148,9 +154,22 @@ impl Follow<'_> {
         }
     }
 
+    /// The last attempt of a task whose end was seen. Events that were under way while the state was
+    /// asked for tell of ends that are in it.
+    fn seen(&self, index: u32) -> u32 {
+        let first = u32::from(self.handled.contains(index));
+        self.later.get(&index).copied().unwrap_or(first)
+    }
+
     async fn ended(&mut self, job: &Job, ended: Ended) -> Result<(), ClientError> {
-        if ended.state == TaskState::Skipped || !self.handled.insert(ended.index) {
+        // A task that never started has no attempt, and ends once.
+        let attempt = ended.attempt.max(1);
+        if ended.state == TaskState::Skipped || attempt <= self.seen(ended.index) {
             return Ok(());
+        }
+        self.handled.insert(ended.index);
+        if attempt > 1 {
+            self.later.insert(ended.index, attempt);
         }
         self.printer.ended(&self.link.client, job, ended).await
     }

@@ -10,7 +10,7 @@ use windlass_core::limits::TASKS_PER_JOB_MAX;
 pub const ARGUMENT_BYTES_MAX: usize = 128 * 1024;
 
 /// Bytes of all values together. They travel in one request, and no server takes one without bound.
-const VALUES_BYTES_MAX: usize = 64 << 20;
+const VALUES_BYTES_MAX: usize = 48 << 20;
 
 /// Why lines cannot be values.
 #[derive(Debug, thiserror::Error)]

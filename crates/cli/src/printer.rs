@@ -39,7 +39,8 @@ pub struct Ended {
     pub index: u32,
     /// How it ended.
     pub state: TaskState,
-    attempt: u32,
+    /// Which attempt.
+    pub attempt: u32,
     exit_code: Option<i32>,
     /// Bytes of both streams.
     bytes: [u64; 2],

@@ -2,7 +2,7 @@
 
 use crate::error::{CliError, Doing, NOT_FOUND};
 use std::str::FromStr;
-use windlass_api::client::{Address, Client, JobsQuery};
+use windlass_api::client::{Client, JobsQuery};
 
 /// Jobs that one range may name: more is a slip of the fingers.
 const RANGE_MAX: u64 = 100_000;
@@ -100,7 +100,7 @@ impl JobRef {
         if let JobRef::Id(id) = self {
             return Ok(id);
         }
-        let query = JobsQuery { limit: Some(1), user: user_at(client.address()), ..Default::default() };
+        let query = JobsQuery { limit: Some(1), user: Some(user_name()), ..Default::default() };
         let page = client.jobs(&query).await.doing("find the last job")?;
         page.items.first().map(|job| job.id).ok_or_else(|| CliError::NotFound {
             message: "there is no last job: nothing was submitted yet".to_owned(),
@@ -166,16 +166,17 @@ impl Outcomes {
     }
 }
 
-/// The name under which this person submits to a server. A server on a unix socket knows its callers
-/// better than they do.
-pub fn user_at(address: &Address) -> Option<String> {
-    match address {
-        Address::Unix(_) => None,
-        Address::Http(_) => {
-            let name = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-            name.filter(|name| !name.is_empty())
-        }
-    }
+/// The name under which this person submits: as the session says, else as the machine knows the
+/// process's owner, else that one's number.
+pub fn user_name() -> String {
+    let said = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let known = || {
+        let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
+        let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        users.find(|fields| fields.get(2) == Some(&uid.as_str())).map(|fields| fields[0].to_owned())
+    };
+    said.filter(|name| !name.is_empty()).or_else(known).unwrap_or(uid)
 }
 
 #[cfg(test)]

@@ -106,8 +106,11 @@ impl Short {
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.resource == "cpu" { "cpus" } else { &*self.resource };
-        write!(f, "{name}: needs {}, has {}", self.amount(self.need), self.amount(self.have))
+        let (need, have) = (self.amount(self.need), self.amount(self.have));
+        match &*self.resource {
+            "cpu" => write!(f, "cpus: needs {}, has {}", Cpus(self.need), Cpus(self.have)),
+            name => write!(f, "{name}: needs {need}, has {have}"),
+        }
     }
 }
 

@@ -137,7 +137,7 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
         steps[0].targets.clear();
     }
     let mut after = Vec::new();
-    while rng.chance(200) && after.len() < 3 {
+    while rng.chance(300) && after.len() < 3 {
         after.extend(rng.pick(known).copied());
     }
     JobSpec {

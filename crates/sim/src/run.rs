@@ -8,6 +8,7 @@ use crate::people::People;
 use crate::promises::bases;
 use crate::trace::Trace;
 use crate::world::{Alarm, Happening, Heard, MS, S, Tally, World};
+use std::fmt;
 use windlass_core::explain::Reason;
 use windlass_core::job::JobState;
 use windlass_core::{JobId, TaskId};
@@ -31,7 +32,7 @@ pub struct Summary {
 }
 
 /// A promise that was broken.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}\n\nseed {seed}, step {step}: {what}\nagain: {replay}", .trace.join("\n"))]
 pub struct Violation {
     /// The seed.
@@ -44,6 +45,13 @@ pub struct Violation {
     pub trace: Vec<String>,
     /// The command that runs this seed again.
     pub replay: String,
+}
+
+/// As it is displayed, so that a test that fails with it can be read.
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Runs a seed to its end under these faults.

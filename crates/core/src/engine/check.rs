@@ -4,6 +4,7 @@ use super::{Engine, Lent};
 use crate::ids::{StepKey, TaskId, WorkerId};
 use crate::queues::Candidate;
 use crate::resources::Resources;
+use crate::worker::WorkerState;
 use crate::workers::Workers;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +81,9 @@ impl Engine {
             }
         }
         for worker in self.workers.iter() {
+            if worker.state == WorkerState::Up && !worker.connected {
+                return Err(format!("worker {} gets work and is not connected", worker.name));
+            }
             let (running, backlog, held, reclaiming) = placed.remove(&worker.id).unwrap_or_default();
             let mut booked = held.clone();
             for amounts in worker.allocs.values() {

@@ -1,8 +1,8 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
-use super::{Answer, Attempt, Engine, Lent, Note, Outbox, Write};
+use super::{Attempt, Engine, Lent, Note, Outbox, Write};
 use crate::ids::{JobId, StepKey, TaskId};
-use crate::job::{DependencyKind, Job, JobState, Stop, TaskRow, TaskState, Tries};
+use crate::job::{DependencyKind, End, Job, JobState, Stop, TaskRow, TaskState, Tries};
 use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
@@ -109,7 +109,6 @@ impl Engine {
         result: crate::job::TaskResult,
         out: &mut Outbox,
     ) {
-        use crate::job::End;
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(job.step_of(task.index));
         let stopped = job.stop.is_some();
@@ -151,9 +150,7 @@ impl Engine {
             step.tries.insert(task.index, tries);
         }
         let Tries { failures, losses, attempt: number_of_attempt } = tries;
-        for request in self.reclaims.remove(&task).unwrap_or_default() {
-            out.answers.push((request, Answer::Done));
-        }
+        self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
         out.notes.push(note);
         out.writes.push(if state == TaskState::Ready {

@@ -70,7 +70,12 @@ impl Engine {
             attempt.lent = Lent::No;
             self.make_room(by.worker, by.task);
         }
-        for request in self.reclaims.remove(&by.task).unwrap_or_default() {
+        self.answer_reclaims(by.task, out);
+    }
+
+    /// Whoever waits for the task's cpus waits no more: it has them, or has ended.
+    pub(super) fn answer_reclaims(&mut self, task: TaskId, out: &mut Outbox) {
+        for request in self.reclaims.remove(&task).unwrap_or_default() {
             out.answers.push((request, Answer::Done));
         }
     }

@@ -27,6 +27,13 @@ impl ApiError {
         self
     }
 
+    /// A body over the limit.
+    pub fn too_large() -> Self {
+        let limit = super::BODY_BYTES_MAX >> 20;
+        ApiError::new(ErrorCode::TooLarge, format!("the submission is larger than {limit} MiB"))
+            .hint("submit it in several jobs")
+    }
+
     /// There is no such thing.
     pub fn no_job(id: impl std::fmt::Display) -> Self {
         ApiError::new(ErrorCode::NotFound, format!("there is no job {id}")).hint("'windlass jobs' lists them")

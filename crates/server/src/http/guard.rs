@@ -25,6 +25,15 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
+/// Refuses a body by the length that it announces, before any of it is read.
+pub async fn bounded(request: Request, next: Next) -> Response {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if length.and_then(|text| text.parse::<u64>().ok()).is_some_and(|n| n > super::BODY_BYTES_MAX as u64) {
+        return ApiError::too_large().into_response();
+    }
+    next.run(request).await
+}
+
 /// A name that an attacker's DNS could have answered for is not ours.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {

@@ -29,11 +29,7 @@ pub async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let body = body.map_err(|e| match e.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let limit = super::BODY_BYTES_MAX >> 20;
-            ApiError::new(ErrorCode::TooLarge, format!("the submission is larger than {limit} MiB"))
-                .hint("submit it in several jobs")
-        }
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
         _ => ApiError::new(ErrorCode::BadRequest, e.body_text()),
     })?;
     let request: SubmitRequest = serde_json::from_slice(&body).map_err(|e| {

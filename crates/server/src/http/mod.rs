@@ -31,7 +31,7 @@ use tower_http::compression::CompressionLayer;
 use windlass_api::ErrorCode;
 
 /// Bytes of a request's body.
-const BODY_BYTES_MAX: usize = 32 << 20;
+const BODY_BYTES_MAX: usize = 64 << 20;
 /// Entries of one part of a list.
 const PAGE_MAX: usize = 1000;
 /// Entries of a list where the caller does not say.
@@ -180,6 +180,7 @@ fn router(app: App) -> Router {
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
+        .layer(middleware::from_fn(guard::bounded))
         .layer(middleware::from_fn(guard::same_origin))
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
         .layer(CompressionLayer::new().compress_when(guard::worth_compressing))

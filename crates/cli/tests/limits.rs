@@ -1,0 +1,94 @@
+//! Memory, whole trees, output.
+
+mod support;
+
+use support::{Farm, processes_with, wait_until};
+
+/// Python holds memory in one process; the shell's `sleep` beside it stands for the rest of the group.
+fn hog(mib: u32, mark: &str) -> String {
+    format!("sleep {mark} & python3 -c 'x = bytearray({mib} << 20); import time; time.sleep(1000)'")
+}
+
+fn has_python(test: &str) -> bool {
+    let found = std::process::Command::new("python3").arg("--version").output().is_ok();
+    if !found {
+        println!("SKIP {test}: python3 is not installed");
+    }
+    found
+}
+
+#[test]
+fn over_its_memory_limit_the_whole_group_is_gone() {
+    if !has_python("the memory limit") {
+        return;
+    }
+    let farm = Farm::new();
+    let said = farm.fails(137, &["run", "--memory", "64MiB", "--", "sh", "-c", &hog(256, "1001.1")]);
+    assert!(said.contains("oom") && said.contains("64 MiB"), "{said}");
+    assert!(processes_with("sleep 1001.1").is_empty());
+    let task = &farm.json(&["job", "tasks", "1"])[0];
+    assert_eq!((&task["end"], &task["exit_code"]), (&"oom".into(), &137.into()));
+    // The slot is as good as new: a task within its limit runs on it.
+    farm.ok(&["run", "--memory", "128MiB", "--", "python3", "-c", "x = bytearray(32 << 20)"]);
+    let task = &farm.json(&["job", "tasks", "2"])[0];
+    assert!(task["peak_memory"].as_u64().unwrap() > 32 << 20, "{task}");
+}
+
+#[test]
+fn a_memory_limit_counts_the_tree_and_not_one_process() {
+    if !has_python("the memory limit of a tree") {
+        return;
+    }
+    let farm = Farm::new();
+    let one = "python3 -c 'x = bytearray(40 << 20); import time; time.sleep(1000)'";
+    farm.fails(
+        137,
+        &["run", "--memory", "100MiB", "--", "sh", "-c", &format!("{one} & {one} & {one} & {one} & wait")],
+    );
+}
+
+#[test]
+fn grandchildren_in_new_sessions_are_gone_when_cancelled() {
+    let farm = Farm::new();
+    let escape = "setsid sh -c 'trap \"\" TERM HUP; setsid sleep 1002.2 & setsid sleep 1002.2' & \
+                  (setsid setsid nohup sleep 1002.2 >/dev/null 2>&1 &) ; touch up; wait";
+    farm.ok(&["submit", "--", "sh", "-c", escape]);
+    wait_until("all of them run", || processes_with("sleep 1002.2").len() >= 3);
+    farm.ok(&["job", "cancel", "1"]);
+    farm.fails(130, &["job", "wait", "1"]);
+    let left: Vec<i32> = processes_with("sleep 1002.2");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_a_task_leaves_behind_ends_with_it() {
+    let farm = Farm::new();
+    farm.ok(&["run", "--", "sh", "-c", "setsid sleep 1003.3 & exit 0"]);
+    assert!(processes_with("sleep 1003.3").is_empty());
+}
+
+#[test]
+fn processor_time_and_memory_are_recorded() {
+    let farm = Farm::new();
+    farm.ok(&["run", "--", "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
+    let task = &farm.json(&["job", "tasks", "1"])[0];
+    assert!(task["cpu_ms"].as_u64().unwrap() > 10, "{task}");
+    assert!(task["peak_memory"].as_u64().unwrap() > 100_000, "{task}");
+    let (started, finished) = (task["started_ms"].as_u64().unwrap(), task["finished_ms"].as_u64().unwrap());
+    assert!(finished >= started && started >= task["booked_ms"].as_u64().unwrap());
+}
+
+#[test]
+fn a_log_over_its_limit_keeps_its_beginning_and_its_end() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, b"log_bytes_max = 3_000_000\n").unwrap();
+    let farm = Farm::with_server(&["--config", file.path().to_str().unwrap()]);
+    // Long enough for the keeper to look at it, with an end that is known.
+    let write = "echo first; i=0; while [ $i -lt 40 ]; do head -c 500000 /dev/zero | tr '\\0' x; i=$((i+1)); \
+                 sleep 0.05; done; echo; echo last";
+    farm.ok(&["submit", "--", "sh", "-c", write]);
+    farm.ok(&["job", "wait", "1"]);
+    let text = farm.ok(&["logs", "1.0"]);
+    assert!(text.starts_with("first\nxxx") && text.ends_with("x\nlast\n"), "{} bytes", text.len());
+    assert!(text.len() < 8_000_000, "{} bytes of 20 million are kept", text.len());
+}

@@ -1,0 +1,274 @@
+//! `windlass run` as people use it: output, exit codes, values, dependencies, waiting, holding.
+
+mod support;
+
+use support::{Farm, show, wait_until};
+
+#[test]
+fn output_and_exit_code_are_the_commands_own() {
+    let farm = Farm::new();
+    let output = farm.run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", show(&output));
+    assert_eq!(output.stdout, b"out\n");
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.contains("err\n") && err.contains("exit 3"), "{err}");
+    assert_eq!(farm.run(&["run", "--", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
+    assert_eq!(farm.run(&["run", "--", "sh", "-c", "kill -TERM $$"]).status.code(), Some(143));
+    let missing = farm.fails(127, &["run", "--", "/no/such/program"]);
+    assert!(missing.contains("/no/such/program") && missing.contains("No such file"), "{missing}");
+}
+
+#[test]
+fn values_fill_in_as_in_gnu_parallel() {
+    let farm = Farm::new();
+    let mut lines: Vec<String> = farm
+        .ok(&["run", "--each", "a/b.c", "d.e", "--", "echo", "{}", "{.}", "{/}", "{//}", "{/.}"])
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    assert_eq!(lines, ["a/b.c a/b b.c a b", "d.e d d.e . d"]);
+    assert_eq!(farm.ok(&["run", "--each", "x", "--", "echo", "no-string"]), "no-string x\n");
+    let squares = farm.ok(&["run", "--array", "3-9:3", "--", "sh", "-c", "echo $WINDLASS_VALUE {}"]);
+    let mut squares: Vec<&str> = squares.lines().collect();
+    squares.sort();
+    assert_eq!(squares, ["3 3", "6 6", "9 9"]);
+    std::fs::write(farm.work().join("list"), "one\ntwo words\n").unwrap();
+    let listed = farm.ok(&["run", "--each-line", "list", "--", "printf", "<%s>\n"]);
+    let mut listed: Vec<&str> = listed.lines().collect();
+    listed.sort();
+    assert_eq!(listed, ["<one>", "<two words>"]);
+}
+
+#[test]
+fn environment_and_directory_are_the_callers() {
+    let farm = Farm::new();
+    let mut command = farm.command(&["run", "--", "sh", "-c", "echo $COLOUR; pwd"]);
+    let output = command.env("COLOUR", "red green").output().unwrap();
+    let work = farm.work();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("red green\n{}\n", work.display()));
+    let chosen = farm.ok(&[
+        "run",
+        "--env",
+        "none",
+        "--env",
+        "A=1",
+        "--cwd",
+        "/",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo $A$HOME; pwd",
+    ]);
+    assert_eq!(chosen, "1\n/\n");
+}
+
+#[test]
+fn the_first_failed_task_in_task_order_gives_the_exit_code() {
+    let farm = Farm::with_server(&["--cpus", "4"]);
+    let command = "case {} in 1) while [ ! -e later ]; do :; done; exit 11;; 3) touch later; exit 13;; esac";
+    farm.fails(11, &["run", "--array", "0-3", "--", "sh", "-c", command]);
+}
+
+#[test]
+fn limits_end_tasks_with_their_codes() {
+    let farm = Farm::new();
+    let late = farm.fails(124, &["run", "--time-limit", "100ms", "--", "sleep", "1000"]);
+    assert!(late.contains("time limit"), "{late}");
+    // One that does not listen to the polite signal is killed too.
+    farm.fails(
+        124,
+        &["run", "--time-limit", "100ms", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"],
+    );
+    assert!(support::processes_with("sleep 1000").is_empty());
+}
+
+#[test]
+fn what_can_never_run_is_refused_at_once() {
+    let farm = Farm::with_server(&["--cpus", "2", "--memory", "1GiB", "--name", "box"]);
+    let wide = farm.fails(6, &["run", "--cpus", "3", "--", "true"]);
+    assert!(wide.contains("cpus: needs 3, has 2"), "{wide}");
+    let tag = farm.fails(6, &["run", "--tag", "arch=vax", "--", "true"]);
+    assert!(tag.contains("lacks arch=vax"), "{tag}");
+    assert_eq!(farm.ok(&["jobs", "-o", "name"]), "", "nothing was left behind");
+    // Submitted, it waits for a worker that fits, and says so.
+    let output = farm.run(&["submit", "--memory", "2GiB", "-o", "name", "--", "true"]);
+    assert_eq!(output.status.code(), Some(6), "{}", show(&output));
+    assert_eq!(output.stdout, b"1\n");
+    let why = farm.json(&["why", "1.0"]);
+    let why = if why.is_array() { why[0].clone() } else { why };
+    assert_eq!(why["reason"], "fits_nowhere");
+    assert!(why["changes"][0]["steps"][0].as_str().unwrap().contains("--memory 1GiB or less"), "{why}");
+}
+
+#[test]
+fn retries_spend_themselves_and_leave_a_history() {
+    let farm = Farm::new();
+    let command = "n=$(cat n 2>/dev/null || echo 0); echo $((n+1)) > n; echo try $n; [ $n = 2 ]";
+    assert_eq!(farm.ok(&["run", "--retries", "3", "--", "sh", "-c", command]), "try 2\n");
+    let task = farm.json(&["job", "tasks", "1"]);
+    assert_eq!(task[0]["attempt"], 3);
+    let first = farm.ok(&["logs", "1.0", "--attempt", "1"]);
+    assert_eq!(first, "try 0\n");
+    farm.fails(1, &["run", "--retries", "2", "--", "false"]);
+    assert_eq!(farm.json(&["job", "tasks", "2"])[0]["attempt"], 3);
+}
+
+#[test]
+fn jobs_come_after_jobs() {
+    let farm = Farm::new();
+    let first = farm.ok(&["submit", "-o", "name", "--", "sh", "-c", "echo a >> order"]);
+    farm.ok(&["run", "--after", first.trim(), "--", "sh", "-c", "echo b >> order"]);
+    assert_eq!(std::fs::read_to_string(farm.work().join("order")).unwrap(), "a\nb\n");
+    farm.fails(1, &["run", "--", "false"]);
+    let skipped = farm.fails(1, &["run", "--after", "last", "--", "touch", "never"]);
+    assert!(skipped.contains("job 3"), "{skipped}");
+    assert!(!farm.work().join("never").exists());
+    farm.fails(3, &["run", "--after", "99", "--", "true"]);
+}
+
+#[test]
+fn fail_fast_stops_or_kills_the_rest() {
+    let farm = Farm::with_server(&["--cpus", "2"]);
+    let command = "case {} in 0) while [ ! -e go ]; do :; done; touch finished;; 1) touch go; exit 5;; *) touch late;; esac";
+    farm.fails(5, &["run", "--fail-fast", "finish", "--array", "0-9", "--", "sh", "-c", command]);
+    assert!(farm.work().join("finished").exists() && !farm.work().join("late").exists());
+    let counts = &farm.json(&["job", "show", "1"]);
+    let counts = if counts.is_array() { counts[0]["counts"].clone() } else { counts["counts"].clone() };
+    assert_eq!(
+        (counts["succeeded"].as_u64(), counts["failed"].as_u64(), counts["canceled"].as_u64()),
+        (Some(1), Some(1), Some(8))
+    );
+    let command = "case {} in 0) touch up; sleep 1000.25;; 1) while [ ! -e up ]; do :; done; exit 6;; esac";
+    farm.fails(6, &["run", "--fail-fast", "kill", "--array", "0-1", "--", "sh", "-c", command]);
+    assert!(support::processes_with("sleep 1000.25").is_empty());
+}
+
+#[test]
+fn a_detached_job_is_waited_for_later() {
+    let farm = Farm::new();
+    farm.ok(&["run", "--detach", "--", "sh", "-c", "while [ ! -e go ]; do :; done; echo done; exit 4"]);
+    wait_until("it runs", || farm.ok(&["jobs", "--state", "running", "-o", "name"]) == "1\n");
+    std::fs::write(farm.work().join("go"), "").unwrap();
+    farm.fails(4, &["job", "wait", "1"]);
+    assert_eq!(farm.ok(&["logs", "1"]), "done\n");
+}
+
+#[test]
+fn a_held_job_waits_for_its_release_and_a_cancelled_one_can_be_retried() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    farm.ok(&["submit", "--array", "0-1", "--", "sh", "-c", "touch s{}; while [ ! -e go ]; do :; done"]);
+    wait_until("the first runs", || farm.work().join("s0").exists());
+    farm.ok(&["job", "hold", "1"]);
+    std::fs::write(farm.work().join("go"), "").unwrap();
+    wait_until("the first ends", || farm.json(&["job", "tasks", "1"])[0]["state"] == "succeeded");
+    let why = farm.ok(&["why", "1.1"]);
+    assert!(why.contains("held"), "{why}");
+    assert!(!farm.work().join("s1").exists());
+    farm.ok(&["job", "cancel", "1"]);
+    farm.fails(130, &["job", "wait", "1"]);
+    farm.ok(&["job", "retry", "1"]);
+    wait_until("it is held still, or runs", || farm.json(&["job", "tasks", "1"])[1]["state"] != "canceled");
+    farm.ok(&["job", "release", "1"]);
+    farm.ok(&["job", "wait", "1"]);
+    let again = farm.fails(1, &["job", "retry", "1"]);
+    assert!(again.contains("no failed or cancelled task"), "{again}");
+    farm.fails(1, &["job", "cancel", "1"]);
+    farm.fails(3, &["job", "cancel", "77"]);
+}
+
+#[test]
+fn an_interrupt_cancels_the_job() {
+    let farm = Farm::new();
+    let run = farm.spawn(&["run", "--", "sh", "-c", "touch up; sleep 1000.5"]);
+    wait_until("it runs", || farm.work().join("up").exists());
+    support::kill(run.id() as i32, "INT");
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", show(&output));
+    assert!(support::processes_with("sleep 1000.5").is_empty());
+    assert_eq!(farm.json(&["jobs"])[0]["state"], "canceled");
+}
+
+#[test]
+fn a_run_inside_a_task_finishes_on_one_slot() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let nested = format!("{0} run --array 1-3 -- {0} run -- echo deep && echo outer", support::windlass());
+    let lines = farm.ok(&["run", "--", "sh", "-c", &nested]);
+    assert_eq!(lines, "deep\ndeep\ndeep\nouter\n");
+    let workers = farm.json(&["workers"]);
+    assert_eq!(workers[0]["booked"]["cpus"], 0.0, "{workers}");
+}
+
+#[test]
+fn eight_runs_at_once_share_the_machine() {
+    let farm = Farm::new();
+    // No server runs: all eight race to start one, and one server counts the cores.
+    let command = "mkdir here-$$; ls -d here-* | wc -l >> seen; rmdir here-$$";
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let runs: Vec<_> =
+        (0..8).map(|_| farm.spawn(&["run", "--array", "1-20", "--", "sh", "-c", command])).collect();
+    for run in runs {
+        let output = run.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+    }
+    let seen = std::fs::read_to_string(farm.work().join("seen")).unwrap();
+    let seen: Vec<usize> = seen.lines().map(|n| n.trim().parse().unwrap()).collect();
+    assert_eq!(seen.len(), 160);
+    assert!(seen.iter().all(|n| *n <= cores), "more than {cores} at once: {seen:?}");
+}
+
+#[test]
+fn a_foreground_run_leaves_nothing() {
+    let farm = Farm::new();
+    let mut command = farm.command(&["run", "--foreground", "--each", "a", "b", "--", "echo", "{}"]);
+    let temp = farm.work().join("tmp");
+    std::fs::create_dir(&temp).unwrap();
+    let output = command.env("TMPDIR", &temp).output().unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+    assert_eq!(output.stdout.len(), 4);
+    assert!(support::names(&temp).is_empty(), "{:?}", support::names(&temp));
+    assert!(!farm.socket().exists());
+    assert!(support::processes_with(temp.to_str().unwrap()).is_empty(), "its keeper is gone");
+}
+
+#[test]
+fn what_lists_print_is_what_programs_read() {
+    let farm = Farm::new();
+    farm.ok(&["run", "--name", "first", "--priority", "7", "--", "true"]);
+    farm.fails(1, &["run", "--name", "second", "--", "false"]);
+    assert_eq!(farm.ok(&["jobs", "-o", "name"]), "2\n1\n");
+    let jobs = farm.json(&["jobs"]);
+    assert_eq!((&jobs[0]["name"], &jobs[0]["state"]), (&"second".into(), &"failed".into()));
+    assert_eq!((&jobs[1]["name"], &jobs[1]["priority"]), (&"first".into(), &7.into()));
+    let lines = farm.ok(&["jobs", "-o", "jsonl"]);
+    assert_eq!(lines.lines().count(), 2);
+    lines.lines().for_each(|line| _ = serde_json::from_str::<serde_json::Value>(line).unwrap());
+    assert_eq!(farm.ok(&["job", "tasks", "1", "-o", "name"]), "1.0\n");
+    assert_eq!(farm.ok(&["jobs", "--state", "failed", "-o", "name"]), "2\n");
+    let table = farm.ok(&["jobs"]);
+    assert!(table.contains("second") && !table.contains('\u{1b}'), "{table}");
+}
+
+#[test]
+fn one_key_is_one_job() {
+    let farm = Farm::new();
+    let submit = ["submit", "--key", "nightly", "-o", "name", "--", "sh", "-c", "echo x >> count"];
+    assert_eq!(farm.ok(&submit), "1\n");
+    farm.ok(&["job", "wait", "1"]);
+    assert_eq!(farm.ok(&submit), "1\n");
+    assert_eq!(std::fs::read_to_string(farm.work().join("count")).unwrap(), "x\n");
+}
+
+#[test]
+fn logs_follow_a_running_task() {
+    use std::io::{BufRead, BufReader};
+    let farm = Farm::new();
+    farm.ok(&["submit", "--", "sh", "-c", "echo one; while [ ! -e go ]; do :; done; echo two"]);
+    let mut logs = farm.spawn(&["logs", "-f", "1.0"]);
+    let mut lines = BufReader::new(logs.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "one");
+    std::fs::write(farm.work().join("go"), "").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "two");
+    assert!(lines.next().is_none());
+    assert!(logs.wait().unwrap().success());
+}

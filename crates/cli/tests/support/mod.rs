@@ -1,0 +1,251 @@
+//! A server of one test, in a directory of its own, and the real binary.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything in a test may take before it counts as hung.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The binary under test.
+pub fn windlass() -> &'static str {
+    env!("CARGO_BIN_EXE_windlass")
+}
+
+/// A per-user server with its state in a directory that goes with the test.
+pub struct Farm {
+    dir: tempfile::TempDir,
+    options: Vec<String>,
+    server: Option<Child>,
+}
+
+impl Farm {
+    /// Nothing is started: the first `windlass run` starts a server by itself.
+    pub fn new() -> Farm {
+        Farm { dir: tempfile::tempdir().unwrap(), options: Vec::new(), server: None }
+    }
+
+    /// A server with these flags, started here.
+    pub fn with_server(options: &[&str]) -> Farm {
+        Farm::in_dir(tempfile::tempdir().unwrap(), options)
+    }
+
+    /// The same in a directory of the caller's.
+    pub fn in_dir(dir: tempfile::TempDir, options: &[&str]) -> Farm {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let mut farm = Farm { dir, options, server: None };
+        farm.start();
+        farm
+    }
+
+    /// The directory of files that the test's tasks make.
+    pub fn work(&self) -> PathBuf {
+        let dir = self.dir.path().join("work");
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// The server's state directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Where the server listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("run/server.sock")
+    }
+
+    /// Starts the server and waits until it answers.
+    pub fn start(&mut self) {
+        self.launch();
+        wait_until("the server answers", || self.run(&["server", "status"]).status.success());
+    }
+
+    /// Starts the server and does not wait.
+    pub fn launch(&mut self) {
+        let mut log = std::fs::OpenOptions::new();
+        let log = log.append(true).create(true).open(self.dir.path().join("server.log")).unwrap();
+        let mut command = self.command(&["server", "start"]);
+        command.arg("--listen").arg(format!("unix:{}", self.socket().display())).args(&self.options);
+        self.server = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    /// Kills the server at once. Its keeper goes on.
+    pub fn kill_server(&mut self) {
+        let mut server = self.server.take().expect("the test started one");
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// The process of the server that the test started.
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("the test started one").id()
+    }
+
+    /// The keeper's process.
+    pub fn keeper_pid(&self) -> i32 {
+        let json = std::fs::read(self.state().join("keeper.json")).unwrap();
+        let file: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        i32::try_from(file["pid"].as_i64().unwrap()).unwrap()
+    }
+
+    /// What the server said.
+    pub fn server_log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// The binary with this farm's environment.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(windlass());
+        command.args(args).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("WINDLASS_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("WINDLASS_STATE", self.state()).env("WINDLASS_RUNTIME", self.dir.path().join("run"));
+        command.current_dir(self.work());
+        command
+    }
+
+    /// Runs the binary to its end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs it, expects success, and gives its standard output.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.server_log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs it, expects this exit code, and gives its standard error.
+    pub fn fails(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}\n{}", show(&output), self.server_log());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Its standard output as JSON.
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        let mut all = args.to_vec();
+        all.extend(["-o", "json"]);
+        let text = self.ok(&all);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"))
+    }
+
+    /// Runs something in the background.
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// What happens, line by line, from now on.
+    pub fn events(&self) -> Events {
+        let mut child = self.command(&["events", "-o", "jsonl"]).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Events { child, lines }
+    }
+}
+
+impl Drop for Farm {
+    fn drop(&mut self) {
+        for job in
+            self.run(&["jobs", "--state", "pending,running,held", "-o", "name"]).stdout.split(|b| *b == b'\n')
+        {
+            if let Some(id) = std::str::from_utf8(job).ok().filter(|id| !id.is_empty()) {
+                self.run(&["job", "cancel", id]);
+            }
+        }
+        self.run(&["server", "stop"]);
+        if let Some(mut server) = self.server.take() {
+            _ = server.kill();
+            _ = server.wait();
+        }
+        if self.state().join("keeper.json").exists() {
+            kill(self.keeper_pid(), "KILL");
+        }
+    }
+}
+
+/// The event stream of a server.
+pub struct Events {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Events {
+    /// The next event; `None` when the server is gone.
+    pub fn next(&mut self) -> Option<serde_json::Value> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).ok()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Asks again and again, without rest, until it holds.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited too long until {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Sends a signal by name.
+pub fn kill(pid: i32, signal: &str) {
+    _ = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Everything that a finished command said.
+pub fn show(output: &Output) -> String {
+    format!(
+        "{}\nstdout: {}\nstderr: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Processes whose command line holds `text`.
+pub fn processes_with(text: &str) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if pid != std::process::id() as i32 && String::from_utf8_lossy(&line).contains(text) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Names in a directory.
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries =
+        std::fs::read_dir(dir).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    let mut names: Vec<String> =
+        entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// True for root; says what is skipped otherwise.
+pub fn is_root(test: &str) -> bool {
+    let root = rustix::process::getuid().is_root();
+    if !root {
+        println!("SKIP {test}: needs root");
+    }
+    root
+}
