@@ -124,7 +124,7 @@ impl Run {
             machine.skew_ns = world.rng.below(S);
             world.add_machine(machine);
         }
-        let quiet_ns = world.rng.between(40, 160) * S;
+        let quiet_ns = world.rng.between(20, 120) * S;
         world.after(0, Happening::Alarm(Alarm::Disturb));
         world.after(quiet_ns, Happening::Alarm(Alarm::Tidy));
         Run { world, people: People::default(), armed: Vec::new(), quiet_ns, over: false }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::Write;
 use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
 use windlass_core::worker::WorkerRecord;
-use windlass_core::{JobId, TaskId, Time, WorkerId};
+use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// Shared by its clones.
 #[derive(Clone, Default)]
@@ -151,25 +151,7 @@ impl Tables {
             }),
             Write::JobRetry { job } => self.retry(*job),
             Write::Book { task, attempt, worker, epoch, at } => {
-                let before = self.tasks.get(task).map(|t| t.row.clone());
-                let free = match &before {
-                    None => *attempt == 1,
-                    Some(row) => row.state == TaskState::Ready && row.attempt + 1 == *attempt,
-                };
-                if free {
-                    let row = TaskRow {
-                        index: task.index,
-                        state: TaskState::Booked,
-                        attempt: *attempt,
-                        failures: before.as_ref().map_or(0, |row| row.failures),
-                        losses: before.as_ref().map_or(0, |row| row.losses),
-                        worker: *worker,
-                        epoch: *epoch,
-                        booked: *at,
-                    };
-                    self.tasks.insert(*task, StoredTask { row, result: None });
-                }
-                free
+                self.book(*task, *attempt, (*worker, *epoch), *at)
             }
             Write::End { task, attempt, state, failures, losses, result } => {
                 self.end(*task, *attempt, *state, (*failures, *losses), result).is_some()
@@ -198,6 +180,22 @@ impl Tables {
                 true
             }
         }
+    }
+
+    fn book(&mut self, task: TaskId, attempt: u32, (worker, epoch): (WorkerId, Epoch), booked: Time) -> bool {
+        let before = self.tasks.get(&task).map(|stored| &stored.row);
+        let (free, failures, losses) = match before {
+            None => (attempt == 1, 0, 0),
+            Some(row) => {
+                (row.state == TaskState::Ready && row.attempt + 1 == attempt, row.failures, row.losses)
+            }
+        };
+        if free {
+            let (index, state) = (task.index, TaskState::Booked);
+            let row = TaskRow { index, state, attempt, failures, losses, worker, epoch, booked };
+            self.tasks.insert(task, StoredTask { row, result: None });
+        }
+        free
     }
 
     fn change(&mut self, id: JobId, change: impl FnOnce(&mut JobView)) -> bool {

@@ -224,7 +224,8 @@ pub enum Order {
         /// The attempt's number.
         attempt: u32,
     },
-    /// Give the task its cpus again before anything else starts, and say so.
+    /// Give the task its cpus again before anything else starts, and say so. A worker that says hello
+    /// forgets that it was asked: it is asked again.
     Reclaim {
         /// The task.
         task: TaskId,

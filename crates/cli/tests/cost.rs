@@ -1,0 +1,46 @@
+//! What must not grow: counted, not timed.
+
+mod support;
+
+use std::process::Command;
+
+#[test]
+fn a_round_costs_the_same_with_ten_and_with_a_million_pending() {
+    let instructions = |rounds: u32, pending: u32| -> Option<f64> {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass()])
+            .args(["bench", "rounds", "--count", &rounds.to_string(), "--pending", &pending.to_string()])
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    let cost = |pending| Some(instructions(8, pending)? - instructions(0, pending)?);
+    let (Some(few), Some(many)) = (cost(10), cost(1_000_000)) else {
+        println!("SKIP the cost of a round: valgrind is not installed");
+        return;
+    };
+    assert!(few > 0.0 && many < 2.0 * few, "{few} instructions with ten pending, {many} with a million");
+}
+
+#[test]
+fn a_million_pending_tasks_are_small() {
+    let farm = support::Farm::with_server(&["--cpus", "1"]);
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", farm.server_pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    };
+    farm.ok(&["submit", "--array", "1-10", "--", "sh", "-c", "while [ ! -e go ]; do :; done"]);
+    let before = resident();
+    farm.ok(&["submit", "--array", "1-1000000", "--", "true"]);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 50 << 20, "{grown} bytes more");
+    // All of them are counted and each can be asked about.
+    let job = farm.json(&["job", "show", "2"]);
+    let job = if job.is_array() { job[0].clone() } else { job };
+    assert_eq!(job["counts"]["ready"], 1_000_000, "{job}");
+    let why = farm.ok(&["why", "2.999999"]);
+    assert!(why.contains("busy"), "{why}");
+}
