@@ -124,6 +124,7 @@ impl Link {
                     phase: match held.phase {
                         windlass_worker::HeldPhase::Queued => HeldPhase::Queued,
                         windlass_worker::HeldPhase::Running(at) => HeldPhase::Running(Time(at)),
+                        windlass_worker::HeldPhase::Lent(at) => HeldPhase::Lent(Time(at)),
                         windlass_worker::HeldPhase::Ended => HeldPhase::Ended,
                     },
                 });

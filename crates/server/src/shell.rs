@@ -250,6 +250,8 @@ impl Shell {
     /// workers say is dropped: they say it again when they are asked to.
     async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
         let Some((touched, why)) = self.stalled.take() else { return };
+        // What nobody waits for an answer of is not said again: it is taken in afterwards.
+        let mut events = Vec::new();
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
         loop {
@@ -260,6 +262,7 @@ impl Shell {
                         Ok(records) => {
                             let now = self.clock.now();
                             self.engine.reload(now, &touched, records, &mut self.out);
+                            events.into_iter().for_each(|event| self.handle(event));
                             return;
                         }
                         Err(error) => {
@@ -278,7 +281,7 @@ impl Shell {
                         self.stopping = Some(done);
                         return;
                     }
-                    Some(Inbox::Event(_)) => {}
+                    Some(Inbox::Event(event)) => events.push(event),
                     None => return,
                 },
             }

@@ -178,6 +178,8 @@ pub enum HeldPhase {
     Queued,
     /// Runs since then, in nanoseconds since the Unix epoch.
     Running(u64),
+    /// Runs since then, and its cpus are lent.
+    Lent(u64),
     /// Ended, not acknowledged.
     Ended,
 }

@@ -256,7 +256,12 @@ impl Snapshot {
                 };
                 if live.started.is_some() { TaskState::Running } else { TaskState::Booked }
             }
-            (None, Some(job), _) => job.state_of(index).into(),
+            (None, Some(job), stored) => {
+                let state = TaskState::from(job.state_of(index));
+                // The engine knows of an end before it is durable; until then the task is said to run.
+                let booked = stored.is_some_and(|task| task.row.state == core::TaskState::Booked);
+                if booked && state.is_end() { TaskState::Running } else { state }
+            }
             (None, None, Some(stored)) if stored.row.state >= core::TaskState::Succeeded => {
                 stored.row.state.into()
             }

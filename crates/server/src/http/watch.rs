@@ -91,13 +91,11 @@ pub async fn wait(
     let lend = query.lend.as_deref().map(super::tasks::parse_id).transpose()?;
     let mut listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
-    if job.state.is_end() {
-        return Ok(Json(job));
+    // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.
+    let loan = lend.map(|task| Loan { handle: app.handle.clone(), task: Some(task) });
+    if let Some(loan) = loan.as_ref().filter(|_| !job.state.is_end()) {
+        loan.take().await;
     }
-    let loan = match lend {
-        Some(task) => Some(Loan::take(&app.handle, task).await),
-        None => None,
-    };
     while !job.state.is_end() {
         let ended = match listener.next().await.as_deref() {
             None => return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending")),
@@ -123,9 +121,10 @@ struct Loan {
 }
 
 impl Loan {
-    async fn take(handle: &Handle, task: TaskId) -> Loan {
-        handle.tell(Event::Lend { task }).await;
-        Loan { handle: handle.clone(), task: Some(task) }
+    async fn take(&self) {
+        if let Some(task) = self.task {
+            self.handle.tell(Event::Lend { task }).await;
+        }
     }
 
     /// Returns when the task has its cpus again.

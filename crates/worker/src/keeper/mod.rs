@@ -195,7 +195,7 @@ impl Keeper {
                     held: self.tasks.held(),
                     notes: self.notes.clone(),
                 });
-                self.tasks.repeat_results(&mut self.link);
+                self.tasks.begin_again(&mut self.link);
             }
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),

@@ -91,13 +91,18 @@ impl Tasks {
     pub fn held(&self) -> Vec<Held> {
         let waiting = self.waiting.iter().map(|w| Held { task: w.task, phase: HeldPhase::Queued });
         let running = self.running.iter();
-        let running = running.map(|(t, r)| Held { task: *t, phase: HeldPhase::Running(r.started_ns) });
+        let running = running.map(|(task, running)| {
+            let at = running.started_ns;
+            let phase = if running.lent { HeldPhase::Lent(at) } else { HeldPhase::Running(at) };
+            Held { task: *task, phase }
+        });
         let ended = self.ended.keys().map(|task| Held { task: *task, phase: HeldPhase::Ended });
         waiting.chain(running).chain(ended).collect()
     }
 
-    /// Says all unacknowledged results again.
-    pub fn repeat_results(&self, link: &mut Link) {
+    /// Another agent is there: says all unacknowledged results again. Who asked for cpus back asks anew.
+    pub fn begin_again(&mut self, link: &mut Link) {
+        self.reclaims.clear();
         for (task, (epoch, result)) in &self.ended {
             link.send(&FromKeeper::Finished { task: *task, epoch: *epoch, result: result.clone() });
         }
