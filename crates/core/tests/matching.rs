@@ -1,0 +1,110 @@
+//! The index finds what a scan of all workers would find, whatever was booked and given back.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
+use windlass_core::matcher::{self, Class};
+use windlass_core::queues::{Candidate, Queues};
+use windlass_core::tags::{Attributes, Need};
+use windlass_core::worker::{Worker, WorkerState};
+use windlass_core::workers::{Saturation, Workers};
+use windlass_core::{Resources, Time, WorkerId};
+
+fn worker(id: u64, capacity: Resources, tag: u8, state: WorkerState) -> Worker {
+    Worker {
+        id: WorkerId(id),
+        name: format!("w{id}").into(),
+        epoch: Epoch(1),
+        incarnation: 1,
+        state,
+        connected: state != WorkerState::Suspect,
+        capacity,
+        attributes: Attributes::from([("kind".to_owned(), BTreeSet::from([tag.to_string()]))]),
+        booked: Resources::default(),
+        running: BTreeSet::new(),
+        backlog: VecDeque::new(),
+        backlog_ms: 0.0,
+        allocs: BTreeMap::new(),
+        seq: 0,
+        beat_seq: 0,
+    }
+}
+
+fn states() -> impl Strategy<Value = WorkerState> {
+    prop_oneof![6 => Just(WorkerState::Up), 1 => Just(WorkerState::Draining), 1 => Just(WorkerState::Suspect)]
+}
+
+fn amounts() -> impl Strategy<Value = Resources> {
+    (0u32..6, 0u64..40, 0u32..2)
+        .prop_map(|(cpu, memory, gpus)| Resources { gpus, ..Resources::new(cpu * 50, memory << 28) })
+}
+
+proptest! {
+    #[test]
+    fn the_index_is_a_scan(
+        farm in prop::collection::vec((amounts(), 0u8..3, states()), 1..20),
+        steps in prop::collection::vec((amounts(), prop::option::of(0u8..4), 0usize..20, any::<bool>()), 1..60),
+        (cores, memory) in any::<(bool, bool)>(),
+    ) {
+        let mut workers = Workers::new(Saturation { cores, memory });
+        for (id, (capacity, tag, state)) in (1u64..).zip(farm) {
+            workers.insert(worker(id, capacity, tag, state));
+        }
+        let mut booked: Vec<(WorkerId, Resources)> = Vec::new();
+        for (request, tag, give_back, targeted) in steps {
+            let needs = tag.map(|tag| Need::parse(&format!("kind={tag}"))).into_iter().collect();
+            let targets = if targeted { BTreeSet::from(["w1".to_owned(), "w2".to_owned()]) } else { BTreeSet::new() };
+            let class = Class { request: request.clone(), needs, targets };
+            let found = matcher::push(&class, &workers);
+            let fitting: Vec<&Worker> = workers.iter().filter(|w| matcher::fits_now(&class, w)).collect();
+            prop_assert_eq!(found.is_some(), !fitting.is_empty());
+            if let Some(id) = found {
+                let chosen = workers.get(id).unwrap();
+                prop_assert!(matcher::fits_now(&class, chosen) && matcher::could_ever(&class, chosen));
+                if !targeted && !memory {
+                    // By free cpu alone: the fullest or the emptiest of those that fit.
+                    let cpus = fitting.iter().map(|w| w.free().cpu);
+                    let best = if cores { cpus.min() } else { cpus.max() };
+                    prop_assert_eq!(Some(chosen.free().cpu), best);
+                }
+                workers.update(id, |w| w.booked.add(&request));
+                booked.push((id, request));
+            }
+            if give_back < booked.len() {
+                let (id, request) = booked.swap_remove(give_back);
+                workers.update(id, |w| w.booked.sub(&request));
+            }
+            prop_assert!(workers.iter().all(|w| w.booked.fits(&w.capacity)));
+        }
+    }
+
+    /// Two queues of equal weight that always have work never differ by more than one task of each:
+    /// the bound of start-time fair queueing. One that comes later waits for nobody's past.
+    #[test]
+    fn turns_are_fair(queues in 2u32..7, rounds in 1usize..60, late in 0usize..40) {
+        let mut all = Queues::default();
+        let candidate = |q: u32| Candidate::new(0, Time(0), StepKey { job: JobId(u64::from(q)), step: 0 });
+        let ids: Vec<QueueId> = (0..queues).map(|q| all.intern(&format!("q{q}"))).collect();
+        for (q, id) in (0..queues).zip(&ids).skip(1) {
+            all.insert(*id, ClassId(0), candidate(q));
+        }
+        let mut had: BTreeMap<QueueId, u64> = ids.iter().map(|id| (*id, 0)).collect();
+        let serve = |all: &mut Queues, had: &mut BTreeMap<QueueId, u64>| {
+            let (id, ..) = all.next(&BTreeSet::new()).unwrap();
+            all.charge(id);
+            *had.get_mut(&id).unwrap() += 1;
+            id
+        };
+        for _ in 0..late {
+            serve(&mut all, &mut had);
+        }
+        all.insert(ids[0], ClassId(0), candidate(0));
+        let before = had.clone();
+        for round in 1..=rounds * queues as usize {
+            serve(&mut all, &mut had);
+            let since: Vec<u64> = ids.iter().map(|id| had[id] - before[id]).collect();
+            let (least, most) = (since.iter().min().unwrap(), since.iter().max().unwrap());
+            prop_assert!(most - least <= 2, "{since:?} after {round}");
+        }
+    }
+}
