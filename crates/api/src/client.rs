@@ -220,13 +220,27 @@ impl Client {
     }
 
     /// All workers.
-    pub async fn workers(&self) -> Result<Page<Worker>, ClientError> {
-        self.get("/api/v1/workers", &()).await
+    pub async fn workers(&self) -> Result<Vec<Worker>, ClientError> {
+        self.all("/api/v1/workers").await
     }
 
     /// All queues.
-    pub async fn queues(&self) -> Result<Page<Queue>, ClientError> {
-        self.get("/api/v1/queues", &()).await
+    pub async fn queues(&self) -> Result<Vec<Queue>, ClientError> {
+        self.all("/api/v1/queues").await
+    }
+
+    /// Every part of a list.
+    async fn all<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
+        let (mut items, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let query: Vec<(&str, &str)> = cursor.iter().map(|cursor| ("cursor", cursor.as_str())).collect();
+            let page: Page<T> = self.get(path, &query).await?;
+            items.extend(page.items);
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(items);
+            }
+        }
     }
 
     /// What happens from now on, to one job or to all. The stream ends when the server does.

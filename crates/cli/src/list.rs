@@ -193,7 +193,7 @@ pub fn took(attempt: &Attempt) -> Option<u64> {
 
 /// `windlass workers`.
 pub async fn workers(context: &Context) -> Result<(), CliError> {
-    let workers = context.client().await?.workers().await.doing("list the workers")?.items;
+    let workers = context.client().await?.workers().await.doing("list the workers")?;
     print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
 }
 
@@ -236,7 +236,7 @@ fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
 
 /// `windlass queues`.
 pub async fn queues(context: &Context) -> Result<(), CliError> {
-    let queues = context.client().await?.queues().await.doing("list the queues")?.items;
+    let queues = context.client().await?.queues().await.doing("list the queues")?;
     print_list(context.format, &queues, |queue| queue.name.clone(), queues_grid)
 }
 

@@ -157,6 +157,32 @@ fn servers_refuse_what_is_unsafe_or_unknown() {
 }
 
 #[test]
+fn every_list_comes_in_parts_and_is_filtered() {
+    let farm = Farm::with_server(&["--name", "box", "--tag", "ssd"]);
+    let items = |path: &str| {
+        let (status, answer) = get(&farm, path, "Host: localhost\r\n");
+        assert_eq!(status, 200, "{path}: {answer}");
+        let page: serde_json::Value = serde_json::from_str(answer.trim()).unwrap();
+        (page["items"].as_array().unwrap().len(), page["next"].as_str().map(str::to_owned))
+    };
+    for queue in ["a", "b", "vip"] {
+        farm.ok(&["run", "--queue", queue, "--array", "1-3", "--", "true"]);
+    }
+    assert_eq!(items("/api/v1/queues?limit=2"), (2, Some("b".to_owned())));
+    assert_eq!(items("/api/v1/queues?cursor=b"), (1, None));
+    assert_eq!(items("/api/v1/queues?band=9"), (1, None));
+    assert_eq!(items("/api/v1/workers?tag=ssd&state=up&name=bo").0, 1);
+    assert_eq!(items("/api/v1/workers?tag=hdd").0, 0);
+    assert_eq!(items("/api/v1/workers?cursor=1").0, 0);
+    assert_eq!(items("/api/v1/jobs?limit=2"), (2, Some("2".to_owned())));
+    assert_eq!(items("/api/v1/jobs?limit=2&cursor=2"), (1, None));
+    assert_eq!(items("/api/v1/jobs?queue=vip&state=succeeded"), (1, None));
+    assert_eq!(items("/api/v1/jobs/1/tasks?limit=2"), (2, Some("2".to_owned())));
+    assert_eq!(items("/api/v1/jobs/1/tasks?limit=2&cursor=2&state=succeeded"), (1, None));
+    assert_eq!(items("/api/v1/jobs/1/tasks?state=failed"), (0, None));
+}
+
+#[test]
 fn pages_of_other_origins_are_refused() {
     let farm = Farm::with_server(&[]);
     assert_eq!(get(&farm, "/api/v1/jobs", "Host: localhost\r\n").0, 200);

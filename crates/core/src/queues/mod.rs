@@ -112,6 +112,11 @@ impl Queues {
         self.all.iter()
     }
 
+    /// All queues by name.
+    pub fn by_name(&self) -> impl Iterator<Item = &Queue> {
+        self.by_name.values().map(|id| self.get(*id))
+    }
+
     /// Adds a step that has ready tasks.
     pub fn insert(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
         let queue = &mut self.all[id.0 as usize];

@@ -1,13 +1,18 @@
 //! Workers, queues, health, numbers, and the end.
 
-use super::App;
 use super::error::ApiError;
+use super::{App, page_size};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use windlass_api::{Page, Queue, Version, Worker};
+use utoipa::IntoParams;
+use windlass_api::{Page, Queue, Version, Worker, WorkerState as WorkerWord};
+use windlass_core::Engine;
+use windlass_core::tags::Need;
 use windlass_core::worker::WorkerState;
 
 /// Says who answers.
@@ -21,18 +26,73 @@ pub async fn version(State(app): State<App>) -> Json<Version> {
     })
 }
 
-/// Lists the workers.
-#[utoipa::path(get, path = "/api/v1/workers", tag = "workers", responses((status = 200, body = Page<Worker>)))]
-pub async fn workers(State(app): State<App>) -> Result<Json<Page<Worker>>, ApiError> {
-    let all = |engine: &windlass_core::Engine| engine.workers().iter().map(Worker::from_core).collect();
-    Ok(Json(Page { items: app.handle.query(all).await?, next: None }))
+/// Which workers to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct WorkersQuery {
+    /// In this state.
+    #[param(inline)]
+    state: Option<WorkerWord>,
+    /// Whose name holds this text.
+    name: Option<String>,
+    /// That are this: `key`, `key=value` or `key=a|b`.
+    tag: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<u64>,
 }
 
-/// Lists the queues that had work since the server started.
-#[utoipa::path(get, path = "/api/v1/queues", tag = "queues", responses((status = 200, body = Page<Queue>)))]
-pub async fn queues(State(app): State<App>) -> Result<Json<Page<Queue>>, ApiError> {
-    let all = |engine: &windlass_core::Engine| {
-        let queues = engine.queues().iter().map(|queue| Queue {
+/// Lists the workers by id.
+#[utoipa::path(get, path = "/api/v1/workers", tag = "workers", params(WorkersQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Worker>)))]
+pub async fn workers(
+    State(app): State<App>,
+    query: Result<Query<WorkersQuery>, QueryRejection>,
+) -> Result<Json<Page<Worker>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let need = query.tag.as_deref().map(Need::parse);
+    let list = move |engine: &Engine| {
+        let all = engine.workers().iter().filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
+        let some = all.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
+        let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.attributes)));
+        let some = some.map(Worker::from_core).filter(|w| query.state.is_none_or(|state| w.state == state));
+        some.take(limit + 1).collect()
+    };
+    Ok(Json(part(app.handle.query(list).await?, limit, |worker: &Worker| worker.id.to_string())))
+}
+
+/// Which queues to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct QueuesQuery {
+    /// Of this band.
+    band: Option<u8>,
+    /// Whose name holds this text.
+    name: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<String>,
+}
+
+/// Lists the queues that had work since the server started, by name.
+#[utoipa::path(get, path = "/api/v1/queues", tag = "queues", params(QueuesQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Queue>)))]
+pub async fn queues(
+    State(app): State<App>,
+    query: Result<Query<QueuesQuery>, QueryRejection>,
+) -> Result<Json<Page<Queue>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let list = move |engine: &Engine| {
+        let some = engine.queues().by_name().filter(|queue| {
+            query.cursor.as_ref().is_none_or(|after| queue.name > *after)
+                && query.band.is_none_or(|band| queue.band == band)
+                && query.name.as_ref().is_none_or(|name| queue.name.contains(name.as_str()))
+        });
+        let queues = some.map(|queue| Queue {
             name: queue.name.clone(),
             band: queue.band,
             weight: queue.share.weight(),
@@ -40,9 +100,17 @@ pub async fn queues(State(app): State<App>) -> Result<Json<Page<Queue>>, ApiErro
             ready_steps: queue.steps(),
             booked: queue.share.tasks(),
         });
-        queues.collect()
+        queues.take(limit + 1).collect()
     };
-    Ok(Json(Page { items: app.handle.query(all).await?, next: None }))
+    Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
+}
+
+/// A part of a list of which one entry more was asked for than is given.
+fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> Page<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(cursor);
+    Page { items, next }
 }
 
 /// Says whether the engine answers.
