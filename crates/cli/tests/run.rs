@@ -130,8 +130,17 @@ fn jobs_come_after_jobs() {
 #[test]
 fn fail_fast_stops_or_kills_the_rest() {
     let farm = Farm::with_server(&["--cpus", "2"]);
-    let command = "case {} in 0) while [ ! -e go ]; do :; done; touch finished;; 1) touch go; exit 5;; *) touch late;; esac";
-    farm.fails(5, &["run", "--fail-fast", "finish", "--array", "0-9", "--", "sh", "-c", command]);
+    let command =
+        "case {} in 0) while [ ! -e go ]; do :; done; touch finished;; 1) exit 5;; *) touch late;; esac";
+    let run = ["run", "--fail-fast", "finish", "--array", "0-9", "--", "sh", "-c", command];
+    let run = farm.spawn(&run);
+    wait_until("the second has failed", || {
+        let tasks = farm.run(&["job", "tasks", "1", "-o", "json"]).stdout;
+        let tasks: serde_json::Value = serde_json::from_slice(&tasks).unwrap_or_default();
+        tasks[1]["state"] == "failed"
+    });
+    std::fs::write(farm.work().join("go"), "").unwrap();
+    assert_eq!(run.wait_with_output().unwrap().status.code(), Some(5));
     assert!(farm.work().join("finished").exists() && !farm.work().join("late").exists());
     let counts = &farm.json(&["job", "show", "1"]);
     let counts = if counts.is_array() { counts[0]["counts"].clone() } else { counts["counts"].clone() };
@@ -271,4 +280,29 @@ fn logs_follow_a_running_task() {
     assert_eq!(lines.next().unwrap().unwrap(), "two");
     assert!(lines.next().is_none());
     assert!(logs.wait().unwrap().success());
+}
+
+#[test]
+fn the_background_server_ends_when_nobody_needs_it() {
+    let farm = Farm::new();
+    let mut command = farm.command(&["run", "--", "true"]);
+    let output = command.env("WINDLASS_IDLE_MINUTES", "0.002").output().unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+    let state = farm.state();
+    wait_until("the server and its keeper end", || {
+        !farm.socket().exists() && support::processes_with(state.to_str().unwrap()).is_empty()
+    });
+    farm.ok(&["run", "--", "true"]);
+    assert_eq!(farm.ok(&["jobs", "-o", "name"]), "2\n1\n");
+}
+
+#[test]
+fn a_million_lines_are_a_job() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let lines: String = (0..1_000_000).map(|n| format!("{n}\n")).collect();
+    std::fs::write(farm.work().join("lines"), lines).unwrap();
+    let id = farm.ok(&["submit", "--queue", "idle", "--each-line", "lines", "-o", "name", "--", "true"]);
+    assert_eq!(id, "1\n");
+    farm.ok(&["run", "--", "true"]);
+    farm.ok(&["job", "cancel", "1"]);
 }
