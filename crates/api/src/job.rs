@@ -133,6 +133,12 @@ pub struct Step {
     pub first_task: u32,
     /// How many tasks.
     pub tasks: u32,
+    /// Program and arguments; only where one job is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The working directory; only where one job is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// What each task holds.
     pub resources: Resources,
     /// What the worker must be.
@@ -162,6 +168,8 @@ impl Step {
                 name: step.name.clone(),
                 first_task: first,
                 tasks: step.tasks,
+                command: Vec::new(),
+                cwd: None,
                 resources: Resources::from_core(&step.request),
                 tags: step.needs.iter().map(ToString::to_string).collect(),
                 workers: step.targets.iter().cloned().collect(),

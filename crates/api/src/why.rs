@@ -113,17 +113,14 @@ fn remedy(reason: &core::RuledOut, worker: &str) -> String {
         core::RuledOut::Suspect => format!("bring {worker} back"),
         core::RuledOut::Draining => format!("resume {worker}"),
         core::RuledOut::Busy(short) => {
-            format!(
-                "wait until {} more {} free on {worker}",
-                short.amount(short.need - short.have),
-                verb(short)
-            )
+            let more = short.amount(short.need - short.have);
+            match &*short.resource {
+                "cpu" => format!("wait until {more} more can be had on {worker}"),
+                "memory" => format!("wait until {more} of memory more can be had on {worker}"),
+                name => format!("wait until {more} {name} more can be had on {worker}"),
+            }
         }
     }
-}
-
-fn verb(short: &windlass_core::resources::Short) -> &'static str {
-    if short.resource == "memory" || short.resource == "gpu_memory" { "of memory is" } else { "are" }
 }
 
 impl Why {

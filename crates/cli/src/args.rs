@@ -19,7 +19,8 @@ const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
 /// What to run, how often, and what it needs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TaskArgs {
-    /// Run the command once for each of these values, up to `--`; may be repeated
+    /// Run the command once for each of these values, up to `--`; may be repeated. One that starts with
+    /// a dash is given as --each=-x
     #[arg(long, value_name = "VALUE", num_args = 0.., conflicts_with_all = ["each_line", "array"])]
     pub each: Option<Vec<String>>,
     /// Run the command once for each line of this file; `-` is standard input

@@ -7,6 +7,8 @@ use std::fmt::Display;
 use std::io;
 use windlass_api::client::ClientError;
 use windlass_api::{ErrorCode, ErrorDetail};
+use windlass_server::ListenError;
+use windlass_store::StoreError;
 
 /// Exit code of a request that failed.
 pub const FAILED: i32 = 1;
@@ -18,6 +20,8 @@ pub const NOT_FOUND: i32 = 3;
 pub const UNREACHABLE: i32 = 5;
 /// Exit code of work that no worker could ever run.
 pub const CANNOT_BE_PLACED: i32 = 6;
+/// A server that finds another in its place ends with this, so that whoever started it tries again.
+pub const TAKEN: i32 = 75;
 /// What a shell reports of a process that wrote to a pipe nobody reads.
 pub const BROKEN_PIPE: i32 = 128 + libc::SIGPIPE;
 
@@ -88,6 +92,7 @@ impl CliError {
             CliError::NotFound { .. } => NOT_FOUND,
             CliError::Request { source, .. } => code_of(source),
             CliError::Exit(code) => *code,
+            CliError::Other(error) if is_taken(error) => TAKEN,
             CliError::Failed { .. } | CliError::Output(_) | CliError::Other(_) => FAILED,
         }
     }
@@ -197,6 +202,13 @@ fn code_of(error: &ClientError) -> i32 {
             ErrorCode::MethodNotAllowed | ErrorCode::Conflict | ErrorCode::Internal => FAILED,
         },
     }
+}
+
+/// True if another server has the address or the store.
+fn is_taken(error: &anyhow::Error) -> bool {
+    let store = error.downcast_ref::<StoreError>();
+    let listen = error.downcast_ref::<ListenError>();
+    matches!(store, Some(StoreError::InUse(_))) || matches!(listen, Some(ListenError::Taken(_)))
 }
 
 /// The last cause. What an HTTP library adds on the way there helps nobody.

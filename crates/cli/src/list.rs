@@ -91,7 +91,7 @@ fn jobs_grid(jobs: &[Job]) -> Grid {
             job.state.as_str().to_owned(),
             job.name.clone(),
             job.queue.clone(),
-            format!("{}/{}", job.counts.ended(), job.counts.total),
+            format!("{}/{}", job.counts.succeeded + job.counts.failed, job.counts.total),
             job.counts.running.to_string(),
             job.counts.failed.to_string(),
             job.priority.to_string(),

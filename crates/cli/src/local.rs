@@ -1,20 +1,26 @@
 //! The worker of this machine, in the server's process: carries messages between the engine and the
 //! agent. The keeper is a process of its own.
 
+use crate::output::talk;
+use crate::serve::Life;
 use anyhow::Context as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
+use windlass_api::StepBody;
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, Order};
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, Resources, Time};
-use windlass_server::{Deliver, Delivery, Handle, LogChunk, LogRequest, WorkerMessage};
+use windlass_server::{Config, Deliver, Delivery, Handle, LogChunk, LogRequest, WorkerMessage};
 use windlass_worker::{Agent, AgentOptions, FromAgent, LogDir, Stream, TaskRef, ToKeeper, read_log};
 
 /// Steps whose body the keeper has at a time.
 const BODIES_MAX: usize = 64;
+
+/// Steps whose body the keeper has, oldest first.
+type Bodies = VecDeque<(u64, u16)>;
 
 /// The worker of this machine.
 pub struct LocalWorker {
@@ -31,8 +37,9 @@ struct Link {
     welcomed: Mutex<Option<oneshot::Sender<()>>>,
     /// The epoch of the last welcome: starts carry it, reports bring it back.
     epoch: AtomicU64,
-    /// Steps whose body the keeper has, oldest first.
-    bodies: Mutex<VecDeque<(u64, u16)>>,
+    /// The keeper whose shortcomings were told.
+    told: AtomicU64,
+    life: Life,
     /// Added to every task's environment.
     env: BTreeMap<String, String>,
 }
@@ -40,12 +47,13 @@ struct Link {
 /// Starts the agent and returns when the engine knows the worker.
 pub async fn start(
     handle: &Handle,
-    config: &windlass_server::WorkerConfig,
-    log_bytes_max: u64,
+    config: &Config,
     state: &Path,
     server: &str,
-    die_with_us: bool,
+    life: Life,
 ) -> anyhow::Result<LocalWorker> {
+    let log_bytes_max = config.log_bytes_max;
+    let config = &config.worker;
     let (capacity, mut attributes) = (capacity(config), windlass_worker::attributes());
     for tag in &config.tags {
         let (key, value) = tag.split_once('=').unwrap_or((tag, ""));
@@ -61,15 +69,17 @@ pub async fn start(
         attributes,
         welcomed: Mutex::new(Some(welcomed)),
         epoch: AtomicU64::new(0),
-        bodies: Mutex::default(),
+        told: AtomicU64::new(0),
+        life,
         env: BTreeMap::from([("WINDLASS_SERVER".to_owned(), server.to_owned())]),
     });
     let options = AgentOptions {
         state: state.to_owned(),
         program: std::env::current_exe().context("cannot find this program")?,
         capacity,
-        die_with_agent: die_with_us,
+        die_with_agent: life == Life::OfThisRun,
         log_bytes_max,
+        store: handle.store().id(),
     };
     let agent = tokio::task::spawn_blocking(move || {
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
@@ -112,12 +122,8 @@ impl Link {
 
     fn message(self: &Arc<Self>, agent: &Agent, message: FromAgent) -> WorkerMessage {
         match message {
-            FromAgent::Hello { incarnation, seq, held, notes } => {
-                for note in notes {
-                    tracing::warn!("worker {}: {note}", self.name);
-                }
-                // A new connection: the keeper may be another, which has no bodies.
-                lock(&self.bodies).clear();
+            FromAgent::Hello { connection, incarnation, seq, held, notes } => {
+                self.tell(incarnation, &notes);
                 let held = held.into_iter().map(|held| Held {
                     task: held.task.task(),
                     attempt: held.task.attempt,
@@ -136,7 +142,12 @@ impl Link {
                     inventory: Inventory { seq, held: held.collect() },
                 };
                 let (link, agent) = (self.clone(), agent.clone());
-                let deliver: Deliver = Arc::new(move |parcel| link.pass_down(&agent, parcel));
+                // The keeper may be another than before, which has no bodies.
+                let bodies = Mutex::new(Bodies::new());
+                let deliver: Deliver = Arc::new(move |parcel| {
+                    let messages = link.orders(&agent, &mut lock(&bodies), parcel);
+                    agent.send(connection, &messages);
+                });
                 WorkerMessage::Hello { hello: Box::new(hello), deliver }
             }
             FromAgent::Lost => WorkerMessage::Lost,
@@ -158,16 +169,30 @@ impl Link {
         }
     }
 
-    /// From engine to agent, on the engine's thread: one write to a socket that is always read.
-    fn pass_down(&self, agent: &Agent, parcel: Vec<Delivery>) {
-        let mut messages = Vec::with_capacity(parcel.len());
-        for delivery in parcel {
-            self.order(delivery, agent, &mut messages);
+    /// Says once of each keeper what it could not set up.
+    fn tell(&self, incarnation: u64, notes: &[String]) {
+        if self.told.swap(incarnation, Ordering::Relaxed) == incarnation {
+            return;
         }
-        agent.send(&messages);
+        for note in notes {
+            match self.life {
+                Life::OfItsOwn => tracing::warn!("worker {}: {note}", self.name),
+                Life::OfThisRun => talk!("note: {note}"),
+            }
+        }
     }
 
-    fn order(&self, delivery: Delivery, agent: &Agent, into: &mut Vec<ToKeeper>) {
+    /// From engine to agent, on the engine's thread: what is sent is written to the keeper's socket,
+    /// which takes it at once unless the keeper stands still; then for some seconds at most.
+    fn orders(&self, agent: &Agent, bodies: &mut Bodies, parcel: Vec<Delivery>) -> Vec<ToKeeper> {
+        let mut messages = Vec::with_capacity(parcel.len());
+        for delivery in parcel {
+            self.order(delivery, agent, bodies, &mut messages);
+        }
+        messages
+    }
+
+    fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut Bodies, into: &mut Vec<ToKeeper>) {
         let Delivery { seq, order, start } = delivery;
         match order {
             Order::Welcome { epoch } => {
@@ -178,7 +203,7 @@ impl Link {
             }
             Order::Start { task, step, attempt, request, time_limit_ms } => {
                 let Some(start) = start else { return };
-                self.give_body(task.job.0, step, &start.body, into);
+                self.give_body(bodies, (task.job.0, step), &start.body, into);
                 into.push(ToKeeper::Start {
                     task: TaskRef::new(task, attempt),
                     step,
@@ -204,14 +229,13 @@ impl Link {
             Order::Reclaim { task, attempt } => {
                 into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
             }
-            Order::Resync => agent.say_hello(),
+            Order::Resync => into.push(agent.hello()),
         }
     }
 
     /// Sends a step's body before the first start that needs it.
-    fn give_body(&self, job: u64, step: u16, body: &windlass_api::StepBody, into: &mut Vec<ToKeeper>) {
-        let mut bodies = lock(&self.bodies);
-        if bodies.contains(&(job, step)) {
+    fn give_body(&self, bodies: &mut Bodies, key: (u64, u16), body: &StepBody, into: &mut Vec<ToKeeper>) {
+        if bodies.contains(&key) {
             return;
         }
         if bodies.len() >= BODIES_MAX
@@ -220,7 +244,8 @@ impl Link {
             // Starts that the keeper has already keep theirs.
             into.push(ToKeeper::DropBody { job, step });
         }
-        bodies.push_back((job, step));
+        bodies.push_back(key);
+        let (job, step) = key;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
         into.push(ToKeeper::Body { job, step, command: body.command.clone(), env, cwd: body.cwd.clone() });
@@ -238,8 +263,14 @@ fn read(logs: &LogDir, request: &LogRequest) -> std::io::Result<Option<LogChunk>
         Ok(offset) => offset,
         Err(_) => file.metadata()?.len().saturating_sub(request.offset.unsigned_abs()),
     };
-    let (at, bytes) = read_log(&file, offset, request.bytes_max)?;
-    Ok(Some(LogChunk { next: at + bytes.len() as u64, bytes }))
+    let (at, mut bytes) = read_log(&file, offset, request.bytes_max)?;
+    let next = at + bytes.len() as u64;
+    if at > offset && request.offset >= 0 {
+        let note =
+            format!("\n[windlass: {} bytes are left out here, the log is over its limit]\n", at - offset);
+        bytes.splice(0..0, note.into_bytes());
+    }
+    Ok(Some(LogChunk { next, bytes }))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -171,12 +171,21 @@ impl Context {
     }
 }
 
+/// The words of the command line that are no flags.
+fn cli_words() -> Vec<OsString> {
+    let words = std::env::args_os().skip(1);
+    words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).collect()
+}
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     // Started by the agent, never by people: no flag or variable of theirs reaches it, and it must
     // stay a single thread.
     if arguments.peek().is_some_and(|first| first == "keeper") {
         return serve::keeper(Keeper::parse_from(arguments).flags);
+    }
+    if matches!(&cli_words()[..], [server, start, ..] if server == "server" && start == "start") {
+        windlass_worker::close_inherited();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

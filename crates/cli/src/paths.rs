@@ -1,8 +1,12 @@
 //! Where the per-user server keeps its files.
 
 use anyhow::Context as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// Bytes that the address of a unix socket holds.
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// The places of one user.
 #[derive(Clone, Debug)]
@@ -16,7 +20,11 @@ pub struct Paths {
 impl Paths {
     /// By the XDG conventions, with `WINDLASS_STATE` and `WINDLASS_RUNTIME` before them.
     pub fn for_user() -> anyhow::Result<Paths> {
-        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        // The server has another working directory than we.
+        let var = |name: &str| {
+            let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+            std::path::absolute(value).ok()
+        };
         let home = var("HOME").or_else(|| std::env::home_dir().filter(|home| !home.as_os_str().is_empty()));
         let state = var("WINDLASS_STATE")
             .or_else(|| var("XDG_STATE_HOME").map(|dir| dir.join("windlass")))
@@ -29,22 +37,40 @@ impl Paths {
             .unwrap_or_else(|| {
                 PathBuf::from(format!("/tmp/windlass-{}", rustix::process::getuid().as_raw()))
             });
-        Ok(Paths { state, socket: runtime.join("server.sock") })
+        let mut socket = runtime.join("server.sock");
+        if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+            // Too long for a socket's address: a short place of the same meaning.
+            let mut hasher = DefaultHasher::new();
+            runtime.hash(&mut hasher);
+            let uid = rustix::process::getuid().as_raw();
+            socket = PathBuf::from(format!("/tmp/windlass-{uid}-{:016x}/server.sock", hasher.finish()));
+        }
+        Ok(Paths { state, socket })
     }
 
-    /// Makes both directories, for this user alone. Somebody else's directory in a shared place is
-    /// refused: whoever owns it could stand in for the server.
+    /// Makes both directories, for this user alone.
     pub fn create(&self) -> anyhow::Result<()> {
         let runtime = self.socket.parent().unwrap_or(Path::new("/"));
         for dir in [&self.state, runtime] {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
         }
-        let owner = std::fs::metadata(runtime).map(|m| m.uid());
-        let owner = owner.with_context(|| format!("cannot look at {}", runtime.display()))?;
+        self.check()
+    }
+
+    /// Refuses a runtime directory that somebody else owns or may write to: they could stand in for
+    /// the server. One that is not there is nobody's.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let runtime = self.socket.parent().unwrap_or(Path::new("/"));
+        let found = match std::fs::symlink_metadata(runtime) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            found => found.with_context(|| format!("cannot look at {}", runtime.display()))?,
+        };
+        let ours = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
         anyhow::ensure!(
-            owner == rustix::process::getuid().as_raw(),
-            "{} belongs to somebody else; set XDG_RUNTIME_DIR or WINDLASS_RUNTIME to a directory of yours",
+            ours && found.mode() & 0o022 == 0,
+            "{} is not a directory that only you may write to; set XDG_RUNTIME_DIR or WINDLASS_RUNTIME to one \
+             that is",
             runtime.display()
         );
         Ok(())

@@ -317,6 +317,8 @@ mod tests {
     fn step() -> Step {
         Step {
             name: "main".to_owned(),
+            command: Vec::new(),
+            cwd: None,
             first_task: 0,
             tasks: 9,
             resources: Resources { cpus: 1.0, memory: 512 << 20, ..Default::default() },

@@ -1,11 +1,16 @@
 //! Servers in this process: the one that `server start` runs, the per-user one in the background, and
 //! the one that lives inside a single run.
 
-use crate::error::CliError;
+use crate::error::{CliError, TAKEN};
 use crate::local::{self, LocalWorker};
+use crate::output::talk;
 use crate::paths::Paths;
+use crate::select::user_name;
 use anyhow::Context as _;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IsTerminal;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +27,10 @@ use windlass_worker::{KeeperOptions, keeper_main};
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two looks whether it answers.
 const START_POLL: Duration = Duration::from_millis(5);
+/// Between two tries to start it while another one is ending.
+const START_RETRY: Duration = Duration::from_millis(100);
+/// How long requests under way may take to end when the server does.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the background server stays without work or clients.
 const IDLE_MINUTES: f64 = 10.0;
 
@@ -46,12 +55,27 @@ pub struct ServeOptions {
     /// Memory that tasks may use on this machine [default: all]
     #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     pub memory: Option<u64>,
+    /// Devices that tasks may use on this machine
+    #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
+    pub gpus: Option<u32>,
     /// The worker's name [default: the machine's]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
     pub name: Option<String>,
     /// A tag of the worker, KEY or KEY=VALUE; may be given again
-    #[arg(long = "tag", value_name = "TAG")]
+    #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     pub tags: Vec<String>,
+    /// Days that ended jobs and their output are kept [default: 14]
+    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "DAYS")]
+    pub keep_days: Option<f64>,
+    /// How much of one output file is kept: its first MiB and its end [default: 1GiB]
+    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
+    pub log_bytes_max: Option<u64>,
+    /// Fill the worker with fewest free cpus first
+    #[arg(long, env = "WINDLASS_CORE_SATURATION")]
+    pub core_saturation: bool,
+    /// Fill the worker with least free memory first
+    #[arg(long, env = "WINDLASS_MEMORY_SATURATION")]
+    pub memory_saturation: bool,
     /// End after so many minutes without work or clients [default: never]
     #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
     pub idle_minutes: Option<f64>,
@@ -59,14 +83,20 @@ pub struct ServeOptions {
 
 /// Runs a server until it is told to end.
 pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
+    windlass_worker::raise_file_limit();
+    let filter = EnvFilter::try_from_env("WINDLASS_LOG");
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_env("WINDLASS_LOG").unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn")))
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_writer(std::io::stderr)
+        // It would say that it cannot say something, and panic where that cannot be said either: on a
+        // full disk.
+        .log_internal_errors(false)
         .init();
     let (config, state) = settle(options)?;
-    let server = Server::start(&config, &state, false).await?;
+    let server = Server::start(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", server.address);
-    eprintln!("windlass server listens on {}, state in {}", server.address, state.display());
+    talk!("windlass server listens on {}, state in {}", server.address, state.display());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut closing = server.handle.closing();
@@ -94,19 +124,26 @@ fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.name = options.name.or(config.worker.name);
     config.worker.tags.extend(options.tags);
     config.idle_minutes = options.idle_minutes.or(config.idle_minutes);
-    anyhow::ensure!(
-        config.worker.cpus.is_none_or(|n| n.is_finite() && n > 0.0),
-        "--cpus must be a number above 0"
-    );
-    anyhow::ensure!(
-        config.idle_minutes.is_none_or(|n| n.is_finite() && (0.0..1e6).contains(&n)),
-        "--idle-minutes must be a number from 0 to 1000000"
-    );
+    config.worker.gpus = options.gpus.unwrap_or(config.worker.gpus);
+    config.keep_days = options.keep_days.unwrap_or(config.keep_days);
+    config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
+    config.placement.core_saturation |= options.core_saturation;
+    config.placement.memory_saturation |= options.memory_saturation;
+    config.check().map_err(anyhow::Error::msg)?;
     let state = match options.state {
         Some(state) => std::path::absolute(state)?,
         None => Paths::for_user()?.state,
     };
     Ok((config, state))
+}
+
+/// Whose end is the end of the tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// They outlive the server.
+    OfItsOwn,
+    /// They end with this process.
+    OfThisRun,
 }
 
 /// A server of this process.
@@ -120,28 +157,19 @@ struct Server {
 impl Server {
     /// Opens the store, starts the worker, and listens once the worker is there: what the first
     /// request asks for is judged by what this machine has.
-    async fn start(config: &Config, state: &Path, die_with_us: bool) -> anyhow::Result<Server> {
-        let dir = std::fs::DirBuilder::new();
-        let made = std::os::unix::fs::DirBuilderExt::mode(&mut { dir }, 0o700).recursive(true).create(state);
-        made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
+    async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<Server> {
         let address = config.store.clone();
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
-        let store = Store::open(&address)?;
         let listener = Listener::bind(&config.listen).await?;
+        let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
+        made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
+        let store = Store::open(&address)?;
         let placement = config.placement;
         let saturation = Saturation { cores: placement.core_saturation, memory: placement.memory_saturation };
         let options = ShellOptions { settings: Settings { saturation, first_job: 1 } };
         let handle = windlass_server::start(store, options).await?;
         let address_for_clients = listener.address();
-        let worker = local::start(
-            &handle,
-            &config.worker,
-            config.log_bytes_max,
-            state,
-            &address_for_clients,
-            die_with_us,
-        )
-        .await?;
+        let worker = local::start(&handle, config, state, &address_for_clients, life).await?;
         let logs = worker.logs();
         let keep = Retention { keep: config.keep() };
         tokio::spawn(keep.run(handle.clone(), move |job| {
@@ -149,16 +177,19 @@ impl Server {
                 tracing::warn!("cannot delete the output of job {job}: {e}");
             }
         }));
-        let serve = windlass_server::serve(listener, handle.clone(), address, config.idle());
+        let serve = windlass_server::serve(listener, handle.clone(), (address, user_name()), config.idle());
         Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }
 
     /// Ends it: requests under way are answered, what is decided is committed. Tasks go on, unless
     /// `kill`.
-    async fn stop(self, kill: bool) {
+    async fn stop(mut self, kill: bool) {
         self.handle.close();
-        if let Ok(Err(e)) = self.http.await {
-            tracing::warn!("the HTTP server ended badly: {e}");
+        match tokio::time::timeout(STOP_TIMEOUT, &mut self.http).await {
+            Ok(Ok(Err(e))) => tracing::warn!("the HTTP server ended badly: {e}"),
+            Ok(_) => {}
+            // Somebody asked for something and does not read the answer.
+            Err(_) => self.http.abort(),
         }
         self.worker.stop(kill).await;
         self.handle.stop().await;
@@ -175,15 +206,25 @@ pub struct Foreground {
 
 /// Starts a server inside this run.
 pub async fn foreground() -> anyhow::Result<Foreground> {
-    let dir = std::env::temp_dir().join(format!("windlass-run-{}", std::process::id()));
+    let dir = private_dir(&std::env::temp_dir())?;
     let config = Config {
         listen: format!("unix:{}", dir.join("server.sock").display()),
         store: Some("memory".to_owned()),
         ..Config::default()
     };
-    let server = Server::start(&config, &dir, true).await?;
+    let server = Server::start(&config, &dir, Life::OfThisRun).await?;
     let client = Client::new(Address::parse(&server.address))?;
     Ok(Foreground { client, server, dir })
+}
+
+/// A new directory for this user alone, under a name that nobody could have taken on purpose.
+fn private_dir(parent: &Path) -> anyhow::Result<PathBuf> {
+    // The hasher's keys are the one source of randomness that the standard library has.
+    let random = RandomState::new().build_hasher().finish();
+    let dir = parent.join(format!("windlass-run-{}-{random:016x}", std::process::id()));
+    let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+    made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    Ok(dir)
 }
 
 impl Foreground {
@@ -204,15 +245,21 @@ pub async fn connect(server: Option<&Address>) -> Result<Client, CliError> {
     }
     let paths = Paths::for_user()?;
     paths.create()?;
-    launch(&paths)?;
-    Ok(Client::new(Address::Unix(paths.socket))?)
+    let socket = paths.socket.clone();
+    let launched = tokio::task::spawn_blocking(move || launch(&paths)).await;
+    launched.context("the start of the background server failed")??;
+    Ok(Client::new(Address::Unix(socket))?)
 }
 
 /// A client of the named server, or of the per-user one, if it answers.
 pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliError> {
     let address = match server {
         Some(address) => address.clone(),
-        None => Address::Unix(Paths::for_user()?.socket),
+        None => {
+            let paths = Paths::for_user()?;
+            paths.check()?;
+            Address::Unix(paths.socket)
+        }
     };
     let client = Client::new(address)?;
     client.version().await?;
@@ -231,7 +278,9 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
     command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
     command.arg("--state").arg(&paths.state);
     // What holds for the caller's jobs must not become the server's: it serves other runs too.
-    command.env_remove("WINDLASS_LISTEN").env_remove("WINDLASS_TASK").env_remove("WINDLASS_SERVER");
+    for name in ["WINDLASS_LISTEN", "WINDLASS_TASK", "WINDLASS_SERVER", "WINDLASS_KEEPER"] {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().context("cannot start the background server")?;
@@ -240,28 +289,25 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
         if std::os::unix::net::UnixStream::connect(&paths.socket).is_ok() {
             return Ok(());
         }
-        if let Some(status) = child.try_wait()? {
-            // Another may have been first; it is found above as soon as it listens.
-            if !status.success() && (!in_use(&log, before) || Instant::now() > deadline) {
+        let late = Instant::now() > deadline;
+        match child.try_wait()? {
+            Some(status) if late || (!status.success() && status.code() != Some(TAKEN)) => {
                 anyhow::bail!("the background server did not start: {}", last_line(&log, before));
             }
+            // Another was first, and is found above as soon as it listens; or it is just ending.
+            Some(_) => {
+                std::thread::sleep(START_RETRY);
+                child = command.spawn().context("cannot start the background server")?;
+            }
+            None => {}
         }
-        anyhow::ensure!(
-            Instant::now() < deadline,
-            "the background server does not answer; see {}",
-            log.display()
-        );
+        anyhow::ensure!(!late, "the background server does not answer; see {}", log.display());
         std::thread::sleep(START_POLL);
     }
 }
 
 fn idle_minutes() -> String {
     std::env::var("WINDLASS_IDLE_MINUTES").unwrap_or_else(|_| IDLE_MINUTES.to_string())
-}
-
-fn in_use(log: &Path, from: u64) -> bool {
-    let said = last_line(log, from);
-    said.contains("in use by another server") || said.contains("listens on")
 }
 
 /// The last thing that the server said, from that byte of its log on.

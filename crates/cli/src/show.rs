@@ -4,7 +4,7 @@ use crate::Context;
 use crate::error::{CliError, Doing, UNREACHABLE};
 use crate::list::{counts, resources};
 use crate::output::{Format, Grid, count, fit, paint, print_json, print_jsonl, print_one, print_text, talk};
-use crate::quantity::{elapsed, exact, moment, now_ms};
+use crate::quantity::{elapsed, exact, moment};
 use crate::select::{JobRef, TaskOrJob};
 use clap::Args;
 use futures_util::StreamExt;
@@ -62,7 +62,9 @@ fn job_text(job: &Job) -> String {
     if let Some(ended) = job.ended_ms {
         line("ended", moment(ended));
     }
-    line("took", elapsed(job.ended_ms.unwrap_or_else(now_ms).saturating_sub(job.created_ms)));
+    if let Some(ended) = job.ended_ms {
+        line("took", elapsed(ended.saturating_sub(job.created_ms)));
+    }
     if !job.after.is_empty() {
         line("after", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     }
@@ -71,6 +73,12 @@ fn job_text(job: &Job) -> String {
     }
     for step in &job.steps {
         line("step", step_text(step));
+        if !step.command.is_empty() {
+            line("command", fit(&step.command.join(" "), None));
+        }
+        if let Some(cwd) = &step.cwd {
+            line("directory", fit(cwd, None));
+        }
     }
     text
 }

@@ -160,6 +160,9 @@ fn cancel(shared: &Arc<Shared>) {
                 Ok(_) | Err(_) => return,
             }
         }
-        talk!("note: job {job} could not be cancelled, no server answers; it may go on");
+        talk!("note: job {job} could not be cancelled, no server takes the request; it may go on");
+        if shared.mode == Mode::Owning {
+            std::process::exit(shared.code.load(Ordering::SeqCst));
+        }
     });
 }

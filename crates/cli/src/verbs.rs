@@ -96,11 +96,10 @@ pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
     end_with(code)
 }
 
-/// Waits for one job. Inside the task that submitted it the task's cpus are lent meanwhile: on a
-/// small machine the job could not start otherwise.
+/// Waits for one job. Inside a task that task's cpus are lent meanwhile: on a small machine the job
+/// could not start otherwise.
 async fn wait_for(link: &mut Link, id: u64) -> Result<Job, CliError> {
-    let job = link.ask(&format!("wait for job {id}"), |client| async move { client.job(id).await }).await?;
-    let lend = parent_task(link.client.address()).filter(|task| job.parent.as_ref() == Some(task));
+    let lend = parent_task(link.client.address());
     link.ask(&format!("wait for job {id}"), |client| {
         let lend = lend.clone();
         async move { client.wait(id, lend.as_deref()).await }

@@ -134,8 +134,8 @@ fn a_full_disk_is_said_and_loses_nothing() {
         return;
     }
     let Some(disk) = Tmpfs::mount("8m") else { return };
-    let state = disk.path().join("state");
-    let farm = Farm::with_server(&["--cpus", "1", "--state", state.to_str().unwrap()]);
+    // Logs of the server and of the keeper are on it too.
+    let farm = Farm::in_dir(tempfile::tempdir_in(disk.path()).unwrap(), &["--cpus", "1"]);
     let hold = "while [ ! -e go ]; do :; done";
     farm.ok(&["submit", "--", "sh", "-c", hold]);
     let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
@@ -153,13 +153,18 @@ fn a_full_disk_is_said_and_loses_nothing() {
     assert_eq!(refused.status.code(), Some(5), "{}", show(&refused));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("no space is left"), "{said}");
-    std::fs::write(farm.work().join("go"), "").unwrap();
+    // Long enough for many tries, each of which has something to say.
+    for _ in 0..5 {
+        farm.fails(5, &["submit", "--", "true"]);
+    }
     drop(filler);
     std::fs::remove_file(disk.path().join("filler")).unwrap();
+    std::fs::write(farm.work().join("go"), "").unwrap();
     for id in &accepted {
         farm.ok(&["job", "wait", &id.to_string()]);
     }
     let ran = std::fs::read_to_string(farm.work().join("ran")).unwrap_or_default().lines().count();
     assert_eq!(ran, accepted.len() - 1, "what was accepted ran, what was refused did not");
     farm.ok(&["run", "--", "true"]);
+    drop(farm);
 }

@@ -90,5 +90,45 @@ fn a_log_over_its_limit_keeps_its_beginning_and_its_end() {
     farm.ok(&["job", "wait", "1"]);
     let text = farm.ok(&["logs", "1.0"]);
     assert!(text.starts_with("first\nxxx") && text.ends_with("x\nlast\n"), "{} bytes", text.len());
+    assert!(text.contains("bytes are left out here") && !text.contains('\0'), "the gap is told");
     assert!(text.len() < 8_000_000, "{} bytes of 20 million are kept", text.len());
+}
+
+/// Where nothing is allowed to us: no control groups, and, with the system's limit at none, no namespaces.
+#[test]
+fn without_privileges_limits_and_trees_hold_too() {
+    if !support::is_root("a worker without privileges") || !has_python("a worker without privileges") {
+        return;
+    }
+    let nobody = |farm: &Farm, args: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
+        command.arg(farm.work().join("windlass")).args(args).env_clear().env("PATH", "/usr/bin:/bin");
+        command
+            .env("WINDLASS_STATE", farm.work().join("state"))
+            .env("WINDLASS_RUNTIME", farm.work().join("run"));
+        command.current_dir(farm.work()).output().unwrap()
+    };
+    let farm = Farm::new();
+    std::fs::copy(support::windlass(), farm.work().join("windlass")).unwrap();
+    for dir in [farm.work(), farm.work().parent().unwrap().to_owned()] {
+        std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
+    }
+    let run = |args: &[&str]| nobody(&farm, &[&["run", "--foreground"], args].concat());
+    let output = run(&["--", "sh", "-c", "id -u; setsid sleep 1004.4 & exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", support::show(&output));
+    assert_eq!(output.stdout, b"65534\n");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no control groups"),
+        "{}",
+        support::show(&output)
+    );
+    assert!(processes_with("sleep 1004.4").is_empty(), "left behind");
+    let hog = "x = b'1' * (300 << 20); import time; time.sleep(1000)";
+    let output = run(&["--memory", "64MiB", "--", "python3", "-c", hog]);
+    assert_eq!(output.status.code(), Some(137), "{}", support::show(&output));
+    let output =
+        run(&["--time-limit", "100ms", "--", "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1005.5'"]);
+    assert_eq!(output.status.code(), Some(124), "{}", support::show(&output));
+    assert!(processes_with("sleep 1005.5").is_empty(), "left behind");
 }

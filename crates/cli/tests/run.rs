@@ -209,6 +209,21 @@ fn a_run_inside_a_task_finishes_on_one_slot() {
 }
 
 #[test]
+fn a_task_that_waits_for_several_jobs_lends_until_the_last() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let w = support::windlass();
+    let several = format!("for i in 1 2 3 4; do {w} run -- echo $i & done; wait; echo all");
+    let lines = farm.ok(&["run", "--", "sh", "-c", &several]);
+    let mut lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.pop(), Some("all"));
+    lines.sort_unstable();
+    assert_eq!(lines, ["1", "2", "3", "4"]);
+    let detached = format!("{w} run --detach -q -- touch made >/dev/null && {w} job wait last && ls made");
+    assert_eq!(farm.ok(&["run", "--", "sh", "-c", &detached]), "made\n");
+    assert_eq!(farm.json(&["workers"])[0]["booked"]["cpus"], 0.0);
+}
+
+#[test]
 fn eight_runs_at_once_share_the_machine() {
     let farm = Farm::new();
     // No server runs: all eight race to start one, and one server counts the cores.

@@ -97,7 +97,7 @@ impl Short {
     /// An amount of this resource as a person writes it.
     pub fn amount(&self, n: u64) -> String {
         match &*self.resource {
-            "cpu" => format!("{} cpus", Cpus(n)),
+            "cpu" => format!("{} cpu{}", Cpus(n), if n == 100 { "" } else { "s" }),
             "memory" | "gpu_memory" => Bytes(n).to_string(),
             _ => n.to_string(),
         }

@@ -77,7 +77,7 @@ impl Default for Config {
             listen: "127.0.0.1:7117".to_owned(),
             store: None,
             keep_days: 14.0,
-            log_bytes_max: 64 << 20,
+            log_bytes_max: 1 << 30,
             idle_minutes: None,
             worker: Worker::default(),
             placement: Placement::default(),
@@ -95,9 +95,19 @@ impl Config {
 
     fn parse(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Says which setting makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        let config = self;
         let days = config.keep_days;
         if !days.is_finite() || !(0.0..=36_500.0).contains(&days) {
             return Err(format!("keep_days must be a number from 0 to 36500, not {days}"));
+        }
+        if config.log_bytes_max < 2 << 20 {
+            return Err(format!("log_bytes_max must be at least 2097152, not {}", config.log_bytes_max));
         }
         if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
             return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
@@ -105,7 +115,7 @@ impl Config {
         if let Some(cpus) = config.worker.cpus.filter(|c| !c.is_finite() || *c <= 0.0 || *c > 1e6) {
             return Err(format!("worker.cpus must be a number above 0, not {cpus}"));
         }
-        Ok(config)
+        Ok(())
     }
 
     /// How long ended jobs are kept.

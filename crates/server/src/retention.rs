@@ -4,8 +4,8 @@ use crate::handle::Handle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use windlass_core::{JobId, Time};
 
-/// Jobs deleted in one transaction.
-const BATCH: usize = 100;
+/// Rows of tasks deleted in one transaction, so that commits of others need not wait long.
+const ROWS: usize = 20_000;
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(600);
 
@@ -18,8 +18,8 @@ pub struct Retention {
 
 impl Retention {
     /// Deletes what is over its time, now and every ten minutes, until the server ends. `gone` is
-    /// told of each job deleted.
-    pub async fn run(self, handle: Handle, gone: impl Fn(JobId)) {
+    /// told of each job deleted, on a thread where it may take its time.
+    pub async fn run(self, handle: Handle, gone: impl Fn(JobId) + Clone + Send + 'static) {
         let mut closing = handle.closing();
         loop {
             if let Err(e) = self.sweep(&handle, &gone).await {
@@ -32,13 +32,20 @@ impl Retention {
         }
     }
 
-    async fn sweep(&self, handle: &Handle, gone: &impl Fn(JobId)) -> Result<(), windlass_store::StoreError> {
+    async fn sweep(
+        &self,
+        handle: &Handle,
+        gone: &(impl Fn(JobId) + Clone + Send + 'static),
+    ) -> Result<(), windlass_store::StoreError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let before = Time(now.saturating_sub(self.keep).as_nanos() as u64);
         loop {
-            let deleted = handle.store().retain(before, BATCH).await?;
-            deleted.iter().for_each(|job| gone(*job));
-            if deleted.len() < BATCH {
+            let (deleted, more) = handle.store().retain(before, ROWS).await?;
+            for job in deleted {
+                let gone = gone.clone();
+                _ = tokio::task::spawn_blocking(move || gone(job)).await;
+            }
+            if !more {
                 return Ok(());
             }
         }

@@ -104,11 +104,16 @@ struct Shell {
 
 impl Shell {
     async fn run(mut self, mut inbox: mpsc::Receiver<Inbox>) {
+        let _guard = AbortOnPanic;
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
         loop {
             if self.stalled.is_some() {
                 self.recover(&mut inbox).await;
+                if self.stalled.is_some() {
+                    // Told to end while the store fails: nothing durable is lost.
+                    break;
+                }
             }
             self.round();
             if commit.is_none() && !self.out.is_empty() {
@@ -246,15 +251,15 @@ impl Shell {
         self.stalled = Some((touched, why));
     }
 
-    /// Reads again what the failed batch touched. Until that works, requests are refused, and what
-    /// workers say is dropped: they say it again when they are asked to.
+    /// Reads again what the failed batch touched. Until that works, requests are refused, and reports
+    /// of workers are dropped: they say them again when they are asked to. All else waits. Leaves
+    /// `stalled` set if the server is told to end.
     async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
-        let Some((touched, why)) = self.stalled.take() else { return };
-        // What nobody waits for an answer of is not said again: it is taken in afterwards.
-        let mut events = Vec::new();
+        let Some((touched, why)) = self.stalled.clone() else { return };
+        let mut later = Vec::new();
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
-        loop {
+        while self.stopping.is_none() {
             tokio::select! {
                 biased;
                 () = &mut retry => {
@@ -262,7 +267,8 @@ impl Shell {
                         Ok(records) => {
                             let now = self.clock.now();
                             self.engine.reload(now, &touched, records, &mut self.out);
-                            events.into_iter().for_each(|event| self.handle(event));
+                            self.stalled = None;
+                            later.into_iter().for_each(|message| self.take(message));
                             return;
                         }
                         Err(error) => {
@@ -273,25 +279,16 @@ impl Shell {
                 }
                 message = inbox.recv() => match message {
                     Some(Inbox::Request(_, answer)) => _ = answer.send(Err(why.clone())),
-                    // The engine's numbers are of no use now, but a hello must not be lost: without it
-                    // there is no way to reach the worker.
-                    Some(Inbox::Worker { name, messages }) => self.keep_hellos(&name, messages),
-                    Some(Inbox::Query(question)) => question(&self.engine),
-                    Some(Inbox::Stop(done)) => {
-                        self.stopping = Some(done);
-                        return;
+                    Some(Inbox::Worker { name, mut messages }) => {
+                        // Without its hello there is no way to reach a worker.
+                        messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
+                        later.push(Inbox::Worker { name, messages });
                     }
-                    Some(Inbox::Event(event)) => events.push(event),
+                    Some(Inbox::Query(question)) => question(&self.engine),
+                    Some(Inbox::Stop(done)) => self.stopping = Some(done),
+                    Some(event @ Inbox::Event(_)) => later.push(event),
                     None => return,
                 },
-            }
-        }
-    }
-
-    fn keep_hellos(&mut self, name: &str, messages: Vec<WorkerMessage>) {
-        for message in messages {
-            if matches!(message, WorkerMessage::Hello { .. } | WorkerMessage::Lost) {
-                self.worker_says(name, message);
             }
         }
     }
@@ -342,6 +339,18 @@ impl Shell {
         if let Some(waiting) = self.pending.remove(&request) {
             // Whoever asked may have gone.
             _ = waiting.send(answer);
+        }
+    }
+}
+
+/// A server whose engine is gone could only refuse everything. It ends instead, and another takes over:
+/// what was accepted is in the store.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
         }
     }
 }

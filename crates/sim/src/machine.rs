@@ -134,7 +134,8 @@ impl Machine {
             attributes,
             skew_ns: 0,
             keeper: None,
-            keepers: 0,
+            // No two keepers of the farm have one number.
+            keepers: name.bytes().fold(0, |number, byte| number * 256 + u64::from(byte)) << 16,
             link: None,
             welcomed: false,
         };

@@ -109,6 +109,14 @@ impl Store {
         Err(StoreError::Address(address.to_owned()))
     }
 
+    /// A number of its own, as long as it lives: numbers of jobs mean something only with it.
+    pub fn id(&self) -> i64 {
+        match self {
+            Store::Memory(memory) => memory.id(),
+            Store::Sqlite(sqlite) => sqlite.id(),
+        }
+    }
+
     /// Applies the writes of a batch in one transaction. Returns the numbers of those whose guard
     /// failed; on an error none is applied.
     pub async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
@@ -187,11 +195,12 @@ impl Store {
         }
     }
 
-    /// Deletes up to `limit` jobs that ended before `before`. Returns which.
-    pub async fn retain(&self, before: Time, limit: usize) -> Result<Vec<JobId>, StoreError> {
+    /// Deletes jobs that ended before `before`, oldest first, but not more than about `rows` rows of
+    /// tasks. Returns the jobs that are gone, and whether there is more to delete.
+    pub async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.retain(before, limit)),
-            Store::Sqlite(sqlite) => sqlite.retain(before, limit).await,
+            Store::Memory(memory) => Ok((memory.retain(before), false)),
+            Store::Sqlite(sqlite) => sqlite.retain(before, rows).await,
         }
     }
 }

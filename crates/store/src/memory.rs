@@ -3,6 +3,7 @@
 
 use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::Write;
@@ -16,8 +17,8 @@ pub struct Memory {
     tables: Arc<Mutex<Tables>>,
 }
 
-#[derive(Default)]
 struct Tables {
+    id: i64,
     next_job: u64,
     jobs: BTreeMap<JobId, JobView>,
     tasks: BTreeMap<TaskId, StoredTask>,
@@ -26,6 +27,11 @@ struct Tables {
 }
 
 impl Memory {
+    /// See [`Store::id`](crate::Store::id).
+    pub fn id(&self) -> i64 {
+        self.lock().id
+    }
+
     /// Applies all writes whose guard holds; returns the numbers of the others.
     pub fn apply(&self, writes: &[Write]) -> Vec<usize> {
         let mut tables = self.lock();
@@ -88,10 +94,10 @@ impl Memory {
     }
 
     /// See [`Store::retain`](crate::Store::retain).
-    pub fn retain(&self, before: Time, limit: usize) -> Vec<JobId> {
+    pub fn retain(&self, before: Time) -> Vec<JobId> {
         let mut tables = self.lock();
         let old = tables.jobs.values().filter(|job| job.ended.is_some_and(|at| at < before));
-        let old: Vec<JobId> = old.map(|job| job.id).take(limit).collect();
+        let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
             tables.tasks.retain(|task, _| task.job != *id);
@@ -103,6 +109,20 @@ impl Memory {
     fn lock(&self) -> MutexGuard<'_, Tables> {
         // A panic elsewhere leaves whole writes applied: the tables stay usable.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Tables {
+            // The hasher's keys are the one source of randomness that the standard library has.
+            id: (RandomState::new().build_hasher().finish() >> 1) as i64,
+            next_job: 0,
+            jobs: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            history: BTreeMap::new(),
+            workers: BTreeMap::new(),
+        }
     }
 }
 

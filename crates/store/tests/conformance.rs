@@ -89,7 +89,7 @@ fn an_empty_store_is_empty() {
         assert_eq!(store.job(JobId(1)).await.unwrap(), None);
         assert!(store.tasks(JobId(1), 0..10).await.unwrap().is_empty());
         assert_eq!(store.body(JobId(1), 0).await.unwrap(), None);
-        assert!(store.retain(Time(u64::MAX >> 1), 10).await.unwrap().is_empty());
+        assert_eq!(store.retain(Time(u64::MAX >> 1), 10).await.unwrap(), (Vec::new(), false));
     });
 }
 
@@ -258,15 +258,48 @@ fn old_jobs_go_with_all_that_hangs_on_them() {
             let state = JobState::Succeeded;
             commit(&store, vec![Write::JobEnd { job: JobId(id), state, at: Time(at), counts }]).await;
         }
-        assert_eq!(store.retain(Time(20), 10).await.unwrap(), [JobId(1)]);
+        assert_eq!(store.retain(Time(20), 10).await.unwrap(), (vec![JobId(1)], false));
         assert_eq!(store.job(JobId(1)).await.unwrap(), None);
         assert!(store.tasks(JobId(1), 0..9).await.unwrap().is_empty());
         assert!(store.history(task(1, 0)).await.unwrap().is_empty());
         assert_eq!(store.body(JobId(1), 0).await.unwrap(), None);
         assert_eq!(store.history(task(2, 0)).await.unwrap().len(), 1);
-        assert_eq!(store.retain(Time(1 << 60), 10).await.unwrap(), [JobId(2)], "active jobs stay");
+        assert_eq!(store.retain(Time(1 << 60), 10).await.unwrap().0, [JobId(2)], "active jobs stay");
         assert_eq!(store.load().await.unwrap().next_job, 4, "numbers are not given out twice");
     });
+}
+
+#[test]
+fn a_large_old_job_goes_bit_by_bit() {
+    on_all(async |store| {
+        let tasks = (0..25).map(|index| book(task(1, index), 1));
+        let (state, counts) = (JobState::Succeeded, Counts::default());
+        let end = Write::JobEnd { job: JobId(1), state, at: Time(5), counts };
+        let job = new_job(1, spec("n", "u", None));
+        commit(&store, [job].into_iter().chain(tasks).chain([end]).collect()).await;
+        let (mut gone, mut calls) = (Vec::new(), 0);
+        loop {
+            let (some, more) = store.retain(Time(9), 10).await.unwrap();
+            gone.extend(some);
+            calls += 1;
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(gone, [JobId(1)]);
+        assert!(calls <= 3 && store.tasks(JobId(1), 0..99).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_store_has_a_number_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |name: &str| Store::open(&format!("sqlite:{}", dir.path().join(name).display())).unwrap();
+    let first = open("a").id();
+    assert_ne!(first, open("b").id());
+    assert_ne!(Store::open("memory").unwrap().id(), Store::open("memory").unwrap().id());
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]

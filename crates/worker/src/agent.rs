@@ -2,7 +2,7 @@
 //! gone before it starts another, and carries messages.
 
 use crate::cgroup;
-use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, cgroup_name, keeper_file, socket_path};
+use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
 use crate::logs::LogDir;
 use crate::process;
 use crate::protocol::{FromKeeper, Lines, TaskRef, ToKeeper, WireResult, to_line};
@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,9 @@ pub struct AgentOptions {
     pub die_with_agent: bool,
     /// Bytes of one output file that are kept.
     pub log_bytes_max: u64,
+    /// The number of the store that jobs come from. A keeper, and output, of another store's jobs are
+    /// of no use here: the numbers of jobs would mean others.
+    pub store: i64,
 }
 
 /// What the agent tells.
@@ -46,6 +50,8 @@ pub enum FromAgent {
     /// A keeper is there. Another incarnation than before says that the earlier one is gone with all
     /// that ran under it.
     Hello {
+        /// Which connection this is; what is sent goes to one.
+        connection: u64,
         /// The keeper's own number.
         incarnation: u64,
         /// The largest number of a message that it has seen.
@@ -120,8 +126,15 @@ pub struct Agent {
 
 struct Shared {
     options: AgentOptions,
-    writer: Mutex<Option<UnixStream>>,
+    writer: Mutex<Writer>,
     stopped: AtomicBool,
+}
+
+/// The way to the keeper, and which connection that is.
+#[derive(Default)]
+struct Writer {
+    connection: u64,
+    stream: Option<UnixStream>,
 }
 
 impl Agent {
@@ -135,6 +148,7 @@ impl Agent {
         made.map_err(|source| AgentError::State { path: options.state.clone(), source })?;
         let shared = Shared { options, writer: Mutex::default(), stopped: AtomicBool::new(false) };
         let agent = Agent { shared: Arc::new(shared) };
+        agent.leave_other_store()?;
         let first = agent.connect()?;
         let this = agent.clone();
         let listen = move || {
@@ -143,7 +157,7 @@ impl Agent {
                 match stream.take().map_or_else(|| this.connect(), Ok) {
                     Ok(stream) => {
                         this.listen(stream, &mut on);
-                        *this.shared.writer() = None;
+                        this.shared.writer().stream = None;
                         if !this.shared.stopped.load(Ordering::Relaxed) {
                             on(&this, vec![FromAgent::Lost]);
                         }
@@ -160,21 +174,28 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Sends messages in one piece. They are lost if the keeper is: its successor says hello, and
-    /// what it does not hold is sent again.
-    pub fn send(&self, messages: &[ToKeeper]) {
+    /// Sends messages in one piece on the connection that they are meant for. They are lost if that is
+    /// gone: the keeper says hello on the next one, and what it does not hold is sent again.
+    pub fn send(&self, connection: u64, messages: &[ToKeeper]) {
+        let mut writer = self.shared.writer();
+        if writer.connection != connection {
+            return;
+        }
         let mut bytes = Vec::new();
         messages.iter().for_each(|message| to_line(message, &mut bytes));
-        if let Some(stream) = &mut *self.shared.writer()
+        if let Some(stream) = &mut writer.stream
             && let Err(e) = stream.write_all(&bytes)
         {
-            tracing::warn!("the keeper's connection broke: {e}");
+            // Half a message may be written: nothing may follow it.
+            tracing::warn!("the keeper does not take messages: {e}");
+            _ = stream.shutdown(Shutdown::Both);
+            writer.stream = None;
         }
     }
 
-    /// Asks the keeper to say all that it holds.
-    pub fn say_hello(&self) {
-        self.send(&[ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into() }]);
+    /// The message that asks the keeper to say all that it holds.
+    pub fn hello(&self) -> ToKeeper {
+        ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into() }
     }
 
     /// Where tasks' output is.
@@ -185,16 +206,41 @@ impl Agent {
     /// Stops listening. The keeper ends if it holds nothing; with `kill` it ends with all of its tasks.
     pub fn stop(&self, kill: bool) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        self.send(&[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
-        if kill {
-            let file = keeper_file(&self.shared.options.state);
-            if let Some(file) = fs::read(file).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
-                _ = wait_for_end(&file, KEEPER_ANSWER);
-            }
+        let connection = self.shared.writer().connection;
+        self.send(connection, &[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
+        if let Some(file) = KeeperFile::read(&self.shared.options.state).filter(|_| kill) {
+            _ = wait_for_end(&file, KEEPER_ANSWER);
         }
     }
 
+    /// Ends a keeper of another store's jobs, and removes their output.
+    fn leave_other_store(&self) -> Result<(), AgentError> {
+        let state = &self.shared.options.state;
+        let io = |source| AgentError::State { path: state.clone(), source };
+        let (path, ours) = (state.join("store-id"), self.shared.options.store.to_string());
+        let theirs = fs::read_to_string(&path).unwrap_or_default();
+        if theirs == ours {
+            return Ok(());
+        }
+        if let Some(file) = KeeperFile::read(state).filter(|_| !theirs.is_empty()) {
+            if let Ok(mut stream) = dial(state) {
+                let mut line = Vec::new();
+                to_line(&ToKeeper::Shutdown, &mut line);
+                _ = stream.write_all(&line);
+                if !wait_for_end(&file, KEEPER_ANSWER) {
+                    return Err(AgentError::Stuck { pid: file.pid });
+                }
+            }
+            match fs::remove_dir_all(state.join("logs")) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(io(e)),
+                _ => {}
+            }
+        }
+        fs::write(path, ours).map_err(io)
+    }
+
     fn listen(&self, mut stream: UnixStream, on: &mut impl FnMut(&Agent, Vec<FromAgent>)) {
+        let connection = self.shared.writer().connection;
         let mut lines = Lines::default();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -209,7 +255,11 @@ impl Agent {
             }
             match lines.take::<FromKeeper>() {
                 Ok(messages) if messages.is_empty() => {}
-                Ok(messages) => on(self, messages.into_iter().map(FromAgent::from).collect()),
+                Ok(messages) => {
+                    // It answered once; from now on it may be silent for as long as it likes.
+                    _ = stream.set_read_timeout(None);
+                    on(self, messages.into_iter().map(|message| from_keeper(message, connection)).collect());
+                }
                 Err(why) => {
                     tracing::error!("the keeper sends what is no message: {why}");
                     return;
@@ -221,8 +271,7 @@ impl Agent {
     /// A connection to a living keeper, which may be a new one.
     fn connect(&self) -> Result<UnixStream, AgentError> {
         let state = &self.shared.options.state;
-        let file: Option<KeeperFile> =
-            fs::read(keeper_file(state)).ok().and_then(|json| serde_json::from_slice(&json).ok());
+        let file = KeeperFile::read(state);
         let deadline = Instant::now() + KEEPER_ANSWER;
         let stream = loop {
             if let Ok(stream) = dial(state) {
@@ -238,9 +287,17 @@ impl Agent {
             }
         };
         let io = |source| AgentError::State { path: state.clone(), source };
-        let writer = stream.try_clone().map_err(io)?;
-        *self.shared.writer() = Some(writer);
-        self.say_hello();
+        // The keeper answers at once and always reads, unless it stands still: in the kernel with a
+        // dead file system, or because somebody stopped it.
+        stream.set_read_timeout(Some(KEEPER_ANSWER)).map_err(io)?;
+        stream.set_write_timeout(Some(KEEPER_ANSWER)).map_err(io)?;
+        let connection = {
+            let mut writer = self.shared.writer();
+            writer.connection += 1;
+            writer.stream = Some(stream.try_clone().map_err(io)?);
+            writer.connection
+        };
+        self.send(connection, &[self.hello()]);
         Ok(stream)
     }
 
@@ -268,6 +325,8 @@ impl Agent {
                 command.arg(flag);
             }
         }
+        // What marks the task that we may run in must not mark the keeper and its tasks.
+        command.env_remove(MARKER).env_remove("WINDLASS_TASK");
         // Its end would come as SIGCHLD to nobody; it is collected right here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
@@ -284,21 +343,19 @@ impl Agent {
 }
 
 impl Shared {
-    fn writer(&self) -> std::sync::MutexGuard<'_, Option<UnixStream>> {
+    fn writer(&self) -> std::sync::MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl From<FromKeeper> for FromAgent {
-    fn from(message: FromKeeper) -> Self {
-        match message {
-            FromKeeper::State { incarnation, seq, held, notes } => {
-                FromAgent::Hello { incarnation, seq, held, notes }
-            }
-            FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },
-            FromKeeper::Finished { task, epoch, result } => FromAgent::Finished { task, epoch, result },
-            FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
+fn from_keeper(message: FromKeeper, connection: u64) -> FromAgent {
+    match message {
+        FromKeeper::State { incarnation, seq, held, notes } => {
+            FromAgent::Hello { connection, incarnation, seq, held, notes }
         }
+        FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },
+        FromKeeper::Finished { task, epoch, result } => FromAgent::Finished { task, epoch, result },
+        FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
     }
 }
 
@@ -311,26 +368,36 @@ fn dial(state: &Path) -> io::Result<UnixStream> {
 /// process is dead whole, and the first process of a namespace is dead only when all others are.
 fn wait_for_end(file: &KeeperFile, timeout: Duration) -> bool {
     let Some(pid) = Pid::from_raw(file.pid) else { return true };
-    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    let fd = pidfd_open(pid, PidfdFlags::empty());
     // Another process may have got the number since.
     if process::start_ticks(file.pid) != Some(file.start_ticks) {
         return true;
     }
+    let fd = match fd {
+        Ok(fd) => fd,
+        Err(rustix::io::Errno::SRCH) => return true,
+        // No pidfd to be had says nothing about the keeper.
+        Err(_) => {
+            thread::sleep(timeout);
+            return process::start_ticks(file.pid) != Some(file.start_ticks);
+        }
+    };
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).is_ok_and(|n| n > 0)
 }
 
 /// Ends what a dead keeper left: its control groups, and, where it had no namespace, its processes.
 fn clear_up(file: &KeeperFile) -> Result<(), AgentError> {
-    let name = cgroup_name(file.incarnation);
-    let marker = format!("{MARKER}={}", file.incarnation);
+    let marker = format!("{MARKER}={}:", file.incarnation);
     let deadline = Instant::now() + KEEPER_ANSWER;
     loop {
-        let mut gone = cgroup::sweep(&name);
+        let mut gone = cgroup::sweep(&file.cgroups);
         if !file.namespaced {
             for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
                 let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-                if let Some(pid) = pid.filter(|pid| process::has_marker(*pid, &marker)) {
+                if let Some(pid) =
+                    pid.filter(|pid| process::environ_has(*pid, |pair| pair.starts_with(marker.as_bytes())))
+                {
                     gone = false;
                     process::kill(pid);
                 }

@@ -45,8 +45,9 @@ struct Memory {
 
 impl Cgroups {
     /// Makes our part of the hierarchy below the group that this process is in; `Err` says why that
-    /// cannot be. `name` must be unique to this keeper.
-    pub fn open(name: &str) -> Result<Cgroups, String> {
+    /// cannot be. `name` must be unique to this keeper. With `step_aside` this process and its parent
+    /// may be moved one group down, which the memory controller of v2 can need.
+    pub fn open(name: &str, step_aside: bool) -> Result<Cgroups, String> {
         let mounts = Mounts::read()?;
         let own = mounts.v2_own.ok_or("no cgroup v2 is mounted")?;
         let base = make(&own, name)?;
@@ -54,12 +55,17 @@ impl Cgroups {
             _ = fs::remove_dir(&base);
             return Err("the kernel's cgroups have no cgroup.kill (Linux 5.14)".to_owned());
         }
-        let memory_v2 = enable_memory(&own, &base);
+        let memory_v2 = enable_memory(&own, &base, step_aside);
         let memory_v1 = match mounts.memory_v1_own {
             Some(own) if !memory_v2 => make(&own, name).ok(),
             _ => None,
         };
         Ok(Cgroups { base, memory_v1, memory_v2, free: Vec::new(), made: 0 })
+    }
+
+    /// The directories that are ours.
+    pub fn dirs(&self) -> Vec<PathBuf> {
+        [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten().cloned().collect()
     }
 
     /// True if the kernel holds tasks to their memory limits.
@@ -139,8 +145,11 @@ impl Slot {
     /// True if no process is left, not even one that is being torn down.
     pub fn is_empty(&self) -> bool {
         let mut text = [0; 64];
-        let n = self.events.read_at(&mut text, 0).unwrap_or(0);
-        text[..n].windows(11).any(|w| w == b"populated 0")
+        match self.events.read_at(&mut text, 0) {
+            Ok(n) => text[..n].windows(11).any(|w| w == b"populated 0"),
+            // Somebody removed the group, which only an empty one allows.
+            Err(_) => !self.dir.exists(),
+        }
     }
 
     /// Processor time of all that ever ran in the group, in microseconds.
@@ -197,20 +206,14 @@ impl Memory {
     }
 }
 
-/// Kills all that is left of a keeper that is gone, where no namespace did it, and removes its groups.
-/// Returns false if something is still there.
-pub fn sweep(name: &str) -> bool {
-    let Ok(mounts) = Mounts::read() else { return true };
-    let mut gone = true;
-    for own in [mounts.v2_own, mounts.memory_v1_own].into_iter().flatten() {
-        let base = own.join(name);
-        if base.exists() {
-            _ = fs::write(base.join("cgroup.kill"), "1");
-            remove(&base);
-            gone &= !base.exists();
-        }
+/// Kills all that is left in the groups of a keeper that is gone, where no namespace did it, and
+/// removes them. Returns false if something is still there.
+pub fn sweep(dirs: &[PathBuf]) -> bool {
+    for dir in dirs.iter().filter(|dir| dir.exists()) {
+        _ = fs::write(dir.join("cgroup.kill"), "1");
+        remove(dir);
     }
-    gone
+    dirs.iter().all(|dir| !dir.exists())
 }
 
 /// Where the hierarchies are and where in them this process is.
@@ -262,29 +265,38 @@ impl Mounts {
 }
 
 /// Gives our groups the memory controller where the group above has it to give. A group with
-/// processes of its own cannot (unless it is the root), so where only we are in it we step aside.
-fn enable_memory(own: &Path, base: &Path) -> bool {
-    let has = |dir: &Path, file: &str| {
-        fs::read_to_string(dir.join(file)).is_ok_and(|text| text.split_whitespace().any(|c| c == "memory"))
+/// processes of its own cannot pass it on (unless it is the root), so where only this process and its
+/// parent are in it, they step aside.
+fn enable_memory(own: &Path, base: &Path, step_aside: bool) -> bool {
+    let has = |file: &str| {
+        let text = fs::read_to_string(own.join(file));
+        text.is_ok_and(|text| text.split_whitespace().any(|name| name == "memory"))
     };
-    if !has(own, "cgroup.controllers") {
+    let enable = || fs::write(own.join("cgroup.subtree_control"), "+memory").is_ok();
+    if !has("cgroup.controllers") {
         return false;
     }
-    if !has(own, "cgroup.subtree_control")
-        && fs::write(own.join("cgroup.subtree_control"), "+memory").is_err()
-    {
-        let aside = own.join("windlass-main");
-        if make_dir(&aside).is_err() {
-            return false;
-        }
-        for pid in fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default().lines() {
-            _ = fs::write(aside.join("cgroup.procs"), pid);
-        }
-        if fs::write(own.join("cgroup.subtree_control"), "+memory").is_err() {
-            return false;
-        }
+    let passed_on = has("cgroup.subtree_control") || enable() || (step_aside && make_way(own, enable));
+    passed_on && fs::write(base.join("cgroup.subtree_control"), "+memory").is_ok()
+}
+
+/// Moves this process and its parent one group down if nobody else is in theirs; back if that does
+/// not help.
+fn make_way(own: &Path, enable: impl Fn() -> bool) -> bool {
+    let ours = [std::process::id(), std::os::unix::process::parent_id()];
+    let pids = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
+    let pids: Vec<u32> = pids.lines().filter_map(|pid| pid.parse().ok()).collect();
+    let aside = own.join("windlass-main");
+    if pids.iter().any(|pid| !ours.contains(pid)) || make_dir(&aside).is_err() {
+        return false;
     }
-    fs::write(base.join("cgroup.subtree_control"), "+memory").is_ok()
+    let to = |dir: &Path| pids.iter().all(|pid| fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok());
+    if to(&aside) && enable() {
+        return true;
+    }
+    to(own);
+    _ = fs::remove_dir(aside);
+    false
 }
 
 fn make(own: &Path, name: &str) -> Result<PathBuf, String> {

@@ -45,7 +45,7 @@ fn namespaces() -> Finding {
 fn cgroups() -> Finding {
     let advice = "run under systemd with Delegate=yes or as root; without control groups, memory limits are \
                   watched by sampling";
-    match Cgroups::open(&format!("windlass-doctor-{}", std::process::id())) {
+    match Cgroups::open(&format!("windlass-doctor-{}", std::process::id()), false) {
         Ok(groups) if groups.limits_memory() => {
             found(true, "control groups", "kill and memory limits", advice)
         }

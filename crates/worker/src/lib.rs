@@ -20,4 +20,5 @@ pub use detect::{attributes, capacity};
 pub use doctor::{Finding, doctor};
 pub use keeper::{KeeperOptions, keeper_main};
 pub use logs::{LogDir, Stream, read_at as read_log};
+pub use process::{close_inherited, raise_file_limit};
 pub use protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};

@@ -6,13 +6,16 @@
 
 use crate::protocol::TaskRef;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a file's beginning that are always kept.
 const HEAD_BYTES: u64 = 1 << 20;
+
+/// A multiple of the block size of every file system that we know.
+const BLOCK_BYTES: u64 = 64 << 10;
 
 /// Which output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,13 +52,17 @@ impl LogDir {
         let path = self.path(task, stream);
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
-        match options.open(&path) {
+        let file = match options.open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(self.job_dir(task.job))?;
+                let mut dir = DirBuilder::new();
+                dir.recursive(true).mode(0o700).create(self.job_dir(task.job))?;
                 options.open(&path)
             }
             opened => opened,
-        }
+        }?;
+        // An attempt starts once: what is there is of another store's job of that number.
+        file.set_len(0)?;
+        Ok(file)
     }
 
     /// Removes the file of an attempt that wrote nothing.
@@ -79,12 +86,14 @@ impl LogDir {
 /// Lets go of the middle of a file that holds more than `max` bytes. `kept_from` is where the kept
 /// end began after the last call, 0 at first; returns where it begins now.
 pub fn rotate(file: &File, size: u64, max: u64, kept_from: u64) -> io::Result<u64> {
-    let kept = size - kept_from.max(HEAD_BYTES.min(size));
-    if size <= max || kept <= max - HEAD_BYTES {
+    // A task may cut its own output short.
+    let kept = size.saturating_sub(kept_from.max(HEAD_BYTES));
+    let max_tail = max.saturating_sub(HEAD_BYTES);
+    if size <= max || kept <= max_tail {
         return Ok(kept_from);
     }
-    // Half of the room, so that this is rare.
-    let from = size - (max - HEAD_BYTES) / 2;
+    // Half of the room, so that this is rare; whole blocks, for a part of one would become zeros.
+    let from = (size - max_tail / 2) / BLOCK_BYTES * BLOCK_BYTES;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, flags, HEAD_BYTES, from - HEAD_BYTES)?;
     Ok(from)
@@ -93,17 +102,36 @@ pub fn rotate(file: &File, size: u64, max: u64, kept_from: u64) -> io::Result<u6
 /// Reads from `offset`, passing over what `rotate` let go of. Returns the bytes and the offset of the
 /// first; no bytes at the end of what is written so far.
 pub fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
-    // A file system that knows no holes says that all is data.
-    let data = match seek(file, SeekFrom::Data(offset)) {
-        Ok(data) => data,
-        Err(rustix::io::Errno::NXIO) => return Ok((offset, Vec::new())),
-        Err(rustix::io::Errno::INVAL) => offset,
-        Err(e) => return Err(e.into()),
-    };
-    let mut bytes = vec![0; max];
-    let n = file.read_at(&mut bytes, data)?;
-    bytes.truncate(n);
-    Ok((data, bytes))
+    loop {
+        let Some(data) = next_data(file, offset)? else { return Ok((offset, Vec::new())) };
+        let end = next_hole(file, data)?;
+        let mut bytes = vec![0; max.min((end - data) as usize)];
+        let n = file.read_at(&mut bytes, data)?;
+        bytes.truncate(n);
+        // What was let go of while it was read may have been read as zeros.
+        if next_data(file, data)? == Some(data) && next_hole(file, data)? >= data + n as u64 {
+            return Ok((data, bytes));
+        }
+    }
+}
+
+/// Where the bytes that begin at `data` end.
+fn next_hole(file: &File, data: u64) -> io::Result<u64> {
+    match seek(file, SeekFrom::Hole(data)) {
+        Ok(hole) => Ok(hole),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NXIO) => Ok(file.metadata()?.len().max(data)),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Where the next bytes are, from `offset` on. A file system that knows no holes says that all is data.
+fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    match seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => Ok(Some(data)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(rustix::io::Errno::INVAL) => Ok(Some(offset)),
+        Err(e) => Err(e.into()),
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +155,8 @@ mod tests {
         assert!(kept_from > 15 << 20);
         let (at, head) = read_at(&file, 0, 10).unwrap();
         assert_eq!((at, &head[..]), (0, &b"aaaaaaaaaa"[..]));
+        let (at, across) = read_at(&file, HEAD_BYTES - 5, 100).unwrap();
+        assert_eq!((at, &across[..]), (HEAD_BYTES - 5, &b"aaaaa"[..]), "no zeros of the hole");
         let (at, next) = read_at(&file, HEAD_BYTES, 4).unwrap();
         assert!(at > HEAD_BYTES && at <= kept_from, "the middle is gone: {at}");
         assert_eq!(next.len(), 4);

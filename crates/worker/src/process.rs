@@ -6,6 +6,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 
 /// Bytes of stack for the moment between clone and exec.
 const CHILD_STACK_BYTES: usize = 64 << 10;
@@ -31,8 +32,8 @@ pub struct Setup {
     pub join: [Option<RawFd>; 2],
     /// Bytes of writable memory that one process may map.
     pub data_limit: Option<u64>,
-    /// To die with the keeper; needed where no PID namespace does it.
-    pub die_with_parent: bool,
+    /// The keeper to die with; needed where no PID namespace does it.
+    pub die_with: Option<i32>,
 }
 
 /// How a process ended and what it and those it waited for used.
@@ -174,8 +175,15 @@ unsafe fn become_task(child: &Child) -> (&'static str, i32) {
     // SAFETY: plain system calls on valid descriptors and NUL-terminated strings.
     unsafe {
         libc::setsid();
-        if setup.die_with_parent {
+        if let Some(keeper) = setup.die_with {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != keeper {
+                return ("find its keeper", libc::ESRCH);
+            }
+        }
+        if let Some((soft, hard)) = FILES_BEFORE.get() {
+            let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
         for fd in setup.join.iter().flatten() {
             if libc::write(*fd, c"0".as_ptr().cast(), 1) < 0 {
@@ -257,9 +265,29 @@ pub fn resident_bytes(pids: &[i32]) -> u64 {
     pages.sum::<u64>() * page
 }
 
+/// The limit of open files that this process was started with, soft and hard.
+static FILES_BEFORE: OnceLock<(u64, u64)> = OnceLock::new();
+
+/// Lets this process open as many files as it may; its tasks get the limit that it was started with.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let infinity = libc::RLIM_INFINITY;
+    _ = FILES_BEFORE.set((current.unwrap_or(infinity), maximum.unwrap_or(infinity)));
+    _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Closes everything but standard input, output and error: what the caller happened to have open,
+/// locks and pipes among it, must not live as long as we do.
+pub fn close_inherited() {
+    // SAFETY: called before this process has opened anything; no descriptor in use is above 2.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+}
+
 /// The processes of a task, where no control group tells: descendants of `root`, members of its
-/// session, and whoever carries `marker` (`NAME=value`) in its environment, wherever it went.
-pub fn tree(root: i32, marker: &str) -> Vec<i32> {
+/// session, and whoever carries `marker` (`NAME=value`) in its environment, wherever it went. Never
+/// this process.
+pub fn tree(root: Option<i32>, marker: &str) -> Vec<i32> {
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
@@ -273,11 +301,13 @@ pub fn tree(root: i32, marker: &str) -> Vec<i32> {
             all.push((pid, number(1), number(3)));
         }
     }
-    let mut tree: BTreeSet<i32> = BTreeSet::from([root]);
+    let own = std::process::id() as i32;
+    all.retain(|(pid, ..)| *pid != own);
+    let mut tree: BTreeSet<i32> = root.into_iter().collect();
     let mut grown = true;
     while std::mem::take(&mut grown) {
         for (pid, parent, session) in &all {
-            let ours = tree.contains(parent) || *session == root || tree.contains(session);
+            let ours = tree.contains(parent) || tree.contains(session);
             if !tree.contains(pid) && (ours || has_marker(*pid, marker)) {
                 grown |= tree.insert(*pid);
             }
@@ -287,10 +317,14 @@ pub fn tree(root: i32, marker: &str) -> Vec<i32> {
     tree.intersection(&alive).copied().collect()
 }
 
-/// True if the process was started with `marker` in its environment.
-pub fn has_marker(pid: i32, marker: &str) -> bool {
+fn has_marker(pid: i32, marker: &str) -> bool {
+    environ_has(pid, |pair| pair == marker.as_bytes())
+}
+
+/// True if a variable that the process was started with satisfies `is_it`.
+pub fn environ_has(pid: i32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environ.split(|byte| *byte == 0).any(|pair| pair == marker.as_bytes())
+    environ.split(|byte| *byte == 0).any(is_it)
 }
 
 /// When a process started, in clock ticks since boot: with its number this names it for good.

@@ -11,8 +11,12 @@ impl Engine {
         let request = self.request_of(task);
         // Who lends runs, whether its worker's word of that arrived or not.
         self.mark_started(task, self.now, out);
-        let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.lent == Lent::No) else { return };
-        attempt.lent = Lent::Yes;
+        let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.lent != Lent::Yes) else { return };
+        // It waits for another job already while its cpus are asked back: they stay lent.
+        if std::mem::replace(&mut attempt.lent, Lent::Yes) == Lent::Reclaiming {
+            self.answer_reclaims(task, out);
+        }
+        let Some(attempt) = self.attempts.get(&task) else { return };
         let (worker, attempt) = (attempt.worker, attempt.number);
         self.workers.update(worker, |w| w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu));
         self.send(worker, Order::Lend { task, attempt }, out);

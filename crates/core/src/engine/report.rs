@@ -11,7 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 impl Engine {
     pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
-        let known = self.workers.by_name(&hello.name).map(|w| w.id);
+        // A keeper that was known under another name holds what was booked under that name.
+        let renamed = || self.workers.iter().find(|w| w.incarnation == hello.incarnation);
+        let known = self.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
+        if let Some(id) = known {
+            self.workers.rename(id, &hello.name);
+        }
         let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
         let welcome = self.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {

@@ -48,6 +48,14 @@ impl Workers {
         Some(result)
     }
 
+    /// Gives a worker a name that no other has.
+    pub fn rename(&mut self, id: WorkerId, name: &str) {
+        let Some(worker) = self.all.get_mut(&id).filter(|worker| &*worker.name != name) else { return };
+        self.by_name.remove(&worker.name);
+        worker.name = name.into();
+        self.by_name.insert(worker.name.clone(), id);
+    }
+
     /// The number of the next message to a worker.
     pub fn next_seq(&mut self, id: WorkerId) -> u64 {
         let Some(worker) = self.all.get_mut(&id) else { return 0 };

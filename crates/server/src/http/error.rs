@@ -39,6 +39,11 @@ impl ApiError {
         ApiError::new(ErrorCode::NotFound, format!("there is no job {id}")).hint("'windlass jobs' lists them")
     }
 
+    /// As it is, but that a job which is not there has no such task either.
+    pub fn or_no_task(self, id: impl std::fmt::Display) -> Self {
+        if self.detail.code == ErrorCode::NotFound { ApiError::no_task(id) } else { self }
+    }
+
     /// There is no such task.
     pub fn no_task(id: impl std::fmt::Display) -> Self {
         let error = ApiError::new(ErrorCode::NotFound, format!("there is no task {id}"));
@@ -110,7 +115,7 @@ fn reasons(steps: &[Unplaceable]) -> String {
     let words: Vec<String> = all
         .map(|(reason, n)| {
             let RuledOut { message, .. } = RuledOut::from_core(reason, *n, Vec::new());
-            format!("{n} worker{} {message}", if *n == 1 { " is" } else { "s are" })
+            format!("{n} worker{}: {message}", if *n == 1 { "" } else { "s" })
         })
         .collect();
     if words.is_empty() { "the farm has no worker".to_owned() } else { words.join(", ") }

@@ -3,7 +3,7 @@
 use super::App;
 use super::error::ApiError;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Version, header};
+use axum::http::{HeaderMap, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::atomic::Ordering;
@@ -15,19 +15,24 @@ use windlass_api::ErrorCode;
 /// browser on this machine reaches it on behalf of every page.
 pub async fn same_origin(request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let host = text(header::HOST).unwrap_or("localhost");
-    let own_origin = text(header::ORIGIN).is_none_or(|origin| origin.split("://").nth(1) == Some(host));
-    if !own_origin || !names_this_machine(host) {
+    let host = text_of(headers, "host").unwrap_or("localhost");
+    let own_origin = text_of(headers, "origin").is_none_or(|origin| origin.split("://").nth(1) == Some(host));
+    let own_site =
+        text_of(headers, "sec-fetch-site").is_none_or(|site| site == "none" || site == "same-origin");
+    if !own_origin || !own_site || !names_this_machine(host) {
         let error = ApiError::new(ErrorCode::BadRequest, "requests of web pages are refused");
         return error.hint("address the server as 127.0.0.1 or localhost").into_response();
     }
     next.run(request).await
 }
 
+fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
 /// Refuses a body by the length that it announces, before any of it is read.
 pub async fn bounded(request: Request, next: Next) -> Response {
-    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let length = text_of(request.headers(), "content-length");
     if length.and_then(|text| text.parse::<u64>().ok()).is_some_and(|n| n > super::BODY_BYTES_MAX as u64) {
         return ApiError::too_large().into_response();
     }
@@ -85,7 +90,7 @@ pub fn worth_compressing(
     headers: &HeaderMap,
     extensions: &axum::http::Extensions,
 ) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let kind = text_of(headers, "content-type").unwrap_or("");
     let stream = kind.starts_with("text/event-stream") || kind.starts_with("application/octet-stream");
     let _ = (status, version, extensions);
     !stream && DefaultPredicate::new().should_compress(&http_response(headers))

@@ -12,7 +12,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::IntoParams;
-use windlass_api::{ErrorCode, Job, JobState, Page, RuledOut, Step, SubmitRequest, Submitted, Unplaceable};
+use windlass_api::{
+    ErrorCode, Job, JobState, Page, RuledOut, Step, StepBody, SubmitRequest, Submitted, Unplaceable,
+};
 use windlass_core::engine::{Answer, Event, Refusal, Submit};
 use windlass_core::job::{self as core, Stop};
 use windlass_core::{JobId, RequestId};
@@ -35,8 +37,11 @@ pub async fn submit(
     let request: SubmitRequest = serde_json::from_slice(&body).map_err(|e| {
         ApiError::new(ErrorCode::BadRequest, format!("the submission is not what it should be: {e}"))
     })?;
+    if *app.handle.closing().borrow() {
+        return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
+    }
     let placeable_only = request.placeable_only;
-    let spec = request.into_spec("nobody")?;
+    let spec = request.into_spec(&app.shared.user)?;
     let store = app.handle.store();
     let existing = match spec.key.clone() {
         Some(key) => store.job_by_key(spec.user.clone(), key).await?,
@@ -161,7 +166,15 @@ pub async fn show(
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    find(&app.handle, JobId(id)).await.map(Json)
+    let mut job = find(&app.handle, JobId(id)).await?;
+    for (number, step) in (0u16..).zip(&mut job.steps) {
+        let raw = app.handle.store().body(JobId(id), number).await?;
+        if let Some(body) = raw.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok()) {
+            step.command = body.command;
+            step.cwd = Some(body.cwd);
+        }
+    }
+    Ok(Json(job))
 }
 
 /// Cancels a job: what runs is killed, what waits never starts.

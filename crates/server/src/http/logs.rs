@@ -63,6 +63,10 @@ pub async fn log(
     let id = tasks::parse_id(&id)?;
     let task = tasks::find(&app.handle, id).await?;
     let attempt = query.attempt.unwrap_or(task.attempt.attempt).max(u32::from(query.follow));
+    if query.attempt.is_some_and(|asked| asked == 0 || asked > task.attempt.attempt) {
+        let message = format!("task {id} has no attempt {attempt}; it has {}", task.attempt.attempt);
+        return Err(ApiError::new(ErrorCode::NotFound, message));
+    }
     let source = app
         .handle
         .logs()

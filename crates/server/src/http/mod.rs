@@ -19,16 +19,18 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use error::ApiError;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::net::{TcpListener, UnixListener};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use windlass_api::ErrorCode;
+use windlass_core::TaskId;
 
 /// Bytes of a request's body.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -121,22 +123,38 @@ pub(crate) struct App {
 struct AppShared {
     started: Instant,
     store: String,
+    user: String,
     /// Requests under way.
     open: AtomicUsize,
     /// Milliseconds from `started` to the last request's end.
     last_ms: AtomicU64,
+    /// Tasks that lend their cpus, and how many waits of each are under way.
+    loans: Mutex<BTreeMap<TaskId, usize>>,
+}
+
+impl App {
+    fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
+        self.shared.loans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`]. `store` is told
-/// to those who ask. Ends by itself after `idle` without active jobs or requests.
+/// to those who ask; a job that names no user is `user`'s. Ends by itself after `idle` without active
+/// jobs or requests.
 pub async fn serve(
     listener: Listener,
     handle: Handle,
-    store: String,
+    (store, user): (String, String),
     idle: Option<std::time::Duration>,
 ) -> io::Result<()> {
-    let shared =
-        AppShared { started: Instant::now(), store, open: AtomicUsize::new(0), last_ms: AtomicU64::new(0) };
+    let shared = AppShared {
+        started: Instant::now(),
+        store,
+        user,
+        open: AtomicUsize::new(0),
+        last_ms: AtomicU64::new(0),
+        loans: Mutex::default(),
+    };
     let app = App { handle: handle.clone(), shared: Arc::new(shared) };
     if let Some(idle) = idle {
         tokio::spawn(guard::close_when_idle(app.clone(), idle));

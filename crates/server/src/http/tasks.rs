@@ -44,7 +44,7 @@ pub async fn list(
     let (Path(id), Query(query)) = (id?, query?);
     let limit = page_size(query.limit)?;
     let wanted = query.state.as_deref().map(parse_states).transpose()?;
-    let job = Snapshot::take(&app.handle, JobId(id)).await?;
+    let job = Snapshot::take(&app.handle, JobId(id), None).await?;
     let candidates = job.candidates(wanted.as_deref());
     let mut items = Vec::new();
     let mut from = query.cursor.unwrap_or(0);
@@ -99,7 +99,7 @@ pub async fn show(
 
 /// One task with its history.
 pub async fn find(handle: &Handle, id: TaskId) -> Result<Task, ApiError> {
-    let job = Snapshot::take(handle, id.job).await.map_err(|_| ApiError::no_task(id))?;
+    let job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
     if id.index >= job.total() {
         return Err(ApiError::no_task(id));
     }
@@ -133,7 +133,13 @@ pub async fn why(
     // The engine does not hold its job: it has ended.
     let task = find(&app.handle, id).await?;
     let message = match (task.state, task.attempt.end) {
-        (TaskState::Skipped, _) => "it never started: what it waited for failed".to_owned(),
+        (TaskState::Skipped, _) => {
+            let stopped = super::jobs::find(&app.handle, id.job).await?.stopped;
+            format!(
+                "it never started: {}",
+                stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
+            )
+        }
         (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
         (state, end) => {
             let end = end.map_or("", windlass_api::End::as_str);
@@ -165,11 +171,20 @@ struct Snapshot {
     id: JobId,
     spec: Arc<JobSpec>,
     stop: Option<Stop>,
-    /// While the engine has it.
-    live: Option<Box<core::Job>>,
+    live: Live,
     /// Its booked and running tasks.
     attempts: BTreeMap<u32, LiveAttempt>,
     workers: BTreeMap<WorkerId, String>,
+}
+
+/// What the engine knows of a job.
+enum Live {
+    /// It has ended.
+    No,
+    /// All of it.
+    Job(Box<core::Job>),
+    /// The state of the one task that is asked about.
+    Task(core::TaskState),
 }
 
 struct LiveAttempt {
@@ -180,10 +195,19 @@ struct LiveAttempt {
 }
 
 impl Snapshot {
-    async fn take(handle: &Handle, id: JobId) -> Result<Snapshot, ApiError> {
+    /// The job, or, where `one` names a task, as much of it as that task needs: a large job is much to
+    /// copy.
+    async fn take(handle: &Handle, id: JobId, one: Option<u32>) -> Result<Snapshot, ApiError> {
         let look = move |engine: &windlass_core::Engine| {
-            let job = engine.job(id).map(|job| Box::new(job.clone()));
-            let attempts = engine.attempts_of(id).map(|(task, attempt)| {
+            let job = engine.job(id)?;
+            let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
+            let live = match one {
+                Some(index) if index < total => Live::Task(job.state_of(index)),
+                Some(_) => Live::No,
+                None => Live::Job(Box::new(job.clone())),
+            };
+            let attempts = engine.attempts_of(id).filter(|(task, _)| one.is_none_or(|one| task.index == one));
+            let attempts = attempts.map(|(task, attempt)| {
                 let live = LiveAttempt {
                     number: attempt.number,
                     worker: attempt.worker,
@@ -192,16 +216,24 @@ impl Snapshot {
                 };
                 (task.index, live)
             });
-            let workers = engine.workers().iter().map(|w| (w.id, w.name.to_string())).collect();
-            (job, attempts.collect(), workers)
+            Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>()))
         };
-        let (live, attempts, workers): (Option<Box<core::Job>>, _, _) = handle.query(look).await?;
-        if let Some(live) = live {
-            let (spec, stop) = (live.spec.clone(), live.stop);
-            return Ok(Snapshot { id, spec, stop, live: Some(live), attempts, workers });
+        let names = |engine: &windlass_core::Engine| {
+            engine.workers().iter().map(|w| (w.id, w.name.to_string())).collect::<BTreeMap<_, _>>()
+        };
+        let (found, workers) = handle.query(move |engine| (look(engine), names(engine))).await?;
+        if let Some((spec, stop, live, attempts)) = found {
+            return Ok(Snapshot { id, spec, stop, live, attempts, workers });
         }
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
-        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live: None, attempts, workers })
+        Ok(Snapshot {
+            id,
+            spec: view.spec,
+            stop: view.stop,
+            live: Live::No,
+            attempts: BTreeMap::new(),
+            workers,
+        })
     }
 
     fn total(&self) -> u32 {
@@ -211,7 +243,7 @@ impl Snapshot {
     /// The tasks that may be in one of the wanted states; the engine's sets narrow them down.
     fn candidates(&self, wanted: Option<&[TaskState]>) -> RangeSet {
         let all = RangeSet::from_range(0..self.total());
-        let (Some(wanted), Some(job)) = (wanted, &self.live) else { return all };
+        let (Some(wanted), Live::Job(job)) = (wanted, &self.live) else { return all };
         if wanted
             .iter()
             .any(|state| matches!(state, TaskState::Waiting | TaskState::Skipped | TaskState::Canceled))
@@ -245,7 +277,12 @@ impl Snapshot {
                 attempt = attempt.with_result(result);
             }
         }
-        let state = match (self.attempts.get(&index), &self.live, stored) {
+        let live = match &self.live {
+            Live::No => None,
+            Live::Job(job) => Some(job.state_of(index)),
+            Live::Task(state) => Some(*state),
+        };
+        let state = match (self.attempts.get(&index), live, stored) {
             (Some(live), ..) => {
                 attempt = Attempt {
                     attempt: live.number,
@@ -256,8 +293,8 @@ impl Snapshot {
                 };
                 if live.started.is_some() { TaskState::Running } else { TaskState::Booked }
             }
-            (None, Some(job), stored) => {
-                let state = TaskState::from(job.state_of(index));
+            (None, Some(state), stored) => {
+                let state = TaskState::from(state);
                 // The engine knows of an end before it is durable; until then the task is said to run.
                 let booked = stored.is_some_and(|task| task.row.state == core::TaskState::Booked);
                 if booked && state.is_end() { TaskState::Running } else { state }

@@ -92,9 +92,9 @@ pub async fn wait(
     let mut listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
     // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.
-    let loan = lend.map(|task| Loan { handle: app.handle.clone(), task: Some(task) });
+    let loan = lend.map(|task| Loan::new(&app, task));
     if let Some(loan) = loan.as_ref().filter(|_| !job.state.is_end()) {
-        loan.take().await;
+        app.handle.tell(Event::Lend { task: loan.task }).await;
     }
     while !job.state.is_end() {
         let ended = match listener.next().await.as_deref() {
@@ -113,35 +113,52 @@ pub async fn wait(
     Ok(Json(job))
 }
 
-/// The cpus that a waiting task lends. Whoever waits may go away at any moment, so they are asked
-/// back at the latest when this is dropped.
+/// The cpus that a waiting task lends. A task may wait for several jobs at once: it has its cpus again
+/// when the last of these waits is over. Whoever waits may go away at any moment, so they are asked back
+/// at the latest when this is dropped.
 struct Loan {
-    handle: Handle,
-    task: Option<TaskId>,
+    app: App,
+    task: TaskId,
+    open: bool,
 }
 
 impl Loan {
-    async fn take(&self) {
-        if let Some(task) = self.task {
-            self.handle.tell(Event::Lend { task }).await;
-        }
+    fn new(app: &App, task: TaskId) -> Loan {
+        *app.loans().entry(task).or_default() += 1;
+        Loan { app: app.clone(), task, open: true }
     }
 
-    /// Returns when the task has its cpus again.
+    /// Returns when the task has its cpus again, or at once if it waits for others still.
     async fn give_back(mut self) -> Result<(), ApiError> {
-        if let Some(task) = self.task {
-            self.handle.request(move |request| Event::Reclaim { request, task }).await?;
-            self.task = None;
+        let (task, last) = (self.task, self.close());
+        if last && let Err(e) = self.app.handle.request(move |request| Event::Reclaim { request, task }).await
+        {
+            // Nobody waits for the answer to another try.
+            self.app.handle.tell_now(Event::Reclaim { request: RequestId(0), task });
+            return Err(e.into());
         }
         Ok(())
+    }
+
+    /// Counts this wait as over; true if it was the task's last.
+    fn close(&mut self) -> bool {
+        self.open = false;
+        let mut loans = self.app.loans();
+        let left = loans.get_mut(&self.task).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            loans.remove(&self.task);
+        }
+        left == 0
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(task) = self.task {
-            // Nobody waits for this answer.
-            self.handle.tell_now(Event::Reclaim { request: RequestId(0), task });
+        if self.open && self.close() {
+            self.app.handle.tell_now(Event::Reclaim { request: RequestId(0), task: self.task });
         }
     }
 }

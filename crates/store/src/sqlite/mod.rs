@@ -9,6 +9,7 @@ use crate::{Memory, Store, StoreError};
 use read::Reader;
 use rusqlite::Connection;
 use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -35,6 +36,7 @@ pub struct Sqlite {
 
 struct Inner {
     path: PathBuf,
+    id: i64,
     writer: mpsc::Sender<Job>,
     readers: Mutex<Vec<Reader>>,
     /// Held as long as the store is open, against a second server.
@@ -43,7 +45,7 @@ struct Inner {
 
 enum Job {
     Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
-    Retain(Time, usize, oneshot::Sender<Result<Vec<JobId>, StoreError>>),
+    Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
 }
 
 impl Sqlite {
@@ -52,14 +54,19 @@ impl Sqlite {
         let lock = lock(path)?;
         let mut db = connect(path)?;
         migrate(&mut db, path)?;
+        let id = own_number(&db).map_err(|e| sql_error(path, "read its number", e))?;
         let (writer, jobs) = mpsc::channel(WRITER_QUEUE_MAX);
         let thread_path = path.to_owned();
         thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || write_loop(&mut db, &thread_path, jobs))
             .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
-        let inner = Inner { path: path.to_owned(), writer, readers: Mutex::default(), _lock: lock };
+        let inner = Inner { path: path.to_owned(), id, writer, readers: Mutex::default(), _lock: lock };
         Ok(Sqlite { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn id(&self) -> i64 {
+        self.inner.id
     }
 
     pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
@@ -68,9 +75,9 @@ impl Sqlite {
         result.await.map_err(|_| StoreError::Closed)?
     }
 
-    pub(crate) async fn retain(&self, before: Time, limit: usize) -> Result<Vec<JobId>, StoreError> {
+    pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Retain(before, limit, done)).await.map_err(|_| StoreError::Closed)?;
+        self.inner.writer.send(Job::Retain(before, rows, done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -104,6 +111,7 @@ impl From<Memory> for Store {
 }
 
 fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
+    let _guard = AbortOnPanic;
     while let Some(job) = jobs.blocking_recv() {
         match job {
             Job::Commit(batch, done) => {
@@ -112,12 +120,30 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
                 drop(batch);
                 _ = done.send(result);
             }
-            Job::Retain(before, limit, done) => {
-                let result = write::retain(db, before, limit).map_err(|e| sql_error(path, "deleted", e));
+            Job::Retain(before, rows, done) => {
+                let result = write::retain(db, before, rows).map_err(|e| sql_error(path, "deleted", e));
                 _ = done.send(result);
             }
         }
     }
+}
+
+/// A server whose writer is gone could only refuse everything. It ends instead, and another takes
+/// over: what was accepted is on disk.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// The number that the file was given when it was made.
+fn own_number(db: &Connection) -> rusqlite::Result<i64> {
+    db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', random())", [])?;
+    db.query_row("SELECT value FROM meta WHERE key = 'store_id'", [], |row| row.get(0))
 }
 
 fn lock(path: &Path) -> Result<File, StoreError> {
@@ -126,7 +152,11 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(io)?;
     }
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
+    let mut private = OpenOptions::new();
+    private.create(true).truncate(false).write(true).mode(0o600);
+    let file = private.open(&lock_path).map_err(io)?;
+    // Environments of jobs are in there. SQLite's files beside it get the database's permissions.
+    private.open(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),

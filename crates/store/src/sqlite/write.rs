@@ -2,7 +2,7 @@
 
 use super::codes;
 use crate::spec;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, TaskResult};
 use windlass_core::worker::WorkerRecord;
@@ -197,21 +197,36 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
     ])
 }
 
-/// Deletes up to `limit` jobs that ended before `before`, with all that hangs on them.
-pub fn retain(db: &mut Connection, before: Time, limit: usize) -> rusqlite::Result<Vec<JobId>> {
+/// Deletes jobs that ended before `before`, oldest first, until about `budget` rows of tasks are gone:
+/// a job of a million tasks goes in many transactions, and commits come between. Returns the jobs that
+/// are gone whole, and whether there is more.
+pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Result<(Vec<JobId>, bool)> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let old: Vec<i64> = tx
-        .prepare_cached("SELECT id FROM jobs WHERE ended IS NOT NULL AND ended < ?1 ORDER BY ended LIMIT ?2")?
-        .query_map((time(before), limit as i64), |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    for id in &old {
-        for table in ["tasks", "attempts", "bodies"] {
+    let (mut gone, mut left) = (Vec::new(), budget);
+    loop {
+        let oldest = "SELECT id FROM jobs WHERE ended IS NOT NULL AND ended < ?1 ORDER BY ended LIMIT 1";
+        let mut oldest = tx.prepare_cached(oldest)?;
+        let Some(id) = oldest.query_row([time(before)], |row| row.get::<_, i64>(0)).optional()? else {
+            break;
+        };
+        let some =
+            "DELETE FROM tasks WHERE job = ?1 AND idx IN (SELECT idx FROM tasks WHERE job = ?1 LIMIT ?2)";
+        left -= tx.prepare_cached(some)?.execute((id, left as i64))?.min(left);
+        if left == 0 {
+            break;
+        }
+        for table in ["attempts", "bodies"] {
             tx.prepare_cached(&format!("DELETE FROM {table} WHERE job = ?1"))?.execute([id])?;
         }
         tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
+        gone.push(JobId(id as u64));
+        left -= 1;
+        if left == 0 {
+            break;
+        }
     }
     tx.commit()?;
-    Ok(old.into_iter().map(|id| JobId(id as u64)).collect())
+    Ok((gone, left == 0))
 }
 
 /// Counts as JSON, in the order of the fields.

@@ -11,6 +11,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use windlass_api::fill_in;
 
+/// Bytes that one process may map beyond its task's memory limit where we watch that limit ourselves.
+const MAPPED_BYTES_MORE: u64 = 4 << 30;
+
 /// What tasks of a step run.
 pub struct Body {
     command: Vec<String>,
@@ -64,8 +67,8 @@ pub struct Started {
 pub enum Refused {
     /// It never can be: for people.
     Failed(String),
-    /// Not now: the disk is full. It stays in line.
-    NoSpace(io::Error),
+    /// Not now: the disk is full, or the machine is out of something else. It stays in line.
+    NotNow(io::Error),
 }
 
 impl Ground {
@@ -77,14 +80,20 @@ impl Ground {
         value: Option<&str>,
         memory: Option<u64>,
     ) -> Result<Started, Refused> {
+        let command = self.command(task, body, value).map_err(|e| refuse_spawn(e, body))?;
         let out = self.logs.create(task, Stream::Out).map_err(refuse_log)?;
         let err = self.logs.create(task, Stream::Err).map_err(refuse_log)?;
-        let command = self.command(task, body, value).map_err(|e| refuse_spawn(&e, body))?;
         let mut slot = self.slot()?;
         let mut enforced = false;
-        if let Some(slot) = &mut slot {
-            enforced =
-                slot.arm(memory).map_err(|e| Refused::Failed(format!("cannot set its memory limit: {e}")))?;
+        if let Some(some) = &mut slot {
+            match some.arm(memory) {
+                Ok(kept) => enforced = kept,
+                Err(e) => {
+                    self.give_back(slot);
+                    self.remove_logs(task);
+                    return Err(refuse("set its memory limit", e));
+                }
+            }
         }
         let watch_memory = memory.is_some() && !enforced;
         let setup = Setup {
@@ -92,25 +101,30 @@ impl Ground {
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
             join: slot.as_ref().map_or([None, None], |slot| slot.join_fds(memory.is_some())),
-            // A backstop for what grows between two samples; the limit itself is on the whole tree.
-            data_limit: memory.filter(|_| watch_memory).map(|bytes| bytes.saturating_mul(2)),
-            die_with_parent: !self.namespaced,
+            // A backstop for what grows between two samples; the limit itself is on what the whole
+            // tree really holds. Programs map more than they use.
+            data_limit: memory.filter(|_| watch_memory).map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
+            die_with: (!self.namespaced).then(|| std::process::id() as i32),
         };
         let cpu_before_us = slot.as_ref().and_then(Slot::cpu_us).unwrap_or(0);
         match self.spawner.spawn(&command, setup) {
             Ok(pid) => Ok(Started { pid, slot, output: [out, err], cpu_before_us, watch_memory }),
             Err(e) => {
                 self.give_back(slot);
-                self.logs.remove(task, Stream::Out);
-                self.logs.remove(task, Stream::Err);
-                Err(refuse_spawn(&e, body))
+                self.remove_logs(task);
+                Err(refuse_spawn(e, body))
             }
         }
     }
 
     fn slot(&mut self) -> Result<Option<Slot>, Refused> {
         let taken = self.cgroups.as_mut().map(Cgroups::take).transpose();
-        taken.map_err(|e| Refused::Failed(format!("cannot make a control group: {e}")))
+        taken.map_err(|e| refuse("make a control group", e))
+    }
+
+    fn remove_logs(&self, task: TaskRef) {
+        self.logs.remove(task, Stream::Out);
+        self.logs.remove(task, Stream::Err);
     }
 
     /// Takes back an empty group.
@@ -132,34 +146,46 @@ impl Ground {
             ("WINDLASS_INDEX", task.index.to_string()),
             ("WINDLASS_ATTEMPT", task.attempt.to_string()),
             ("WINDLASS_VALUE", value.unwrap_or("").to_owned()),
-            (MARKER, self.incarnation.to_string()),
+            (MARKER, self.marker(task)),
         ];
         let theirs = body.env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let theirs = theirs.filter(|(name, _)| own.iter().all(|(ours, _)| ours != name));
         Command::new(&argv, theirs.chain(own.iter().map(|(k, v)| (*k, v.as_str()))), &body.cwd)
     }
 
-    /// The processes of a task that runs.
-    pub fn pids(&self, pid: i32, task: TaskRef, slot: Option<&Slot>) -> Vec<i32> {
+    /// What marks the processes of an attempt, and no other's on this machine.
+    fn marker(&self, task: TaskRef) -> String {
+        format!("{}:{}.{}.{}", self.incarnation, task.job, task.index, task.attempt)
+    }
+
+    /// The processes of a task that runs; `leader` is its first one while that lives.
+    pub fn pids(&self, leader: Option<i32>, task: TaskRef, slot: Option<&Slot>) -> Vec<i32> {
         match slot {
             Some(slot) => slot.pids(),
-            None => process::tree(pid, &format!("WINDLASS_TASK={}.{}", task.job, task.index)),
+            None => process::tree(leader, &format!("{MARKER}={}", self.marker(task))),
         }
     }
 }
 
 fn refuse_log(e: io::Error) -> Refused {
-    match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Refused::NoSpace(e),
-        _ => Refused::Failed(format!("cannot open its log: {e}")),
-    }
+    refuse("open its log", e)
 }
 
-fn refuse_spawn(e: &SpawnError, body: &Body) -> Refused {
+fn refuse_spawn(e: SpawnError, body: &Body) -> Refused {
     let what = match e.step {
         "start the command" => format!("start '{}'", body.command.first().map_or("", String::as_str)),
         "enter its working directory" => format!("enter the working directory '{}'", body.cwd),
         step => step.to_owned(),
     };
-    Refused::Failed(format!("cannot {what}: {}", e.source))
+    refuse(&what, e.source)
+}
+
+/// What passes by itself is no failure of the task.
+fn refuse(what: &str, e: io::Error) -> Refused {
+    const PASSING: [i32; 6] =
+        [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
+    match e.raw_os_error() {
+        Some(errno) if PASSING.contains(&errno) => Refused::NotNow(e),
+        _ => Refused::Failed(format!("cannot {what}: {e}")),
+    }
 }

@@ -13,6 +13,7 @@ const OUTPUT_BYTES_MAX: usize = 64 << 20;
 pub struct Link {
     listener: UnixListener,
     connection: Option<UnixStream>,
+    had_agent: bool,
     lines: Lines,
     output: Vec<u8>,
 }
@@ -30,7 +31,7 @@ impl Link {
         _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
-        Ok(Link { listener, connection: None, lines: Lines::default(), output: Vec::new() })
+        Ok(Link { listener, connection: None, had_agent: false, lines: Lines::default(), output: Vec::new() })
     }
 
     pub fn listener(&self) -> BorrowedFd<'_> {
@@ -52,13 +53,19 @@ impl Link {
             if stream.set_nonblocking(true).is_ok() {
                 self.close();
                 self.connection = Some(stream);
+                self.had_agent = true;
             }
         }
     }
 
-    /// What the agent sent, and whether the connection ended.
-    pub fn read(&mut self) -> (Vec<ToKeeper>, bool) {
-        let Some(stream) = &mut self.connection else { return (Vec::new(), false) };
+    /// True once any agent was there.
+    pub fn had_agent(&self) -> bool {
+        self.had_agent
+    }
+
+    /// What the agent sent.
+    pub fn read(&mut self) -> Vec<ToKeeper> {
+        let Some(stream) = &mut self.connection else { return Vec::new() };
         let mut buffer = [0; 64 << 10];
         let ended = loop {
             match stream.read(&mut buffer) {
@@ -74,12 +81,12 @@ impl Link {
                 if ended {
                     self.close();
                 }
-                (messages, ended)
+                messages
             }
             Err(why) => {
-                eprintln!("keeper: the agent sends what is no message: {why}");
+                super::say(format_args!("the agent sends what is no message: {why}"));
                 self.close();
-                (Vec::new(), true)
+                Vec::new()
             }
         }
     }

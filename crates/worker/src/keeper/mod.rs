@@ -6,7 +6,7 @@ mod namespace;
 mod tasks;
 
 pub use link::socket_path;
-pub use namespace::{KeeperFile, RETRY_WITHOUT, cgroup_name, keeper_file};
+pub use namespace::{KeeperFile, RETRY_WITHOUT};
 
 use crate::cgroup::Cgroups;
 use crate::logs::LogDir;
@@ -15,8 +15,9 @@ use crate::protocol::{FromKeeper, ToKeeper};
 use ground::Ground;
 use link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,15 +39,29 @@ pub struct KeeperOptions {
     pub log_bytes_max: u64,
 }
 
+/// How long a keeper that is to die with its agent waits for the first one.
+const FIRST_AGENT: Duration = Duration::from_secs(10);
+/// How long a keeper that holds nothing waits for another agent.
+const ALONE_MAX: Duration = Duration::from_secs(600);
+
 /// The environment variable that marks every process of a keeper, for where no namespace does.
 pub const MARKER: &str = "WINDLASS_KEEPER";
 
 /// Becomes the keeper. Returns in the process that the agent started as soon as the keeper is ready
 /// (it writes a line to standard output then), and in the keeper when that ends.
 pub fn keeper_main(options: KeeperOptions) -> ExitCode {
+    process::close_inherited();
+    process::raise_file_limit();
     let mut notes = Vec::new();
-    let namespaced = match namespace::enter(&options.state, options.incarnation, options.plain) {
-        Ok(namespace::Side::Outside) => return ExitCode::SUCCESS,
+    // Before there is a namespace: inside, the processes of our own group have no numbers.
+    let cgroups = Cgroups::open(&namespace::cgroup_name(options.incarnation), true);
+    let dirs = cgroups.as_ref().map(Cgroups::dirs).unwrap_or_default();
+    let namespaced = match namespace::enter(&options.state, options.incarnation, options.plain, dirs) {
+        Ok(namespace::Side::Outside) => {
+            // The groups are the keeper's now.
+            std::mem::forget(cgroups);
+            return ExitCode::SUCCESS;
+        }
         Ok(namespace::Side::Inside { refused: None }) => true,
         Ok(namespace::Side::Inside { refused: Some(why) }) => {
             notes.push(format!(
@@ -60,7 +75,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match Keeper::new(&options, namespaced, notes) {
+    match Keeper::new(&options, cgroups, namespaced, notes) {
         Ok(mut keeper) => {
             println!("ready");
             // The agent waits for the end of this pipe's other side; it must not wait for ours.
@@ -68,7 +83,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
             let result = keeper.run();
             _ = std::fs::remove_file(options.state.join("keeper.sock"));
             if let Err(e) = result {
-                eprintln!("keeper: {e}");
+                say(format_args!("{e}"));
                 return ExitCode::FAILURE;
             }
             ExitCode::SUCCESS
@@ -78,6 +93,11 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes a line to the keeper's log. That this may fail, on a full disk, must not end the keeper.
+fn say(what: fmt::Arguments<'_>) {
+    _ = writeln!(io::stderr(), "keeper: {what}");
 }
 
 /// Standard output and error go to the keeper's own log from here on.
@@ -95,13 +115,19 @@ struct Keeper {
     incarnation: u64,
     die_with_agent: bool,
     notes: Vec<String>,
+    /// Since when there is no agent.
+    alone_since: Option<Instant>,
     done: bool,
 }
 
 impl Keeper {
-    fn new(options: &KeeperOptions, namespaced: bool, mut notes: Vec<String>) -> io::Result<Self> {
-        let name = namespace::cgroup_name(options.incarnation);
-        let cgroups = match Cgroups::open(&name) {
+    fn new(
+        options: &KeeperOptions,
+        cgroups: Result<Cgroups, String>,
+        namespaced: bool,
+        mut notes: Vec<String>,
+    ) -> io::Result<Self> {
+        let cgroups = match cgroups {
             Ok(cgroups) => {
                 if !cgroups.limits_memory() {
                     notes
@@ -134,6 +160,7 @@ impl Keeper {
             incarnation: options.incarnation,
             die_with_agent: options.die_with_agent,
             notes,
+            alone_since: Some(Instant::now()),
             done: false,
         })
     }
@@ -156,7 +183,11 @@ impl Keeper {
 
     /// Sleeps until something is to be done.
     fn wait(&self) -> io::Result<()> {
-        let timeout = self.tasks.next_deadline().map(|at| {
+        let alone =
+            self.alone_since.map(|since| since + if self.die_with_agent { FIRST_AGENT } else { ALONE_MAX });
+        // A keeper that is needed looks again now and then.
+        let alone = alone.map(|at| at.max(Instant::now() + FIRST_AGENT));
+        let timeout = self.tasks.next_deadline().into_iter().chain(alone).min().map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
@@ -176,13 +207,22 @@ impl Keeper {
 
     fn talk(&mut self) {
         self.link.accept();
-        let (messages, closed) = self.link.read();
-        for message in messages {
+        for message in self.link.read() {
             self.handle(message);
         }
-        if closed && self.die_with_agent {
-            self.done = true;
+        if self.link.connection().is_some() {
+            self.alone_since = None;
+            return;
         }
+        let since = *self.alone_since.get_or_insert_with(Instant::now);
+        let patience = match (self.die_with_agent, self.link.had_agent()) {
+            (true, true) => Duration::ZERO,
+            (true, false) => FIRST_AGENT,
+            (false, _) => ALONE_MAX,
+        };
+        // What it holds is kept for the next agent, however late that comes.
+        let needed = !self.die_with_agent && !self.tasks.held().is_empty();
+        self.done |= !needed && since.elapsed() >= patience;
     }
 
     fn handle(&mut self, message: ToKeeper) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the agent must know of a keeper to find out later whether it is gone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +21,23 @@ pub struct KeeperFile {
     pub incarnation: u64,
     /// Everything under it dies with it.
     pub namespaced: bool,
+    /// Its control groups.
+    #[serde(default)]
+    pub cgroups: Vec<PathBuf>,
+}
+
+impl KeeperFile {
+    /// The keeper of a state directory, if there ever was one.
+    pub fn read(state: &Path) -> Option<KeeperFile> {
+        serde_json::from_slice(&fs::read(keeper_file(state)).ok()?).ok()
+    }
+
+    fn write(&self, state: &Path) -> io::Result<()> {
+        let path = keeper_file(state);
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(self)?)?;
+        fs::rename(&fresh, &path)
+    }
 }
 
 /// Which of the two processes the caller is.
@@ -39,8 +56,7 @@ pub fn cgroup_name(incarnation: u64) -> String {
     format!("windlass-{incarnation:016x}")
 }
 
-/// The keeper's file in a state directory.
-pub fn keeper_file(state: &Path) -> std::path::PathBuf {
+fn keeper_file(state: &Path) -> PathBuf {
     state.join("keeper.json")
 }
 
@@ -48,12 +64,8 @@ pub fn keeper_file(state: &Path) -> std::path::PathBuf {
 pub const RETRY_WITHOUT: &str = "namespace-refused";
 
 /// Splits off the keeper, in namespaces unless `plain`. The caller must have one thread.
-pub fn enter(state: &Path, incarnation: u64, plain: bool) -> io::Result<Side> {
-    let refused = if plain {
-        Some("they cannot be set up here".to_owned())
-    } else {
-        unshare().err().map(|e| e.to_string())
-    };
+pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>) -> io::Result<Side> {
+    let refused = if plain { Some("they cannot be set up here".to_owned()) } else { unshare()? };
     let (mut ours, mut theirs) = UnixStream::pair()?;
     // SAFETY: this process has one thread, so the child may go on as it likes.
     let pid = unsafe { libc::fork() };
@@ -65,15 +77,12 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool) -> io::Result<Side> {
         // before the keeper takes any task.
         let file = KeeperFile {
             pid,
-            start_ticks: process::start_ticks(pid).unwrap_or(0),
+            start_ticks: process::start_ticks(pid).ok_or(io::ErrorKind::NotFound)?,
             incarnation,
             namespaced: refused.is_none(),
+            cgroups,
         };
-        let json = serde_json::to_vec(&file)?;
-        let path = keeper_file(state);
-        let fresh = path.with_extension("new");
-        let written = fs::write(&fresh, json).and_then(|()| fs::rename(&fresh, &path));
-        if let Err(e) = written {
+        if let Err(e) = file.write(state) {
             process::kill(pid);
             return Err(e);
         }
@@ -99,17 +108,21 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool) -> io::Result<Side> {
 }
 
 /// Enters new namespaces for the processes to come. Without the privilege a user namespace gives it,
-/// with our own user and group and no others in it.
-fn unshare() -> io::Result<()> {
+/// with our own user and group and no others in it. `Some` says why there are none; an error, that
+/// they were entered and cannot be used, which only another process can undo.
+fn unshare() -> io::Result<Option<String>> {
     let spaces = UnshareFlags::NEWPID | UnshareFlags::NEWNS;
     if try_unshare(spaces).is_ok() {
-        return Ok(());
+        return Ok(None);
     }
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
-    try_unshare(spaces | UnshareFlags::NEWUSER)?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+    if let Err(e) = try_unshare(spaces | UnshareFlags::NEWUSER) {
+        return Ok(Some(e.to_string()));
+    }
+    let mapped = fs::write("/proc/self/setgroups", "deny")
+        .and_then(|()| fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")))
+        .and_then(|()| fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")));
+    mapped.map(|()| None).map_err(|_| io::Error::other(RETRY_WITHOUT))
 }
 
 fn try_unshare(flags: UnshareFlags) -> io::Result<()> {

@@ -18,6 +18,8 @@ use windlass_core::Resources;
 const GRACE: Duration = Duration::from_secs(2);
 /// How often memory and log sizes are looked at.
 const SAMPLE: Duration = Duration::from_millis(200);
+/// The same where a memory limit is held by looking.
+const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
 /// How often a group that was killed is asked whether it is empty.
 const EMPTY_POLL: Duration = Duration::from_millis(1);
 /// How long a full disk is left alone.
@@ -194,7 +196,9 @@ impl Tasks {
         self.ended.insert(task, (epoch, result));
     }
 
+    /// A task that lends again before it got back what it had lent asks for nothing any more.
     fn lend(&mut self, task: TaskRef) {
+        self.reclaims.retain(|waiting| *waiting != task);
         if let Some(running) = self.running.get_mut(&task)
             && !running.lent
         {
@@ -223,14 +227,21 @@ impl Tasks {
         }
         self.no_space_until = None;
         while let Some(next) = self.waiting.front() {
+            if !next.request.fits(&self.capacity) {
+                // The machine became smaller: it would stand in the way for ever.
+                let (task, epoch) = (next.task, next.epoch);
+                self.waiting.pop_front();
+                self.end_unstarted(task, epoch, WireEnd::Recalled, link);
+                continue;
+            }
             if !next.request.fits(&self.capacity.less(&self.booked)) {
                 break;
             }
             let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
             match self.ground.start(next.task, &next.body, next.value.as_deref(), memory) {
                 Ok(started) => self.note_start(started, link),
-                Err(Refused::NoSpace(e)) => {
-                    eprintln!("keeper: task {}.{} waits: {e}", next.task.job, next.task.index);
+                Err(Refused::NotNow(e)) => {
+                    super::say(format_args!("task {}.{} waits: {e}", next.task.job, next.task.index));
                     self.no_space_until = Some(Instant::now() + SPACE_RETRY);
                     return;
                 }
@@ -248,7 +259,7 @@ impl Tasks {
         let (at, started_ns) = (Instant::now(), now_ns());
         self.booked.add(&request);
         self.by_pid.insert(started.pid, task);
-        self.next_sample.get_or_insert(at + SAMPLE);
+        self.next_sample.get_or_insert(at + SAMPLE_LIMIT);
         let running = Running {
             epoch,
             request,
@@ -279,7 +290,9 @@ impl Tasks {
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         if self.next_sample.is_some_and(|at| at <= now) {
             self.sample();
-            self.next_sample = (!self.running.is_empty()).then_some(now + SAMPLE);
+            let watched = self.running.values().any(|running| running.started.watch_memory);
+            let interval = if watched { SAMPLE_LIMIT } else { SAMPLE };
+            self.next_sample = (!self.running.is_empty()).then_some(now + interval);
         }
         let mut over = Vec::new();
         for (task, running) in &mut self.running {
@@ -345,21 +358,24 @@ impl Tasks {
         let max = self.ground.log_bytes_max;
         for (task, running) in &mut self.running {
             let started = &running.started;
-            let pids = self.ground.pids(started.pid, *task, started.slot.as_ref());
+            let leader = running.exit.is_none().then_some(started.pid);
+            let pids = self.ground.pids(leader, *task, started.slot.as_ref());
             let bytes = process::resident_bytes(&pids);
             running.peak_bytes = running.peak_bytes.max(bytes);
             let limit = running.request.memory;
             let killed = started.slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
             if killed || (started.watch_memory && bytes > limit) {
                 running.cause = Some(WireEnd::OutOfMemory);
-                self.ground.end_tree(*task, started, false);
+                self.ground.end_tree(*task, started, running.exit.is_some());
             }
             for (file, kept_from) in started.output.iter().zip(&mut running.kept_from) {
                 let size = file.metadata().map_or(0, |m| m.len());
                 match logs::rotate(file, size, max, *kept_from) {
                     Ok(from) => *kept_from = from,
                     // No holes on this file system: the limit is kept by beginning again.
-                    Err(_) => _ = file.set_len(0),
+                    Err(e) if e.kind() == std::io::ErrorKind::Unsupported => _ = file.set_len(0),
+                    // Tried again at the next look.
+                    Err(_) => {}
                 }
             }
         }
@@ -380,9 +396,11 @@ impl Tasks {
         for _ in 0..1000 {
             let mut left = false;
             for (task, running) in &self.running {
-                left |= !self.ground.end_tree(*task, &running.started, false);
+                left |= !self.ground.end_tree(*task, &running.started, running.exit.is_some());
             }
-            while process::reap().is_some() {}
+            while let Some(exit) = process::reap() {
+                self.exited(exit);
+            }
             if !left {
                 break;
             }
@@ -394,7 +412,7 @@ impl Tasks {
 impl Running {
     /// Sends the polite signal, once; the kill follows.
     fn ask_to_end(&mut self, cause: WireEnd) {
-        if self.cause.is_none() {
+        if self.cause.is_none() && self.exit.is_none() {
             self.cause = Some(cause);
             self.kill_at = Some(Instant::now() + GRACE);
             process::signal_group(self.started.pid, Signal::TERM);
@@ -413,10 +431,7 @@ impl Ground {
             slot.kill();
             return false;
         }
-        let mut pids = self.pids(started.pid, task, None);
-        if leader_gone {
-            pids.retain(|pid| *pid != started.pid);
-        }
+        let pids = self.pids((!leader_gone).then_some(started.pid), task, None);
         pids.iter().for_each(|pid| process::kill(*pid));
         pids.is_empty()
     }
