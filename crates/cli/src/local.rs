@@ -61,9 +61,10 @@ pub async fn start(
         values.extend((!value.is_empty()).then(|| value.to_owned()));
     }
     let host = attributes.get("host").and_then(|names| names.first().cloned());
+    let name = worker_name(state, config.name.clone(), host)?;
     let (welcomed, welcome) = oneshot::channel();
     let link = Arc::new(Link {
-        name: config.name.clone().or(host).unwrap_or_else(|| "local".to_owned()),
+        name,
         handle: handle.clone(),
         capacity: capacity.clone(),
         attributes,
@@ -101,6 +102,18 @@ impl LocalWorker {
     pub async fn stop(self, kill: bool) {
         _ = tokio::task::spawn_blocking(move || self.agent.stop(kill)).await;
     }
+}
+
+/// The name asked for, or the one that the worker had before: what is booked is booked under it, and a
+/// machine's own name may change.
+fn worker_name(state: &Path, asked: Option<String>, host: Option<String>) -> anyhow::Result<String> {
+    let path = state.join("worker-name");
+    let before = std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
+    let name = asked.or_else(|| before.clone()).or(host).unwrap_or_else(|| "local".to_owned());
+    if before.as_ref() != Some(&name) {
+        std::fs::write(&path, &name).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(name)
 }
 
 fn capacity(config: &windlass_server::WorkerConfig) -> Resources {

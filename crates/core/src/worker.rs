@@ -53,6 +53,27 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A worker as a store knows it, before it is heard from: nothing is booked on it.
+    pub fn unheard(record: WorkerRecord) -> Self {
+        Worker {
+            id: record.id,
+            name: record.name.into(),
+            epoch: record.epoch,
+            incarnation: record.incarnation,
+            state: if record.draining { WorkerState::Draining } else { WorkerState::Suspect },
+            connected: false,
+            capacity: record.capacity,
+            attributes: record.attributes,
+            booked: Resources::default(),
+            running: BTreeSet::new(),
+            backlog: VecDeque::new(),
+            backlog_ms: 0.0,
+            allocs: BTreeMap::new(),
+            seq: 0,
+            beat_seq: 0,
+        }
+    }
+
     /// What a new booking may use.
     pub fn free(&self) -> Resources {
         self.capacity.less(&self.booked)

@@ -1,33 +1,26 @@
 //! The index finds what a scan of all workers would find, whatever was booked and given back.
 
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
 use windlass_core::matcher::{self, Class};
 use windlass_core::queues::{Candidate, Queues};
 use windlass_core::tags::{Attributes, Need};
-use windlass_core::worker::{Worker, WorkerState};
+use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
 use windlass_core::workers::{Saturation, Workers};
 use windlass_core::{Resources, Time, WorkerId};
 
 fn worker(id: u64, capacity: Resources, tag: u8, state: WorkerState) -> Worker {
-    Worker {
+    let record = WorkerRecord {
         id: WorkerId(id),
-        name: format!("w{id}").into(),
+        name: format!("w{id}"),
         epoch: Epoch(1),
         incarnation: 1,
-        state,
-        connected: state != WorkerState::Suspect,
+        draining: false,
         capacity,
         attributes: Attributes::from([("kind".to_owned(), BTreeSet::from([tag.to_string()]))]),
-        booked: Resources::default(),
-        running: BTreeSet::new(),
-        backlog: VecDeque::new(),
-        backlog_ms: 0.0,
-        allocs: BTreeMap::new(),
-        seq: 0,
-        beat_seq: 0,
-    }
+    };
+    Worker { state, connected: state != WorkerState::Suspect, ..Worker::unheard(record) }
 }
 
 fn states() -> impl Strategy<Value = WorkerState> {

@@ -28,7 +28,7 @@ use crate::matcher::{self, Class, Classes};
 use crate::queues::Queues;
 use crate::resources::Resources;
 use crate::time::Time;
-use crate::worker::{Worker, WorkerRecord, WorkerState};
+use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{Saturation, Workers};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -134,23 +134,7 @@ impl Engine {
     pub fn restore(settings: Settings, workers: Vec<WorkerRecord>, jobs: Vec<JobRecord>) -> Self {
         let mut engine = Engine::new(settings);
         for record in workers {
-            engine.workers.insert(Worker {
-                id: record.id,
-                name: record.name.into(),
-                epoch: record.epoch,
-                incarnation: record.incarnation,
-                state: if record.draining { WorkerState::Draining } else { WorkerState::Suspect },
-                connected: false,
-                capacity: record.capacity,
-                attributes: record.attributes,
-                booked: Resources::default(),
-                running: BTreeSet::new(),
-                backlog: VecDeque::new(),
-                backlog_ms: 0.0,
-                allocs: BTreeMap::new(),
-                seq: 0,
-                beat_seq: 0,
-            });
+            engine.workers.insert(Worker::unheard(record));
         }
         let active: BTreeSet<JobId> = jobs.iter().map(|job| job.id).collect();
         for record in jobs {

@@ -7,7 +7,7 @@ use crate::job::{End, TaskResult};
 use crate::resources::Resources;
 use crate::time::Time;
 use crate::worker::{Worker, WorkerRecord, WorkerState};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 impl Engine {
     pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
@@ -42,23 +42,15 @@ impl Engine {
 
     fn add_worker(&mut self, name: &str) -> WorkerId {
         let id = WorkerId(self.workers.last_id().map_or(1, |last| last.0 + 1));
-        self.workers.insert(Worker {
+        self.workers.insert(Worker::unheard(WorkerRecord {
             id,
-            name: name.into(),
+            name: name.to_owned(),
             epoch: Epoch(0),
             incarnation: 0,
-            state: WorkerState::Suspect,
-            connected: false,
+            draining: false,
             capacity: Resources::default(),
             attributes: BTreeMap::new(),
-            booked: Resources::default(),
-            running: BTreeSet::new(),
-            backlog: VecDeque::new(),
-            backlog_ms: 0.0,
-            allocs: BTreeMap::new(),
-            seq: 0,
-            beat_seq: 0,
-        });
+        }));
         id
     }
 
