@@ -321,3 +321,46 @@ fn a_million_lines_are_a_job() {
     farm.ok(&["run", "--", "true"]);
     farm.ok(&["job", "cancel", "1"]);
 }
+
+#[test]
+fn the_program_documents_and_examines_itself() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(farm.ok(&["completion", shell]).contains("windlass"), "{shell}");
+    }
+    let pages = farm.work().join("man");
+    std::fs::create_dir_all(&pages).unwrap();
+    farm.ok(&["man", pages.to_str().unwrap()]);
+    let pages = support::names(&pages);
+    assert!(pages.iter().any(|page| page.contains("windlass-run")), "{pages:?}");
+    let findings = farm.json(&["doctor"]);
+    let whats: Vec<&str> = findings.as_array().unwrap().iter().filter_map(|f| f["what"].as_str()).collect();
+    assert!(whats.contains(&"control groups") && whats.contains(&"server"), "{whats:?}");
+    let version = farm.ok(&["version"]);
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    let status = farm.ok(&["server", "status"]);
+    assert!(status.contains("1 worker"), "{status}");
+}
+
+#[test]
+fn events_tell_what_happens() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let mut events = farm.events();
+    // The stream is open once something comes through it.
+    let mut submitted = 0;
+    let first = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| events.next());
+        while !reader.is_finished() {
+            farm.ok(&["run", "--", "true"]);
+            submitted += 1;
+        }
+        reader.join().unwrap()
+    });
+    assert!(submitted > 0 && first.unwrap().to_string().contains("job"));
+    farm.fails(5, &["run", "--name", "told", "--", "sh", "-c", "exit 5"]);
+    let ended = std::iter::from_fn(|| events.next()).find(|event| {
+        let text = event.to_string();
+        text.contains("\"failed\"") && text.contains("\"exit_code\":5")
+    });
+    assert!(ended.is_some());
+}
