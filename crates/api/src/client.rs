@@ -224,6 +224,16 @@ impl Client {
         self.all("/api/v1/workers").await
     }
 
+    /// One worker.
+    pub async fn worker(&self, name: &str) -> Result<Worker, ClientError> {
+        self.get(&format!("/api/v1/workers/{name}"), &()).await
+    }
+
+    /// `drain` or `resume` on a worker.
+    pub async fn act_on_worker(&self, name: &str, verb: &str) -> Result<Worker, ClientError> {
+        self.json(self.request(Method::POST, &format!("/api/v1/workers/{name}/{verb}"))).await
+    }
+
     /// All queues.
     pub async fn queues(&self) -> Result<Vec<Queue>, ClientError> {
         self.all("/api/v1/queues").await

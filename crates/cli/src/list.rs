@@ -6,9 +6,8 @@ use crate::output::{Format, Grid, or_dash, print_jsonl, print_lines, print_list}
 use crate::quantity::{age, elapsed, now_ms};
 use crate::select::JobRef;
 use clap::Args;
-use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
-use windlass_api::{Attempt, Counts, End, Job, Queue, Resources, Task, Worker, WorkerState};
+use windlass_api::{Attempt, Counts, End, Job, Queue, Resources, Task};
 use windlass_core::resources::Bytes;
 
 /// Entries in one part of a list.
@@ -191,49 +190,6 @@ pub fn took(attempt: &Attempt) -> Option<u64> {
     Some(attempt.finished_ms.unwrap_or_else(now_ms).saturating_sub(started))
 }
 
-/// `windlass workers`.
-pub async fn workers(context: &Context) -> Result<(), CliError> {
-    let workers = context.client().await?.workers().await.doing("list the workers")?;
-    print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
-}
-
-fn workers_grid(workers: &[Worker]) -> Grid {
-    let row = |worker: &Worker| {
-        let (has, used) = (&worker.capacity, &worker.booked);
-        vec![
-            worker.name.clone(),
-            worker_state(worker.state).to_owned(),
-            format!("{}/{}", used.cpus, has.cpus),
-            format!("{}/{}", Bytes(used.memory), Bytes(has.memory)),
-            format!("{}/{}", used.gpus, has.gpus),
-            worker.running.to_string(),
-            worker.queued.to_string(),
-            tags(&worker.attributes),
-        ]
-    };
-    Grid {
-        header: &["NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "TAGS"],
-        rows: workers.iter().map(row).collect(),
-        empty: "no workers",
-    }
-}
-
-fn worker_state(state: WorkerState) -> &'static str {
-    match state {
-        WorkerState::Up => "up",
-        WorkerState::Draining => "draining",
-        WorkerState::Suspect => "suspect",
-    }
-}
-
-fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
-    let each = attributes.iter().map(|(key, values)| {
-        let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        if values.is_empty() { key.clone() } else { format!("{key}={}", values.join("|")) }
-    });
-    each.collect::<Vec<_>>().join(" ")
-}
-
 /// `windlass queues`.
 pub async fn queues(context: &Context) -> Result<(), CliError> {
     let queues = context.client().await?.queues().await.doing("list the queues")?;
@@ -310,13 +266,5 @@ mod tests {
     fn amounts_in_words() {
         let amounts = Resources { cpus: 0.5, memory: 512 << 20, gpus: 1, ..Default::default() };
         assert_eq!(resources(&amounts), "0.5 cpus, 512 MiB, 1 gpu");
-    }
-
-    #[test]
-    fn tags_in_one_cell() {
-        let set = |values: &[&str]| values.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-        let attributes =
-            BTreeMap::from([("arch".to_owned(), set(&["arm", "x86"])), ("ssd".to_owned(), set(&[]))]);
-        assert_eq!(tags(&attributes), "arch=arm|x86 ssd");
     }
 }

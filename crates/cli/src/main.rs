@@ -27,6 +27,7 @@ mod server;
 mod show;
 mod signals;
 mod verbs;
+mod worker;
 mod writer;
 
 use crate::error::{CliError, USAGE};
@@ -105,6 +106,9 @@ enum Command {
     Why(show::WhyArgs),
     /// List the workers
     Workers,
+    /// Look at workers and act on them
+    #[command(subcommand)]
+    Worker(worker::WorkerCommand),
     /// List the queues
     Queues,
     /// Show what happens as it happens
@@ -234,7 +238,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Why(args) => show::why(context, &args).await,
-        Command::Workers => list::workers(context).await,
+        Command::Workers => worker::list(context).await,
+        Command::Worker(command) => worker::command(context, command).await,
         Command::Queues => list::queues(context).await,
         Command::Events(args) => show::events(context, &args).await,
         Command::Doctor => doctor::doctor(context).await,

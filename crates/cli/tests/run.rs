@@ -364,3 +364,19 @@ fn events_tell_what_happens() {
     });
     assert!(ended.is_some());
 }
+
+#[test]
+fn a_drained_worker_takes_no_new_work() {
+    let farm = Farm::with_server(&["--cpus", "1", "--name", "box"]);
+    farm.ok(&["worker", "drain", "box"]);
+    farm.ok(&["submit", "--", "touch", "ran"]);
+    let why = farm.ok(&["why", "1.0"]);
+    assert!(why.contains("draining") && why.contains("resume box"), "{why}");
+    assert!(farm.ok(&["worker", "show", "box"]).contains("draining"));
+    farm.ok(&["worker", "resume", "box"]);
+    farm.ok(&["job", "wait", "1"]);
+    assert!(farm.work().join("ran").exists());
+    let missing = farm.fails(3, &["worker", "drain", "nobody"]);
+    assert!(missing.contains("no worker 'nobody'"), "{missing}");
+    assert!(farm.json(&["worker", "detect"])["capacity"]["cpus"].as_f64().unwrap() >= 1.0);
+}

@@ -8,6 +8,7 @@ mod openapi;
 mod status;
 mod tasks;
 mod watch;
+mod workers;
 
 pub use openapi::{OPENAPI_PATH, openapi};
 
@@ -185,7 +186,10 @@ fn router(app: App) -> Router {
         .route("/tasks/{id}", get(tasks::show))
         .route("/tasks/{id}/why", get(tasks::why))
         .route("/tasks/{id}/log", get(logs::log))
-        .route("/workers", get(status::workers))
+        .route("/workers", get(workers::list))
+        .route("/workers/{name}", get(workers::show))
+        .route("/workers/{name}/drain", post(workers::drain))
+        .route("/workers/{name}/resume", post(workers::resume))
         .route("/queues", get(status::queues))
         .route("/events", get(watch::events))
         .route("/shutdown", post(status::shutdown));
@@ -218,6 +222,14 @@ fn page_size(asked: Option<usize>) -> Result<usize, ApiError> {
             Err(ApiError::new(ErrorCode::BadRequest, format!("limit must be from 1 to {PAGE_MAX}, not {n}")))
         }
     }
+}
+
+/// A part of a list of which one entry more was asked for than is given.
+fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> windlass_api::Page<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(cursor);
+    windlass_api::Page { items, next }
 }
 
 /// A code's status as axum has it.

@@ -1,6 +1,6 @@
 //! The description of the interface, made from the handlers.
 
-use super::{jobs, logs, status, tasks, watch};
+use super::{jobs, logs, status, tasks, watch, workers};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
@@ -30,7 +30,10 @@ pub const OPENAPI_PATH: &str = "/openapi.json";
         tasks::why,
         logs::log,
         status::version,
-        status::workers,
+        workers::list,
+        workers::show,
+        workers::drain,
+        workers::resume,
         status::queues,
         status::healthz,
         status::metrics,

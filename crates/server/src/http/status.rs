@@ -1,7 +1,7 @@
-//! Workers, queues, health, numbers, and the end.
+//! Queues, health, numbers, and the end.
 
 use super::error::ApiError;
-use super::{App, page_size};
+use super::{App, page_size, part};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -10,9 +10,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
-use windlass_api::{Page, Queue, Version, Worker, WorkerState as WorkerWord};
+use windlass_api::{Page, Queue, Version};
 use windlass_core::Engine;
-use windlass_core::tags::Need;
 use windlass_core::worker::WorkerState;
 
 /// Says who answers.
@@ -24,43 +23,6 @@ pub async fn version(State(app): State<App>) -> Json<Version> {
         store: app.shared.store.clone(),
         pid: std::process::id(),
     })
-}
-
-/// Which workers to list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-pub struct WorkersQuery {
-    /// In this state.
-    #[param(inline)]
-    state: Option<WorkerWord>,
-    /// Whose name holds this text.
-    name: Option<String>,
-    /// That are this: `key`, `key=value` or `key=a|b`.
-    tag: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
-    limit: Option<usize>,
-    /// `next` of the part before.
-    cursor: Option<u64>,
-}
-
-/// Lists the workers by id.
-#[utoipa::path(get, path = "/api/v1/workers", tag = "workers", params(WorkersQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Worker>)))]
-pub async fn workers(
-    State(app): State<App>,
-    query: Result<Query<WorkersQuery>, QueryRejection>,
-) -> Result<Json<Page<Worker>>, ApiError> {
-    let Query(query) = query?;
-    let limit = page_size(query.limit)?;
-    let need = query.tag.as_deref().map(Need::parse);
-    let list = move |engine: &Engine| {
-        let all = engine.workers().iter().filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
-        let some = all.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
-        let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.attributes)));
-        let some = some.map(Worker::from_core).filter(|w| query.state.is_none_or(|state| w.state == state));
-        some.take(limit + 1).collect()
-    };
-    Ok(Json(part(app.handle.query(list).await?, limit, |worker: &Worker| worker.id.to_string())))
 }
 
 /// Which queues to list.
@@ -103,14 +65,6 @@ pub async fn queues(
         queues.take(limit + 1).collect()
     };
     Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
-}
-
-/// A part of a list of which one entry more was asked for than is given.
-fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> Page<T> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(cursor);
-    Page { items, next }
 }
 
 /// Says whether the engine answers.

@@ -1,0 +1,153 @@
+//! `windlass worker`: what the machines are, and whether they get work.
+
+use crate::Context;
+use crate::error::{CliError, Doing};
+use crate::output::{Format, Grid, print_list, print_one, talk};
+use clap::{Args, Subcommand};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use windlass_api::{Resources, Worker, WorkerState};
+use windlass_core::resources::Bytes;
+
+/// Looks at workers and acts on them.
+#[derive(Subcommand, Debug)]
+pub enum WorkerCommand {
+    /// List the workers
+    List,
+    /// Show one worker
+    Show(NameArgs),
+    /// Let a worker take no new work; what it runs goes on
+    Drain(NameArgs),
+    /// Let a drained worker take work again
+    Resume(NameArgs),
+    /// Show what this machine would declare as a worker
+    Detect,
+}
+
+/// A worker.
+#[derive(Args, Debug)]
+pub struct NameArgs {
+    /// The worker's name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// `windlass worker …`.
+pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
+    match command {
+        WorkerCommand::List => list(context).await,
+        WorkerCommand::Show(args) => {
+            let worker = context.client().await?.worker(&args.name).await;
+            print(context, &worker.doing(format_args!("show worker {}", args.name))?)
+        }
+        WorkerCommand::Drain(args) => act(context, &args.name, "drain", "takes no new work").await,
+        WorkerCommand::Resume(args) => act(context, &args.name, "resume", "takes work again").await,
+        WorkerCommand::Detect => print(context, &detect()),
+    }
+}
+
+/// `windlass workers` and `windlass worker list`.
+pub async fn list(context: &Context) -> Result<(), CliError> {
+    let workers = context.client().await?.workers().await.doing("list the workers")?;
+    print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
+}
+
+fn workers_grid(workers: &[Worker]) -> Grid {
+    let row = |worker: &Worker| {
+        let (has, used) = (&worker.capacity, &worker.booked);
+        vec![
+            worker.name.clone(),
+            worker_state(worker.state).to_owned(),
+            format!("{}/{}", used.cpus, has.cpus),
+            format!("{}/{}", Bytes(used.memory), Bytes(has.memory)),
+            format!("{}/{}", used.gpus, has.gpus),
+            worker.running.to_string(),
+            worker.queued.to_string(),
+            tags(&worker.attributes),
+        ]
+    };
+    Grid {
+        header: &["NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "TAGS"],
+        rows: workers.iter().map(row).collect(),
+        empty: "no workers",
+    }
+}
+
+fn worker_state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Up => "up",
+        WorkerState::Draining => "draining",
+        WorkerState::Suspect => "suspect",
+    }
+}
+
+fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let each = attributes.iter().map(|(key, values)| {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        if values.is_empty() { key.clone() } else { format!("{key}={}", values.join("|")) }
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+async fn act(context: &Context, name: &str, verb: &str, done: &str) -> Result<(), CliError> {
+    let worker = context.client().await?.act_on_worker(name, verb).await;
+    let worker = worker.doing(format_args!("{verb} worker {name}"))?;
+    if context.format == Format::Table {
+        talk!("worker {name} {done}");
+        return Ok(());
+    }
+    print(context, &worker)
+}
+
+fn print(context: &Context, worker: &Worker) -> Result<(), CliError> {
+    print_one(context.format, worker, |worker| worker.name.clone(), text)
+}
+
+fn text(worker: &Worker) -> String {
+    let (has, used) = (&worker.capacity, &worker.booked);
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<10} {value}");
+    };
+    line("worker", worker.name.clone());
+    line("state", worker_state(worker.state).to_owned());
+    line("cpus", format!("{} of {} booked", used.cpus, has.cpus));
+    line("memory", format!("{} of {} booked", Bytes(used.memory), Bytes(has.memory)));
+    line("gpus", format!("{} of {} booked", used.gpus, has.gpus));
+    line("running", worker.running.to_string());
+    line("queued", worker.queued.to_string());
+    line("tags", tags(&worker.attributes));
+    line("epoch", worker.epoch.to_string());
+    text
+}
+
+/// What this machine is and has, as far as it can tell.
+fn detect() -> Worker {
+    let attributes = windlass_worker::attributes();
+    let host = attributes.get("host").and_then(|names| names.first().cloned());
+    Worker {
+        id: 0,
+        name: host.unwrap_or_else(|| "local".to_owned()),
+        state: WorkerState::Up,
+        capacity: Resources::from_core(&windlass_worker::capacity()),
+        booked: Resources::default(),
+        attributes,
+        running: 0,
+        queued: 0,
+        epoch: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_in_one_cell() {
+        let set = |values: &[&str]| values.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        let attributes =
+            BTreeMap::from([("arch".to_owned(), set(&["arm", "x86"])), ("ssd".to_owned(), set(&[]))]);
+        assert_eq!(tags(&attributes), "arch=arm|x86 ssd");
+    }
+}

@@ -1,0 +1,101 @@
+//! Workers: list, show, drain, resume.
+
+use super::error::ApiError;
+use super::jobs::unexpected;
+use super::{App, page_size, part};
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use windlass_api::{ErrorCode, Page, Worker, WorkerState as WorkerWord};
+use windlass_core::Engine;
+use windlass_core::engine::{Answer, Event};
+use windlass_core::tags::Need;
+
+/// Which workers to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct WorkersQuery {
+    /// In this state.
+    #[param(inline)]
+    state: Option<WorkerWord>,
+    /// Whose name holds this text.
+    name: Option<String>,
+    /// That are this: `key`, `key=value` or `key=a|b`.
+    tag: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<u64>,
+}
+
+/// Lists the workers by id.
+#[utoipa::path(get, path = "/api/v1/workers", tag = "workers", params(WorkersQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Worker>)))]
+pub async fn list(
+    State(app): State<App>,
+    query: Result<Query<WorkersQuery>, QueryRejection>,
+) -> Result<Json<Page<Worker>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let need = query.tag.as_deref().map(Need::parse);
+    let list = move |engine: &Engine| {
+        let all = engine.workers().iter().filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
+        let some = all.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
+        let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.attributes)));
+        let some = some.map(Worker::from_core).filter(|w| query.state.is_none_or(|state| w.state == state));
+        some.take(limit + 1).collect()
+    };
+    Ok(Json(part(app.handle.query(list).await?, limit, |worker: &Worker| worker.id.to_string())))
+}
+
+/// Shows a worker.
+#[utoipa::path(get, path = "/api/v1/workers/{name}", tag = "workers", params(("name" = String, Path)), responses(
+    (status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn show(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Worker>, ApiError> {
+    let Path(name) = name?;
+    find(&app, name).await.map(Json)
+}
+
+/// Lets a worker take no new work; what it runs goes on.
+#[utoipa::path(post, path = "/api/v1/workers/{name}/drain", tag = "workers", params(("name" = String, Path)),
+    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn drain(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Worker>, ApiError> {
+    let Path(name) = name?;
+    set(&app, name, true).await
+}
+
+/// Lets a drained worker take work again.
+#[utoipa::path(post, path = "/api/v1/workers/{name}/resume", tag = "workers", params(("name" = String, Path)),
+    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn resume(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Worker>, ApiError> {
+    let Path(name) = name?;
+    set(&app, name, false).await
+}
+
+async fn set(app: &App, name: String, draining: bool) -> Result<Json<Worker>, ApiError> {
+    let id = windlass_core::WorkerId(find(app, name.clone()).await?.id);
+    match app.handle.request(move |request| Event::Drain { request, worker: id, draining }).await? {
+        Answer::Done => find(app, name).await.map(Json),
+        other => Err(unexpected(other)),
+    }
+}
+
+async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
+    let wanted = name.clone();
+    let look = move |engine: &Engine| engine.workers().by_name(&wanted).map(Worker::from_core);
+    app.handle.query(look).await?.ok_or_else(|| {
+        ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
+            .hint("'windlass worker list' lists them")
+    })
+}
