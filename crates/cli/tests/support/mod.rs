@@ -216,7 +216,7 @@ pub fn show(output: &Output) -> String {
     )
 }
 
-/// Processes whose command line holds `text`.
+/// Processes whose command line, arguments joined by spaces, holds `text`.
 pub fn processes_with(text: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -224,7 +224,8 @@ pub fn processes_with(text: &str) -> Vec<i32> {
             continue;
         };
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if pid != std::process::id() as i32 && String::from_utf8_lossy(&line).contains(text) {
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if pid != std::process::id() as i32 && line.contains(text) {
             found.push(pid);
         }
     }
