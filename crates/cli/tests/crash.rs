@@ -66,6 +66,24 @@ fn tasks_of_a_killed_keeper_end_with_it_and_run_again() {
 }
 
 #[test]
+fn keeper_and_server_killed_together_lose_no_job() {
+    let mut farm = Farm::with_server(&["--cpus", "2"]);
+    let command = "echo {} >> begun; [ -e second ] || setsid -w sleep 1000.125";
+    farm.ok(&["submit", "--array", "1-6", "--", "sh", "-c", command]);
+    let begun = || std::fs::read_to_string(farm.work().join("begun")).unwrap_or_default().lines().count();
+    wait_until("two run", || begun() == 2);
+    std::fs::write(farm.work().join("second"), "").unwrap();
+    let keeper = farm.keeper_pid();
+    farm.kill_server();
+    kill(keeper, "KILL");
+    farm.start();
+    farm.ok(&["job", "wait", "1"]);
+    let begun = std::fs::read_to_string(farm.work().join("begun")).unwrap().lines().count();
+    assert_eq!(begun, 8, "two ran again, four ran once");
+    assert!(support::processes_with("sleep 1000.125").is_empty(), "something outlived its keeper");
+}
+
+#[test]
 fn results_of_tasks_that_outlive_the_server_arrive() {
     let mut farm = Farm::with_server(&["--cpus", "1"]);
     farm.ok(&["submit", "--", "sh", "-c", "touch up; while [ ! -e go ]; do :; done; echo kept; exit 9"]);

@@ -9,19 +9,9 @@ pub struct Time(pub u64);
 pub const NS_PER_MS: u64 = 1_000_000;
 
 impl Time {
-    /// The time `ms` milliseconds after the Unix epoch.
-    pub const fn from_ms(ms: u64) -> Self {
-        Time(ms * NS_PER_MS)
-    }
-
     /// Milliseconds since the Unix epoch, rounded down.
     pub const fn as_ms(self) -> u64 {
         self.0 / NS_PER_MS
-    }
-
-    /// This time and `ms` milliseconds.
-    pub const fn plus_ms(self, ms: u64) -> Self {
-        Time(self.0.saturating_add(ms.saturating_mul(NS_PER_MS)))
     }
 
     /// Nanoseconds from `earlier` to this time, 0 where `earlier` is later.

@@ -138,9 +138,4 @@ impl Engine {
             self.settle_job(id, out);
         }
     }
-
-    /// True if the task is booked and was sent, or is about to be.
-    pub fn is_booked(&self, task: TaskId) -> bool {
-        self.attempts.contains_key(&task)
-    }
 }

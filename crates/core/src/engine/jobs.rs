@@ -124,7 +124,7 @@ impl Engine {
             End::Canceled | End::Recalled => TaskState::Ready,
             End::Lost => {
                 tries.losses += 1;
-                if tries.losses < limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
+                if tries.losses <= limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
             }
             _ => {
                 tries.failures += 1;

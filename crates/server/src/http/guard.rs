@@ -3,12 +3,11 @@
 use super::App;
 use super::error::ApiError;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Version};
+use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tower_http::compression::predicate::{DefaultPredicate, Predicate};
 use windlass_api::ErrorCode;
 
 /// Refuses what a web page in somebody's browser sends: this server trusts whoever reaches it, and a
@@ -81,25 +80,6 @@ pub async fn close_when_idle(app: App, idle: Duration) {
             return;
         }
     }
-}
-
-/// Streams are small and must go out as they come; lists shrink well.
-pub fn worth_compressing(
-    status: axum::http::StatusCode,
-    version: Version,
-    headers: &HeaderMap,
-    extensions: &axum::http::Extensions,
-) -> bool {
-    let kind = text_of(headers, "content-type").unwrap_or("");
-    let stream = kind.starts_with("text/event-stream") || kind.starts_with("application/octet-stream");
-    let _ = (status, version, extensions);
-    !stream && DefaultPredicate::new().should_compress(&http_response(headers))
-}
-
-fn http_response(headers: &HeaderMap) -> axum::http::Response<axum::body::Body> {
-    let mut response = axum::http::Response::new(axum::body::Body::empty());
-    response.headers_mut().clone_from(headers);
-    response
 }
 
 #[cfg(test)]

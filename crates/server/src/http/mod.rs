@@ -30,6 +30,7 @@ use std::time::Instant;
 use tokio::net::{TcpListener, UnixListener};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
 use windlass_api::ErrorCode;
 use windlass_core::TaskId;
 
@@ -39,6 +40,9 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 const PAGE_MAX: usize = 1000;
 /// Entries of a list where the caller does not say.
 const PAGE_DEFAULT: usize = 100;
+
+/// What tasks wrote goes out as it comes, which compression would hold back.
+const LOGS: NotForContentType = NotForContentType::const_new("application/octet-stream");
 
 /// Where the server listens.
 pub enum Listener {
@@ -205,7 +209,7 @@ fn router(app: App) -> Router {
         .layer(middleware::from_fn(guard::bounded))
         .layer(middleware::from_fn(guard::same_origin))
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
-        .layer(CompressionLayer::new().compress_when(guard::worth_compressing))
+        .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(LOGS)))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(CatchPanicLayer::custom(|_| -> Response {
             ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()

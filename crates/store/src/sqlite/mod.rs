@@ -5,7 +5,7 @@ mod codes;
 mod read;
 mod write;
 
-use crate::{Memory, Store, StoreError};
+use crate::StoreError;
 use read::Reader;
 use rusqlite::Connection;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -101,12 +101,6 @@ impl Sqlite {
             answer
         });
         answer.await.map_err(|_| StoreError::Closed)?
-    }
-}
-
-impl From<Memory> for Store {
-    fn from(memory: Memory) -> Self {
-        Store::Memory(memory)
     }
 }
 
