@@ -31,12 +31,13 @@ fn files(ending: &str) -> Vec<(String, String)> {
 }
 
 /// The crates that each crate may use.
-const EDGES: [(&str, &[&str]); 7] = [
+const EDGES: [(&str, &[&str]); 8] = [
     ("windlass-core", &[]),
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
+    ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
     (
         "windlass-cli",
@@ -46,6 +47,7 @@ const EDGES: [(&str, &[&str]); 7] = [
             "windlass-store",
             "windlass-server",
             "windlass-worker",
+            "windlass-openjd",
             "windlass-sim",
         ],
     ),

@@ -1,0 +1,1 @@
+//! Open Job Description templates, 2023-09, as submissions.
