@@ -13,6 +13,7 @@ mod job;
 mod submit;
 mod task;
 mod why;
+pub mod wire;
 mod worker;
 
 pub use body::{Params, StepBody, fill_in};

@@ -2,6 +2,7 @@
 //! agent. The keeper is a process of its own.
 
 use crate::output::talk;
+use crate::remote::{attributes, capacity};
 use crate::serve::Life;
 use anyhow::Context as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,12 +10,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
-use windlass_api::StepBody;
-use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, Order};
+use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::tags::Attributes;
-use windlass_core::{Epoch, Resources, Time};
-use windlass_server::{Config, Deliver, Delivery, Handle, LogChunk, LogRequest, WorkerMessage};
-use windlass_worker::{Agent, AgentOptions, FromAgent, LogDir, Stream, TaskRef, ToKeeper, read_log};
+use windlass_core::{Epoch, JobId, Resources, Time};
+use windlass_server::{
+    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, StartInfo, WorkerLink, WorkerMessage,
+};
+use windlass_worker::{Agent, AgentOptions, FromAgent, Stream, TaskRef, ToKeeper, UserEntry, UserMap};
 
 /// Steps whose body the keeper has at a time.
 const BODIES_MAX: usize = 64;
@@ -30,6 +32,9 @@ pub struct LocalWorker {
 /// What both directions share.
 struct Link {
     name: String,
+    identity: u64,
+    /// The connection to the keeper, and its number as the engine knows it.
+    connection: Mutex<(u64, u64)>,
     handle: Handle,
     capacity: Resources,
     attributes: Attributes,
@@ -40,6 +45,7 @@ struct Link {
     /// The keeper whose shortcomings were told.
     told: AtomicU64,
     life: Life,
+    users: UserMap,
     /// Added to every task's environment.
     env: BTreeMap<String, String>,
 }
@@ -54,17 +60,18 @@ pub async fn start(
 ) -> anyhow::Result<LocalWorker> {
     let log_bytes_max = config.log_bytes_max;
     let config = &config.worker;
-    let (capacity, mut attributes) = (capacity(config), windlass_worker::attributes());
-    for tag in &config.tags {
-        let (key, value) = tag.split_once('=').unwrap_or((tag, ""));
-        let values = attributes.entry(key.to_owned()).or_default();
-        values.extend((!value.is_empty()).then(|| value.to_owned()));
-    }
+    let capacity = capacity(config.cpus, config.memory, config.gpus);
+    let attributes = attributes(&config.tags);
     let host = attributes.get("host").and_then(|names| names.first().cloned());
-    let name = worker_name(state, config.name.clone(), host)?;
+    let name = windlass_worker::name(state, config.name.clone(), host)?;
+    let entries = config.users.iter().map(|(submitter, user)| UserEntry::new(submitter, user));
+    let users = UserMap::new(entries)?;
+    let identity = windlass_worker::identity(state)?;
     let (welcomed, welcome) = oneshot::channel();
     let link = Arc::new(Link {
         name,
+        identity,
+        connection: Mutex::default(),
         handle: handle.clone(),
         capacity: capacity.clone(),
         attributes,
@@ -72,6 +79,7 @@ pub async fn start(
         epoch: AtomicU64::new(0),
         told: AtomicU64::new(0),
         life,
+        users,
         env: BTreeMap::from([("WINDLASS_SERVER".to_owned(), server.to_owned())]),
     });
     let options = AgentOptions {
@@ -86,83 +94,49 @@ pub async fn start(
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
     });
     let agent = agent.await.context("the agent failed")??;
-    let logs = agent.logs();
-    handle.set_logs(Arc::new(move |request| read(&logs, request)));
     welcome.await.context("the engine did not take the worker")?;
     Ok(LocalWorker { agent })
 }
 
 impl LocalWorker {
-    /// Where tasks' output is.
-    pub fn logs(&self) -> LogDir {
-        self.agent.logs()
-    }
-
     /// Lets the keeper go: it ends if it holds nothing, or with all of its tasks if `kill`.
     pub async fn stop(self, kill: bool) {
         _ = tokio::task::spawn_blocking(move || self.agent.stop(kill)).await;
     }
 }
 
-/// The name asked for, or the one that the worker had before: what is booked is booked under it, and a
-/// machine's own name may change.
-fn worker_name(state: &Path, asked: Option<String>, host: Option<String>) -> anyhow::Result<String> {
-    let path = state.join("worker-name");
-    let before = std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
-    let name = asked.or_else(|| before.clone()).or(host).unwrap_or_else(|| "local".to_owned());
-    if before.as_ref() != Some(&name) {
-        std::fs::write(&path, &name).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(name)
-}
-
-fn capacity(config: &windlass_server::WorkerConfig) -> Resources {
-    let mut capacity = windlass_worker::capacity();
-    if let Some(cpus) = config.cpus {
-        capacity.cpu = (cpus * 100.0).round() as u32;
-    }
-    capacity.memory = config.memory.unwrap_or(capacity.memory);
-    capacity.gpus = config.gpus;
-    capacity
-}
-
 impl Link {
     /// From agent to engine, on the agent's thread.
     fn pass_up(self: &Arc<Self>, agent: &Agent, messages: Vec<FromAgent>) {
-        let messages = messages.into_iter().map(|message| self.message(agent, message)).collect();
-        self.handle.worker_says(&self.name, messages);
+        let messages: Vec<_> =
+            messages.into_iter().filter_map(|message| self.message(agent, message)).collect();
+        let (_, id) = *lock(&self.connection);
+        self.handle.worker_says(id, messages);
     }
 
-    fn message(self: &Arc<Self>, agent: &Agent, message: FromAgent) -> WorkerMessage {
-        match message {
-            FromAgent::Hello { connection, incarnation, seq, held, notes } => {
+    fn message(self: &Arc<Self>, agent: &Agent, message: FromAgent) -> Option<WorkerMessage> {
+        Some(match message {
+            FromAgent::Hello { connection, incarnation, seq, held, notes, .. } => {
                 self.tell(incarnation, &notes);
-                let held = held.into_iter().map(|held| Held {
-                    task: held.task.task(),
-                    attempt: held.task.attempt,
-                    phase: match held.phase {
-                        windlass_worker::HeldPhase::Queued => HeldPhase::Queued,
-                        windlass_worker::HeldPhase::Running(at) => HeldPhase::Running(Time(at)),
-                        windlass_worker::HeldPhase::Lent(at) => HeldPhase::Lent(Time(at)),
-                        windlass_worker::HeldPhase::Ended => HeldPhase::Ended,
-                    },
-                });
                 let hello = Hello {
                     name: self.name.clone(),
+                    identity: self.identity,
                     incarnation,
+                    // The agent here tells whether the keeper lives; no clock has to.
+                    fences: false,
+                    sent: 0,
+                    new_link: true,
                     capacity: self.capacity.clone(),
                     attributes: self.attributes.clone(),
-                    inventory: Inventory { seq, held: held.collect() },
+                    inventory: Inventory { seq, held: held.into_iter().map(Into::into).collect() },
                 };
-                let (link, agent) = (self.clone(), agent.clone());
+                let id = self.link_id(connection);
                 // The keeper may be another than before, which has no bodies.
                 let bodies = Mutex::new(Bodies::new());
-                let deliver: Deliver = Arc::new(move |parcel| {
-                    let messages = link.orders(&agent, &mut lock(&bodies), parcel);
-                    agent.send(connection, &messages);
-                });
-                WorkerMessage::Hello { hello: Box::new(hello), deliver }
+                let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
+                WorkerMessage::Hello { hello: Box::new(hello), link: Arc::new(link) }
             }
+            FromAgent::Beat { .. } => return None,
             FromAgent::Lost => WorkerMessage::Lost,
             FromAgent::Started { task, epoch, at } => WorkerMessage::Started {
                 task: task.task(),
@@ -179,7 +153,16 @@ impl Link {
             FromAgent::Reclaimed { task, epoch } => {
                 WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
             }
+        })
+    }
+
+    /// The number of a connection to the keeper: a hello that was asked for is said on the same one.
+    fn link_id(&self, connection: u64) -> u64 {
+        let mut known = lock(&self.connection);
+        if known.0 != connection {
+            *known = (connection, self.handle.next_link());
         }
+        known.1
     }
 
     /// Says once of each keeper what it could not set up.
@@ -195,16 +178,6 @@ impl Link {
         }
     }
 
-    /// From engine to agent, on the engine's thread: what is sent is written to the keeper's socket,
-    /// which takes it at once unless the keeper stands still; then for some seconds at most.
-    fn orders(&self, agent: &Agent, bodies: &mut Bodies, parcel: Vec<Delivery>) -> Vec<ToKeeper> {
-        let mut messages = Vec::with_capacity(parcel.len());
-        for delivery in parcel {
-            self.order(delivery, agent, bodies, &mut messages);
-        }
-        messages
-    }
-
     fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut Bodies, into: &mut Vec<ToKeeper>) {
         let Delivery { seq, order, start } = delivery;
         match order {
@@ -216,7 +189,7 @@ impl Link {
             }
             Order::Start { task, step, attempt, request, time_limit_ms } => {
                 let Some(start) = start else { return };
-                self.give_body(bodies, (task.job.0, step), &start.body, into);
+                self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
                     task: TaskRef::new(task, attempt),
                     step,
@@ -243,11 +216,13 @@ impl Link {
                 into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
             }
             Order::Resync => into.push(agent.hello()),
+            // Given to workers that fence.
+            Order::Lease { .. } => {}
         }
     }
 
     /// Sends a step's body before the first start that needs it.
-    fn give_body(&self, bodies: &mut Bodies, key: (u64, u16), body: &StepBody, into: &mut Vec<ToKeeper>) {
+    fn give_body(&self, bodies: &mut Bodies, key: (u64, u16), start: &StartInfo, into: &mut Vec<ToKeeper>) {
         if bodies.contains(&key) {
             return;
         }
@@ -259,31 +234,65 @@ impl Link {
         }
         bodies.push_back(key);
         let (job, step) = key;
+        let body = &start.body;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
-        into.push(ToKeeper::Body { job, step, command: body.command.clone(), env, cwd: body.cwd.clone() });
+        let (command, cwd) = (body.command.clone(), body.cwd.clone());
+        let (run_as, refused) = self.users.resolve_or_refuse(&start.job.user);
+        into.push(ToKeeper::Body { job, step, command, env, cwd, run_as, refused });
     }
 }
 
-fn read(logs: &LogDir, request: &LogRequest) -> std::io::Result<Option<LogChunk>> {
-    let stream = if request.stderr { Stream::Err } else { Stream::Out };
-    let path = logs.path(TaskRef::new(request.task, request.attempt), stream);
-    let file = match std::fs::File::open(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    let offset = match u64::try_from(request.offset) {
-        Ok(offset) => offset,
-        Err(_) => file.metadata()?.len().saturating_sub(request.offset.unsigned_abs()),
-    };
-    let (at, mut bytes) = read_log(&file, offset, request.bytes_max)?;
-    let next = at + bytes.len() as u64;
-    if at > offset && request.offset >= 0 {
-        let note =
-            format!("\n[windlass: {} bytes are left out here, the log is over its limit]\n", at - offset);
-        bytes.splice(0..0, note.into_bytes());
+/// A connection to the keeper.
+struct LocalLink {
+    id: u64,
+    link: Arc<Link>,
+    agent: Agent,
+    connection: u64,
+    bodies: Mutex<Bodies>,
+}
+
+impl WorkerLink for LocalLink {
+    fn id(&self) -> u64 {
+        self.id
     }
-    Ok(Some(LogChunk { next, bytes }))
+
+    /// What is sent is written to the keeper's socket, which takes it at once unless the keeper stands
+    /// still; then for some seconds at most.
+    fn deliver(&self, parcel: Vec<Delivery>) {
+        let mut messages = Vec::with_capacity(parcel.len());
+        let mut bodies = lock(&self.bodies);
+        for delivery in parcel {
+            self.link.order(delivery, &self.agent, &mut bodies, &mut messages);
+        }
+        self.agent.send(self.connection, &messages);
+    }
+
+    fn refuse(&self, why: &str) {
+        tracing::error!("the worker of this machine is not accepted: {why}");
+    }
+
+    fn read_log(&self, request: LogRequest) -> LogFuture {
+        let logs = self.agent.logs();
+        Box::pin(async move {
+            let LogRequest { task, attempt, stderr, offset, bytes_max } = request;
+            let stream = if stderr { Stream::Err } else { Stream::Out };
+            let read = move || logs.read(TaskRef::new(task, attempt), stream, offset, bytes_max);
+            let part = tokio::task::spawn_blocking(read).await.map_err(std::io::Error::other)??;
+            Ok(part.map(|(next, bytes)| LogChunk { next, bytes }))
+        })
+    }
+
+    fn drop_logs(&self, jobs: &[JobId]) {
+        let (logs, jobs) = (self.agent.logs(), jobs.to_vec());
+        tokio::task::spawn_blocking(move || {
+            for job in jobs {
+                if let Err(e) = logs.remove_job(job.0) {
+                    tracing::warn!("cannot delete the output of job {job}: {e}");
+                }
+            }
+        });
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

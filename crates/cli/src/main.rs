@@ -20,6 +20,7 @@ mod paths;
 mod printer;
 mod progress;
 mod quantity;
+mod remote;
 mod run;
 mod select;
 mod serve;
@@ -188,7 +189,7 @@ fn main() -> ExitCode {
     if arguments.peek().is_some_and(|first| first == "keeper") {
         return serve::keeper(Keeper::parse_from(arguments).flags);
     }
-    if matches!(&cli_words()[..], [server, start, ..] if server == "server" && start == "start") {
+    if matches!(&cli_words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start") {
         windlass_worker::close_inherited();
     }
     let cli = match Cli::try_parse() {

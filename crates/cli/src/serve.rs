@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
 use windlass_core::engine::Settings;
 use windlass_core::workers::Saturation;
-use windlass_server::{Config, Handle, Listener, Retention, ShellOptions};
+use windlass_server::{Config, Handle, Lease, Listener, Retention, ShellOptions, WorkerTerms};
 use windlass_store::Store;
 use windlass_worker::{KeeperOptions, keeper_main};
 
@@ -76,6 +76,13 @@ pub struct ServeOptions {
     /// Fill the worker with least free memory first
     #[arg(long, env = "WINDLASS_MEMORY_SATURATION")]
     pub memory_saturation: bool,
+    /// Run no worker on this machine: others do the work
+    #[arg(long, env = "WINDLASS_NO_WORKER")]
+    pub no_worker: bool,
+    /// Seconds that a worker's tasks may run without a word from it, or never to wait for an operator
+    /// [default: 300]
+    #[arg(long, env = "WINDLASS_LEASE", value_name = "SECONDS|never")]
+    pub lease: Option<Lease>,
     /// End after so many minutes without work or clients [default: never]
     #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
     pub idle_minutes: Option<f64>,
@@ -84,6 +91,22 @@ pub struct ServeOptions {
 /// Runs a server until it is told to end.
 pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
+    start_logging();
+    let (config, state) = settle(options)?;
+    let server = Server::start(&config, &state, Life::OfItsOwn).await?;
+    tracing::info!("listening on {}", server.address);
+    talk!("windlass server listens on {}, state in {}", server.address, state.display());
+    let mut closing = server.handle.closing();
+    tokio::select! {
+        () = stop_signal()? => {}
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    server.stop(false).await;
+    Ok(())
+}
+
+/// What happens goes to standard error, as `WINDLASS_LOG` filters it.
+pub fn start_logging() {
     let filter = EnvFilter::try_from_env("WINDLASS_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn")))
@@ -93,20 +116,18 @@ pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
         // full disk.
         .log_internal_errors(false)
         .init();
-    let (config, state) = settle(options)?;
-    let server = Server::start(&config, &state, Life::OfItsOwn).await?;
-    tracing::info!("listening on {}", server.address);
-    talk!("windlass server listens on {}, state in {}", server.address, state.display());
+}
+
+/// Comes when somebody wants this process to end.
+pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut closing = server.handle.closing();
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = closing.wait_for(|closing| *closing) => {}
-    }
-    server.stop(false).await;
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// The settings: file, then flags over it.
@@ -124,7 +145,9 @@ fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.name = options.name.or(config.worker.name);
     config.worker.tags.extend(options.tags);
     config.idle_minutes = options.idle_minutes.or(config.idle_minutes);
-    config.worker.gpus = options.gpus.unwrap_or(config.worker.gpus);
+    config.worker.enabled &= !options.no_worker;
+    config.lease = options.lease.unwrap_or(config.lease);
+    config.worker.gpus = options.gpus.or(config.worker.gpus);
     config.keep_days = options.keep_days.unwrap_or(config.keep_days);
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
     config.placement.core_saturation |= options.core_saturation;
@@ -151,7 +174,7 @@ struct Server {
     handle: Handle,
     address: String,
     http: tokio::task::JoinHandle<std::io::Result<()>>,
-    worker: LocalWorker,
+    worker: Option<LocalWorker>,
 }
 
 impl Server {
@@ -166,18 +189,22 @@ impl Server {
         let store = Store::open(&address)?;
         let placement = config.placement;
         let saturation = Saturation { cores: placement.core_saturation, memory: placement.memory_saturation };
-        let options = ShellOptions { settings: Settings { saturation, first_job: 1 } };
+        let settings = Settings {
+            saturation,
+            lease_ns: config.lease.duration().map(|lease| lease.as_nanos() as u64),
+            ..Settings::default()
+        };
+        let options = ShellOptions { settings };
         let handle = windlass_server::start(store, options).await?;
         let address_for_clients = listener.address();
-        let worker = local::start(&handle, config, state, &address_for_clients, life).await?;
-        let logs = worker.logs();
-        let keep = Retention { keep: config.keep() };
-        tokio::spawn(keep.run(handle.clone(), move |job| {
-            if let Err(e) = logs.remove_job(job.0) {
-                tracing::warn!("cannot delete the output of job {job}: {e}");
-            }
-        }));
-        let serve = windlass_server::serve(listener, handle.clone(), (address, user_name()), config.idle());
+        let worker = match config.worker.enabled {
+            true => Some(local::start(&handle, config, state, &address_for_clients, life).await?),
+            false => None,
+        };
+        tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
+        let terms = WorkerTerms { lease: config.lease.duration() };
+        let told = (address, user_name());
+        let serve = windlass_server::serve(listener, handle.clone(), told, config.idle(), terms);
         Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }
 
@@ -191,7 +218,9 @@ impl Server {
             // Somebody asked for something and does not read the answer.
             Err(_) => self.http.abort(),
         }
-        self.worker.stop(kill).await;
+        if let Some(worker) = self.worker {
+            worker.stop(kill).await;
+        }
         self.handle.stop().await;
     }
 }

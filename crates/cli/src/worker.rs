@@ -2,6 +2,7 @@
 
 use crate::Context;
 use crate::error::{CliError, Doing};
+use crate::remote::StartArgs;
 use crate::output::{Format, Grid, print_list, print_one, talk};
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,8 @@ use windlass_core::resources::Bytes;
 /// Looks at workers and acts on them.
 #[derive(Subcommand, Debug)]
 pub enum WorkerCommand {
+    /// Work for a server: run what it sends to this machine
+    Start(Box<StartArgs>),
     /// List the workers
     List,
     /// Show one worker
@@ -20,6 +23,8 @@ pub enum WorkerCommand {
     Drain(NameArgs),
     /// Let a drained worker take work again
     Resume(NameArgs),
+    /// Say that a worker is gone for good: what it ran is run elsewhere
+    Forget(NameArgs),
     /// Show what this machine would declare as a worker
     Detect,
 }
@@ -35,6 +40,7 @@ pub struct NameArgs {
 /// `windlass worker …`.
 pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
     match command {
+        WorkerCommand::Start(args) => crate::remote::start(context.server.as_ref(), *args).await,
         WorkerCommand::List => list(context).await,
         WorkerCommand::Show(args) => {
             let worker = context.client().await?.worker(&args.name).await;
@@ -42,6 +48,7 @@ pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), Cl
         }
         WorkerCommand::Drain(args) => act(context, &args.name, "drain", "takes no new work").await,
         WorkerCommand::Resume(args) => act(context, &args.name, "resume", "takes work again").await,
+        WorkerCommand::Forget(args) => act(context, &args.name, "forget", "is forgotten").await,
         WorkerCommand::Detect => print(context, &detect()),
     }
 }

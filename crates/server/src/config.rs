@@ -1,7 +1,9 @@
 //! The server's settings: one TOML file; every setting has a default, and flags go over the file.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// All settings.
@@ -18,26 +20,82 @@ pub struct Config {
     pub log_bytes_max: u64,
     /// Minutes without work or clients after which the server ends; absent is never.
     pub idle_minutes: Option<f64>,
+    /// How long a worker's tasks may run without a word from it: seconds, or `never`.
+    pub lease: Lease,
     /// The worker on this machine.
     pub worker: Worker,
     /// How places are chosen.
     pub placement: Placement,
 }
 
+/// How long a worker may be silent before its tasks are run elsewhere.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Lease {
+    /// So many seconds.
+    Seconds(f64),
+    /// Until an operator says that it is gone.
+    Never(Never),
+}
+
+/// The word `never`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Never {
+    /// No lease ends by itself.
+    Never,
+}
+
+impl Lease {
+    /// How long; `None` is for ever.
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            Lease::Seconds(seconds) => Some(Duration::from_secs_f64(seconds)),
+            Lease::Never(_) => None,
+        }
+    }
+
+    fn check(self) -> Result<(), String> {
+        match self {
+            Lease::Seconds(seconds) if !(1.0..=1e7).contains(&seconds) => {
+                Err(format!("lease must be a number of seconds from 1 to 10000000 or never, not {seconds}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Lease {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lease = match text {
+            "never" => Lease::Never(Never::Never),
+            _ => Lease::Seconds(text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?),
+        };
+        lease.check().map(|()| lease)
+    }
+}
+
 /// The worker on this machine.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Worker {
+    /// False where this machine runs no tasks.
+    pub enabled: bool,
     /// Its name; by default the machine's.
     pub name: Option<String>,
     /// Cores that tasks may hold; by default all.
     pub cpus: Option<f64>,
     /// Bytes of memory that tasks may hold; by default all.
     pub memory: Option<u64>,
-    /// Devices that tasks may hold.
-    pub gpus: u32,
+    /// Devices that tasks may hold; by default all that nvidia-smi shows.
+    pub gpus: Option<u32>,
     /// Tags besides what is detected: `key` or `key=value`.
     pub tags: Vec<String>,
+    /// As which user of this machine a submitter's tasks run; `*` is everybody else. Without entries all
+    /// run as the server's own user.
+    pub users: BTreeMap<String, String>,
 }
 
 /// How places are chosen.
@@ -71,6 +129,12 @@ pub enum ConfigError {
     },
 }
 
+impl Default for Worker {
+    fn default() -> Self {
+        Worker { enabled: true, name: None, cpus: None, memory: None, gpus: None, tags: Vec::new(), users: BTreeMap::new() }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -79,6 +143,7 @@ impl Default for Config {
             keep_days: 14.0,
             log_bytes_max: 1 << 30,
             idle_minutes: None,
+            lease: Lease::Seconds(300.0),
             worker: Worker::default(),
             placement: Placement::default(),
         }
@@ -109,6 +174,7 @@ impl Config {
         if config.log_bytes_max < 2 << 20 {
             return Err(format!("log_bytes_max must be at least 2097152, not {}", config.log_bytes_max));
         }
+        config.lease.check()?;
         if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
             return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
         }
@@ -144,5 +210,16 @@ mod tests {
         assert!(Config::parse("keep_days = nan").unwrap_err().contains("keep_days"));
         assert!(Config::parse("[worker]\ncpus = -1").unwrap_err().contains("worker.cpus"));
         assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
+        assert!(Config::parse("lease = 0.5").unwrap_err().contains("lease"));
+        assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));
+    }
+
+    #[test]
+    fn a_lease_is_seconds_or_never() {
+        let lease = |text: &str| Config::parse(text).unwrap().lease.duration();
+        assert_eq!(lease(""), Some(Duration::from_secs(300)));
+        assert_eq!(lease("lease = 3"), Some(Duration::from_secs(3)));
+        assert_eq!(lease("lease = 'never'"), None);
+        assert_eq!("2.5".parse::<Lease>().unwrap().duration(), Some(Duration::from_millis(2500)));
     }
 }

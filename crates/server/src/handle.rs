@@ -1,13 +1,14 @@
 //! What the rest of the process has of the shell.
 
 use crate::events::{Events, Subscription};
-use crate::link::{LogSource, WorkerMessage};
+use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::shell::Inbox;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
-use windlass_core::RequestId;
+use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_core::engine::{Answer, Engine, Event};
 use windlass_store::{Store, StoreError};
 
@@ -47,7 +48,8 @@ struct Shared {
     store: Store,
     events: Events,
     metrics: Arc<Metrics>,
-    logs: OnceLock<LogSource>,
+    links: Arc<Links>,
+    last_link: AtomicU64,
     closing: watch::Sender<bool>,
 }
 
@@ -57,9 +59,10 @@ impl Handle {
         store: Store,
         events: Events,
         metrics: Arc<Metrics>,
+        links: Arc<Links>,
     ) -> Self {
         let (closing, _) = watch::channel(false);
-        let shared = Shared { store, events, metrics, logs: OnceLock::new(), closing };
+        let shared = Shared { store, events, metrics, links, last_link: AtomicU64::new(0), closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -89,8 +92,18 @@ impl Handle {
     }
 
     /// Passes on what a worker says, from a thread that may wait. False once the server has ended.
-    pub fn worker_says(&self, name: &str, messages: Vec<WorkerMessage>) -> bool {
-        self.inbox.blocking_send(Inbox::Worker { name: name.to_owned(), messages }).is_ok()
+    pub fn worker_says(&self, link: u64, messages: Vec<WorkerMessage>) -> bool {
+        self.inbox.blocking_send(Inbox::Worker { link, messages }).is_ok()
+    }
+
+    /// As [`Handle::worker_says`], from a task.
+    pub async fn worker_tells(&self, link: u64, messages: Vec<WorkerMessage>) -> bool {
+        self.inbox.send(Inbox::Worker { link, messages }).await.is_ok()
+    }
+
+    /// A number for a new connection of a worker.
+    pub fn next_link(&self) -> u64 {
+        self.shared.last_link.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Asks about the engine's state. `question` runs on the engine's thread: it must be quick.
@@ -124,14 +137,16 @@ impl Handle {
         &self.shared.metrics
     }
 
-    /// Says where output is read. The first call counts.
-    pub fn set_logs(&self, logs: LogSource) {
-        _ = self.shared.logs.set(logs);
+    /// The connection to a worker, while there is one.
+    pub(crate) fn link(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
+        self.shared.links.get(worker)
     }
 
-    /// Where output is read, once somebody said so.
-    pub fn logs(&self) -> Option<LogSource> {
-        self.shared.logs.get().cloned()
+    /// Tells all workers that jobs are forgotten. Those that are not reached sweep by themselves.
+    pub(crate) fn drop_logs(&self, jobs: &[JobId]) {
+        for link in self.shared.links.all() {
+            link.drop_logs(jobs);
+        }
     }
 
     /// Turns true when the server ends: streams and waits end then.

@@ -7,6 +7,7 @@
 mod bodies;
 mod config;
 mod events;
+mod grpc;
 mod handle;
 mod http;
 mod link;
@@ -14,9 +15,10 @@ mod metrics;
 mod retention;
 mod shell;
 
-pub use config::{Config, ConfigError, Worker as WorkerConfig};
+pub use config::{Config, ConfigError, Lease};
 pub use handle::{Handle, Unavailable};
 pub use http::{ListenError, Listener, OPENAPI_PATH, openapi, serve};
-pub use link::{Deliver, Delivery, LogChunk, LogRequest, LogSource, StartInfo, WorkerMessage};
+pub use grpc::WorkerTerms;
+pub use link::{Delivery, LogChunk, LogFuture, LogRequest, StartInfo, WorkerLink, WorkerMessage};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};

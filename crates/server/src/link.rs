@@ -1,17 +1,66 @@
 //! How the shell and a worker's agent meet, whatever carries the messages.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::StepBody;
-use windlass_core::engine::{Hello, Order};
-use windlass_core::job::TaskResult;
-use windlass_core::{Epoch, TaskId, Time};
+use windlass_core::engine::{Hello, Inventory, Order};
+use windlass_core::job::{JobSpec, TaskResult};
+use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// Carries messages to a worker, in order. Called on the engine's thread: it must not wait.
-pub type Deliver = Arc<dyn Fn(Vec<Delivery>) + Send + Sync>;
+/// A connection to a worker's agent.
+pub trait WorkerLink: Send + Sync {
+    /// Its own number, from [`Handle::next_link`](crate::Handle::next_link).
+    fn id(&self) -> u64;
 
-/// Reads a worker's logs; may take its time.
-pub type LogSource = Arc<dyn Fn(&LogRequest) -> io::Result<Option<LogChunk>> + Send + Sync>;
+    /// Carries messages to the worker, in order. Called on the engine's thread: it must not wait.
+    fn deliver(&self, parcel: Vec<Delivery>);
+
+    /// Ends the connection: the worker is not accepted, or has another connection.
+    fn refuse(&self, why: &str);
+
+    /// Reads a part of an attempt's output; `None` where nothing was written.
+    fn read_log(&self, request: LogRequest) -> LogFuture;
+
+    /// These jobs are forgotten, and so is their output.
+    fn drop_logs(&self, jobs: &[JobId]);
+}
+
+/// The answer to [`WorkerLink::read_log`].
+pub type LogFuture = Pin<Box<dyn Future<Output = io::Result<Option<LogChunk>>> + Send>>;
+
+/// The connections of all workers that are reached now.
+#[derive(Default)]
+pub(crate) struct Links {
+    open: Mutex<BTreeMap<WorkerId, Arc<dyn WorkerLink>>>,
+}
+
+impl Links {
+    /// The connection to a worker.
+    pub fn get(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
+        self.lock().get(&worker).cloned()
+    }
+
+    /// The connections to all workers.
+    pub fn all(&self) -> Vec<Arc<dyn WorkerLink>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Puts a connection in the place of the one before, which is returned.
+    pub fn insert(&self, worker: WorkerId, link: Arc<dyn WorkerLink>) -> Option<Arc<dyn WorkerLink>> {
+        self.lock().insert(worker, link)
+    }
+
+    /// The worker is not reached any more.
+    pub fn remove(&self, worker: WorkerId) {
+        self.lock().remove(&worker);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<WorkerId, Arc<dyn WorkerLink>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// One message to a worker.
 #[derive(Clone, Debug)]
@@ -31,6 +80,8 @@ pub struct StartInfo {
     pub body: Arc<StepBody>,
     /// Its value.
     pub value: Option<String>,
+    /// The job that it belongs to.
+    pub job: Arc<JobSpec>,
 }
 
 /// What a worker says.
@@ -40,7 +91,14 @@ pub enum WorkerMessage {
         /// Itself and what it holds.
         hello: Box<Hello>,
         /// The way back.
-        deliver: Deliver,
+        link: Arc<dyn WorkerLink>,
+    },
+    /// It is alive, and says what it holds.
+    Beat {
+        /// Its clock when it asked its keeper.
+        sent: u64,
+        /// What it holds.
+        inventory: Inventory,
     },
     /// It is not reached any more.
     Lost,

@@ -2,7 +2,7 @@
 
 use crate::handle::Handle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use windlass_core::{JobId, Time};
+use windlass_core::Time;
 
 /// Rows of tasks deleted in one transaction, so that commits of others need not wait long.
 const ROWS: usize = 20_000;
@@ -17,12 +17,12 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Deletes what is over its time, now and every ten minutes, until the server ends. `gone` is
-    /// told of each job deleted, on a thread where it may take its time.
-    pub async fn run(self, handle: Handle, gone: impl Fn(JobId) + Clone + Send + 'static) {
+    /// Deletes what is over its time, now and every ten minutes, until the server ends. Workers are
+    /// told, and delete the output.
+    pub async fn run(self, handle: Handle) {
         let mut closing = handle.closing();
         loop {
-            if let Err(e) = self.sweep(&handle, &gone).await {
+            if let Err(e) = self.sweep(&handle).await {
                 tracing::warn!("cannot delete old jobs: {e}");
             }
             tokio::select! {
@@ -32,18 +32,13 @@ impl Retention {
         }
     }
 
-    async fn sweep(
-        &self,
-        handle: &Handle,
-        gone: &(impl Fn(JobId) + Clone + Send + 'static),
-    ) -> Result<(), windlass_store::StoreError> {
+    async fn sweep(&self, handle: &Handle) -> Result<(), windlass_store::StoreError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let before = Time(now.saturating_sub(self.keep).as_nanos() as u64);
         loop {
             let (deleted, more) = handle.store().retain(before, ROWS).await?;
-            for job in deleted {
-                let gone = gone.clone();
-                _ = tokio::task::spawn_blocking(move || gone(job)).await;
+            if !deleted.is_empty() {
+                handle.drop_logs(&deleted);
             }
             if !more {
                 return Ok(());

@@ -3,14 +3,14 @@
 use crate::bodies::Bodies;
 use crate::events::Events;
 use crate::handle::{Handle, Unavailable};
-use crate::link::{Deliver, Delivery, StartInfo, WorkerMessage};
+use crate::link::{Delivery, Links, StartInfo, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::engine::{Answer, Engine, Event, Order, Outbox, Report, Send as Message, Settings};
+use windlass_core::engine::{Answer, Engine, Event, Hello, Order, Outbox, Report, Send as Message, Settings};
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
 use windlass_store::{Store, StoreError};
 
@@ -37,7 +37,7 @@ pub(crate) enum Inbox {
     /// An event that needs no answer.
     Event(Event),
     /// What a worker says.
-    Worker { name: String, messages: Vec<WorkerMessage> },
+    Worker { link: u64, messages: Vec<WorkerMessage> },
     /// A question about the engine's state.
     Query(Box<dyn FnOnce(&Engine) + Send>),
     /// End when what is under way is committed.
@@ -53,7 +53,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
     let metrics = Arc::new(Metrics::new());
-    let handle = Handle::new(sender, store.clone(), events.clone(), metrics.clone());
+    let links = Arc::new(Links::default());
+    let handle = Handle::new(sender, store.clone(), events.clone(), metrics.clone(), links.clone());
     let mut shell = Shell {
         engine,
         store,
@@ -62,7 +63,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         in_flight: None,
         pending: BTreeMap::new(),
         next_request: 1,
-        links: BTreeMap::new(),
+        links,
+        link_owners: BTreeMap::new(),
         bodies: Bodies::default(),
         events,
         metrics,
@@ -93,7 +95,9 @@ struct Shell {
     in_flight: Option<(Arc<Outbox>, Instant)>,
     pending: BTreeMap<RequestId, oneshot::Sender<Result<Answer, Unavailable>>>,
     next_request: u64,
-    links: BTreeMap<WorkerId, Deliver>,
+    links: Arc<Links>,
+    /// Whose each connection is, once it said hello.
+    link_owners: BTreeMap<u64, WorkerId>,
     bodies: Bodies,
     events: Events,
     metrics: Arc<Metrics>,
@@ -122,7 +126,8 @@ impl Shell {
             if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
                 break;
             }
-            let again = self.engine.next_wakeup().is_some();
+            let now = self.clock.now();
+            let idle = self.engine.next_wakeup().map(|at| Duration::from_nanos(at.since(now)));
             tokio::select! {
                 biased;
                 result = async { commit.as_mut().expect("guarded by the condition").await }, if commit.is_some() => {
@@ -135,7 +140,9 @@ impl Shell {
                     }
                     messages.drain(..).for_each(|message| self.take(message));
                 }
-                () = std::future::ready(()), if again => {}
+                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
+                    self.handle(Event::Tick);
+                }
             }
         }
         if let Some(done) = self.stopping.take() {
@@ -160,9 +167,9 @@ impl Shell {
                 self.handle(event(request));
             }
             Inbox::Event(event) => self.handle(event),
-            Inbox::Worker { name, messages } => {
+            Inbox::Worker { link, messages } => {
                 for message in messages {
-                    self.worker_says(&name, message);
+                    self.worker_says(link, message);
                 }
             }
             Inbox::Query(question) => question(&self.engine),
@@ -174,17 +181,16 @@ impl Shell {
         self.engine.handle(self.clock.now(), event, &mut self.out);
     }
 
-    fn worker_says(&mut self, name: &str, message: WorkerMessage) {
-        if let WorkerMessage::Hello { hello, deliver } = message {
-            self.handle(Event::Hello(hello));
-            if let Some(worker) = self.engine.workers().by_name(name) {
-                self.links.insert(worker.id, deliver);
-            }
+    fn worker_says(&mut self, link: u64, message: WorkerMessage) {
+        if let WorkerMessage::Hello { hello, link } = message {
+            self.worker_hello(*hello, link);
             return;
         }
-        let Some(worker) = self.engine.workers().by_name(name).map(|w| w.id) else { return };
+        // A connection that was never accepted, or that another took the place of, says nothing.
+        let Some(worker) = self.link_owners.get(&link).copied() else { return };
         let by = |task, attempt, epoch| Report { worker, epoch, task, attempt };
         let event = match message {
+            WorkerMessage::Beat { sent, inventory } => Event::Beat { worker, sent, inventory },
             WorkerMessage::Started { task, attempt, epoch, at } => {
                 Event::Started { by: by(task, attempt, epoch), at }
             }
@@ -195,11 +201,32 @@ impl Shell {
                 Event::Reclaimed { by: by(task, attempt, epoch) }
             }
             WorkerMessage::Lost | WorkerMessage::Hello { .. } => {
-                self.links.remove(&worker);
+                self.link_owners.remove(&link);
+                self.links.remove(worker);
                 Event::Lost { worker }
             }
         };
         self.handle(event);
+    }
+
+    fn worker_hello(&mut self, mut hello: Hello, link: Arc<dyn WorkerLink>) {
+        let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.id);
+        let known = named.and_then(|id| self.links.get(id));
+        hello.new_link = known.is_none_or(|known| known.id() != link.id());
+        if let Err(refusal) = self.engine.admit(&hello) {
+            tracing::warn!("worker '{}' is refused: {refusal}", hello.name);
+            link.refuse(&refusal.to_string());
+            return;
+        }
+        let name = hello.name.clone();
+        self.handle(Event::Hello(Box::new(hello)));
+        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
+        self.link_owners.insert(link.id(), worker);
+        let id = link.id();
+        if let Some(before) = self.links.insert(worker, link).filter(|before| before.id() != id) {
+            self.link_owners.remove(&before.id());
+            before.refuse("another connection of this worker has taken its place");
+        }
     }
 
     /// Gives the forming batch to the store. One that writes nothing is delivered at once.
@@ -279,10 +306,10 @@ impl Shell {
                 }
                 message = inbox.recv() => match message {
                     Some(Inbox::Request(_, answer)) => _ = answer.send(Err(why.clone())),
-                    Some(Inbox::Worker { name, mut messages }) => {
+                    Some(Inbox::Worker { link, mut messages }) => {
                         // Without its hello there is no way to reach a worker.
                         messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
-                        later.push(Inbox::Worker { name, messages });
+                        later.push(Inbox::Worker { link, messages });
                     }
                     Some(Inbox::Query(question)) => question(&self.engine),
                     Some(Inbox::Stop(done)) => self.stopping = Some(done),
@@ -321,8 +348,8 @@ impl Shell {
             parcels.entry(worker).or_default().push(Delivery { seq, order, start });
         }
         for (worker, parcel) in parcels {
-            if let Some(deliver) = self.links.get(&worker) {
-                deliver(parcel);
+            if let Some(link) = self.links.get(worker) {
+                link.deliver(parcel);
             }
         }
     }
@@ -332,7 +359,7 @@ impl Shell {
         let base = job.steps.get(usize::from(step))?.base;
         let body = self.bodies.get(task.job, step, &job.spec.steps[usize::from(step)].body)?;
         let value = body.params.value(task.index - base).map(std::borrow::Cow::into_owned);
-        Some(StartInfo { body, value })
+        Some(StartInfo { body, value, job: job.spec.clone() })
     }
 
     fn answer(&mut self, request: RequestId, answer: Result<Answer, Unavailable>) {

@@ -2,6 +2,7 @@
 //! gone before it starts another, and carries messages.
 
 use crate::cgroup;
+use crate::clock::boot_ns;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
 use crate::logs::LogDir;
 use crate::process;
@@ -60,6 +61,19 @@ pub enum FromAgent {
         held: Vec<crate::protocol::Held>,
         /// What it could not set up.
         notes: Vec<String>,
+        /// This machine's clock when it was asked, on [`boot_ns`].
+        sent: u64,
+        /// It ends its tasks by itself when its lease runs out.
+        fences: bool,
+    },
+    /// The answer to [`ToKeeper::Beat`].
+    Beat {
+        /// As it was asked.
+        sent: u64,
+        /// The largest number of a message that it has seen.
+        seq: u64,
+        /// What it holds.
+        held: Vec<crate::protocol::Held>,
     },
     /// The keeper does not answer; another is looked for.
     Lost,
@@ -193,9 +207,15 @@ impl Agent {
         }
     }
 
+    /// As [`Agent::send`], on whatever connection there is.
+    pub fn send_now(&self, messages: &[ToKeeper]) {
+        let connection = self.shared.writer().connection;
+        self.send(connection, messages);
+    }
+
     /// The message that asks the keeper to say all that it holds.
     pub fn hello(&self) -> ToKeeper {
-        ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into() }
+        ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into(), sent: boot_ns() }
     }
 
     /// Where tasks' output is.
@@ -206,8 +226,7 @@ impl Agent {
     /// Stops listening. The keeper ends if it holds nothing; with `kill` it ends with all of its tasks.
     pub fn stop(&self, kill: bool) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        let connection = self.shared.writer().connection;
-        self.send(connection, &[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
+        self.send_now(&[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
         if let Some(file) = KeeperFile::read(&self.shared.options.state).filter(|_| kill) {
             _ = wait_for_end(&file, KEEPER_ANSWER);
         }
@@ -350,9 +369,10 @@ impl Shared {
 
 fn from_keeper(message: FromKeeper, connection: u64) -> FromAgent {
     match message {
-        FromKeeper::State { incarnation, seq, held, notes } => {
-            FromAgent::Hello { connection, incarnation, seq, held, notes }
+        FromKeeper::State { incarnation, seq, held, notes, sent, fences } => {
+            FromAgent::Hello { connection, incarnation, seq, held, notes, sent, fences }
         }
+        FromKeeper::Beat { sent, seq, held } => FromAgent::Beat { sent, seq, held },
         FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },
         FromKeeper::Finished { task, epoch, result } => FromAgent::Finished { task, epoch, result },
         FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
@@ -414,7 +434,7 @@ fn clear_up(file: &KeeperFile) -> Result<(), AgentError> {
 }
 
 /// A number that no keeper had before.
-fn fresh_number() -> u64 {
+pub fn fresh_number() -> u64 {
     let mut bytes = [0; 8];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     if random.is_err() {

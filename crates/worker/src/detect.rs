@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::{Command, Stdio};
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 
@@ -9,7 +10,26 @@ use windlass_core::tags::Attributes;
 /// and the cgroup's quota allow, and memory as far as the machine or the cgroup has it.
 pub fn capacity() -> Resources {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    Resources::new(cpus * 100, memory().unwrap_or(0))
+    let (gpus, gpu_memory) = gpus();
+    Resources { gpus, gpu_memory, ..Resources::new(cpus * 100, memory().unwrap_or(0)) }
+}
+
+/// Devices and their bytes of memory together, as NVIDIA's driver tells; none where it is not there.
+fn gpus() -> (u32, u64) {
+    let mut asked = Command::new("nvidia-smi");
+    asked.args(["--query-gpu=memory.total", "--format=csv,noheader,nounits"]);
+    match asked.stdin(Stdio::null()).stderr(Stdio::null()).output() {
+        Ok(output) if output.status.success() => parse_gpus(&String::from_utf8_lossy(&output.stdout)),
+        _ => (0, 0),
+    }
+}
+
+/// One device a line: its memory in MiB, or words where the driver does not know it.
+fn parse_gpus(text: &str) -> (u32, u64) {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.fold((0, 0), |(count, bytes), line| {
+        (count + 1, bytes + (line.trim().parse::<u64>().unwrap_or(0) << 20))
+    })
 }
 
 /// Bytes of memory; `None` if nobody says.
@@ -34,4 +54,16 @@ pub fn attributes() -> Attributes {
     set("kernel", &uname.release().to_string_lossy());
     set("host", &uname.nodename().to_string_lossy());
     attributes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_counted_and_their_memory_added() {
+        assert_eq!(parse_gpus("24576\n24576\n"), (2, 48 << 30));
+        assert_eq!(parse_gpus("[N/A]\n"), (1, 0));
+        assert_eq!(parse_gpus("\n"), (0, 0));
+    }
 }

@@ -8,17 +8,25 @@
 
 mod agent;
 mod cgroup;
+mod clock;
 mod detect;
 mod doctor;
+mod identity;
 mod keeper;
 mod logs;
 mod process;
 mod protocol;
+mod remote;
+mod users;
+mod wire;
 
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
 pub use detect::{attributes, capacity};
 pub use doctor::{Finding, doctor};
 pub use keeper::{KeeperOptions, keeper_main};
-pub use logs::{LogDir, Stream, read_at as read_log};
+pub use identity::{identity, name};
+pub use logs::{LogDir, Stream};
 pub use process::{close_inherited, raise_file_limit};
 pub use protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
+pub use users::{BadUser, RunAs, UserEntry, UserMap};
+pub use remote::{RemoteError, RemoteOptions, ServerAddress, run_remote};

@@ -10,6 +10,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Bytes of a file's beginning that are always kept.
 const HEAD_BYTES: u64 = 1 << 20;
@@ -65,6 +66,34 @@ impl LogDir {
         Ok(file)
     }
 
+    /// Reads up to `bytes_max` bytes of an attempt's output from `offset` on, counted from the end if
+    /// negative. Returns where the next part begins and the bytes, with a note where the middle is gone;
+    /// `None` where nothing was written.
+    pub fn read(
+        &self,
+        task: TaskRef,
+        stream: Stream,
+        offset: i64,
+        bytes_max: usize,
+    ) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let file = match File::open(self.path(task, stream)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let from = match u64::try_from(offset) {
+            Ok(from) => from,
+            Err(_) => file.metadata()?.len().saturating_sub(offset.unsigned_abs()),
+        };
+        let (at, mut bytes) = read_at(&file, from, bytes_max)?;
+        let next = at + bytes.len() as u64;
+        if at > from && offset >= 0 {
+            let gone = at - from;
+            let note = format!("\n[windlass: {gone} bytes are left out here, the log is over its limit]\n");
+            bytes.splice(0..0, note.into_bytes());
+        }
+        Ok(Some((next, bytes)))
+    }
+
     /// Removes the file of an attempt that wrote nothing.
     pub fn remove(&self, task: TaskRef, stream: Stream) {
         _ = std::fs::remove_file(self.path(task, stream));
@@ -76,6 +105,23 @@ impl LogDir {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }
+    }
+
+    /// Removes the output of jobs of which nothing was written for that long.
+    pub fn sweep(&self, keep: Duration) -> io::Result<()> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let dir = entry?.path();
+            let files = std::fs::read_dir(&dir)?.flatten().map(|file| file.path());
+            let mut changed = files.chain([dir.clone()]).filter_map(|path| path.metadata().ok()?.modified().ok());
+            if changed.all(|at| at.elapsed().is_ok_and(|age| age > keep)) {
+                std::fs::remove_dir_all(&dir)?;
+            }
+        }
+        Ok(())
     }
 
     fn job_dir(&self, job: u64) -> PathBuf {
@@ -101,7 +147,7 @@ pub fn rotate(file: &File, size: u64, max: u64, kept_from: u64) -> io::Result<u6
 
 /// Reads from `offset`, passing over what `rotate` let go of. Returns the bytes and the offset of the
 /// first; no bytes at the end of what is written so far.
-pub fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
+fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
     loop {
         let Some(data) = next_data(file, offset)? else { return Ok((offset, Vec::new())) };
         let end = next_hole(file, data)?;

@@ -1,5 +1,6 @@
 //! Processes: starting one cheaply, finding out what a tree of them holds, and ending it.
 
+use crate::users::RunAs;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -21,7 +22,7 @@ pub struct Command {
 }
 
 /// What the new process gets from the keeper.
-pub struct Setup {
+pub struct Setup<'a> {
     /// For standard input.
     pub null: RawFd,
     /// For standard output.
@@ -32,6 +33,8 @@ pub struct Setup {
     pub join: [Option<RawFd>; 2],
     /// Bytes of writable memory that one process may map.
     pub data_limit: Option<u64>,
+    /// Whom to become.
+    pub run_as: Option<&'a RunAs>,
     /// The keeper to die with; needed where no PID namespace does it.
     pub die_with: Option<i32>,
 }
@@ -93,12 +96,12 @@ impl Command {
 }
 
 /// What the child reads and writes while the keeper's thread stands still.
-struct Child {
+struct Child<'a> {
     programs: Vec<*const c_char>,
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     cwd: *const c_char,
-    setup: Setup,
+    setup: Setup<'a>,
     failed: Option<(&'static str, i32)>,
 }
 
@@ -114,7 +117,7 @@ impl Spawner {
     }
 
     /// Starts the command in a session of its own. Returns when the new program runs.
-    pub fn spawn(&mut self, command: &Command, setup: Setup) -> Result<i32, SpawnError> {
+    pub fn spawn(&mut self, command: &Command, setup: Setup<'_>) -> Result<i32, SpawnError> {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
         };
@@ -157,7 +160,7 @@ impl Spawner {
 /// The child between clone and exec.
 extern "C" fn child_main(arg: *mut c_void) -> c_int {
     // SAFETY: `arg` is the `Child` of `spawn`, which stands still; no other reference is in use.
-    let child = unsafe { &mut *arg.cast::<Child>() };
+    let child = unsafe { &mut *arg.cast::<Child<'_>>() };
     // SAFETY: only async-signal-safe calls follow, on memory that `spawn` prepared.
     let (step, errno) = unsafe { become_task(child) };
     child.failed = Some((step, errno));
@@ -169,7 +172,7 @@ extern "C" fn child_main(arg: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// Must run in a child that shares the parent's memory while the parent stands still.
-unsafe fn become_task(child: &Child) -> (&'static str, i32) {
+unsafe fn become_task(child: &Child<'_>) -> (&'static str, i32) {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let setup = &child.setup;
     // SAFETY: plain system calls on valid descriptors and NUL-terminated strings.
@@ -204,6 +207,18 @@ unsafe fn become_task(child: &Child) -> (&'static str, i32) {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
             libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
         }
+        if let Some(who) = setup.run_as
+            && let Err(step) = become_user(who)
+        {
+            return (step, errno());
+        }
+        if let Some(keeper) = setup.die_with.filter(|_| setup.run_as.is_some()) {
+            // Becoming somebody else undid it.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != keeper {
+                return ("find its keeper", libc::ESRCH);
+            }
+        }
         if libc::chdir(child.cwd) < 0 {
             return ("enter its working directory", errno());
         }
@@ -218,6 +233,27 @@ unsafe fn become_task(child: &Child) -> (&'static str, i32) {
         }
         ("start the command", reason)
     }
+}
+
+/// Gives up all that this process may do beyond what that user may.
+///
+/// # Safety
+/// As [`become_task`]. By plain system calls: the C library's functions would look for threads of the
+/// keeper's, whose memory this is.
+unsafe fn become_user(who: &RunAs) -> Result<(), &'static str> {
+    let ids = [(libc::SYS_setresgid, who.gid), (libc::SYS_setresuid, who.uid)];
+    // SAFETY: the list of groups is in memory that stands still.
+    unsafe {
+        if libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr()) < 0 {
+            return Err("join the groups of its user");
+        }
+        for (call, id) in ids {
+            if libc::syscall(call, id, id, id) < 0 {
+                return Err("become its user");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Collects one process that ended, if there is one.

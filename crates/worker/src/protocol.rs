@@ -1,6 +1,7 @@
 //! What agent and keeper say to each other: one JSON object a line over a unix socket. A newer agent
 //! may meet an older keeper, so fields are only ever added, each with a default.
 
+use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use windlass_core::job::{End, TaskResult};
@@ -40,6 +41,19 @@ pub enum ToKeeper {
     Hello {
         /// What tasks may hold.
         capacity: Amounts,
+        /// The agent's clock, for the answer.
+        #[serde(default)]
+        sent: u64,
+    },
+    /// Say what you hold, with `sent` in the answer.
+    Beat {
+        /// The agent's clock.
+        sent: u64,
+    },
+    /// How long tasks may run without another word.
+    Lease {
+        /// Until then, on [`boot_ns`](crate::clock::boot_ns); absent is for ever.
+        until: Option<u64>,
     },
     /// What tasks of this step run; comes before their first start.
     Body {
@@ -53,6 +67,12 @@ pub enum ToKeeper {
         env: BTreeMap<String, String>,
         /// The working directory.
         cwd: String,
+        /// As whom they run; absent is the keeper's own user.
+        #[serde(default)]
+        run_as: Option<RunAs>,
+        /// Why they must not run here.
+        #[serde(default)]
+        refused: Option<String>,
     },
     /// No start with this body is coming.
     DropBody {
@@ -133,6 +153,21 @@ pub enum FromKeeper {
         held: Vec<Held>,
         /// What it could not set up, for the log.
         notes: Vec<String>,
+        /// As in the hello.
+        #[serde(default)]
+        sent: u64,
+        /// All that it started ends with it, so that it can keep a lease.
+        #[serde(default)]
+        fences: bool,
+    },
+    /// The answer to `Beat`.
+    Beat {
+        /// As it came.
+        sent: u64,
+        /// The largest number of a message that it has seen.
+        seq: u64,
+        /// What it holds.
+        held: Vec<Held>,
     },
     /// Its process started.
     Started {
@@ -182,6 +217,19 @@ pub enum HeldPhase {
     Lent(u64),
     /// Ended, not acknowledged.
     Ended,
+}
+
+impl From<Held> for windlass_core::engine::Held {
+    fn from(Held { task, phase }: Held) -> Self {
+        use windlass_core::engine::HeldPhase as Phase;
+        let phase = match phase {
+            HeldPhase::Queued => Phase::Queued,
+            HeldPhase::Running(at) => Phase::Running(Time(at)),
+            HeldPhase::Lent(at) => Phase::Lent(Time(at)),
+            HeldPhase::Ended => Phase::Ended,
+        };
+        windlass_core::engine::Held { task: task.task(), attempt: task.attempt, phase }
+    }
 }
 
 /// Amounts, as in [`Resources`].
@@ -235,6 +283,8 @@ pub enum WireEnd {
     Recalled,
     /// Could not be started.
     NotStarted(String),
+    /// The lease ran out.
+    Fenced,
 }
 
 /// The result of an attempt, on the wire. Times are nanoseconds since the Unix epoch.
@@ -266,6 +316,7 @@ impl From<WireResult> for TaskResult {
             WireEnd::Canceled => End::Canceled,
             WireEnd::Recalled => End::Recalled,
             WireEnd::NotStarted(why) => End::NotStarted(why),
+            WireEnd::Fenced => End::Lost,
         };
         TaskResult {
             end,

@@ -8,7 +8,7 @@ use windlass_api::{JobState, ServerEvent, StepBody};
 use windlass_core::engine::{Answer, Event, Hello, Inventory, Order, Submit};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, JobId, Resources, Time};
-use windlass_server::{Delivery, Handle, WorkerMessage};
+use windlass_server::{Delivery, Handle, LogFuture, LogRequest, WorkerLink, WorkerMessage};
 use windlass_store::Store;
 
 /// Measures tasks a second for each number of slots.
@@ -80,20 +80,52 @@ pub async fn array(dir: &Path, tasks: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A connection to a worker on a thread of this process.
+struct Instantly {
+    id: u64,
+    parcels: mpsc::Sender<Vec<Delivery>>,
+}
+
+impl WorkerLink for Instantly {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn deliver(&self, parcel: Vec<Delivery>) {
+        // The thread ends with the server.
+        _ = self.parcels.send(parcel);
+    }
+
+    fn refuse(&self, why: &str) {
+        panic!("the worker is refused: {why}");
+    }
+
+    fn read_log(&self, _: LogRequest) -> LogFuture {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn drop_logs(&self, _: &[JobId]) {}
+}
+
 /// A worker of `slots` cpus on a thread of its own.
 async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
     let (parcels, inbox) = mpsc::channel::<Vec<Delivery>>();
-    let deliver = Arc::new(move |parcel| _ = parcels.send(parcel));
+    let id = handle.next_link();
+    let link = Arc::new(Instantly { id, parcels });
     let hello = Hello {
         name: "instant".to_owned(),
+        identity: 1,
         incarnation: 1,
+        fences: false,
+        sent: 0,
+        new_link: true,
         capacity: Resources::new(slots * 100, 0),
         attributes: Default::default(),
         inventory: Inventory::default(),
     };
     let up = handle.clone();
     std::thread::spawn(move || {
-        up.worker_says("instant", vec![WorkerMessage::Hello { hello: Box::new(hello), deliver }]);
+        up.worker_says(id, vec![WorkerMessage::Hello { hello: Box::new(hello), link }]);
         let mut epoch = Epoch(0);
         while let Ok(parcel) = inbox.recv() {
             let mut ended = Vec::new();
@@ -109,7 +141,7 @@ async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
                     _ => {}
                 }
             }
-            if !ended.is_empty() && !up.worker_says("instant", ended) {
+            if !ended.is_empty() && !up.worker_says(id, ended) {
                 return;
             }
         }

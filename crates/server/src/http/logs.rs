@@ -2,7 +2,7 @@
 
 use super::error::ApiError;
 use super::{App, tasks};
-use crate::link::{LogChunk, LogRequest, LogSource};
+use crate::link::{LogChunk, LogRequest};
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 use windlass_api::ErrorCode;
-use windlass_core::{Engine, TaskId};
+use windlass_core::{Engine, TaskId, WorkerId};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -67,10 +67,8 @@ pub async fn log(
         let message = format!("task {id} has no attempt {attempt}; it has {}", task.attempt.attempt);
         return Err(ApiError::new(ErrorCode::NotFound, message));
     }
-    let source = app
-        .handle
-        .logs()
-        .ok_or_else(|| ApiError::new(ErrorCode::NotFound, "this server has no worker that keeps logs"))?;
+    let tried = std::iter::once(&task.attempt).chain(&task.history);
+    let worker = tried.filter(|tried| tried.attempt == attempt).find_map(|tried| tried.worker.clone());
     let request = LogRequest {
         task: id,
         attempt,
@@ -78,8 +76,18 @@ pub async fn log(
         offset: query.offset,
         bytes_max: CHUNK_BYTES,
     };
-    let reader =
-        Reader { source, request, app: app.clone(), follow: query.follow, closing: app.handle.closing() };
+    let mut reader =
+        Reader { worker: None, request, app: app.clone(), follow: query.follow, closing: app.handle.closing() };
+    if let Some(name) = worker {
+        let wanted = name.clone();
+        reader.worker =
+            app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.id)).await?;
+        if !query.follow && reader.worker.and_then(|id| app.handle.link(id)).is_none() {
+            let message = format!("the output of task {id} is on worker '{name}', which is not connected");
+            return Err(ApiError::new(ErrorCode::Unavailable, message)
+                .hint("try again when it is back; 'windlass worker list' shows it"));
+        }
+    }
     let body = stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
         match reader.next().await {
@@ -93,7 +101,8 @@ pub async fn log(
 }
 
 struct Reader {
-    source: LogSource,
+    /// Who has the output, once the task was booked.
+    worker: Option<WorkerId>,
     request: LogRequest,
     app: App,
     follow: bool,
@@ -106,14 +115,17 @@ impl Reader {
         loop {
             // Asked before the file is read: what is written before the end is not missed.
             let over = !self.follow || *self.closing.borrow() || self.is_over().await;
-            let (source, request) = (self.source.clone(), self.request.clone());
-            let chunk =
-                tokio::task::spawn_blocking(move || source(&request)).await.map_err(io::Error::other)??;
-            if let Some(LogChunk { next, bytes }) = chunk {
-                self.request.offset = next as i64;
-                if !bytes.is_empty() {
-                    return Ok(Some(bytes));
+            match self.read().await {
+                Ok(Some(LogChunk { next, bytes })) => {
+                    self.request.offset = next as i64;
+                    if !bytes.is_empty() {
+                        return Ok(Some(bytes));
+                    }
                 }
+                Ok(None) => {}
+                // Its worker may be back before the attempt ends.
+                Err(_) if !over => {}
+                Err(e) => return Err(e),
             }
             if over {
                 return Ok(None);
@@ -122,6 +134,21 @@ impl Reader {
                 () = tokio::time::sleep(FOLLOW_INTERVAL) => {}
                 _ = self.closing.wait_for(|closing| *closing) => {}
             }
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<Option<LogChunk>> {
+        if self.worker.is_none() {
+            let LogRequest { task, attempt, .. } = self.request;
+            let look = move |engine: &Engine| {
+                engine.attempt(task).filter(|current| current.number == attempt).map(|current| current.worker)
+            };
+            self.worker = self.app.handle.query(look).await.ok().flatten();
+        }
+        let Some(worker) = self.worker else { return Ok(None) };
+        match self.app.handle.link(worker) {
+            Some(link) => link.read_log(self.request.clone()).await,
+            None => Err(io::Error::new(io::ErrorKind::NotConnected, "the task's worker is not connected")),
         }
     }
 

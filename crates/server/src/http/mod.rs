@@ -12,6 +12,7 @@ mod workers;
 
 pub use openapi::{OPENAPI_PATH, openapi};
 
+use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -145,12 +146,13 @@ impl App {
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`]. `store` is told
 /// to those who ask; a job that names no user is `user`'s. Ends by itself after `idle` without active
-/// jobs or requests.
+/// jobs or requests. Workers are met on these `terms`.
 pub async fn serve(
     listener: Listener,
     handle: Handle,
     (store, user): (String, String),
     idle: Option<std::time::Duration>,
+    terms: WorkerTerms,
 ) -> io::Result<()> {
     let shared = AppShared {
         started: Instant::now(),
@@ -167,16 +169,16 @@ pub async fn serve(
     let mut closing = handle.closing();
     let closed = async move { _ = closing.wait_for(|closing| *closing).await };
     match listener {
-        Listener::Tcp(listener) => axum::serve(listener, router(app)).with_graceful_shutdown(closed).await,
+        Listener::Tcp(listener) => axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await,
         Listener::Unix(listener, path) => {
-            let served = axum::serve(listener, router(app)).with_graceful_shutdown(closed).await;
+            let served = axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await;
             _ = std::fs::remove_file(path);
             served
         }
     }
 }
 
-fn router(app: App) -> Router {
+fn router(app: App, terms: WorkerTerms) -> Router {
     let api = Router::new()
         .route("/version", get(status::version))
         .route("/jobs", get(jobs::list).post(jobs::submit))
@@ -194,6 +196,7 @@ fn router(app: App) -> Router {
         .route("/workers/{name}", get(workers::show))
         .route("/workers/{name}/drain", post(workers::drain))
         .route("/workers/{name}/resume", post(workers::resume))
+        .route("/workers/{name}/forget", post(workers::forget))
         .route("/queues", get(status::queues))
         .route("/events", get(watch::events))
         .route("/shutdown", post(status::shutdown));
@@ -202,6 +205,7 @@ fn router(app: App) -> Router {
         .route("/healthz", get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
+        .merge(Workers::routes(app.handle.clone(), terms))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")

@@ -83,6 +83,23 @@ pub async fn resume(
     set(&app, name, false).await
 }
 
+/// Says that a worker is gone for good, with all that ran there: what it ran is run elsewhere.
+#[utoipa::path(post, path = "/api/v1/workers/{name}/forget", tag = "workers", params(("name" = String, Path)),
+    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody),
+              (status = 409, body = windlass_api::ErrorBody)))]
+pub async fn forget(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Worker>, ApiError> {
+    let Path(name) = name?;
+    let worker = find(&app, name).await?;
+    let id = windlass_core::WorkerId(worker.id);
+    match app.handle.request(move |request| Event::Forget { request, worker: id }).await? {
+        Answer::Done => Ok(Json(worker)),
+        other => Err(unexpected(other)),
+    }
+}
+
 async fn set(app: &App, name: String, draining: bool) -> Result<Json<Worker>, ApiError> {
     let id = windlass_core::WorkerId(find(app, name.clone()).await?.id);
     match app.handle.request(move |request| Event::Drain { request, worker: id, draining }).await? {

@@ -5,6 +5,7 @@ use crate::keeper::MARKER;
 use crate::logs::{LogDir, Stream};
 use crate::process::{self, Command, Setup, SpawnError, Spawner};
 use crate::protocol::{TaskRef, ToKeeper};
+use crate::users::RunAs;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -19,13 +20,17 @@ pub struct Body {
     command: Vec<String>,
     env: BTreeMap<String, String>,
     cwd: String,
+    run_as: Option<RunAs>,
+    refused: Option<String>,
 }
 
 impl Body {
     /// The body in a message; `None` if it is another message.
     pub fn from_message(message: ToKeeper) -> Option<Body> {
         match message {
-            ToKeeper::Body { command, env, cwd, .. } => Some(Body { command, env, cwd }),
+            ToKeeper::Body { command, env, cwd, run_as, refused, .. } => {
+                Some(Body { command, env, cwd, run_as, refused })
+            }
             _ => None,
         }
     }
@@ -80,6 +85,9 @@ impl Ground {
         value: Option<&str>,
         memory: Option<u64>,
     ) -> Result<Started, Refused> {
+        if let Some(why) = &body.refused {
+            return Err(Refused::Failed(why.clone()));
+        }
         let command = self.command(task, body, value).map_err(|e| refuse_spawn(e, body))?;
         let out = self.logs.create(task, Stream::Out).map_err(refuse_log)?;
         let err = self.logs.create(task, Stream::Err).map_err(refuse_log)?;
@@ -104,6 +112,7 @@ impl Ground {
             // A backstop for what grows between two samples; the limit itself is on what the whole
             // tree really holds. Programs map more than they use.
             data_limit: memory.filter(|_| watch_memory).map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
+            run_as: body.run_as.as_ref(),
             die_with: (!self.namespaced).then(|| std::process::id() as i32),
         };
         let cpu_before_us = slot.as_ref().and_then(Slot::cpu_us).unwrap_or(0);
@@ -149,6 +158,10 @@ impl Ground {
             (MARKER, self.marker(task)),
         ];
         let theirs = body.env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let home = body.run_as.as_ref();
+        let home = home.map(|who| [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)]);
+        let home = home.into_iter().flatten().filter(|(name, _)| !body.env.contains_key(*name));
+        let theirs = theirs.chain(home.map(|(name, value)| (name, value.as_str())));
         let theirs = theirs.filter(|(name, _)| own.iter().all(|(ours, _)| ours != name));
         Command::new(&argv, theirs.chain(own.iter().map(|(k, v)| (*k, v.as_str()))), &body.cwd)
     }

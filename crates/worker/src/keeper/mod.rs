@@ -1,6 +1,7 @@
 //! The keeper: one thread, one loop over signals, the agent's connection and deadlines.
 
 mod ground;
+mod lease;
 mod link;
 mod namespace;
 mod tasks;
@@ -13,6 +14,7 @@ use crate::logs::LogDir;
 use crate::process::{self, Spawner};
 use crate::protocol::{FromKeeper, ToKeeper};
 use ground::Ground;
+use lease::Lease;
 use link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
@@ -112,7 +114,9 @@ struct Keeper {
     tasks: Tasks,
     link: Link,
     children: OwnedFd,
+    lease: Lease,
     incarnation: u64,
+    namespaced: bool,
     die_with_agent: bool,
     notes: Vec<String>,
     /// Since when there is no agent.
@@ -157,7 +161,9 @@ impl Keeper {
             tasks,
             link: Link::listen(&options.state)?,
             children: block_sigchld()?,
+            lease: Lease::new()?,
             incarnation: options.incarnation,
+            namespaced,
             die_with_agent: options.die_with_agent,
             notes,
             alone_since: Some(Instant::now()),
@@ -167,12 +173,18 @@ impl Keeper {
 
     fn run(&mut self) -> io::Result<()> {
         while !self.done {
-            self.tasks.start_waiting(&mut self.link);
+            if self.lease.holds() {
+                self.tasks.start_waiting(&mut self.link);
+            }
             self.link.flush();
             self.wait()?;
             drain(&self.children);
             while let Some(exit) = process::reap() {
                 self.tasks.exited(exit);
+            }
+            if self.lease.ran_out() {
+                say(format_args!("the lease ran out: all tasks are ended"));
+                self.tasks.fence(&mut self.link);
             }
             self.tasks.settle(Instant::now(), &mut self.link);
             self.talk();
@@ -194,6 +206,7 @@ impl Keeper {
         let mut fds = vec![
             PollFd::new(&self.children, PollFlags::IN),
             PollFd::from_borrowed_fd(self.link.listener(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.lease.timer(), PollFlags::IN),
         ];
         if let Some(connection) = self.link.connection() {
             let out = if self.link.has_output() { PollFlags::OUT } else { PollFlags::empty() };
@@ -227,16 +240,23 @@ impl Keeper {
 
     fn handle(&mut self, message: ToKeeper) {
         match message {
-            ToKeeper::Hello { capacity } => {
+            ToKeeper::Hello { capacity, sent } => {
                 self.tasks.capacity = capacity.into();
                 self.link.send(&FromKeeper::State {
                     incarnation: self.incarnation,
                     seq: self.tasks.seq,
                     held: self.tasks.held(),
                     notes: self.notes.clone(),
+                    sent,
+                    fences: self.namespaced,
                 });
                 self.tasks.begin_again(&mut self.link);
             }
+            ToKeeper::Beat { sent } => {
+                let (seq, held) = (self.tasks.seq, self.tasks.held());
+                self.link.send(&FromKeeper::Beat { sent, seq, held });
+            }
+            ToKeeper::Lease { until } => self.lease.set(until),
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),
             other => self.tasks.handle(other, &mut self.link),

@@ -154,7 +154,22 @@ impl Tasks {
                     self.reclaims.push_back(task);
                 }
             }
-            ToKeeper::Hello { .. } | ToKeeper::Shutdown | ToKeeper::ShutdownIfIdle => {}
+            ToKeeper::Hello { .. }
+            | ToKeeper::Beat { .. }
+            | ToKeeper::Lease { .. }
+            | ToKeeper::Shutdown
+            | ToKeeper::ShutdownIfIdle => {}
+        }
+    }
+
+    /// The lease ran out: the server may give everything to others at any moment. Nothing is asked.
+    pub fn fence(&mut self, link: &mut Link) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.end_unstarted(waiting.task, waiting.epoch, WireEnd::Recalled, link);
+        }
+        for running in self.running.values_mut().filter(|running| running.exit.is_none()) {
+            running.cause = Some(WireEnd::Fenced);
+            running.kill_at = Some(Instant::now());
         }
     }
 

@@ -1,0 +1,193 @@
+//! The worker protocol: messages generated from `proto/windlass/worker/v1/worker.proto`, and what they
+//! mean in the core's terms.
+//!
+//! Whatever the other side sends becomes a value of the core or is passed over: a message that lacks
+//! what it must have says nothing.
+
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+mod generated {
+    include!("generated/windlass.worker.v1.rs");
+}
+
+pub use generated::*;
+
+use crate::wire::{held::Phase, order::What};
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::engine::{self, HeldPhase, Order as CoreOrder};
+use windlass_core::job::{End as CoreEnd, TaskResult};
+use windlass_core::tags::Attributes;
+use windlass_core::{JobId, Resources, TaskId, Time, limits};
+
+/// Attempts that one worker may say it holds.
+pub const HELD_MAX: usize = 100_000;
+/// Attributes that one worker may have.
+pub const ATTRIBUTES_MAX: usize = 1_000;
+
+/// Why a worker's hello makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadHello {
+    /// A name that is empty, too long, or holds what names do not.
+    #[error("'{0}' cannot name a worker: a name has 1 to {max} letters, digits, dots, dashes or underscores", max = limits::NAME_BYTES_MAX)]
+    Name(String),
+    /// It does not say who it is.
+    #[error("the worker does not say {0}")]
+    Lacks(&'static str),
+    /// More than a limit allows.
+    #[error("{what}: {is} is more than the limit of {max}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        is: usize,
+        /// How many are allowed.
+        max: usize,
+    },
+}
+
+/// True of what may name a worker.
+pub fn is_worker_name(name: &str) -> bool {
+    let fits = (1..=limits::NAME_BYTES_MAX).contains(&name.len());
+    fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+}
+
+impl Task {
+    /// The attempt of a task.
+    pub fn new(task: TaskId, attempt: u32) -> Self {
+        Task { job: task.job.0, index: task.index, attempt }
+    }
+
+    /// The task and the attempt's number.
+    pub fn key(&self) -> (TaskId, u32) {
+        (TaskId { job: JobId(self.job), index: self.index }, self.attempt)
+    }
+}
+
+impl From<Resources> for Amounts {
+    fn from(from: Resources) -> Self {
+        let Resources { cpu, memory, gpus, gpu_memory, custom } = from;
+        Amounts { cpu, memory, gpus, gpu_memory, custom: custom.into_iter().collect() }
+    }
+}
+
+impl From<Amounts> for Resources {
+    fn from(from: Amounts) -> Self {
+        let Amounts { cpu, memory, gpus, gpu_memory, custom } = from;
+        Resources { cpu, memory, gpus, gpu_memory, custom: custom.into_iter().collect() }
+    }
+}
+
+/// Attributes as they go over the wire.
+pub fn attributes_to_wire(from: &Attributes) -> Vec<Attribute> {
+    let each = from.iter();
+    each.map(|(key, values)| Attribute { key: key.clone(), values: values.iter().cloned().collect() }).collect()
+}
+
+impl Hello {
+    /// The worker for the engine, said on a connection that is not known yet.
+    pub fn into_core(self) -> Result<engine::Hello, BadHello> {
+        if !is_worker_name(&self.name) {
+            return Err(BadHello::Name(self.name.chars().take(80).collect()));
+        }
+        let zero = [(self.identity, "which machine it is"), (self.incarnation, "which keeper it has")];
+        if let Some((_, what)) = zero.into_iter().find(|(number, _)| *number == 0 || *number > i64::MAX as u64) {
+            return Err(BadHello::Lacks(what));
+        }
+        if self.attributes.len() > ATTRIBUTES_MAX {
+            let is = self.attributes.len();
+            return Err(BadHello::TooMany { what: "attributes", is, max: ATTRIBUTES_MAX });
+        }
+        let attributes = self.attributes.into_iter();
+        let attributes: BTreeMap<String, BTreeSet<String>> =
+            attributes.map(|Attribute { key, values }| (key, values.into_iter().collect())).collect();
+        Ok(engine::Hello {
+            name: self.name,
+            identity: self.identity,
+            incarnation: self.incarnation,
+            fences: self.fences,
+            sent: self.sent,
+            new_link: true,
+            capacity: self.capacity.ok_or(BadHello::Lacks("what it has"))?.into(),
+            attributes,
+            inventory: self.inventory.unwrap_or_default().into_core()?,
+        })
+    }
+}
+
+impl Inventory {
+    /// What the keeper holds, for the engine.
+    pub fn into_core(self) -> Result<engine::Inventory, BadHello> {
+        if self.held.len() > HELD_MAX {
+            return Err(BadHello::TooMany { what: "attempts", is: self.held.len(), max: HELD_MAX });
+        }
+        let held = self.held.iter().filter_map(|held| {
+            let (task, attempt) = held.task.as_ref()?.key();
+            let phase = match held.phase() {
+                Phase::Unknown => return None,
+                Phase::Queued => HeldPhase::Queued,
+                Phase::Running => HeldPhase::Running(Time(held.started)),
+                Phase::Lent => HeldPhase::Lent(Time(held.started)),
+                Phase::Ended => HeldPhase::Ended,
+            };
+            Some(engine::Held { task, attempt, phase })
+        });
+        Ok(engine::Inventory { seq: self.seq, held: held.collect() })
+    }
+}
+
+impl Finished {
+    /// How the attempt ended, for the engine; `None` where it does not say.
+    pub fn result(&self) -> Option<TaskResult> {
+        let end = match self.end.as_ref()? {
+            finished::End::Exited(code) => CoreEnd::Exited(*code),
+            finished::End::Signaled(signal) => CoreEnd::Signaled(*signal),
+            finished::End::NotStarted(why) => CoreEnd::NotStarted(why.clone()),
+            finished::End::Other(other) => match finished::Other::try_from(*other).unwrap_or_default() {
+                finished::Other::TimeLimit => CoreEnd::TimeLimit,
+                finished::Other::OutOfMemory => CoreEnd::OutOfMemory,
+                finished::Other::Canceled => CoreEnd::Canceled,
+                finished::Other::Recalled => CoreEnd::Recalled,
+                finished::Other::Fenced => CoreEnd::Lost,
+                // A later release ended it in a way that we have no word for: it failed.
+                finished::Other::Unknown => CoreEnd::NotStarted("it ended in a way that this server does not know".to_owned()),
+            },
+        };
+        Some(TaskResult {
+            end,
+            started: self.started.map(Time),
+            finished: self.finished.map(Time),
+            cpu_ms: self.cpu_ms,
+            peak_memory: self.peak_memory,
+            out_bytes: self.out_bytes,
+            err_bytes: self.err_bytes,
+        })
+    }
+}
+
+/// An order as it goes over the wire. A start's body goes before it, its value is put in by the caller.
+pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
+    let what = match order {
+        CoreOrder::Welcome { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
+        CoreOrder::Lease { sent, lasts_ns } => What::Lease(Lease { sent, lasts_ns }),
+        CoreOrder::Start { task, step, attempt, request, time_limit_ms } => What::Start(Start {
+            task: Some(Task::new(task, attempt)),
+            step: step.into(),
+            request: Some(request.into()),
+            time_limit_ms,
+            value: None,
+        }),
+        CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),
+        CoreOrder::Recall { task, attempt } => What::Recall(Task::new(task, attempt)),
+        CoreOrder::Ack { task, attempt } => What::Ack(Task::new(task, attempt)),
+        CoreOrder::Lend { task, attempt } => What::Lend(Task::new(task, attempt)),
+        CoreOrder::Reclaim { task, attempt } => What::Reclaim(Task::new(task, attempt)),
+        CoreOrder::Resync => What::Resync(Resync {}),
+    };
+    Order { seq, what: Some(what) }
+}
+
+impl Order {
+    /// An order without a number.
+    pub fn plain(what: What) -> Self {
+        Order { seq: 0, what: Some(what) }
+    }
+}

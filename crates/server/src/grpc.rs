@@ -1,0 +1,359 @@
+//! The worker protocol over gRPC: one stream for each worker, on the port of the HTTP interface.
+
+use crate::handle::Handle;
+use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, WorkerLink, WorkerMessage};
+use futures_util::{Stream, stream};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tonic::{Request, Response, Status, Streaming};
+use windlass_api::wire::{
+    BadHello, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, Order, ReadLog, Refused, Report, Task,
+    ToWorker, order, order_to_wire, report, workers_server,
+};
+use windlass_api::{Params, StepBody};
+use windlass_core::{Epoch, JobId, Time};
+
+/// Connected workers.
+const LINKS_MAX: usize = 50_000;
+/// Parcels that may wait for a worker that does not read; then it is disconnected.
+const PARCELS_MAX: usize = 4_096;
+/// Parcels sent in one message.
+const PARCELS_PER_MESSAGE: usize = 64;
+/// Bytes of one message of a worker.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Steps whose body a worker has at a time.
+const BODIES_MAX: usize = 64;
+/// Parts of output that may be asked of a worker at a time.
+const LOG_READS_MAX: usize = 256;
+/// How long a worker may take to read a part of an output file.
+const LOG_PATIENCE: Duration = Duration::from_secs(20);
+/// How long an agent may take to find or start its keeper and say hello.
+const HELLO_PATIENCE: Duration = Duration::from_secs(60);
+/// Beats that may be missing before the link counts as broken.
+const BEATS_MISSED: u32 = 3;
+
+/// How workers are met.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerTerms {
+    /// How long a full lease lasts; `None` is for ever.
+    pub lease: Option<Duration>,
+}
+
+/// The longest time between two beats.
+const BEAT_MAX: Duration = Duration::from_secs(5);
+
+impl WorkerTerms {
+    /// Between two beats of a worker: a tenth of the lease, so that several may be lost.
+    pub fn beat(&self) -> Duration {
+        self.lease.map_or(BEAT_MAX, |lease| (lease / 10).min(BEAT_MAX))
+    }
+}
+
+/// The service.
+pub(crate) struct Workers {
+    handle: Handle,
+    terms: WorkerTerms,
+    open: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    /// The service as routes for the HTTP server.
+    pub fn routes(handle: Handle, terms: WorkerTerms) -> axum::Router {
+        let workers = Workers { handle, terms, open: Arc::default() };
+        let service =
+            workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        tonic::service::Routes::new(service).into_axum_router()
+    }
+}
+
+#[tonic::async_trait]
+impl workers_server::Workers for Workers {
+    type WorkStream = Pin<Box<dyn Stream<Item = Result<ToWorker, Status>> + Send>>;
+
+    async fn work(
+        &self,
+        request: Request<Streaming<FromWorker>>,
+    ) -> Result<Response<Self::WorkStream>, Status> {
+        let place = Place::take(&self.open)
+            .ok_or_else(|| Status::resource_exhausted("this server has as many workers as it can take"))?;
+        let (link, parcels) = RemoteLink::new(self.handle.next_link());
+        link.send(vec![Order::plain(order::What::Greeting(Greeting {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            store: self.handle.store().id(),
+            beat_ms: self.terms.beat().as_millis() as u64,
+            lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
+        }))]);
+        let listener = Listener { handle: self.handle.clone(), link, beat: self.terms.beat(), hello: false };
+        tokio::spawn(async move {
+            listener.run(request.into_inner()).await;
+            drop(place);
+        });
+        Ok(Response::new(Box::pin(stream::unfold(parcels, next_message))))
+    }
+}
+
+/// What waits for the worker, in one message.
+async fn next_message(
+    mut parcels: mpsc::Receiver<Vec<Order>>,
+) -> Option<(Result<ToWorker, Status>, mpsc::Receiver<Vec<Order>>)> {
+    let mut waiting = Vec::new();
+    if parcels.recv_many(&mut waiting, PARCELS_PER_MESSAGE).await == 0 {
+        return None;
+    }
+    Some((Ok(ToWorker { orders: waiting.into_iter().flatten().collect() }), parcels))
+}
+
+/// One of the connections that may be open.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Option<Place> {
+        let place = Place(open.clone());
+        // Counted first: the place is given back where it is one too many.
+        (open.fetch_add(1, Ordering::Relaxed) < LINKS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The half that hears the worker.
+struct Listener {
+    handle: Handle,
+    link: Arc<RemoteLink>,
+    beat: Duration,
+    hello: bool,
+}
+
+impl Listener {
+    async fn run(mut self, mut stream: Streaming<FromWorker>) {
+        let mut closing = self.handle.closing();
+        let mut ended = self.link.ended.subscribe();
+        let why = loop {
+            let patience = if self.hello { self.beat * BEATS_MISSED } else { HELLO_PATIENCE };
+            tokio::select! {
+                next = tokio::time::timeout(patience, stream.message()) => match next {
+                    Err(_) => break format!("it was silent for {} s", patience.as_secs_f64()),
+                    Ok(Err(status)) => break status.message().to_owned(),
+                    Ok(Ok(None)) => break "it hung up".to_owned(),
+                    Ok(Ok(Some(message))) => {
+                        if !self.pass_on(message).await {
+                            break "the server is ending".to_owned();
+                        }
+                    }
+                },
+                _ = closing.wait_for(|closing| *closing) => break "the server is ending".to_owned(),
+                _ = ended.wait_for(|ended| *ended) => break "it was refused, or did not read".to_owned(),
+            }
+        };
+        self.link.end();
+        if self.hello {
+            tracing::info!("a worker's connection ended: {why}");
+            self.handle.worker_tells(self.link.id, vec![WorkerMessage::Lost]).await;
+        }
+    }
+
+    /// False once the server has ended.
+    async fn pass_on(&mut self, message: FromWorker) -> bool {
+        let mut messages = Vec::with_capacity(message.reports.len());
+        for Report { what } in message.reports {
+            match what.map(|what| self.take(what)) {
+                Some(Ok(message)) => messages.extend(message),
+                Some(Err(bad)) => {
+                    tracing::warn!("a worker is refused: {bad}");
+                    self.link.refuse(&bad.to_string());
+                    break;
+                }
+                // A kind that a later release added.
+                None => {}
+            }
+        }
+        messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
+    }
+
+    fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadHello> {
+        let message = match what {
+            report::What::Hello(hello) => {
+                let hello = Box::new(hello.into_core()?);
+                self.hello = true;
+                // The keeper may be another than before, which has no bodies.
+                self.link.bodies().clear();
+                Some(WorkerMessage::Hello { hello, link: self.link.clone() })
+            }
+            report::What::Beat(beat) => {
+                let inventory = beat.inventory.unwrap_or_default().into_core()?;
+                Some(WorkerMessage::Beat { sent: beat.sent, inventory })
+            }
+            report::What::Started(started) => started.task.map(|task| {
+                let (task, attempt) = task.key();
+                let (epoch, at) = (Epoch(started.epoch), Time(started.at));
+                WorkerMessage::Started { task, attempt, epoch, at }
+            }),
+            report::What::Finished(finished) => finished.task.and_then(|task| {
+                let (task, attempt) = task.key();
+                let (epoch, result) = (Epoch(finished.epoch), finished.result()?);
+                Some(WorkerMessage::Finished { task, attempt, epoch, result })
+            }),
+            report::What::Reclaimed(reclaimed) => reclaimed.task.map(|task| {
+                let (task, attempt) = task.key();
+                WorkerMessage::Reclaimed { task, attempt, epoch: Epoch(reclaimed.epoch) }
+            }),
+            report::What::Lost(_) => Some(WorkerMessage::Lost),
+            report::What::Log(part) => {
+                self.link.log_arrives(part);
+                None
+            }
+        };
+        Ok(message)
+    }
+}
+
+type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
+
+/// The half that speaks to the worker.
+struct RemoteLink {
+    id: u64,
+    parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
+    ended: watch::Sender<bool>,
+    bodies: Mutex<VecDeque<(u64, u16)>>,
+    reads: Mutex<BTreeMap<u64, LogAnswer>>,
+    last_read: AtomicU64,
+}
+
+impl RemoteLink {
+    fn new(id: u64) -> (Arc<RemoteLink>, mpsc::Receiver<Vec<Order>>) {
+        let (sender, parcels) = mpsc::channel(PARCELS_MAX);
+        let link = RemoteLink {
+            id,
+            parcels: Mutex::new(Some(sender)),
+            ended: watch::Sender::new(false),
+            bodies: Mutex::default(),
+            reads: Mutex::default(),
+            last_read: AtomicU64::new(0),
+        };
+        (Arc::new(link), parcels)
+    }
+
+    fn send(&self, orders: Vec<Order>) {
+        let sent = lock(&self.parcels).as_ref().is_some_and(|parcels| parcels.try_send(orders).is_ok());
+        if !sent {
+            // What is left out makes all that follows worthless: the worker says hello again.
+            self.end();
+        }
+    }
+
+    fn end(&self) {
+        lock(&self.parcels).take();
+        lock(&self.reads).clear();
+        self.ended.send_replace(true);
+    }
+
+    fn bodies(&self) -> MutexGuard<'_, VecDeque<(u64, u16)>> {
+        lock(&self.bodies)
+    }
+
+    fn order(&self, delivery: Delivery, into: &mut Vec<Order>) {
+        let Delivery { seq, order, start } = delivery;
+        let mut wire = order_to_wire(seq, order);
+        if let Some(order::What::Start(message)) = &mut wire.what {
+            let (Some(start), Some(task)) = (start, &message.task) else { return };
+            self.give_body((task.job, message.step as u16), &start.body, &start.job.user, into);
+            message.value = start.value;
+        }
+        into.push(wire);
+    }
+
+    /// Sends a step's body before the first start that needs it.
+    fn give_body(&self, key: (u64, u16), body: &StepBody, user: &str, into: &mut Vec<Order>) {
+        let mut bodies = self.bodies();
+        if bodies.contains(&key) {
+            return;
+        }
+        if bodies.len() >= BODIES_MAX
+            && let Some((job, step)) = bodies.pop_front()
+        {
+            // Starts that the keeper has already keep theirs.
+            into.push(Order::plain(order::What::DropBody(DropBody { job, step: step.into() })));
+        }
+        bodies.push_back(key);
+        let body = StepBody { params: Params::None, ..body.clone() };
+        let body = serde_json::to_vec(&body).expect("strings and maps always serialize");
+        let (job, step) = (key.0, key.1.into());
+        into.push(Order::plain(order::What::Body(Body { job, step, body, user: user.to_owned() })));
+    }
+
+    fn log_arrives(&self, part: LogPart) {
+        let Some(answer) = lock(&self.reads).remove(&part.id) else { return };
+        let chunk = match part.failed {
+            Some(why) => Err(io::Error::other(why)),
+            None if part.absent => Ok(None),
+            None => Ok(Some(LogChunk { next: part.next, bytes: part.bytes })),
+        };
+        // Whoever asked may have gone.
+        _ = answer.send(chunk);
+    }
+}
+
+impl WorkerLink for RemoteLink {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn deliver(&self, parcel: Vec<Delivery>) {
+        let mut orders = Vec::with_capacity(parcel.len() + 1);
+        for delivery in parcel {
+            self.order(delivery, &mut orders);
+        }
+        self.send(orders);
+    }
+
+    fn refuse(&self, why: &str) {
+        self.send(vec![Order::plain(order::What::Refused(Refused { why: why.to_owned() }))]);
+        self.end();
+    }
+
+    fn read_log(&self, request: LogRequest) -> LogFuture {
+        let (answer, wait) = oneshot::channel();
+        let id = self.last_read.fetch_add(1, Ordering::Relaxed) + 1;
+        {
+            let mut reads = lock(&self.reads);
+            reads.retain(|_, waiting| !waiting.is_closed());
+            if reads.len() >= LOG_READS_MAX {
+                let busy = io::Error::new(io::ErrorKind::ResourceBusy, "too many read that worker's output");
+                return Box::pin(std::future::ready(Err(busy)));
+            }
+            reads.insert(id, answer);
+        }
+        self.send(vec![Order::plain(order::What::ReadLog(ReadLog {
+            id,
+            task: Some(Task::new(request.task, request.attempt)),
+            stderr: request.stderr,
+            offset: request.offset,
+            bytes_max: request.bytes_max as u64,
+        }))]);
+        Box::pin(async move {
+            match tokio::time::timeout(LOG_PATIENCE, wait).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::NotConnected, "the worker's connection ended")),
+                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the worker does not answer")),
+            }
+        })
+    }
+
+    fn drop_logs(&self, jobs: &[JobId]) {
+        let jobs = jobs.iter().map(|job| job.0).collect();
+        self.send(vec![Order::plain(order::What::DropLogs(DropLogs { jobs }))]);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,53 @@
+//! Who a worker is: its name, and a number that tells it from another of that name.
+
+use crate::agent::fresh_number;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The worker's own number, made when its directory is first used.
+pub fn identity(state: &Path) -> io::Result<u64> {
+    let path = state.join("identity");
+    if let Some(number) = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()) {
+        return Ok(number);
+    }
+    let number = fresh_number();
+    write(&path, &number.to_string())?;
+    Ok(number)
+}
+
+/// The name asked for, or the one that the worker had before: what is booked is booked under it, and a
+/// machine's own name may change.
+pub fn name(state: &Path, asked: Option<String>, host: Option<String>) -> io::Result<String> {
+    let path = state.join("worker-name");
+    let before = fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
+    let name = asked.or_else(|| before.clone()).or(host).unwrap_or_else(|| "local".to_owned());
+    if before.as_ref() != Some(&name) {
+        write(&path, &name)?;
+    }
+    Ok(name)
+}
+
+/// Whole or not at all: half a number would be another worker.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, text)?;
+    fs::rename(fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_stay_what_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = identity(dir.path()).unwrap();
+        assert_eq!(identity(dir.path()).unwrap(), first);
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(identity(other.path()).unwrap(), first);
+        assert_eq!(name(dir.path(), None, Some("a".to_owned())).unwrap(), "a");
+        assert_eq!(name(dir.path(), None, Some("b".to_owned())).unwrap(), "a");
+        assert_eq!(name(dir.path(), Some("c".to_owned()), None).unwrap(), "c");
+    }
+}

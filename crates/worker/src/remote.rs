@@ -1,0 +1,462 @@
+//! The agent of a worker whose server is elsewhere: one stream to the server, one connection to the
+//! keeper, and what is said on one is said on the other.
+//!
+//! It may lose either at any moment. The keeper repeats results until they are acknowledged and says
+//! all that it holds on every new stream, so nothing has to be kept here.
+
+use crate::agent::{Agent, AgentError, AgentOptions, FromAgent, fresh_number};
+use crate::clock::boot_ns;
+use crate::protocol::{TaskRef, ToKeeper};
+use crate::users::UserMap;
+use crate::wire::{report_to_wire, start_from_wire, task_from_wire};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status, Streaming};
+use windlass_api::StepBody;
+use windlass_api::wire::workers_client::WorkersClient;
+use windlass_api::wire::{FromWorker, Greeting, LogPart, Order, ReadLog, Report, ToWorker, order, report};
+use windlass_core::Resources;
+use windlass_core::tags::Attributes;
+
+/// How long the server may take to accept a connection, and to greet on it.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two signs of life of a silent connection, and how long the answer may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// The first pause before another try, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The pause after the server refused us: somebody has to change something first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+/// Messages that may wait for the server; then the keeper waits.
+const REPORTS_MAX: usize = 1_024;
+/// Bytes of one message of the server.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Output of jobs that nobody asked about for so long goes, although no server said so.
+const LOGS_KEEP: Duration = Duration::from_secs(60 * 86_400);
+
+/// A server, and how to be let in.
+#[derive(Clone, Default)]
+pub struct ServerAddress {
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    pub url: String,
+    /// The worker's token.
+    pub token: Option<String>,
+    /// Certificates that vouch for the server, PEM.
+    pub ca: Option<Vec<u8>>,
+    /// Our own certificate and its key, PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// How a worker is set up.
+pub struct RemoteOptions {
+    /// Where the work comes from.
+    pub server: ServerAddress,
+    /// Unique on the farm.
+    pub name: String,
+    /// Tells this machine from another of that name.
+    pub identity: u64,
+    /// The worker's directory.
+    pub state: PathBuf,
+    /// The program that becomes the keeper.
+    pub program: PathBuf,
+    /// What tasks may hold.
+    pub capacity: Resources,
+    /// What this machine is.
+    pub attributes: Attributes,
+    /// As whom submitters' tasks run.
+    pub users: UserMap,
+    /// Bytes of one output file that are kept.
+    pub log_bytes_max: u64,
+}
+
+/// Why there is no stream to the server.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The address or a certificate makes no sense; trying again does not help.
+    #[error("cannot use {what}: {why}; correct it and start the worker again")]
+    Setup {
+        /// What.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// The server is not reached, or went away.
+    #[error("the server at {url} is not reached: {why}")]
+    Unreachable {
+        /// Where.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// It does not let us in.
+    #[error("the server at {url} does not let this worker in: {why}")]
+    Refused {
+        /// Where.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// There is no keeper.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+/// Works for the server until `stop` comes, through every loss of the connection. Running tasks go on
+/// after that under their keeper, as long as their lease lasts.
+///
+/// # Errors
+/// Only for what trying again cannot mend.
+pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) -> Result<(), RemoteError> {
+    let endpoint = endpoint(&options.server)?;
+    let token = token(&options.server)?;
+    let mut remote = Remote { options, endpoint, token, agent: None, up: Arc::default() };
+    let mut pause = PAUSE_MIN;
+    tokio::pin!(stop);
+    loop {
+        let began = Instant::now();
+        let ended = tokio::select! {
+            ended = remote.session() => ended,
+            () = &mut stop => break,
+        };
+        *lock(&remote.up) = None;
+        let Err(error) = ended else { continue };
+        pause = match &error {
+            RemoteError::Setup { .. } => return Err(error),
+            RemoteError::Refused { .. } => REFUSED_PAUSE,
+            _ if began.elapsed() > PAUSE_MAX => PAUSE_MIN,
+            _ => (pause * 2).min(PAUSE_MAX),
+        };
+        tracing::warn!("{error}; trying again");
+        // A farm whose server was restarted does not come back in one moment.
+        let jitter = pause.mul_f64((fresh_number() % 1000) as f64 / 1000.0);
+        tokio::select! {
+            () = sleep(pause / 2 + jitter) => {}
+            () = &mut stop => break,
+        }
+    }
+    if let Some((_, agent)) = remote.agent {
+        _ = tokio::task::spawn_blocking(move || agent.stop(false)).await;
+    }
+    Ok(())
+}
+
+/// Where the agent's thread puts what the keeper says; nowhere while there is no stream.
+type Up = Arc<Mutex<Option<mpsc::Sender<Vec<FromAgent>>>>>;
+
+struct Remote {
+    options: RemoteOptions,
+    endpoint: Endpoint,
+    token: Option<MetadataValue<Ascii>>,
+    /// The agent, and the store for whose jobs it works.
+    agent: Option<(i64, Agent)>,
+    up: Up,
+}
+
+impl Remote {
+    /// One stream, from its opening to its end.
+    async fn session(&mut self) -> Result<(), RemoteError> {
+        let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
+        let mut orders = self.open(outgoing).await?;
+        let greeting = self.greeting(&mut orders).await?;
+        let agent = self.agent_for(greeting.store).await?;
+        tracing::info!("connected to {} (version {})", self.options.server.url, greeting.version);
+        let (up, mut said) = mpsc::channel(REPORTS_MAX);
+        *lock(&self.up) = Some(up);
+        if greeting.lease_ms.is_none() {
+            agent.send_now(&[ToKeeper::Lease { until: None }]);
+        }
+        agent.send_now(&[agent.hello()]);
+        sweep_logs(&agent);
+        let mut session = Session {
+            remote: self,
+            agent,
+            greeting,
+            reports,
+            connection: 0,
+            epoch: 0,
+            env: BTreeMap::new(),
+        };
+        session.env.insert("WINDLASS_SERVER".to_owned(), session.remote.options.server.url.clone());
+        let beat = Duration::from_millis(session.greeting.beat_ms.max(1));
+        let mut beats = interval_at(Instant::now() + beat, beat);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                next = orders.message() => match next {
+                    Ok(Some(ToWorker { orders })) => session.take(orders)?,
+                    Ok(None) => return Err(session.remote.gone("it hung up")),
+                    Err(status) => return Err(session.remote.denied(&status)),
+                },
+                Some(messages) = said.recv() => session.pass_up(messages).await?,
+                _ = beats.tick() => session.agent.send_now(&[ToKeeper::Beat { sent: boot_ns() }]),
+            }
+        }
+    }
+
+    async fn open(&self, outgoing: mpsc::Receiver<FromWorker>) -> Result<Streaming<ToWorker>, RemoteError> {
+        let channel = timeout(CONNECT_PATIENCE, self.endpoint.connect()).await;
+        let channel: Channel = match channel {
+            Err(_) => return Err(self.gone("it does not answer")),
+            Ok(Err(e)) => return Err(self.gone(&chain(&e))),
+            Ok(Ok(channel)) => channel,
+        };
+        let mut client = WorkersClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut request = Request::new(ReceiverStream::new(outgoing));
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        match timeout(CONNECT_PATIENCE, client.work(request)).await {
+            Err(_) => Err(self.gone("it does not answer")),
+            Ok(Err(status)) => Err(self.denied(&status)),
+            Ok(Ok(response)) => Ok(response.into_inner()),
+        }
+    }
+
+    async fn greeting(&self, orders: &mut Streaming<ToWorker>) -> Result<Greeting, RemoteError> {
+        match timeout(CONNECT_PATIENCE, orders.message()).await {
+            Err(_) => Err(self.gone("it does not greet")),
+            Ok(Err(status)) => Err(self.denied(&status)),
+            Ok(Ok(message)) => match message.and_then(|m| m.orders.into_iter().next()?.what) {
+                Some(order::What::Greeting(greeting)) => Ok(greeting),
+                _ => Err(self.gone("it does not greet as a Windlass server does")),
+            },
+        }
+    }
+
+    /// The agent that works for this store's jobs; another store's tasks are ended first.
+    async fn agent_for(&mut self, store: i64) -> Result<Agent, RemoteError> {
+        if let Some((_, agent)) = self.agent.as_ref().filter(|(known, _)| *known == store) {
+            return Ok(agent.clone());
+        }
+        let options = AgentOptions {
+            state: self.options.state.clone(),
+            program: self.options.program.clone(),
+            capacity: self.options.capacity.clone(),
+            die_with_agent: false,
+            log_bytes_max: self.options.log_bytes_max,
+            store,
+        };
+        let (before, up) = (self.agent.take(), self.up.clone());
+        let start = move || {
+            if let Some((_, agent)) = before {
+                agent.stop(true);
+            }
+            Agent::start(options, move |_, messages| {
+                let sender = lock(&up).clone();
+                if let Some(sender) = sender {
+                    // A stream that just ended: the keeper says it again on the next one.
+                    _ = sender.blocking_send(messages);
+                }
+            })
+        };
+        let agent = tokio::task::spawn_blocking(start).await.map_err(|e| self.gone(&e.to_string()))??;
+        self.agent = Some((store, agent.clone()));
+        Ok(agent)
+    }
+
+    fn gone(&self, why: &str) -> RemoteError {
+        RemoteError::Unreachable { url: self.options.server.url.clone(), why: why.to_owned() }
+    }
+
+    fn denied(&self, status: &Status) -> RemoteError {
+        let (url, why) = (self.options.server.url.clone(), status.message().to_owned());
+        match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => RemoteError::Refused { url, why },
+            _ if why.is_empty() => RemoteError::Unreachable { url, why: status.code().to_string() },
+            _ => RemoteError::Unreachable { url, why },
+        }
+    }
+}
+
+/// A stream that is open.
+struct Session<'a> {
+    remote: &'a Remote,
+    agent: Agent,
+    greeting: Greeting,
+    reports: mpsc::Sender<FromWorker>,
+    /// The connection to the keeper that was said hello for.
+    connection: u64,
+    epoch: u64,
+    /// Added to every task's environment.
+    env: BTreeMap<String, String>,
+}
+
+impl Session<'_> {
+    async fn pass_up(&mut self, messages: Vec<FromAgent>) -> Result<(), RemoteError> {
+        let mut reports = Vec::with_capacity(messages.len());
+        for message in messages {
+            if let FromAgent::Hello { connection, notes, fences, .. } = &message {
+                self.connection = *connection;
+                notes.iter().for_each(|note| tracing::warn!("{note}"));
+                if !fences && self.greeting.lease_ms.is_some() {
+                    tracing::warn!("this worker works without a lease: its tasks stay booked until an operator says that it is gone");
+                }
+            }
+            let options = &self.remote.options;
+            reports.push(report_to_wire(message, options));
+        }
+        let sent = self.reports.send(FromWorker { reports }).await;
+        sent.map_err(|_| self.remote.gone("the stream ended"))
+    }
+
+    fn take(&mut self, orders: Vec<Order>) -> Result<(), RemoteError> {
+        let mut messages = Vec::with_capacity(orders.len());
+        for Order { seq, what } in orders {
+            // A kind that a later release added.
+            let Some(what) = what else { continue };
+            if let order::What::Refused(refused) = what {
+                let url = self.remote.options.server.url.clone();
+                return Err(RemoteError::Refused { url, why: refused.why });
+            }
+            messages.extend(self.order(seq, what));
+        }
+        self.agent.send(self.connection, &messages);
+        Ok(())
+    }
+
+    fn order(&mut self, seq: u64, what: order::What) -> Option<ToKeeper> {
+        use order::What;
+        Some(match what {
+            What::Welcome(welcome) => {
+                self.epoch = welcome.epoch;
+                return None;
+            }
+            What::Lease(lease) => {
+                let full_ns = self.greeting.lease_ms? * 1_000_000;
+                // Ended at nine tenths: what we do takes time too.
+                ToKeeper::Lease { until: Some((lease.sent + lease.lasts_ns).saturating_sub(full_ns / 10)) }
+            }
+            What::Body(body) => {
+                let step = u16::try_from(body.step).ok()?;
+                let parsed: StepBody = match serde_json::from_slice(&body.body) {
+                    Ok(parsed) => parsed,
+                    Err(e) => {
+                        // Its starts end with a reason.
+                        tracing::error!("what step {step} of job {} runs cannot be read: {e}", body.job);
+                        return None;
+                    }
+                };
+                let mut env = parsed.env;
+                env.extend(self.env.clone());
+                let (run_as, refused) = self.remote.options.users.resolve_or_refuse(&body.user);
+                let (command, cwd) = (parsed.command, parsed.cwd);
+                ToKeeper::Body { job: body.job, step, command, env, cwd, run_as, refused }
+            }
+            What::DropBody(body) => ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? },
+            What::Start(start) => start_from_wire(start, self.epoch, seq)?,
+            What::Kill(task) => ToKeeper::Kill { task: task_from_wire(task), seq },
+            What::Recall(task) => ToKeeper::Recall { task: task_from_wire(task), seq },
+            What::Ack(task) => ToKeeper::Ack { task: task_from_wire(task), seq },
+            What::Lend(task) => ToKeeper::Lend { task: task_from_wire(task), seq },
+            What::Reclaim(task) => ToKeeper::Reclaim { task: task_from_wire(task), seq },
+            What::Resync(_) => self.agent.hello(),
+            What::ReadLog(read) => {
+                self.read_log(read);
+                return None;
+            }
+            What::DropLogs(drop) => {
+                let logs = self.agent.logs();
+                tokio::task::spawn_blocking(move || {
+                    for job in drop.jobs {
+                        if let Err(e) = logs.remove_job(job) {
+                            tracing::warn!("cannot delete the output of job {job}: {e}");
+                        }
+                    }
+                });
+                return None;
+            }
+            What::Greeting(_) | What::Refused(_) => return None,
+        })
+    }
+
+    fn read_log(&self, read: ReadLog) {
+        let (logs, reports) = (self.agent.logs(), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
+            let task = read.task.map_or(TaskRef { job: 0, index: 0, attempt: 0 }, task_from_wire);
+            let stream = if read.stderr { crate::Stream::Err } else { crate::Stream::Out };
+            let bytes_max = (read.bytes_max as usize).min(MESSAGE_BYTES_MAX / 8);
+            let mut part = LogPart { id: read.id, ..LogPart::default() };
+            match logs.read(task, stream, read.offset, bytes_max) {
+                Ok(Some((next, bytes))) => (part.next, part.bytes) = (next, bytes),
+                Ok(None) => part.absent = true,
+                Err(e) => part.failed = Some(e.to_string()),
+            }
+            let what = Some(report::What::Log(part));
+            // The stream may have ended; whoever asked hears that.
+            _ = reports.blocking_send(FromWorker { reports: vec![Report { what }] });
+        });
+    }
+}
+
+fn sweep_logs(agent: &Agent) {
+    let logs = agent.logs();
+    tokio::task::spawn_blocking(move || {
+        if let Err(e) = logs.sweep(LOGS_KEEP) {
+            tracing::warn!("cannot delete old output: {e}");
+        }
+    });
+}
+
+fn endpoint(server: &ServerAddress) -> Result<Endpoint, RemoteError> {
+    let bad = |what: &str, why: String| RemoteError::Setup { what: what.to_owned(), why };
+    let endpoint = Endpoint::from_shared(server.url.clone());
+    let endpoint = endpoint.map_err(|e| bad(&format!("the address '{}'", server.url), chain(&e)))?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_PATIENCE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    if !server.url.starts_with("https:") {
+        return Ok(endpoint);
+    }
+    let Some(ca) = &server.ca else {
+        let why = "https needs the certificate that vouches for the server; give --ca FILE".to_owned();
+        return Err(bad(&format!("the address '{}'", server.url), why));
+    };
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
+    if let Some((certificate, key)) = &server.identity {
+        tls = tls.identity(Identity::from_pem(certificate, key));
+    }
+    endpoint.tls_config(tls).map_err(|e| bad("the certificates", chain(&e)))
+}
+
+fn token(server: &ServerAddress) -> Result<Option<MetadataValue<Ascii>>, RemoteError> {
+    let Some(token) = &server.token else { return Ok(None) };
+    let value = MetadataValue::try_from(format!("Bearer {token}"));
+    let mut value = value.map_err(|_| RemoteError::Setup {
+        what: "the token".to_owned(),
+        why: "it holds what no token holds".to_owned(),
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl From<io::Error> for RemoteError {
+    fn from(e: io::Error) -> Self {
+        RemoteError::Setup { what: "the worker's directory".to_owned(), why: e.to_string() }
+    }
+}

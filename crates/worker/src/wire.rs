@@ -1,0 +1,100 @@
+//! The worker protocol in the terms of agent and keeper.
+
+use crate::agent::FromAgent;
+use crate::protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
+use crate::remote::RemoteOptions;
+use windlass_api::wire::{
+    self, Beat, Finished, Hello, Inventory, Lost, Reclaimed, Report, Start, Started, Task, attributes_to_wire,
+    finished, held, report,
+};
+use windlass_core::Resources;
+
+/// What the keeper said, for the server.
+pub fn report_to_wire(message: FromAgent, options: &RemoteOptions) -> Report {
+    use report::What;
+    let what = match message {
+        FromAgent::Hello { incarnation, seq, held, sent, fences, .. } => What::Hello(Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: options.name.clone(),
+            identity: options.identity,
+            incarnation,
+            fences,
+            sent,
+            capacity: Some(options.capacity.clone().into()),
+            attributes: attributes_to_wire(&options.attributes),
+            inventory: Some(inventory(seq, held)),
+        }),
+        FromAgent::Beat { sent, seq, held } => {
+            What::Beat(Beat { sent, inventory: Some(inventory(seq, held)) })
+        }
+        FromAgent::Lost => What::Lost(Lost {}),
+        FromAgent::Started { task, epoch, at } => {
+            What::Started(Started { task: Some(task_to_wire(task)), epoch, at })
+        }
+        FromAgent::Finished { task, epoch, result } => What::Finished(finished_to_wire(task, epoch, result)),
+        FromAgent::Reclaimed { task, epoch } => {
+            What::Reclaimed(Reclaimed { task: Some(task_to_wire(task)), epoch })
+        }
+    };
+    Report { what: Some(what) }
+}
+
+fn inventory(seq: u64, all: Vec<Held>) -> Inventory {
+    let held = all.into_iter().map(|Held { task, phase }| {
+        let (phase, started) = match phase {
+            HeldPhase::Queued => (held::Phase::Queued, 0),
+            HeldPhase::Running(at) => (held::Phase::Running, at),
+            HeldPhase::Lent(at) => (held::Phase::Lent, at),
+            HeldPhase::Ended => (held::Phase::Ended, 0),
+        };
+        wire::Held { task: Some(task_to_wire(task)), phase: phase.into(), started }
+    });
+    Inventory { seq, held: held.collect() }
+}
+
+fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
+    use finished::{End, Other};
+    let end = match result.end {
+        WireEnd::Exited(code) => End::Exited(code),
+        WireEnd::Signaled(signal) => End::Signaled(signal),
+        WireEnd::NotStarted(why) => End::NotStarted(why),
+        WireEnd::TimeLimit => End::Other(Other::TimeLimit.into()),
+        WireEnd::OutOfMemory => End::Other(Other::OutOfMemory.into()),
+        WireEnd::Canceled => End::Other(Other::Canceled.into()),
+        WireEnd::Recalled => End::Other(Other::Recalled.into()),
+        WireEnd::Fenced => End::Other(Other::Fenced.into()),
+    };
+    Finished {
+        task: Some(task_to_wire(task)),
+        epoch,
+        end: Some(end),
+        started: result.started,
+        finished: result.finished,
+        cpu_ms: result.cpu_ms,
+        peak_memory: result.peak_memory,
+        out_bytes: result.out_bytes,
+        err_bytes: result.err_bytes,
+    }
+}
+
+/// A start for the keeper; `None` of one that does not say what to start.
+pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
+    Some(ToKeeper::Start {
+        task: task_from_wire(start.task?),
+        step: u16::try_from(start.step).ok()?,
+        epoch,
+        seq,
+        request: Resources::from(start.request?).into(),
+        time_limit_ms: start.time_limit_ms,
+        value: start.value,
+    })
+}
+
+/// The attempt.
+pub fn task_from_wire(task: Task) -> TaskRef {
+    TaskRef { job: task.job, index: task.index, attempt: task.attempt }
+}
+
+fn task_to_wire(task: TaskRef) -> Task {
+    Task { job: task.job, index: task.index, attempt: task.attempt }
+}
