@@ -149,7 +149,12 @@ impl Link {
                 });
                 let hello = Hello {
                     name: self.name.clone(),
+                    // The server's own machine; the numbers of others are random.
+                    identity: 1,
                     incarnation,
+                    fences: false,
+                    sent: 0,
+                    new_link: false,
                     capacity: self.capacity.clone(),
                     attributes: self.attributes.clone(),
                     inventory: Inventory { seq, held: held.collect() },
@@ -242,6 +247,8 @@ impl Link {
             Order::Reclaim { task, attempt } => {
                 into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
             }
+            // Its link is this process: it does not fence, and gets no lease.
+            Order::Lease { .. } => {}
             Order::Resync => into.push(agent.hello()),
         }
     }

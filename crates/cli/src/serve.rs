@@ -166,7 +166,7 @@ impl Server {
         let store = Store::open(&address)?;
         let placement = config.placement;
         let saturation = Saturation { cores: placement.core_saturation, memory: placement.memory_saturation };
-        let options = ShellOptions { settings: Settings { saturation, first_job: 1 } };
+        let options = ShellOptions { settings: Settings { saturation, ..Settings::default() } };
         let handle = windlass_server::start(store, options).await?;
         let address_for_clients = listener.address();
         let worker = local::start(&handle, config, state, &address_for_clients, life).await?;

@@ -78,6 +78,8 @@ fn worker_state(state: WorkerState) -> &'static str {
         WorkerState::Up => "up",
         WorkerState::Draining => "draining",
         WorkerState::Suspect => "suspect",
+        WorkerState::Expired => "expired",
+        WorkerState::Forgotten => "forgotten",
     }
 }
 

@@ -122,7 +122,8 @@ impl Shell {
             if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
                 break;
             }
-            let again = self.engine.next_wakeup().is_some();
+            let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
+            let wait = Duration::from_nanos(wait_ns.unwrap_or(0));
             tokio::select! {
                 biased;
                 result = async { commit.as_mut().expect("guarded by the condition").await }, if commit.is_some() => {
@@ -135,7 +136,8 @@ impl Shell {
                     }
                     messages.drain(..).for_each(|message| self.take(message));
                 }
-                () = std::future::ready(()), if again => {}
+                () = std::future::ready(()), if wait_ns == Some(0) => self.handle(Event::Tick),
+                () = tokio::time::sleep(wait), if wait_ns.is_some_and(|ns| ns > 0) => self.handle(Event::Tick),
             }
         }
         if let Some(done) = self.stopping.take() {

@@ -86,7 +86,11 @@ async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
     let deliver = Arc::new(move |parcel| _ = parcels.send(parcel));
     let hello = Hello {
         name: "instant".to_owned(),
+        identity: 1,
         incarnation: 1,
+        fences: false,
+        sent: 0,
+        new_link: false,
         capacity: Resources::new(slots * 100, 0),
         attributes: Default::default(),
         inventory: Inventory::default(),
