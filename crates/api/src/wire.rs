@@ -79,7 +79,8 @@ impl From<Amounts> for Resources {
 /// Attributes as they go over the wire.
 pub fn attributes_to_wire(from: &Attributes) -> Vec<Attribute> {
     let each = from.iter();
-    each.map(|(key, values)| Attribute { key: key.clone(), values: values.iter().cloned().collect() }).collect()
+    each.map(|(key, values)| Attribute { key: key.clone(), values: values.iter().cloned().collect() })
+        .collect()
 }
 
 impl Hello {
@@ -89,7 +90,9 @@ impl Hello {
             return Err(BadHello::Name(self.name.chars().take(80).collect()));
         }
         let zero = [(self.identity, "which machine it is"), (self.incarnation, "which keeper it has")];
-        if let Some((_, what)) = zero.into_iter().find(|(number, _)| *number == 0 || *number > i64::MAX as u64) {
+        if let Some((_, what)) =
+            zero.into_iter().find(|(number, _)| *number == 0 || *number > i64::MAX as u64)
+        {
             return Err(BadHello::Lacks(what));
         }
         if self.attributes.len() > ATTRIBUTES_MAX {
@@ -148,7 +151,9 @@ impl Finished {
                 finished::Other::Recalled => CoreEnd::Recalled,
                 finished::Other::Fenced => CoreEnd::Lost,
                 // A later release ended it in a way that we have no word for: it failed.
-                finished::Other::Unknown => CoreEnd::NotStarted("it ended in a way that this server does not know".to_owned()),
+                finished::Other::Unknown => {
+                    CoreEnd::NotStarted("it ended in a way that this server does not know".to_owned())
+                }
             },
         };
         Some(TaskResult {

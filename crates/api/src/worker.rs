@@ -39,6 +39,10 @@ pub enum WorkerState {
     Draining,
     /// Not heard from.
     Suspect,
+    /// Its lease ran out: it ended its tasks itself, and they are run elsewhere.
+    Expired,
+    /// Said to be gone for good.
+    Forgotten,
 }
 
 impl Worker {
@@ -51,6 +55,8 @@ impl Worker {
                 core::WorkerState::Up => WorkerState::Up,
                 core::WorkerState::Draining => WorkerState::Draining,
                 core::WorkerState::Suspect => WorkerState::Suspect,
+                core::WorkerState::Expired => WorkerState::Expired,
+                core::WorkerState::Forgotten => WorkerState::Forgotten,
             },
             capacity: Resources::from_core(&from.capacity),
             booked: Resources::from_core(&from.booked),

@@ -7,10 +7,7 @@ fn generated_code_is_up_to_date() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let described = protox::compile(["windlass/worker/v1/worker.proto"], [root.join("proto")])?;
     let out = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    tonic_prost_build::configure()
-        .build_transport(false)
-        .out_dir(out)
-        .compile_fds(described)?;
+    tonic_prost_build::configure().build_transport(false).out_dir(out).compile_fds(described)?;
     let fresh = std::fs::read_to_string(out.join("windlass.worker.v1.rs"))?;
     let committed = root.join("src/generated/windlass.worker.v1.rs");
     if std::env::var_os("UPDATE_EXPECT").is_some() {

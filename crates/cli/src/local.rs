@@ -215,9 +215,9 @@ impl Link {
             Order::Reclaim { task, attempt } => {
                 into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
             }
-            Order::Resync => into.push(agent.hello()),
-            // Given to workers that fence.
+            // Its link is this process: it does not fence, and gets no lease.
             Order::Lease { .. } => {}
+            Order::Resync => into.push(agent.hello()),
         }
     }
 

@@ -189,9 +189,12 @@ fn main() -> ExitCode {
     if arguments.peek().is_some_and(|first| first == "keeper") {
         return serve::keeper(Keeper::parse_from(arguments).flags);
     }
-    if matches!(&cli_words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start") {
+    if matches!(&cli_words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start")
+    {
         windlass_worker::close_inherited();
     }
+    // Of two that could be linked in, this is the one; nobody else has set another.
+    _ = rustls::crypto::ring::default_provider().install_default();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

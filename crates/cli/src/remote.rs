@@ -79,7 +79,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
     };
     talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
-    let stop = stop_signal()?;
+    let stop = stop_signal().context("cannot hear signals")?;
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
 }
 

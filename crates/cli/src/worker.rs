@@ -2,8 +2,8 @@
 
 use crate::Context;
 use crate::error::{CliError, Doing};
-use crate::remote::StartArgs;
 use crate::output::{Format, Grid, print_list, print_one, talk};
+use crate::remote::StartArgs;
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -85,6 +85,8 @@ fn worker_state(state: WorkerState) -> &'static str {
         WorkerState::Up => "up",
         WorkerState::Draining => "draining",
         WorkerState::Suspect => "suspect",
+        WorkerState::Expired => "expired",
+        WorkerState::Forgotten => "forgotten",
     }
 }
 

@@ -143,7 +143,7 @@ impl Engine {
         };
         let mut counts: BTreeMap<RuledOut, (usize, Vec<String>)> = BTreeMap::new();
         let (mut could, mut some) = (0, 0);
-        for worker in self.workers().iter() {
+        for worker in self.workers().present() {
             some += 1;
             could += usize::from(matcher::could_ever(class, worker));
             let Some(first) = matcher::rule_out(class, worker, true).next() else {

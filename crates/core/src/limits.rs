@@ -1,5 +1,7 @@
 //! Every limit on what comes from outside, in one place.
 
+use crate::time::NS_PER_S;
+
 /// Steps of one job.
 pub const STEPS_PER_JOB_MAX: usize = 1_000;
 /// Tasks of one job, over all its steps.
@@ -19,6 +21,10 @@ pub const LOSSES_MAX: u32 = 10;
 pub const PREFETCH_MAX: usize = 64;
 /// Predicted work in milliseconds, per slot, that a worker may hold beyond what it can run now.
 pub const PREFETCH_MS: f64 = 20.0;
+/// How long a worker's tasks may run without word from the scheduler, unless set otherwise.
+pub const LEASE_NS: u64 = 300 * NS_PER_S;
+/// How long a worker may be silent before it gets no new work, unless set otherwise.
+pub const SUSPECT_NS: u64 = 90 * NS_PER_S;
 /// Outcomes of ended jobs that the engine remembers for those that come `after` them.
 pub const RECENT_JOBS_MAX: usize = 10_000;
 /// Examples that an explanation gives of each reason.

@@ -60,7 +60,7 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
     let state = match worker.state {
         WorkerState::Up => None,
         WorkerState::Draining => Some(RuledOut::Draining),
-        WorkerState::Suspect => Some(RuledOut::Suspect),
+        WorkerState::Suspect | WorkerState::Expired | WorkerState::Forgotten => Some(RuledOut::Suspect),
     };
     let busy = iter::once_with(|| worker.free()).flat_map(|free| {
         let shorts: Vec<Short> = class.request.shorts(&free).collect();

@@ -8,10 +8,18 @@ pub struct Time(pub u64);
 /// Nanoseconds in a millisecond.
 pub const NS_PER_MS: u64 = 1_000_000;
 
+/// Nanoseconds in a second.
+pub const NS_PER_S: u64 = 1_000_000_000;
+
 impl Time {
     /// Milliseconds since the Unix epoch, rounded down.
     pub const fn as_ms(self) -> u64 {
         self.0 / NS_PER_MS
+    }
+
+    /// The time so many nanoseconds later.
+    pub const fn after(self, ns: u64) -> Time {
+        Time(self.0.saturating_add(ns))
     }
 
     /// Nanoseconds from `earlier` to this time, 0 where `earlier` is later.

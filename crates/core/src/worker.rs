@@ -3,6 +3,7 @@
 use crate::ids::{AllocId, Epoch, TaskId, WorkerId};
 use crate::resources::Resources;
 use crate::tags::Attributes;
+use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ pub enum WorkerState {
     Draining,
     /// Not heard from: no new work, and nothing requeued, for its tasks may be running.
     Suspect,
+    /// Its lease ran out: it ended its tasks itself, and they are run elsewhere.
+    Expired,
+    /// Somebody said that it is gone. Its row stays, so that history can name it.
+    Forgotten,
 }
 
 /// A machine with its agent.
@@ -24,14 +29,23 @@ pub struct Worker {
     pub id: WorkerId,
     /// Unique on the farm.
     pub name: Arc<str>,
-    /// Raised when a new keeper takes the place of one whose end is confirmed.
+    /// Raised when a new keeper takes the place of one whose end is confirmed, and when its lease runs
+    /// out or somebody says that it is gone.
     pub epoch: Epoch,
+    /// The machine's own number; 0 of one that came before machines had numbers.
+    pub identity: u64,
     /// The keeper's own number: another number is another keeper.
     pub incarnation: u64,
     /// Whether it gets new work.
     pub state: WorkerState,
+    /// Told to take nothing new, whatever its state.
+    pub draining: bool,
     /// It said hello, and its link holds.
     pub connected: bool,
+    /// When its lease runs out; `None` of one that has none.
+    pub lease_until: Option<Time>,
+    /// When it was last heard from; `None` of one that does not beat, whose link alone is watched.
+    pub heard: Option<Time>,
     /// What it declares. Tasks never hold more.
     pub capacity: Resources,
     /// What it is.
@@ -59,9 +73,17 @@ impl Worker {
             id: record.id,
             name: record.name.into(),
             epoch: record.epoch,
+            identity: record.identity,
             incarnation: record.incarnation,
-            state: if record.draining { WorkerState::Draining } else { WorkerState::Suspect },
+            state: match record.state {
+                WorkerState::Expired | WorkerState::Forgotten => record.state,
+                _ if record.draining => WorkerState::Draining,
+                _ => WorkerState::Suspect,
+            },
+            draining: record.draining,
             connected: false,
+            lease_until: record.lease_until,
+            heard: None,
             capacity: record.capacity,
             attributes: record.attributes,
             booked: Resources::default(),
@@ -72,6 +94,46 @@ impl Worker {
             seq: 0,
             beat_seq: 0,
         }
+    }
+
+    /// The worker as a store keeps it.
+    pub fn record(&self) -> WorkerRecord {
+        WorkerRecord {
+            id: self.id,
+            name: self.name.to_string(),
+            epoch: self.epoch,
+            identity: self.identity,
+            incarnation: self.incarnation,
+            state: self.state,
+            draining: self.draining,
+            lease_until: self.lease_until,
+            capacity: self.capacity.clone(),
+            attributes: self.attributes.clone(),
+        }
+    }
+
+    /// Lets its lease last at least so long from `now`; `None` is no lease.
+    pub fn lease(&mut self, now: Time, lasts_ns: Option<u64>) {
+        self.lease_until = lasts_ns.and_then(|ns| self.lease_until.max(Some(now.after(ns))));
+    }
+
+    /// Its link is gone, or it is silent: no new work until it says hello again.
+    pub fn unlink(&mut self) {
+        self.connected = false;
+        if self.state == WorkerState::Up {
+            self.state = WorkerState::Suspect;
+        }
+    }
+
+    /// When something must be done about it unless it is heard from before.
+    pub fn deadline(&self, suspect_ns: u64) -> Option<Time> {
+        let silent = self.heard.filter(|_| self.connected).map(|at| at.after(suspect_ns));
+        silent.into_iter().chain(self.lease_until).min()
+    }
+
+    /// True if tasks are booked on it.
+    pub fn has_attempts(&self) -> bool {
+        !self.running.is_empty() || !self.backlog.is_empty()
     }
 
     /// What a new booking may use.
@@ -89,10 +151,16 @@ pub struct WorkerRecord {
     pub name: String,
     /// Its last epoch.
     pub epoch: Epoch,
+    /// The machine's own number; 0 of one that came before machines had numbers.
+    pub identity: u64,
     /// The last keeper's number.
     pub incarnation: u64,
+    /// What it was when this was written. Whether it was up or suspect then means nothing later.
+    pub state: WorkerState,
     /// Told to take nothing new.
     pub draining: bool,
+    /// When its lease runs out; `None` of one that has none.
+    pub lease_until: Option<Time>,
     /// What it declared last.
     pub capacity: Resources,
     /// What it was.

@@ -15,8 +15,11 @@ fn worker(id: u64, capacity: Resources, tag: u8, state: WorkerState) -> Worker {
         id: WorkerId(id),
         name: format!("w{id}"),
         epoch: Epoch(1),
+        identity: 1,
         incarnation: 1,
+        state,
         draining: false,
+        lease_until: None,
         capacity,
         attributes: Attributes::from([("kind".to_owned(), BTreeSet::from([tag.to_string()]))]),
     };
@@ -39,7 +42,7 @@ proptest! {
         steps in prop::collection::vec((amounts(), prop::option::of(0u8..4), 0usize..20, any::<bool>()), 1..60),
         (cores, memory) in any::<(bool, bool)>(),
     ) {
-        let mut workers = Workers::new(Saturation { cores, memory });
+        let mut workers = Workers::new(Saturation { cores, memory }, 0);
         for (id, (capacity, tag, state)) in (1u64..).zip(farm) {
             workers.insert(worker(id, capacity, tag, state));
         }

@@ -131,7 +131,15 @@ pub enum ConfigError {
 
 impl Default for Worker {
     fn default() -> Self {
-        Worker { enabled: true, name: None, cpus: None, memory: None, gpus: None, tags: Vec::new(), users: BTreeMap::new() }
+        Worker {
+            enabled: true,
+            name: None,
+            cpus: None,
+            memory: None,
+            gpus: None,
+            tags: Vec::new(),
+            users: BTreeMap::new(),
+        }
     }
 }
 

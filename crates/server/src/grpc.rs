@@ -108,6 +108,11 @@ async fn next_message(
     Some((Ok(ToWorker { orders: waiting.into_iter().flatten().collect() }), parcels))
 }
 
+/// Comes when the flag is set, or nobody is left to set it.
+async fn turned(flag: &mut watch::Receiver<bool>) {
+    _ = flag.wait_for(|set| *set).await;
+}
+
 /// One of the connections that may be open.
 struct Place(Arc<AtomicUsize>);
 
@@ -150,8 +155,8 @@ impl Listener {
                         }
                     }
                 },
-                _ = closing.wait_for(|closing| *closing) => break "the server is ending".to_owned(),
-                _ = ended.wait_for(|ended| *ended) => break "it was refused, or did not read".to_owned(),
+                () = turned(&mut closing) => break "the server is ending".to_owned(),
+                () = turned(&mut ended) => break "it was refused, or did not read".to_owned(),
             }
         };
         self.link.end();
@@ -342,7 +347,9 @@ impl WorkerLink for RemoteLink {
         Box::pin(async move {
             match tokio::time::timeout(LOG_PATIENCE, wait).await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::NotConnected, "the worker's connection ended")),
+                Ok(Err(_)) => {
+                    Err(io::Error::new(io::ErrorKind::NotConnected, "the worker's connection ended"))
+                }
                 Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the worker does not answer")),
             }
         })

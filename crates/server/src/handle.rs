@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
-use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_core::engine::{Answer, Engine, Event};
+use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_store::{Store, StoreError};
 
 /// A request could not be done now: the store is full or gone, or too much waits.

@@ -16,9 +16,9 @@ mod retention;
 mod shell;
 
 pub use config::{Config, ConfigError, Lease};
+pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{ListenError, Listener, OPENAPI_PATH, openapi, serve};
-pub use grpc::WorkerTerms;
 pub use link::{Delivery, LogChunk, LogFuture, LogRequest, StartInfo, WorkerLink, WorkerMessage};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};

@@ -126,8 +126,8 @@ impl Shell {
             if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
                 break;
             }
-            let now = self.clock.now();
-            let idle = self.engine.next_wakeup().map(|at| Duration::from_nanos(at.since(now)));
+            let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
+            let wait = Duration::from_nanos(wait_ns.unwrap_or(0));
             tokio::select! {
                 biased;
                 result = async { commit.as_mut().expect("guarded by the condition").await }, if commit.is_some() => {
@@ -140,9 +140,8 @@ impl Shell {
                     }
                     messages.drain(..).for_each(|message| self.take(message));
                 }
-                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
-                    self.handle(Event::Tick);
-                }
+                () = std::future::ready(()), if wait_ns == Some(0) => self.handle(Event::Tick),
+                () = tokio::time::sleep(wait), if wait_ns.is_some_and(|ns| ns > 0) => self.handle(Event::Tick),
             }
         }
         if let Some(done) = self.stopping.take() {

@@ -15,7 +15,11 @@ pub fn write(write: &Write) -> String {
         Write::Again { task, attempt, result, .. } => format!("again {task}#{attempt} {:?}", result.end),
         Write::Late { task, attempt, result, .. } => format!("late {task}#{attempt} {:?}", result.end),
         Write::Worker(record) => format!("worker {} epoch {}", record.name, record.epoch),
-        Write::JobHeld { .. } | Write::JobStop { .. } | Write::JobEnd { .. } | Write::JobRetry { .. } => {
+        Write::Lease { .. }
+        | Write::JobHeld { .. }
+        | Write::JobStop { .. }
+        | Write::JobEnd { .. }
+        | Write::JobRetry { .. } => {
             format!("{write:?}")
         }
     }

@@ -15,8 +15,8 @@ pub type AttemptKey = (TaskId, u32);
 pub enum Word {
     /// Who it is.
     Hello(Box<Hello>),
-    /// What it holds.
-    Inventory(Inventory),
+    /// What it holds, and when it said so on its own clock.
+    Beat(u64, Inventory),
     /// An attempt started.
     Started(AttemptKey, Epoch, Time),
     /// An attempt ended.
@@ -46,6 +46,8 @@ enum Phase {
 
 #[derive(Clone, PartialEq, Debug)]
 struct Hold {
+    /// Under which it was sent.
+    epoch: Epoch,
     request: Resources,
     phase: Phase,
     lent: bool,
@@ -59,6 +61,8 @@ pub struct Keeper {
     /// Which keeper this is.
     pub incarnation: u64,
     epoch: Option<Epoch>,
+    /// When its lease runs out, on the machine's clock.
+    lease_until: Option<Time>,
     seq: u64,
     holds: BTreeMap<AttemptKey, Hold>,
     queue: VecDeque<AttemptKey>,
@@ -74,6 +78,10 @@ pub struct Machine {
     pub capacity: Resources,
     /// What it is.
     pub attributes: Attributes,
+    /// Its own number, which no other machine has.
+    pub identity: u64,
+    /// Its keeper ends all tasks when its lease runs out, and starts none without one.
+    pub fences: bool,
     /// Nanoseconds by which its clock is ahead.
     pub skew_ns: u64,
     /// The keeper, if one lives.
@@ -132,6 +140,8 @@ impl Machine {
             name: name.to_owned(),
             capacity,
             attributes,
+            identity: 0,
+            fences: false,
             skew_ns: 0,
             keeper: None,
             // No two keepers of the farm have one number.
@@ -149,6 +159,7 @@ impl Machine {
         self.keeper = Some(Keeper {
             incarnation: self.keepers,
             epoch: None,
+            lease_until: None,
             seq: 0,
             holds: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -166,12 +177,18 @@ impl Machine {
     /// What the worker says on a new connection, and again until it is welcomed.
     ///
     /// It forgets that it was asked to give cpus back: whoever hears the hello asks again.
-    pub fn hello(&mut self) -> Option<Word> {
+    pub fn hello(&mut self, now: Time) -> Option<Word> {
         let keeper = self.keeper.as_mut()?;
         keeper.reclaims.clear();
+        self.welcomed = false;
         Some(Word::Hello(Box::new(Hello {
             name: self.name.clone(),
+            identity: self.identity,
             incarnation: keeper.incarnation,
+            fences: self.fences,
+            sent: now.0,
+            // Only whoever hears it knows.
+            new_link: false,
             capacity: self.capacity.clone(),
             attributes: self.attributes.clone(),
             inventory: keeper.inventory(),
@@ -179,12 +196,12 @@ impl Machine {
     }
 
     /// What the worker says from time to time: what it holds, and every result again.
-    pub fn beat(&mut self) -> Vec<Word> {
+    pub fn beat(&mut self, now: Time) -> Vec<Word> {
         if !self.welcomed {
-            return self.hello().into_iter().collect();
+            return self.hello(now).into_iter().collect();
         }
         let Some(keeper) = &self.keeper else { return Vec::new() };
-        let mut words = vec![Word::Inventory(keeper.inventory())];
+        let mut words = vec![Word::Beat(now.0, keeper.inventory())];
         words.extend(self.results());
         words
     }
@@ -192,7 +209,7 @@ impl Machine {
     fn results(&self) -> Vec<Word> {
         let Some(keeper) = &self.keeper else { return Vec::new() };
         let ended = keeper.holds.iter().filter_map(|(key, hold)| match &hold.phase {
-            Phase::Ended(result) => Some(Word::Finished(*key, keeper.epoch?, result.clone())),
+            Phase::Ended(result) => Some(Word::Finished(*key, hold.epoch, result.clone())),
             _ => None,
         });
         ended.collect()
@@ -200,26 +217,37 @@ impl Machine {
 
     /// An order from the scheduler.
     pub fn order(&mut self, now: Time, seq: u64, order: &Order) -> Vec<Effect> {
+        let may_run = self.may_run(now);
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         let new = seq > keeper.seq;
         keeper.seq = keeper.seq.max(seq);
         let mut effects = Vec::new();
         match order {
-            Order::Welcome { epoch } => {
+            // One that answers an earlier hello may carry an epoch that is over.
+            Order::Welcome { epoch } if new => {
                 keeper.epoch = Some(*epoch);
                 if !self.welcomed {
                     self.welcomed = true;
                     effects.extend(self.results().into_iter().map(Effect::Say));
                 }
             }
+            Order::Welcome { .. } => {}
+            Order::Lease { sent, lasts_ns } => {
+                let until = Time(*sent).after(lasts_ns / 10 * 9);
+                keeper.lease_until = keeper.lease_until.max(Some(until));
+            }
             Order::Start { task, attempt, request, .. } => {
                 let key = (*task, *attempt);
-                // Before the welcome there is no epoch to report under; the scheduler sends it again.
-                if new && keeper.epoch.is_some() && !keeper.holds.contains_key(&key) {
-                    let request = request.clone();
-                    keeper
-                        .holds
-                        .insert(key, Hold { request, phase: Phase::Queued, lent: false, lend_seq: 0 });
+                // Before the welcome there is no epoch to report under, and what comes without a lease may
+                // be of an epoch that is over; the scheduler sends it again.
+                if new
+                    && may_run
+                    && self.welcomed
+                    && let Some(epoch) = keeper.epoch
+                    && !keeper.holds.contains_key(&key)
+                {
+                    let (request, phase) = (request.clone(), Phase::Queued);
+                    keeper.holds.insert(key, Hold { epoch, request, phase, lent: false, lend_seq: 0 });
                     keeper.queue.push_back(key);
                 }
             }
@@ -237,7 +265,7 @@ impl Machine {
             }
             Order::Lend { task, attempt } => keeper.lend((*task, *attempt), seq),
             Order::Reclaim { task, attempt } => effects.extend(keeper.reclaim((*task, *attempt), seq)),
-            Order::Resync => effects.extend(self.hello().map(Effect::Say)),
+            Order::Resync => effects.extend(self.hello(now).map(Effect::Say)),
         }
         effects.extend(self.start_waiting(now));
         effects
@@ -257,15 +285,36 @@ impl Machine {
         result.finished = Some(now);
         hold.phase = Phase::Ended(result.clone());
         hold.lent = false;
+        let epoch = hold.epoch;
         keeper.queue.retain(|queued| *queued != key);
         keeper.reclaims.retain(|waiting| *waiting != key);
-        let mut effects = vec![Effect::Ends(key, end)];
-        effects.extend(keeper.epoch.map(|epoch| Effect::Say(Word::Finished(key, epoch, result))));
-        effects
+        vec![Effect::Ends(key, end), Effect::Say(Word::Finished(key, epoch, result))]
+    }
+
+    /// The keeper ends what its lease does not cover any more: nothing that runs or waits outlives it.
+    pub fn fence(&mut self, now: Time) -> Vec<Effect> {
+        let Some(keeper) = self.keeper.as_ref().filter(|_| !self.may_run(now)) else { return Vec::new() };
+        let ends = keeper.holds.iter().filter_map(|(key, hold)| match hold.phase {
+            Phase::Queued => Some((*key, End::Recalled)),
+            Phase::Running(_) => Some((*key, End::Lost)),
+            Phase::Ended(_) => None,
+        });
+        let ends: Vec<(AttemptKey, End)> = ends.collect();
+        ends.into_iter().flat_map(|(key, end)| self.end(key, now, end)).collect()
+    }
+
+    /// When the keeper's lease runs out, on the machine's clock.
+    pub fn lease_until(&self) -> Option<Time> {
+        self.keeper.as_ref().and_then(|keeper| keeper.lease_until)
+    }
+
+    fn may_run(&self, now: Time) -> bool {
+        !self.fences || self.lease_until().is_some_and(|until| now < until)
     }
 
     /// Gives cpus back to who reclaims them, then starts what waits, in order, as far as there is room.
     pub fn start_waiting(&mut self, now: Time) -> Vec<Effect> {
+        let may_run = self.may_run(now);
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         let mut effects = Vec::new();
         while let Some(key) = keeper.reclaims.front().copied() {
@@ -276,18 +325,19 @@ impl Machine {
             keeper.reclaims.pop_front();
             if let Some(hold) = keeper.holds.get_mut(&key) {
                 hold.lent = false;
+                effects.push(Effect::Say(Word::Reclaimed(key, hold.epoch)));
             }
-            effects.extend(keeper.epoch.map(|epoch| Effect::Say(Word::Reclaimed(key, epoch))));
         }
-        while let Some(key) = keeper.queue.front().copied() {
+        while may_run && let Some(key) = keeper.queue.front().copied() {
             let room = keeper.room(&self.capacity);
             let Some(hold) = keeper.holds.get_mut(&key).filter(|hold| hold.request.fits(&room)) else {
                 break;
             };
             hold.phase = Phase::Running(now);
+            let epoch = hold.epoch;
             keeper.queue.pop_front();
             effects.push(Effect::Starts(key));
-            effects.extend(keeper.epoch.map(|epoch| Effect::Say(Word::Started(key, epoch, now))));
+            effects.push(Effect::Say(Word::Started(key, epoch, now)));
         }
         effects
     }
@@ -316,7 +366,7 @@ impl Keeper {
                 self.reclaims.push_back(key);
             }
         }
-        let granted = !self.holds[&key].lent;
-        granted.then_some(Effect::Say(Word::Reclaimed(key, self.epoch?)))
+        let Hold { epoch, lent, .. } = self.holds[&key];
+        (!lent).then_some(Effect::Say(Word::Reclaimed(key, epoch)))
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::brief;
 use crate::machine::Word;
-use crate::world::{Happening, Heard, MS, S, World};
+use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use windlass_core::engine::{Engine, Event, Order, Outbox, Report, Send, Settings, Write};
+use windlass_core::engine::{Engine, Event, Hello, Order, Outbox, Report, Send, Settings, Write};
 use windlass_core::job::JobRecord;
-use windlass_core::{JobId, WorkerId};
+use windlass_core::{JobId, Time, WorkerId};
 
 /// A scheduler from its start to its death.
 pub struct Scheduler {
@@ -24,6 +24,10 @@ pub struct Scheduler {
     /// Jobs to be read again then.
     touched: BTreeSet<JobId>,
     round_due: bool,
+    /// When it looks at the clock next.
+    wakes: Option<Time>,
+    /// What its clock is ahead: it was read when the scheduler started, and runs evenly since.
+    clock_skew_ns: i64,
 }
 
 struct Flight {
@@ -71,6 +75,8 @@ impl World {
             frozen: None,
             touched: BTreeSet::new(),
             round_due: false,
+            wakes: None,
+            clock_skew_ns: self.clock_skew_ns,
         });
         self.handled();
     }
@@ -130,25 +136,37 @@ impl World {
     fn take_word(&mut self, link: u64, machine: usize, word: Word) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let Some((_, bound)) = scheduler.links.get(&link).copied() else { return };
-        if let Word::Hello(hello) = word {
-            let name = hello.name.clone();
-            // The machine has a new connection: older ones are dead, whether that was seen or not.
-            scheduler.links.retain(|other, (owner, _)| *owner != machine || *other >= link);
-            self.tell(Event::Hello(hello));
-            let Some(scheduler) = &mut self.scheduler else { return };
-            let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.id);
-            scheduler.links.insert(link, (machine, id));
+        if let Word::Hello(mut hello) = word {
+            let known = scheduler.engine.workers().by_name(&hello.name).map(|worker| worker.id);
+            hello.new_link = known.is_none() || bound != known;
+            self.take_hello(link, machine, hello);
             return;
         }
         let Some(worker) = bound else { return };
         let by = |(task, attempt), epoch| Report { worker, epoch, task, attempt };
         self.tell(match word {
             Word::Hello(_) => return,
-            Word::Inventory(inventory) => Event::Inventory { worker, inventory },
+            Word::Beat(sent, inventory) => Event::Beat { worker, sent, inventory },
             Word::Started(key, epoch, at) => Event::Started { by: by(key, epoch), at },
             Word::Finished(key, epoch, result) => Event::Finished { by: by(key, epoch), result },
             Word::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
         });
+    }
+
+    fn take_hello(&mut self, link: u64, machine: usize, hello: Box<Hello>) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let (name, admitted) = (hello.name.clone(), scheduler.engine.admit(&hello).is_ok());
+        self.tell(Event::Hello(hello));
+        let Some(scheduler) = self.scheduler.as_mut().filter(|_| admitted) else {
+            self.tally.refused_names += 1;
+            return;
+        };
+        let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.id);
+        // The worker has a new connection: older ones are dead, whether that was seen or not.
+        scheduler.links.retain(|other, (owner, bound)| {
+            (*owner != machine || *other >= link) && (*bound != id || *other == link)
+        });
+        scheduler.links.insert(link, (machine, id));
     }
 
     /// Gives the engine an event; false if nobody is there to take it.
@@ -179,7 +197,41 @@ impl World {
         if round_due {
             self.after(MS / 10, Happening::Round(life));
         }
+        self.set_alarm();
         self.begin_commit();
+    }
+
+    /// The scheduler wakes when the engine wants it, if nothing else makes it look before.
+    fn set_alarm(&mut self) {
+        let now = self.clock();
+        let Some(scheduler) = self.scheduler.as_mut().filter(|scheduler| !scheduler.round_due) else {
+            return;
+        };
+        let Some(at) = scheduler.engine.next_wakeup() else { return };
+        if scheduler.wakes.is_none_or(|wakes| at < wakes) {
+            scheduler.wakes = Some(at);
+            let life = scheduler.life;
+            self.after(at.since(now), Happening::Wakes(life));
+        }
+    }
+
+    pub(crate) fn wake(&mut self, life: u64) {
+        let now = self.clock();
+        let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
+        // One that was set for later than another that came since is nobody's.
+        if scheduler.wakes.is_none_or(|at| now < at) {
+            return;
+        }
+        scheduler.wakes = None;
+        if scheduler.frozen.is_none() {
+            self.tell(Event::Tick);
+        }
+    }
+
+    /// The scheduler's clock.
+    pub(crate) fn clock(&self) -> Time {
+        let skew_ns = self.scheduler.as_ref().map_or(self.clock_skew_ns, |s| s.clock_skew_ns);
+        Time((CLOCK_START + self.now_ns).saturating_add_signed(skew_ns))
     }
 
     pub(crate) fn round(&mut self, life: u64) {
@@ -197,7 +249,7 @@ impl World {
             self.broken(format!("the engine's books are wrong after a round: {what}"));
         }
         let Some(scheduler) = &mut self.scheduler else { return };
-        if scheduler.engine.next_wakeup().is_some() {
+        if scheduler.engine.next_wakeup().is_some_and(|at| at <= now) {
             scheduler.round_due = true;
             self.after(MS / 10, Happening::Round(life));
         } else if self.rng.chance(400)
@@ -208,6 +260,7 @@ impl World {
         if booked > 0 {
             self.trace.line(&format!("round books {booked}"));
         }
+        self.set_alarm();
         self.begin_commit();
     }
 
@@ -378,6 +431,6 @@ fn job_of(order: &Order) -> Option<JobId> {
         | Order::Ack { task, .. }
         | Order::Lend { task, .. }
         | Order::Reclaim { task, .. } => Some(task.job),
-        Order::Welcome { .. } | Order::Resync => None,
+        Order::Welcome { .. } | Order::Lease { .. } | Order::Resync => None,
     }
 }

@@ -22,7 +22,7 @@ pub const S: u64 = 1_000 * MS;
 /// Nanoseconds between two beats of a worker.
 pub const BEAT: u64 = 5 * S;
 /// What clocks show when the simulation begins: far enough from 0 to be stepped back.
-const CLOCK_START: u64 = 1_000_000 * S;
+pub const CLOCK_START: u64 = 1_000_000 * S;
 
 /// Something that will happen.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,6 +41,8 @@ pub enum Happening {
     LossSeen(u64),
     /// An attempt of that keeper ends by itself.
     TaskEnds(usize, u64, AttemptKey, End),
+    /// A scheduler wakes, of that life.
+    Wakes(u64),
     /// A scheduler's round, of the scheduler of that life.
     Round(u64),
     /// The store applies the batch in flight, or fails to.
@@ -110,6 +112,14 @@ pub struct Tally {
     pub refused_writes: u64,
     /// Steps of the scheduler's clock.
     pub clock_steps: u64,
+    /// Hellos that were refused, because their name was another's.
+    pub refused_names: u64,
+    /// Workers whose lease ran out.
+    pub expiries: u64,
+    /// Attempts that a keeper ended because its lease ran out.
+    pub fencings: u64,
+    /// Workers that somebody said are gone.
+    pub forgotten: u64,
 }
 
 impl Tally {
@@ -125,6 +135,10 @@ impl Tally {
         self.lost_messages += other.lost_messages;
         self.refused_writes += other.refused_writes;
         self.clock_steps += other.clock_steps;
+        self.refused_names += other.refused_names;
+        self.expiries += other.expiries;
+        self.fencings += other.fencings;
+        self.forgotten += other.forgotten;
     }
 }
 
@@ -209,11 +223,6 @@ impl World {
         self.trace.at(self.now_ns);
     }
 
-    /// The scheduler's clock.
-    pub(crate) fn clock(&self) -> Time {
-        Time((CLOCK_START + self.now_ns).saturating_add_signed(self.clock_skew_ns))
-    }
-
     /// A machine's clock.
     pub(crate) fn machine_clock(&self, machine: usize) -> Time {
         Time(CLOCK_START + self.now_ns + self.machines[machine].skew_ns)
@@ -239,6 +248,7 @@ impl World {
             Happening::TaskEnds(machine, incarnation, key, end) => {
                 self.task_ends(machine, incarnation, key, end);
             }
+            Happening::Wakes(life) => self.wake(life),
             Happening::Round(life) => self.round(life),
             Happening::Applies(life) => self.apply(life),
             Happening::CommitEnds(life) => self.commit_ends(life),
@@ -275,11 +285,12 @@ impl World {
             self.after(delay_ns, Happening::Connects(number));
             return;
         }
+        let now = self.machine_clock(number);
         let machine = &mut self.machines[number];
         if machine.link.is_some() {
             return;
         }
-        let Some(hello) = machine.hello() else { return };
+        let Some(hello) = machine.hello(now) else { return };
         self.next_link += 1;
         machine.link = Some(self.next_link);
         machine.welcomed = false;
@@ -290,7 +301,8 @@ impl World {
 
     fn beat(&mut self, number: usize) {
         self.after(BEAT, Happening::Beats(number));
-        let words = self.machines[number].beat();
+        let now = self.machine_clock(number);
+        let words = self.machines[number].beat(now);
         self.act(number, words.into_iter().map(Effect::Say).collect());
     }
 

@@ -199,6 +199,9 @@ impl Tables {
                 self.workers.insert(record.id, record.clone());
                 true
             }
+            Write::Lease { worker, until } => {
+                self.workers.get_mut(worker).map(|record| record.lease_until = Some(*until)).is_some()
+            }
         }
     }
 

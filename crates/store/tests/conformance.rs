@@ -8,7 +8,7 @@ use windlass_core::job::{
     TaskState,
 };
 use windlass_core::tags::Need;
-use windlass_core::worker::WorkerRecord;
+use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{JobFilter, Store, StoreError};
 
@@ -309,15 +309,33 @@ fn workers_are_kept_by_id() {
             id: WorkerId(1),
             name: "w".to_owned(),
             epoch: Epoch(1),
+            identity: u64::MAX,
             incarnation: u64::MAX >> 1,
+            state: WorkerState::Up,
             draining: false,
+            lease_until: None,
             capacity: Resources::new(800, 1 << 40),
             attributes: [("arch".to_owned(), ["x".to_owned()].into())].into(),
         };
         commit(&store, vec![Write::Worker(worker.clone())]).await;
         worker.epoch = Epoch(2);
         worker.draining = true;
+        worker.lease_until = Some(Time(5));
         commit(&store, vec![Write::Worker(worker.clone())]).await;
+        assert_eq!(store.load().await.unwrap().workers, [worker.clone()]);
+        let until = Time(9);
+        let (known, unknown) = (WorkerId(1), WorkerId(2));
+        let renewals = [known, unknown].map(|worker| Write::Lease { worker, until });
+        assert_eq!(commit(&store, renewals.to_vec()).await, [1], "a worker that is not there has no lease");
+        worker.lease_until = Some(until);
+        assert_eq!(store.load().await.unwrap().workers, [worker.clone()]);
+        for state in
+            [WorkerState::Suspect, WorkerState::Draining, WorkerState::Expired, WorkerState::Forgotten]
+        {
+            (worker.state, worker.lease_until) = (state, None);
+            commit(&store, vec![Write::Worker(worker.clone())]).await;
+            assert_eq!(store.load().await.unwrap().workers, [worker.clone()]);
+        }
         assert_eq!(store.load().await.unwrap().workers, [worker]);
     });
 }

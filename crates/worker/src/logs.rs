@@ -116,7 +116,8 @@ impl LogDir {
         for entry in entries {
             let dir = entry?.path();
             let files = std::fs::read_dir(&dir)?.flatten().map(|file| file.path());
-            let mut changed = files.chain([dir.clone()]).filter_map(|path| path.metadata().ok()?.modified().ok());
+            let mut changed =
+                files.chain([dir.clone()]).filter_map(|path| path.metadata().ok()?.modified().ok());
             if changed.all(|at| at.elapsed().is_ok_and(|age| age > keep)) {
                 std::fs::remove_dir_all(&dir)?;
             }

@@ -175,15 +175,8 @@ impl Remote {
         }
         agent.send_now(&[agent.hello()]);
         sweep_logs(&agent);
-        let mut session = Session {
-            remote: self,
-            agent,
-            greeting,
-            reports,
-            connection: 0,
-            epoch: 0,
-            env: BTreeMap::new(),
-        };
+        let mut session =
+            Session { remote: self, agent, greeting, reports, connection: 0, epoch: 0, env: BTreeMap::new() };
         session.env.insert("WINDLASS_SERVER".to_owned(), session.remote.options.server.url.clone());
         let beat = Duration::from_millis(session.greeting.beat_ms.max(1));
         let mut beats = interval_at(Instant::now() + beat, beat);
@@ -297,7 +290,9 @@ impl Session<'_> {
                 self.connection = *connection;
                 notes.iter().for_each(|note| tracing::warn!("{note}"));
                 if !fences && self.greeting.lease_ms.is_some() {
-                    tracing::warn!("this worker works without a lease: its tasks stay booked until an operator says that it is gone");
+                    tracing::warn!(
+                        "this worker works without a lease: its tasks stay booked until an operator says that it is gone"
+                    );
                 }
             }
             let options = &self.remote.options;
@@ -350,7 +345,9 @@ impl Session<'_> {
                 let (command, cwd) = (parsed.command, parsed.cwd);
                 ToKeeper::Body { job: body.job, step, command, env, cwd, run_as, refused }
             }
-            What::DropBody(body) => ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? },
+            What::DropBody(body) => {
+                ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }
+            }
             What::Start(start) => start_from_wire(start, self.epoch, seq)?,
             What::Kill(task) => ToKeeper::Kill { task: task_from_wire(task), seq },
             What::Recall(task) => ToKeeper::Recall { task: task_from_wire(task), seq },

@@ -4,8 +4,8 @@ use crate::agent::FromAgent;
 use crate::protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
 use crate::remote::RemoteOptions;
 use windlass_api::wire::{
-    self, Beat, Finished, Hello, Inventory, Lost, Reclaimed, Report, Start, Started, Task, attributes_to_wire,
-    finished, held, report,
+    self, Beat, Finished, Hello, Inventory, Lost, Reclaimed, Report, Start, Started, Task,
+    attributes_to_wire, finished, held, report,
 };
 use windlass_core::Resources;
 

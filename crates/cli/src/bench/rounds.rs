@@ -50,7 +50,11 @@ pub fn count(rounds: u32, pending: u32) {
     let mut out = Outbox::default();
     let hello = Hello {
         name: "w".to_owned(),
+        identity: 1,
         incarnation: 1,
+        fences: false,
+        sent: 0,
+        new_link: false,
         capacity: Resources::new(SLOTS * 100, 0),
         attributes: Default::default(),
         inventory: Inventory::default(),

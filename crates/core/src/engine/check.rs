@@ -5,7 +5,6 @@ use crate::ids::{StepKey, TaskId, WorkerId};
 use crate::queues::Candidate;
 use crate::resources::Resources;
 use crate::worker::WorkerState;
-use crate::workers::Workers;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Engine {
@@ -84,6 +83,13 @@ impl Engine {
             if worker.state == WorkerState::Up && !worker.connected {
                 return Err(format!("worker {} gets work and is not connected", worker.name));
             }
+            let gone = matches!(worker.state, WorkerState::Expired | WorkerState::Forgotten);
+            if gone && (worker.connected || worker.has_attempts() || worker.lease_until.is_some()) {
+                return Err(format!("worker {} is {:?} and not without all", worker.name, worker.state));
+            }
+            if worker.draining != (worker.state == WorkerState::Draining) && !gone {
+                return Err(format!("worker {} is {:?} against what it was told", worker.name, worker.state));
+            }
             let (running, backlog, held, reclaiming) = placed.remove(&worker.id).unwrap_or_default();
             let mut booked = held.clone();
             for amounts in worker.allocs.values() {
@@ -112,12 +118,10 @@ impl Engine {
     }
 
     fn check_index(&self) -> Result<(), String> {
-        let mut rebuilt = Workers::new(self.workers.index().saturation());
-        for worker in self.workers.iter() {
-            rebuilt.insert(worker.clone());
-        }
-        if rebuilt.index() != self.workers.index() {
-            return Err("the index of free room is not what its workers make".to_owned());
+        if !self.workers.is_consistent() {
+            return Err(
+                "the indexes of names, free room or deadlines are not what the workers make".to_owned()
+            );
         }
         for queue in self.queues.iter() {
             let active = self.attempts.keys().filter(|task| {

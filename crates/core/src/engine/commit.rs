@@ -4,7 +4,7 @@ use super::{Attempt, Engine, Order, Outbox, Write};
 use crate::ids::{JobId, TaskId};
 use crate::job::{JobRecord, JobState};
 use crate::time::Time;
-use crate::worker::WorkerState;
+use crate::worker::Worker;
 use std::collections::BTreeSet;
 
 impl Engine {
@@ -26,7 +26,12 @@ impl Engine {
     /// Nothing of these batches is durable. Returns the jobs that must be read from the store and
     /// given to [`Engine::reload`] before anything else happens.
     pub fn failed<'a>(&mut self, batches: impl IntoIterator<Item = &'a Outbox>) -> BTreeSet<JobId> {
-        batches.into_iter().flat_map(Outbox::touched_jobs).collect()
+        let mut touched = BTreeSet::new();
+        for batch in batches {
+            touched.extend(batch.touched_jobs());
+            self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
+        }
+        touched
     }
 
     /// Puts what the store says of `touched` jobs in the place of what the engine thought. A job
@@ -68,15 +73,21 @@ impl Engine {
         self.drop_settled_dependencies(touched, out);
         let ids: Vec<_> = self.workers.iter().map(|w| w.id).collect();
         for id in ids {
-            self.workers.update(id, |w| {
-                w.connected = false;
-                if w.state == WorkerState::Up {
-                    w.state = WorkerState::Suspect;
-                }
-            });
+            self.workers.update(id, Worker::unlink);
             self.send(id, Order::Resync, out);
         }
+        self.save_again(out);
         self.dirty = true;
+    }
+
+    /// After a reload: workers whose rows are not durable as they are here. What was lost with their
+    /// earlier epochs was given back by the store and is lost again, in the batch that raises the epoch.
+    fn save_again(&mut self, out: &mut Outbox) {
+        for id in std::mem::take(&mut self.unsaved) {
+            let Some(worker) = self.workers.get(id) else { continue };
+            out.writes.push(Write::Worker(worker.record()));
+            self.lose_attempts(id, out);
+        }
     }
 
     /// After a reload: what no store knows of attempts that are still the same.
@@ -130,9 +141,11 @@ impl Engine {
         }
     }
 
-    /// Ends jobs whose last task ended just before the engine that knew it was killed.
+    /// What a restored engine does first: it ends jobs whose last task ended just before the engine
+    /// that knew it was killed, and it lets every lease last anew, for nobody answered beats meanwhile.
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
+        self.lease_anew();
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             self.settle_job(id, out);

@@ -65,10 +65,12 @@ pub enum Event {
     },
     /// A worker connected, or was asked to say everything again.
     Hello(Box<Hello>),
-    /// A worker says what it holds, from time to time.
-    Inventory {
+    /// A worker says from time to time that it is there, and what it holds.
+    Beat {
         /// The worker.
         worker: WorkerId,
+        /// The worker's clock when it sent this, given back with the lease.
+        sent: u64,
         /// What it holds.
         inventory: Inventory,
     },
@@ -86,6 +88,15 @@ pub enum Event {
         /// No new work.
         draining: bool,
     },
+    /// Somebody says that a worker, and all that ran on it, is gone for good.
+    Forget {
+        /// Who waits.
+        request: RequestId,
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// Time has passed: [`Engine::next_wakeup`](super::Engine::next_wakeup) is due.
+    Tick,
     /// An attempt's process started.
     Started {
         /// By whom.
@@ -140,9 +151,17 @@ pub struct Report {
 pub struct Hello {
     /// Unique on the farm.
     pub name: String,
+    /// The machine's own number, kept on it: another under the same name is another machine.
+    pub identity: u64,
     /// The keeper's own number. Another number than before says that the earlier keeper and all that
     /// ran under it has ended, which the agent made sure of.
     pub incarnation: u64,
+    /// Its keeper ends all tasks when its lease runs out.
+    pub fences: bool,
+    /// The worker's clock when it sent this, given back with the lease.
+    pub sent: u64,
+    /// Said over another connection than the name's last hello.
+    pub new_link: bool,
     /// What it has.
     pub capacity: Resources,
     /// What it is.

@@ -65,6 +65,7 @@ impl Engine {
     }
 
     pub(super) fn reclaimed(&mut self, by: Report, out: &mut Outbox) {
+        self.workers.hear(by.worker, self.now);
         if !self.is_current(&by) {
             return;
         }

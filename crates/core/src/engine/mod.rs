@@ -13,6 +13,7 @@ mod check;
 mod commit;
 mod event;
 mod jobs;
+mod lease;
 mod lend;
 mod outbox;
 mod report;
@@ -20,10 +21,11 @@ mod round;
 mod submit;
 
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
-pub use outbox::{Answer, Note, Order, Outbox, Refusal, Send, Unplaceable, Write};
+pub use outbox::{Answer, Holder, Note, Order, Outbox, Refusal, Send, Unplaceable, Write};
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord, JobState};
+use crate::limits;
 use crate::matcher::{self, Class, Classes};
 use crate::queues::Queues;
 use crate::resources::Resources;
@@ -33,12 +35,28 @@ use crate::workers::{Saturation, Workers};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How the engine is set up.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
     /// Which worker with room is filled first.
     pub saturation: Saturation,
     /// The number of the first job that this engine accepts.
     pub first_job: u64,
+    /// How long the tasks of a worker that is not heard from may run, and how long it therefore takes
+    /// until they are run elsewhere; `None`: they may run for ever, and an operator says what is gone.
+    pub lease_ns: Option<u64>,
+    /// How long a worker may be silent before it gets no new work.
+    pub suspect_ns: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            saturation: Saturation::default(),
+            first_job: 1,
+            lease_ns: Some(limits::LEASE_NS),
+            suspect_ns: limits::SUSPECT_NS,
+        }
+    }
 }
 
 /// An attempt that is booked or running.
@@ -104,6 +122,9 @@ pub struct Engine {
     recent: VecDeque<(JobId, JobState, Option<Key>)>,
     allocs: BTreeMap<AllocId, WorkerId>,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
+    lease_ns: Option<u64>,
+    /// After a failed commit: workers whose rows it wrote.
+    unsaved: BTreeSet<WorkerId>,
     /// Something changed since the last full round.
     dirty: bool,
 }
@@ -117,7 +138,7 @@ impl Engine {
             next_alloc: 1,
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            workers: Workers::new(settings.saturation),
+            workers: Workers::new(settings.saturation, settings.suspect_ns),
             queues: Queues::default(),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
@@ -125,6 +146,8 @@ impl Engine {
             recent: VecDeque::new(),
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
+            lease_ns: settings.lease_ns,
+            unsaved: BTreeSet::new(),
             dirty: false,
         }
     }
@@ -157,19 +180,21 @@ impl Engine {
             Event::Alloc { request, amounts, needs } => self.alloc(request, &amounts, &needs, out),
             Event::Release { alloc } => self.release(alloc),
             Event::Hello(hello) => self.hello(*hello, out),
-            Event::Inventory { worker, inventory } => self.beat(worker, &inventory, out),
+            Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
             Event::Lost { worker } => self.worker_lost(worker, out),
             Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
+            Event::Forget { request, worker } => self.forget_worker(request, worker, out),
+            Event::Tick => self.tick(out),
             Event::Started { by, at } => self.started(by, at, out),
             Event::Finished { by, result } => self.finished(by, result, out),
             Event::Reclaimed { by } => self.reclaimed(by, out),
         }
     }
 
-    /// When the engine wants to be called again although nothing happens: at once if the last round
-    /// ran out of budget, else never.
+    /// When the engine wants a tick and a round although nothing happens: at once if the last round
+    /// ran out of budget, else when a worker has been silent for too long or its lease runs out.
     pub fn next_wakeup(&self) -> Option<Time> {
-        self.dirty.then_some(self.now)
+        if self.dirty { Some(self.now) } else { self.workers.next_deadline() }
     }
 
     /// An active job, or one whose end is not yet committed.

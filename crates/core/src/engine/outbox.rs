@@ -4,7 +4,7 @@ use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
 use crate::matcher::RuledOut;
 use crate::resources::Resources;
-use crate::time::Time;
+use crate::time::{NS_PER_S, Time};
 use crate::worker::WorkerRecord;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -143,6 +143,13 @@ pub enum Write {
     },
     /// A worker as it is now.
     Worker(WorkerRecord),
+    /// A worker's lease lasts longer.
+    Lease {
+        /// The worker.
+        worker: WorkerId,
+        /// Until when, on the scheduler's clock.
+        until: Time,
+    },
 }
 
 impl Write {
@@ -158,7 +165,16 @@ impl Write {
             | Write::End { task, .. }
             | Write::Again { task, .. }
             | Write::Late { task, .. } => Some(task.job),
-            Write::Worker(_) => None,
+            Write::Worker(_) | Write::Lease { .. } => None,
+        }
+    }
+
+    /// The worker whose row it touches.
+    pub fn worker(&self) -> Option<WorkerId> {
+        match self {
+            Write::Worker(record) => Some(record.id),
+            Write::Lease { worker, .. } => Some(*worker),
+            _ => None,
         }
     }
 }
@@ -182,6 +198,13 @@ pub enum Order {
     Welcome {
         /// The worker's epoch.
         epoch: Epoch,
+    },
+    /// The worker's tasks may run so long. Sent to one that fences, after its welcome and for each beat.
+    Lease {
+        /// When the worker sent what this answers, on its own clock: the lease counts from there.
+        sent: u64,
+        /// Nanoseconds.
+        lasts_ns: u64,
     },
     /// Run this attempt as soon as there is room, in the order in which these come.
     Start {
@@ -281,6 +304,17 @@ pub enum Refusal {
     /// There is no such worker.
     #[error("there is no worker {0}")]
     NoWorker(WorkerId),
+    /// A worker cannot have that name now.
+    #[error("{}", holder.refusal(.name))]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        holder: Holder,
+    },
+    /// A worker that is there cannot be gone.
+    #[error("worker '{0}' is connected; stop its agent first, or drain it to give it no new work")]
+    Connected(String),
     /// The job ended before.
     #[error("job {0} has ended")]
     Ended(JobId),
@@ -322,6 +356,39 @@ pub enum Refusal {
     /// Refused because it could never run.
     #[error("no worker could ever run step '{}'", .0.first().map_or("", |u| &u.step))]
     Unplaceable(Vec<Unplaceable>),
+}
+
+/// Who has the name that a worker asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// A worker that is connected.
+    Connected,
+    /// Another machine, whose tasks may run for so long.
+    Leased {
+        /// Nanoseconds until its lease runs out.
+        left_ns: u64,
+    },
+    /// Another machine without a lease, whose tasks may run.
+    Unleased,
+}
+
+impl Holder {
+    fn refusal(self, name: &str) -> String {
+        let forget = format!("'windlass worker forget {name}' if that machine is gone");
+        match self {
+            Holder::Connected => {
+                format!("worker '{name}' is connected already from elsewhere; give this one another --name")
+            }
+            Holder::Leased { left_ns } => format!(
+                "'{name}' is another machine's name and that one's lease lasts {} s more; wait, or {forget}",
+                left_ns.div_ceil(NS_PER_S)
+            ),
+            Holder::Unleased => format!(
+                "'{name}' is another machine's name and that one's tasks may still run; give this one \
+                 another --name, or {forget}"
+            ),
+        }
+    }
 }
 
 /// What happened, for events, metrics and logs.

@@ -14,28 +14,36 @@ impl Engine {
         // A keeper that was known under another name holds what was booked under that name.
         let renamed = || self.workers.iter().find(|w| w.incarnation == hello.incarnation);
         let known = self.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
+        if let (Some(worker), Err(_)) = (known, self.admit(&hello)) {
+            out.notes.push(Note::Worker { worker, name: hello.name, what: "claimed by another" });
+            return;
+        }
         if let Some(id) = known {
             self.workers.rename(id, &hello.name);
         }
         let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
+        let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
         let welcome = self.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {
                 w.epoch.0 += 1;
                 w.incarnation = hello.incarnation;
             }
-            if w.state == WorkerState::Suspect {
-                w.state = WorkerState::Up;
-            }
+            w.identity = hello.identity;
+            w.state = if w.draining { WorkerState::Draining } else { WorkerState::Up };
             w.connected = true;
+            w.lease(now, lease_ns);
+            // One that does not fence may not beat either: it is known to when it does.
+            w.heard = (hello.fences || w.heard.is_some()).then_some(now);
             w.capacity = hello.capacity;
             w.attributes = hello.attributes;
             w.seq = w.seq.max(hello.inventory.seq);
-            (w.epoch, if w.state == WorkerState::Draining { "draining" } else { "up" })
+            (w.epoch, if w.draining { "draining" } else { "up" })
         });
         let Some((epoch, state)) = welcome else { return };
-        self.lose_attempts(id, epoch, out);
+        self.lose_attempts(id, out);
         self.send(id, Order::Welcome { epoch }, out);
         self.write_worker(id, state, out);
+        self.grant(id, hello.sent, out);
         self.inventory(id, &hello.inventory, u64::MAX, out);
         self.dirty = true;
     }
@@ -46,66 +54,49 @@ impl Engine {
             id,
             name: name.to_owned(),
             epoch: Epoch(0),
+            identity: 0,
             incarnation: 0,
+            state: WorkerState::Suspect,
             draining: false,
+            lease_until: None,
             capacity: Resources::default(),
             attributes: BTreeMap::new(),
         }));
         id
     }
 
-    fn write_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
+    pub(super) fn write_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
         let Some(worker) = self.workers.get(id) else { return };
-        out.writes.push(Write::Worker(WorkerRecord {
-            id,
-            name: worker.name.to_string(),
-            epoch: worker.epoch,
-            incarnation: worker.incarnation,
-            draining: worker.state == WorkerState::Draining,
-            capacity: worker.capacity.clone(),
-            attributes: worker.attributes.clone(),
-        }));
-        out.notes.push(Note::Worker { worker: id, name: worker.name.to_string(), what });
+        out.writes.push(Write::Worker(worker.record()));
+        self.note_worker(id, what, out);
     }
 
     pub(super) fn drain(&mut self, request: RequestId, id: WorkerId, draining: bool, out: &mut Outbox) {
-        let changed = self.workers.update(id, |w| {
-            w.state = match (draining, w.state) {
-                (true, _) => WorkerState::Draining,
-                (false, WorkerState::Draining) if w.connected => WorkerState::Up,
-                (false, WorkerState::Draining) => WorkerState::Suspect,
-                (false, state) => state,
-            };
-        });
-        if changed.is_none() {
+        if self.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
             out.answers.push((request, Answer::Refused(Refusal::NoWorker(id))));
             return;
         }
+        self.workers.update(id, |w| {
+            w.draining = draining;
+            w.state = match w.state {
+                WorkerState::Expired => WorkerState::Expired,
+                _ if draining => WorkerState::Draining,
+                _ if w.connected => WorkerState::Up,
+                _ => WorkerState::Suspect,
+            };
+        });
         self.write_worker(id, if draining { "draining" } else { "resumed" }, out);
         self.dirty = true;
         out.answers.push((request, Answer::Done));
     }
 
-    pub(super) fn worker_lost(&mut self, id: WorkerId, out: &mut Outbox) {
-        let name = self.workers.update(id, |w| {
-            w.connected = false;
-            if w.state == WorkerState::Up {
-                w.state = WorkerState::Suspect;
-            }
-            w.name.to_string()
-        });
-        if let Some(name) = name {
-            out.notes.push(Note::Worker { worker: id, name, what: "suspect" });
-        }
-    }
-
-    /// The worker's earlier keepers, and all that ran under them, are gone. Told by the epoch and not
-    /// by the keeper's number alone: a commit that failed can leave attempts of an earlier epoch on a
-    /// worker whose new keeper is known already.
-    fn lose_attempts(&mut self, id: WorkerId, epoch: Epoch, out: &mut Outbox) {
+    /// All that ran under the worker's earlier epochs is gone. Told by the epoch and not by the keeper's
+    /// number: a commit that failed can leave attempts of an earlier epoch on a worker whose new keeper
+    /// is known already.
+    pub(super) fn lose_attempts(&mut self, id: WorkerId, out: &mut Outbox) {
         let Some(worker) = self.workers.get(id) else { return };
         let tasks = worker.running.iter().chain(&worker.backlog).copied();
-        let earlier = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.epoch != epoch);
+        let earlier = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.epoch != worker.epoch);
         let tasks: Vec<TaskId> = tasks.filter(earlier).collect();
         for task in tasks {
             if let Some(attempt) = self.drop_attempt(task) {
@@ -118,12 +109,14 @@ impl Engine {
 
     /// A worker says what it holds. Where it is not known to be connected, a commit failed since its
     /// hello, and it was asked for another; that may have been lost, so it is asked again.
-    pub(super) fn beat(&mut self, id: WorkerId, inventory: &Inventory, out: &mut Outbox) {
+    pub(super) fn beat(&mut self, id: WorkerId, sent: u64, inventory: &Inventory, out: &mut Outbox) {
         match self.workers.get(id).map(|worker| worker.connected) {
             Some(true) => {
                 // What was sent before the last beat has arrived by now, or never will.
-                let sent = self.workers.beat(id);
-                self.inventory(id, inventory, sent.max(inventory.seq), out);
+                let arrived = self.workers.beat(id, self.now);
+                self.renew(id, out);
+                self.grant(id, sent, out);
+                self.inventory(id, inventory, arrived.max(inventory.seq), out);
             }
             Some(false) => _ = self.send(id, Order::Resync, out),
             None => {}
@@ -216,6 +209,7 @@ impl Engine {
     }
 
     pub(super) fn started(&mut self, by: Report, at: Time, out: &mut Outbox) {
+        self.workers.hear(by.worker, self.now);
         if self.is_current(&by) {
             self.mark_started(by.task, at, out);
         }
@@ -267,6 +261,7 @@ impl Engine {
 
     pub(super) fn finished(&mut self, by: Report, result: TaskResult, out: &mut Outbox) {
         let Report { worker, epoch, task, attempt } = by;
+        self.workers.hear(worker, self.now);
         if self.is_current(&by) {
             if let Some(attempt) = self.drop_attempt(task) {
                 self.conclude(task, &attempt, result, out);

@@ -83,7 +83,7 @@ impl Engine {
         let steps = spec.steps.iter().filter_map(|step| {
             let class = class_of(step);
             let mut reasons: BTreeMap<RuledOut, usize> = BTreeMap::new();
-            for worker in self.workers.iter() {
+            for worker in self.workers.present() {
                 match matcher::rule_out(&class, worker, false).next() {
                     Some(reason) => *reasons.entry(reason).or_default() += 1,
                     None => return None,

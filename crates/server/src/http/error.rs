@@ -99,7 +99,9 @@ impl From<Refusal> for ApiError {
             Refusal::NoWorker(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string()),
             Refusal::Ended(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
                 .hint(format!("'windlass job retry {id}' runs what failed again")),
-            Refusal::NothingToRetry(_) => ApiError::new(ErrorCode::Conflict, refusal.to_string()),
+            Refusal::NothingToRetry(_) | Refusal::Connected(_) | Refusal::NameTaken { .. } => {
+                ApiError::new(ErrorCode::Conflict, refusal.to_string())
+            }
             Refusal::Unplaceable(steps) => {
                 ApiError::new(ErrorCode::CannotBePlaced, format!("{refusal}: {}", reasons(steps)))
                     .hint("ask for less, or submit it with 'windlass submit' to wait for a worker that fits")

@@ -76,8 +76,13 @@ pub async fn log(
         offset: query.offset,
         bytes_max: CHUNK_BYTES,
     };
-    let mut reader =
-        Reader { worker: None, request, app: app.clone(), follow: query.follow, closing: app.handle.closing() };
+    let mut reader = Reader {
+        worker: None,
+        request,
+        app: app.clone(),
+        follow: query.follow,
+        closing: app.handle.closing(),
+    };
     if let Some(name) = worker {
         let wanted = name.clone();
         reader.worker =

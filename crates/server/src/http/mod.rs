@@ -20,6 +20,7 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt as _;
 use error::ApiError;
 use std::collections::BTreeMap;
 use std::io;
@@ -169,7 +170,11 @@ pub async fn serve(
     let mut closing = handle.closing();
     let closed = async move { _ = closing.wait_for(|closing| *closing).await };
     match listener {
-        Listener::Tcp(listener) => axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await,
+        Listener::Tcp(listener) => {
+            // Workers and we talk in small messages, none of which should wait for the next.
+            let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
+            axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await
+        }
         Listener::Unix(listener, path) => {
             let served = axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await;
             _ = std::fs::remove_file(path);
@@ -205,7 +210,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route("/healthz", get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
-        .merge(Workers::routes(app.handle.clone(), terms))
+        .merge(Workers::routes(app.handle.clone(), terms).with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")

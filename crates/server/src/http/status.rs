@@ -80,12 +80,14 @@ pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
     responses((status = 200, description = "The numbers", content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let look = |engine: &windlass_core::Engine| {
-        let mut states = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0)]);
-        for worker in engine.workers().iter() {
+        let mut states = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0), ("expired", 0)]);
+        for worker in engine.workers().present() {
             let word = match worker.state {
                 WorkerState::Up => "up",
                 WorkerState::Draining => "draining",
                 WorkerState::Suspect => "suspect",
+                WorkerState::Expired => "expired",
+                WorkerState::Forgotten => continue,
             };
             *states.entry(word).or_default() += 1;
         }

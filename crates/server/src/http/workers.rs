@@ -12,6 +12,7 @@ use windlass_api::{ErrorCode, Page, Worker, WorkerState as WorkerWord};
 use windlass_core::Engine;
 use windlass_core::engine::{Answer, Event};
 use windlass_core::tags::Need;
+use windlass_core::worker::WorkerState;
 
 /// Which workers to list.
 #[derive(Deserialize, IntoParams)]
@@ -41,7 +42,7 @@ pub async fn list(
     let limit = page_size(query.limit)?;
     let need = query.tag.as_deref().map(Need::parse);
     let list = move |engine: &Engine| {
-        let all = engine.workers().iter().filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
+        let all = engine.workers().present().filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
         let some = all.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
         let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.attributes)));
         let some = some.map(Worker::from_core).filter(|w| query.state.is_none_or(|state| w.state == state));
@@ -110,7 +111,10 @@ async fn set(app: &App, name: String, draining: bool) -> Result<Json<Worker>, Ap
 
 async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
     let wanted = name.clone();
-    let look = move |engine: &Engine| engine.workers().by_name(&wanted).map(Worker::from_core);
+    let look = move |engine: &Engine| {
+        let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten);
+        known.map(Worker::from_core)
+    };
     app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
             .hint("'windlass worker list' lists them")

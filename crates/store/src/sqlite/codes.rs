@@ -2,6 +2,7 @@
 
 use windlass_core::JobId;
 use windlass_core::job::{End, JobState, Stop, TaskState};
+use windlass_core::worker::WorkerState;
 
 /// The code of a job's state.
 pub fn job_state(state: JobState) -> i64 {
@@ -18,6 +19,30 @@ pub fn job_state_from(code: i64) -> Option<JobState> {
     [JobState::Active, JobState::Succeeded, JobState::Failed, JobState::Canceled]
         .into_iter()
         .find(|state| job_state(*state) == code)
+}
+
+/// The code of a worker's state.
+pub fn worker_state(state: WorkerState) -> i64 {
+    match state {
+        WorkerState::Up => 0,
+        WorkerState::Draining => 1,
+        WorkerState::Suspect => 2,
+        WorkerState::Expired => 3,
+        WorkerState::Forgotten => 4,
+    }
+}
+
+/// The worker's state of a code.
+pub fn worker_state_from(code: i64) -> Option<WorkerState> {
+    [
+        WorkerState::Up,
+        WorkerState::Draining,
+        WorkerState::Suspect,
+        WorkerState::Expired,
+        WorkerState::Forgotten,
+    ]
+    .into_iter()
+    .find(|state| worker_state(*state) == code)
 }
 
 /// The code of a stop: the job's number for one that came after another.

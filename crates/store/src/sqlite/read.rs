@@ -34,7 +34,8 @@ impl Reader {
         let next = "SELECT value FROM meta WHERE key = 'next_job'";
         let next_job: Option<i64> = self.db.query_row(next, [], |row| row.get(0)).optional()?;
         let mut workers = self.db.prepare_cached(
-            "SELECT id, name, epoch, incarnation, draining, capacity, attributes FROM workers ORDER BY id",
+            "SELECT id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until
+             FROM workers ORDER BY id",
         )?;
         let workers = workers.query_map([], worker_from)?.collect::<rusqlite::Result<_>>()?;
         let active: Vec<i64> = self
@@ -213,12 +214,17 @@ fn attempt_from(row: &Row<'_>) -> rusqlite::Result<AttemptView> {
 fn worker_from(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
     let capacity = spec::resources_from_json(row.get_ref(5)?.as_str()?);
     let attributes = spec::attributes_from_json(row.get_ref(6)?.as_str()?);
+    let state =
+        codes::worker_state_from(row.get(8)?).ok_or_else(|| bad(8, Type::Integer, "no such worker state"))?;
     Ok(WorkerRecord {
         id: WorkerId(number_at(row, 0)?),
         name: row.get(1)?,
         epoch: Epoch(number_at(row, 2)?),
+        identity: number_at(row, 7)?,
         incarnation: number_at(row, 3)?,
+        state,
         draining: row.get(4)?,
+        lease_until: time_at(row, 9)?,
         capacity: capacity.map_err(|e| bad(5, Type::Text, e))?,
         attributes: attributes.map_err(|e| bad(6, Type::Text, e))?,
     })

@@ -64,6 +64,9 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
             insert_late(tx, *task, *attempt, (worker.0, epoch.0), result)?
         }
         Write::Worker(record) => upsert_worker(tx, record)?,
+        Write::Lease { worker, until } => tx
+            .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
+            .execute((int(worker.0), time(*until)))?,
     };
     Ok(rows > 0)
 }
@@ -180,11 +183,13 @@ fn insert_late(
 
 fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Result<usize> {
     tx.prepare_cached(
-        "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes, identity, state,
+             lease_until)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, epoch = excluded.epoch,
              incarnation = excluded.incarnation, draining = excluded.draining,
-             capacity = excluded.capacity, attributes = excluded.attributes",
+             capacity = excluded.capacity, attributes = excluded.attributes, identity = excluded.identity,
+             state = excluded.state, lease_until = excluded.lease_until",
     )?
     .execute(params![
         int(worker.id.0),
@@ -194,6 +199,9 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
         worker.draining,
         spec::resources_to_json(&worker.capacity),
         spec::attributes_to_json(&worker.attributes),
+        int(worker.identity),
+        codes::worker_state(worker.state),
+        worker.lease_until.map(time),
     ])
 }
 

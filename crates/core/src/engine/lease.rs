@@ -1,0 +1,115 @@
+//! Leases: how long the tasks of a worker that is not heard from may run.
+//!
+//! A worker that fences ends its tasks itself when its lease runs out. The lease is granted by the
+//! answer to a hello or a beat, never for longer than is durable, and counts from when the worker sent
+//! that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
+//! before the worker has ended it.
+
+use super::event::Hello;
+use super::{Answer, Engine, Holder, Note, Order, Outbox, Refusal, Write};
+use crate::ids::{RequestId, WorkerId};
+use crate::worker::{Worker, WorkerState};
+
+impl Engine {
+    /// Whether a worker may introduce itself so. A name is one machine's at a time: another one gets it
+    /// when nothing of the first can run any more.
+    pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+        let known = self.workers.by_name(&hello.name).filter(|w| w.incarnation != hello.incarnation);
+        let Some(known) = known else { return Ok(()) };
+        let taken = |holder| Err(Refusal::NameTaken { name: hello.name.clone(), holder });
+        let same_machine = known.identity == hello.identity || known.identity == 0;
+        if known.connected && (hello.new_link || !same_machine) {
+            return taken(Holder::Connected);
+        }
+        if same_machine || !known.has_attempts() {
+            return Ok(());
+        }
+        match known.lease_until.map(|until| until.since(self.now)) {
+            Some(0) => Ok(()),
+            Some(left_ns) => taken(Holder::Leased { left_ns }),
+            None => taken(Holder::Unleased),
+        }
+    }
+
+    /// Looks after the workers that were silent for too long, and those whose lease has run out.
+    pub(super) fn tick(&mut self, out: &mut Outbox) {
+        while let Some(id) = self.workers.due(self.now) {
+            let lease_until = self.workers.get(id).and_then(|worker| worker.lease_until);
+            if lease_until.is_some_and(|until| until <= self.now) {
+                self.fence_off(id, WorkerState::Expired, out);
+            } else {
+                self.worker_lost(id, out);
+            }
+        }
+    }
+
+    /// The link to a worker is gone, or it is silent.
+    pub(super) fn worker_lost(&mut self, id: WorkerId, out: &mut Outbox) {
+        if self.workers.get(id).is_some_and(|worker| worker.connected) {
+            self.workers.update(id, Worker::unlink);
+            self.note_worker(id, "suspect", out);
+        }
+    }
+
+    /// Lengthens a worker's lease where less than half of it is left, so that most beats write nothing.
+    pub(super) fn renew(&mut self, id: WorkerId, out: &mut Outbox) {
+        let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+        let Some(lease_ns) = self.lease_ns.filter(|ns| until.since(self.now) < ns / 2) else { return };
+        let until = self.now.after(lease_ns);
+        self.workers.renew(id, until);
+        out.writes.push(Write::Lease { worker: id, until });
+    }
+
+    /// Tells a worker how long its lease lasts: until what is durable when this batch is.
+    pub(super) fn grant(&mut self, id: WorkerId, sent: u64, out: &mut Outbox) {
+        if let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) {
+            let lasts_ns = until.since(self.now);
+            self.send(id, Order::Lease { sent, lasts_ns }, out);
+        }
+    }
+
+    /// Nobody answered beats while no engine was there: whoever has a lease has it for a whole one from
+    /// now on.
+    pub(super) fn lease_anew(&mut self) {
+        let leased = self.workers.iter().filter(|worker| worker.lease_until.is_some());
+        let ids: Vec<WorkerId> = leased.map(|worker| worker.id).collect();
+        let (now, lease_ns) = (self.now, self.lease_ns);
+        for id in ids {
+            self.workers.update(id, |worker| worker.lease(now, lease_ns));
+        }
+    }
+
+    /// Somebody answers for it that nothing runs on the worker any more.
+    pub(super) fn forget_worker(&mut self, request: RequestId, id: WorkerId, out: &mut Outbox) {
+        let known = self.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
+        let answer = match known {
+            None => Answer::Refused(Refusal::NoWorker(id)),
+            Some(worker) if worker.connected => Answer::Refused(Refusal::Connected(worker.name.to_string())),
+            Some(_) => {
+                self.fence_off(id, WorkerState::Forgotten, out);
+                Answer::Done
+            }
+        };
+        out.answers.push((request, answer));
+    }
+
+    /// Nothing runs on the worker any more: what was booked on it is lost, and what it says of that
+    /// later is late. The new epoch and the ends are in one batch.
+    fn fence_off(&mut self, id: WorkerId, state: WorkerState, out: &mut Outbox) {
+        self.workers.update(id, |worker| {
+            worker.epoch.0 += 1;
+            worker.state = state;
+            worker.draining &= state != WorkerState::Forgotten;
+            worker.connected = false;
+            worker.lease_until = None;
+        });
+        self.write_worker(id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
+        self.lose_attempts(id, out);
+        self.dirty = true;
+    }
+
+    pub(super) fn note_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
+        let Some(worker) = self.workers.get(id) else { return };
+        out.notes.push(Note::Worker { worker: id, name: worker.name.to_string(), what });
+    }
+}
