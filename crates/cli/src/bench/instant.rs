@@ -80,20 +80,54 @@ pub async fn array(dir: &Path, tasks: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A connection to a worker on a thread of this process.
-struct Instantly {
-    id: u64,
-    parcels: mpsc::Sender<Vec<Delivery>>,
+/// A worker of `slots` cpus.
+async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
+    workers(handle, 1, slots).await.map(|_| ())
 }
 
-impl WorkerLink for Instantly {
+/// So many workers of `slots` cpus each, on one thread. What is received says that tasks reached one of
+/// them, and have ended.
+pub async fn workers(
+    handle: &Handle,
+    count: u32,
+    slots: u32,
+) -> anyhow::Result<tokio::sync::mpsc::UnboundedReceiver<()>> {
+    let (starts, started) = tokio::sync::mpsc::unbounded_channel();
+    let (parcels, inbox) = mpsc::channel::<(u64, Vec<Delivery>)>();
+    for number in 0..count {
+        let (id, parcels) = (handle.next_link(), parcels.clone());
+        let hello = hello(format!("bench-{number}"), id, slots);
+        let link = Arc::new(Link { id, parcels });
+        handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
+    }
+    let up = handle.clone();
+    std::thread::spawn(move || {
+        let mut epoch = Epoch(0);
+        while let Ok((id, parcel)) = inbox.recv() {
+            let ended = end_all(parcel, &mut epoch);
+            if !ended.is_empty() {
+                _ = starts.send(());
+                up.worker_says(id, ended);
+            }
+        }
+    });
+    wait_for_workers(handle, count as usize).await?;
+    Ok(started)
+}
+
+/// A connection to one of many workers that share a thread.
+struct Link {
+    id: u64,
+    parcels: mpsc::Sender<(u64, Vec<Delivery>)>,
+}
+
+impl WorkerLink for Link {
     fn id(&self) -> u64 {
         self.id
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {
-        // The thread ends with the server.
-        _ = self.parcels.send(parcel);
+        _ = self.parcels.send((self.id, parcel));
     }
 
     fn refuse(&self, why: &str) {
@@ -107,54 +141,47 @@ impl WorkerLink for Instantly {
     fn drop_logs(&self, _: &[JobId]) {}
 }
 
-/// A worker of `slots` cpus on a thread of its own.
-async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
-    let (parcels, inbox) = mpsc::channel::<Vec<Delivery>>();
-    let id = handle.next_link();
-    let link = Arc::new(Instantly { id, parcels });
-    let hello = Hello {
-        name: "instant".to_owned(),
-        identity: 1,
-        incarnation: 1,
+fn hello(name: String, number: u64, slots: u32) -> Box<Hello> {
+    Box::new(Hello {
+        name,
+        identity: number,
+        incarnation: number,
         fences: false,
         sent: 0,
         new_link: true,
         capacity: Resources::new(slots * 100, 0),
         attributes: Default::default(),
         inventory: Inventory::default(),
-    };
-    let up = handle.clone();
-    std::thread::spawn(move || {
-        up.worker_says(id, vec![WorkerMessage::Hello { hello: Box::new(hello), link }]);
-        let mut epoch = Epoch(0);
-        while let Ok(parcel) = inbox.recv() {
-            let mut ended = Vec::new();
-            for delivery in parcel {
-                match delivery.order {
-                    Order::Welcome { epoch: welcome } => epoch = welcome,
-                    Order::Start { task, attempt, .. } => {
-                        let now = Some(Time(1));
-                        let result =
-                            TaskResult { started: now, finished: now, ..TaskResult::bare(End::Exited(0)) };
-                        ended.push(WorkerMessage::Finished { task, attempt, epoch, result });
-                    }
-                    _ => {}
-                }
+    })
+}
+
+/// Ends every task that starts.
+fn end_all(parcel: Vec<Delivery>, epoch: &mut Epoch) -> Vec<WorkerMessage> {
+    let mut ended = Vec::new();
+    for delivery in parcel {
+        match delivery.order {
+            Order::Welcome { epoch: welcome } => *epoch = welcome,
+            Order::Start { task, attempt, .. } => {
+                let now = Some(Time(1));
+                let result = TaskResult { started: now, finished: now, ..TaskResult::bare(End::Exited(0)) };
+                ended.push(WorkerMessage::Finished { task, attempt, epoch: *epoch, result });
             }
-            if !ended.is_empty() && !up.worker_says(id, ended) {
-                return;
-            }
+            _ => {}
         }
-    });
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while handle.query(|engine| engine.workers().iter().next().is_none()).await? {
-        anyhow::ensure!(Instant::now() < deadline, "the worker did not register");
+    }
+    ended
+}
+
+async fn wait_for_workers(handle: &Handle, count: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while handle.query(move |engine| engine.workers().iter().count() < count).await? {
+        anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
         tokio::task::yield_now().await;
     }
     Ok(())
 }
 
-async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
+pub async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
     let body = StepBody { command: vec!["true".to_owned()], cwd: "/".to_owned(), ..StepBody::default() };
     let step = StepSpec {
         name: "main".to_owned(),
@@ -175,12 +202,12 @@ async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
 }
 
 /// Processor time of this process so far.
-fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
 }
 
-fn resident_bytes() -> anyhow::Result<u64> {
+pub fn resident_bytes() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = text.split(' ').nth(1).context("statm has no second field")?.parse()?;
     Ok(pages * rustix::param::page_size() as u64)

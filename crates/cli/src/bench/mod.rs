@@ -2,6 +2,7 @@
 //! machine. Machines differ and are shared; ratios are what to compare.
 
 mod exec;
+mod farm;
 mod instant;
 mod rounds;
 
@@ -49,6 +50,33 @@ enum Which {
         #[arg(long, default_value_t = 1_000_000)]
         tasks: u32,
     },
+    /// Durable tasks a second with a worker on a loopback connection that starts nothing
+    Farm {
+        /// Tasks
+        #[arg(long, default_value_t = 200_000)]
+        tasks: u32,
+        /// Slots of the worker
+        #[arg(long, default_value_t = 64)]
+        slots: u32,
+    },
+    /// What the beats of connected workers cost the server
+    Beats {
+        /// Workers
+        #[arg(long, default_value_t = 1_000)]
+        workers: u32,
+        /// For so long
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
+    /// What connected idle workers hold of memory, and how soon a task starts among them
+    Idle {
+        /// Workers
+        #[arg(long, default_value_t = 10_000)]
+        workers: u32,
+        /// Submissions
+        #[arg(long, default_value_t = 1_000)]
+        submissions: u32,
+    },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
         /// Only run this many rounds and print nothing: what callgrind counts
@@ -73,6 +101,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Exec { tasks: 10_000, pairs: 3 },
         Which::Latency { submissions: 1_000 },
         Which::Array { tasks: 1_000_000 },
+        Which::Farm { tasks: 200_000, slots: 64 },
+        Which::Beats { workers: 1_000, seconds: 20 },
+        Which::Idle { workers: 10_000, submissions: 1_000 },
         Which::Rounds { count: None, pending: 10 },
     ];
     let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
@@ -82,6 +113,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Exec { tasks, pairs } => exec::run(&dir, tasks, pairs).await?,
             Which::Latency { submissions } => exec::latency(&dir, submissions).await?,
             Which::Array { tasks } => instant::array(&dir, tasks).await?,
+            Which::Farm { tasks, slots } => farm::tasks(&dir, tasks, slots).await?,
+            Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
+            Which::Idle { workers, submissions } => farm::idle(workers, submissions).await?,
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
         }
