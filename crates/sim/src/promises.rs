@@ -242,7 +242,7 @@ impl Promises {
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
                 Reason::Full | Reason::FitsNowhere => !explanation.ruled_out.is_empty(),
-                Reason::NoWorkers => engine.workers().iter().next().is_none(),
+                Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 Reason::Held => job.held,
                 Reason::Stopped(_) => job.stop.is_some(),
