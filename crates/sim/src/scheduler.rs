@@ -344,6 +344,11 @@ impl World {
     /// Sends and answers of a durable batch, but for sends about jobs that are to be read again.
     fn go_out(&mut self, batch: Outbox, lost: &BTreeSet<JobId>) {
         for Send { worker, seq, order } in batch.sends {
+            if let Order::Lease { lasts_ns, .. } = order
+                && let Err(what) = self.promises.lease(&self.store, worker, self.clock().after(lasts_ns))
+            {
+                self.broken(what);
+            }
             if job_of(&order).is_some_and(|job| lost.contains(&job)) {
                 continue;
             }
