@@ -17,6 +17,11 @@ pub struct Faults {
     pub keeper_permille: u32,
     /// Of a thousand disturbances, how many cut a worker's link, seen by both ends or by the worker only.
     pub link_permille: u32,
+    /// Of a thousand disturbances, how many take a worker's agent or machine away, for less or more than
+    /// its lease.
+    pub absence_permille: u32,
+    /// Of a thousand disturbances, how many are another machine that claims a worker's name.
+    pub claim_permille: u32,
     /// Of a thousand disturbances, how many kill the scheduler.
     pub scheduler_permille: u32,
     /// Of a thousand disturbances, how many fill the store's disk for a while.
@@ -35,6 +40,8 @@ impl Faults {
             rival_permille: 0,
             keeper_permille: 0,
             link_permille: 0,
+            absence_permille: 0,
+            claim_permille: 0,
             scheduler_permille: 0,
             disk_permille: 0,
             clock_permille: 0,
@@ -50,6 +57,8 @@ impl Faults {
             rival_permille: 10,
             keeper_permille: 50,
             link_permille: 60,
+            absence_permille: 30,
+            claim_permille: 10,
             scheduler_permille: 40,
             disk_permille: 30,
             clock_permille: 30,
@@ -67,6 +76,8 @@ impl Faults {
             rival_permille: vary(self.rival_permille),
             keeper_permille: vary(self.keeper_permille),
             link_permille: vary(self.link_permille),
+            absence_permille: vary(self.absence_permille),
+            claim_permille: vary(self.claim_permille),
             scheduler_permille: vary(self.scheduler_permille),
             disk_permille: vary(self.disk_permille),
             clock_permille: vary(self.clock_permille),

@@ -72,7 +72,9 @@ pub struct Keeper {
 /// A simulated worker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
-    /// Unique.
+    /// Unique; what scripts call it.
+    pub label: String,
+    /// As what it introduces itself. Two machines of one name cannot both be a worker.
     pub name: String,
     /// What it has.
     pub capacity: Resources,
@@ -84,6 +86,12 @@ pub struct Machine {
     pub fences: bool,
     /// Nanoseconds by which its clock is ahead.
     pub skew_ns: u64,
+    /// How many thousandths its clock is too fast.
+    pub drift_permille: i64,
+    /// Until when, in virtual nanoseconds, nothing on it can connect or be started.
+    pub away_until_ns: u64,
+    /// Never comes back.
+    pub retired: bool,
     /// The keeper, if one lives.
     pub keeper: Option<Keeper>,
     /// How many keepers there were.
@@ -135,17 +143,22 @@ impl Keeper {
 
 impl Machine {
     /// A machine whose keeper lives and that has no connection.
-    pub fn new(name: &str, capacity: Resources, attributes: Attributes) -> Self {
+    pub fn new(label: &str, name: &str, capacity: Resources, attributes: Attributes) -> Self {
+        let number = label.bytes().fold(0, |number, byte| number * 256 + u64::from(byte));
         let mut machine = Machine {
+            label: label.to_owned(),
             name: name.to_owned(),
             capacity,
             attributes,
-            identity: 0,
+            identity: number,
             fences: false,
             skew_ns: 0,
+            drift_permille: 0,
+            away_until_ns: 0,
+            retired: false,
             keeper: None,
             // No two keepers of the farm have one number.
-            keepers: name.bytes().fold(0, |number, byte| number * 256 + u64::from(byte)) << 16,
+            keepers: number << 16,
             link: None,
             welcomed: false,
         };

@@ -90,7 +90,8 @@ impl People {
                 let record = world.store.records(&BTreeSet::from([job])).pop().map(Box::new);
                 world.tell(Event::Retry { request, job, record });
             }
-            (77..84, _) => {
+            (77..81, _) => self.forget(world),
+            (81..84, _) => {
                 let worker = WorkerId(world.rng.between(1, 5));
                 let draining = world.rng.chance(500);
                 let request = self.ask(Ask::Other);
@@ -111,6 +112,19 @@ impl People {
                     self.submit(world, spec, None);
                 }
             }
+        }
+    }
+
+    /// Somebody says that a worker is gone whose machines are all without a keeper, or never come back.
+    pub fn forget(&mut self, world: &mut World) {
+        let alive = |name: &str| world.machines.iter().any(|m| m.name == name && m.keeper.is_some());
+        let dead = world.machines.iter().map(|m| m.name.as_str()).filter(|name| !alive(name));
+        let workers = world.engine().map(|engine| engine.workers());
+        let known = |name: &str| workers.and_then(|workers| workers.by_name(name)).map(|w| w.id);
+        let ids: Vec<WorkerId> = dead.filter_map(known).collect();
+        if let Some(worker) = world.rng.pick(&ids).copied() {
+            let request = self.ask(Ask::Other);
+            world.tell(Event::Forget { request, worker });
         }
     }
 
@@ -224,6 +238,11 @@ impl People {
             world.tell(Event::Release { alloc });
         }
         let Some(engine) = world.engine() else { return };
+        let retired = world.machines.iter().filter(|machine| machine.retired).filter_map(|machine| {
+            let worker = engine.workers().by_name(&machine.name)?;
+            (worker.identity == machine.identity && worker.has_attempts()).then_some(worker.id)
+        });
+        let retired: BTreeSet<WorkerId> = retired.collect();
         let held: Vec<JobId> = engine.jobs().filter(|job| job.held).map(|job| job.id).collect();
         let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
         for job in held {
@@ -233,6 +252,10 @@ impl People {
         for worker in workers {
             let request = self.ask(Ask::Other);
             world.tell(Event::Drain { request, worker, draining: false });
+        }
+        for worker in retired {
+            let request = self.ask(Ask::Other);
+            world.tell(Event::Forget { request, worker });
         }
         for job in hopeless {
             let request = self.ask(Ask::Cancel(*job));

@@ -2,13 +2,17 @@
 //! holds, never by what the engine believes.
 
 use crate::machine::{AttemptKey, Machine};
+use crate::world::MS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::{Engine, Write};
 use windlass_core::explain::Reason;
 use windlass_core::job::{DependencyKind, End, JobRecord, JobSpec, JobState, TaskRow, TaskState};
-use windlass_core::{JobId, Resources, TaskId, WorkerId};
+use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
+
+/// Most nanoseconds between a decision and its way out.
+const COMMIT_MAX: u64 = 100 * MS;
 
 type Checked = Result<(), String>;
 
@@ -185,6 +189,17 @@ impl Promises {
         Ok(())
     }
 
+    /// A lease is granted that lasts until `until` or a little less: it is durable.
+    pub fn lease(&self, store: &Memory, worker: WorkerId, until: Time) -> Checked {
+        let record = store.load().workers.into_iter().find(|record| record.id == worker);
+        match record.and_then(|record| record.lease_until) {
+            Some(durable) if until <= durable.after(COMMIT_MAX) => Ok(()),
+            durable => {
+                Err(format!("worker {worker} is granted a lease until {until:?}, durable is {durable:?}"))
+            }
+        }
+    }
+
     /// A submission was answered.
     pub fn accepted(&mut self, store: &Memory, job: JobId, spec: &Arc<JobSpec>, existing: bool) -> Checked {
         if let Some(key) = &spec.key {
@@ -242,7 +257,7 @@ impl Promises {
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
                 Reason::Full | Reason::FitsNowhere => !explanation.ruled_out.is_empty(),
-                Reason::NoWorkers => engine.workers().iter().next().is_none(),
+                Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 Reason::Held => job.held,
                 Reason::Stopped(_) => job.stop.is_some(),

@@ -9,12 +9,15 @@ use crate::promises::bases;
 use crate::trace::Trace;
 use crate::world::{Alarm, Happening, Heard, MS, S, Tally, World};
 use std::fmt;
+use windlass_core::engine::Note;
 use windlass_core::explain::Reason;
 use windlass_core::job::JobState;
 use windlass_core::{JobId, TaskId};
 
 /// Virtual time after the last fault within which every job ends.
 const QUIET: u64 = 2 * 3600 * S;
+/// Machines of one seed, with those that claim the name of another.
+const MACHINES_MAX: usize = 6;
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +102,8 @@ fn run(seed: u64, faults: &Faults, trace: Trace) -> (Result<Summary, Violation>,
 enum Fault {
     Keeper,
     Link,
+    Absence,
+    Claim,
     Scheduler,
     Disk,
     Clock,
@@ -109,6 +114,8 @@ struct Run {
     people: People,
     /// Faults that strike so many steps from now: steps cluster where something is under way.
     armed: Vec<(u64, Fault)>,
+    /// Machines that claimed the name of another.
+    rivals: Vec<usize>,
     /// When the disturbances end.
     quiet_ns: u64,
     over: bool,
@@ -118,16 +125,18 @@ impl Run {
     fn new(seed: u64, faults: &Faults, trace: Trace) -> Self {
         let mut world = World::new(seed, *faults, trace);
         world.faults = faults.vary(&mut world.rng);
+        let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
+        world.settings.lease_ns = lease_s.map(|s| s * S);
+        world.settings.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;
+        world.leases_vary = world.faults.clock_permille == 0;
         for number in 0..world.rng.between(1, 4) {
-            let (capacity, attributes) = jobs::random_machine(&mut world.rng);
-            let mut machine = Machine::new(&format!("w{number}"), capacity, attributes);
-            machine.skew_ns = world.rng.below(S);
-            world.add_machine(machine);
+            let name = format!("w{number}");
+            add_machine(&mut world, &name, &name);
         }
         let quiet_ns = world.rng.between(20, 120) * S;
         world.after(0, Happening::Alarm(Alarm::Disturb));
         world.after(quiet_ns, Happening::Alarm(Alarm::Tidy));
-        Run { world, people: People::default(), armed: Vec::new(), quiet_ns, over: false }
+        Run { world, people: People::default(), armed: Vec::new(), rivals: Vec::new(), quiet_ns, over: false }
     }
 
     fn is_over(&self) -> bool {
@@ -141,6 +150,8 @@ impl Run {
         while let Some(heard) = self.world.heard.pop_front() {
             match heard {
                 Heard::Starts(machine, key) => self.task_starts(machine, key),
+                Heard::Note(Note::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
+                Heard::Note(Note::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
                 Heard::Ends(..) | Heard::Note(_) => {}
                 Heard::Answer(request, answer) => self.people.answered(&mut self.world, request, answer),
                 Heard::Unavailable(request) => self.people.unavailable(request),
@@ -180,6 +191,8 @@ impl Run {
         let kinds = [
             (faults.keeper_permille, Fault::Keeper),
             (faults.link_permille, Fault::Link),
+            (faults.absence_permille, Fault::Absence),
+            (faults.claim_permille, Fault::Claim),
             (faults.scheduler_permille, Fault::Scheduler),
             (faults.disk_permille, Fault::Disk),
             (faults.clock_permille, Fault::Clock),
@@ -208,19 +221,41 @@ impl Run {
     fn strike_now(&mut self, fault: Fault) {
         let world = &mut self.world;
         let machine = world.rng.below(world.machines.len() as u64) as usize;
-        let seen = world.rng.chance(600);
+        let seen_ns = if world.rng.chance(600) { 0 } else { world.rng.between(5, 100) * S };
+        if world.machines[machine].retired {
+            return;
+        }
         match fault {
             Fault::Keeper if world.machines[machine].keeper.is_some() => {
-                world.kill_keeper(machine, seen);
+                world.kill_keeper(machine, seen_ns);
                 let delay_ns = world.rng.between(100 * MS, 20 * S);
                 world.after(delay_ns, Happening::KeeperStarts(machine));
             }
             Fault::Keeper => {}
             Fault::Link => {
-                world.cut_link(machine, seen);
+                world.cut_link(machine, seen_ns);
                 let delay_ns = world.rng.between(MS, 8 * S);
                 world.after(delay_ns, Happening::Connects(machine));
             }
+            Fault::Absence => {
+                let lease_ns = world.settings.lease_ns.unwrap_or(30 * S);
+                let away_ns = world.rng.between(lease_ns / 4, lease_ns * 5 / 2);
+                world.machines[machine].away_until_ns = world.now_ns + away_ns;
+                if world.rng.chance(300) {
+                    world.kill_keeper(machine, seen_ns);
+                } else {
+                    world.cut_link(machine, seen_ns);
+                }
+                world.after(away_ns, Happening::KeeperStarts(machine));
+                world.after(away_ns, Happening::Connects(machine));
+            }
+            Fault::Claim if world.machines.len() < MACHINES_MAX => {
+                let name = world.machines[machine].name.clone();
+                let label = format!("x{}", world.machines.len());
+                let number = add_machine(world, &label, &name);
+                self.rivals.push(number);
+            }
+            Fault::Claim => {}
             Fault::Scheduler => {
                 world.kill_scheduler();
                 let delay_ns = world.rng.between(10 * MS, 10 * S);
@@ -248,6 +283,10 @@ impl Run {
         self.armed.clear();
         world.faults = Faults::none();
         world.disk_full = false;
+        for number in std::mem::take(&mut self.rivals) {
+            world.kill_keeper(number, 0);
+            world.machines[number].retired = true;
+        }
         world.after(10 * S, Happening::Alarm(Alarm::Tidy));
         world.after(0, Happening::SchedulerStarts);
         for number in 0..world.machines.len() {
@@ -272,7 +311,8 @@ impl Run {
     fn all_ended(&self) -> bool {
         let world = &self.world;
         let Some(scheduler) = &world.scheduler else { return false };
-        let idle = world.machines.iter().all(|m| m.keeper.as_ref().is_some_and(|k| k.is_empty()));
+        let idle = |m: &Machine| m.retired || m.keeper.as_ref().is_some_and(|k| k.is_empty());
+        let idle = world.machines.iter().all(idle);
         let jobs = world.store.load().jobs;
         idle && scheduler.is_idle()
             && jobs.is_empty()
@@ -292,6 +332,16 @@ impl Run {
         let jobs: Vec<String> = jobs.collect();
         format!("without faults it does not come to an end; machines hold {held:?}; {}", jobs.join("; "))
     }
+}
+
+/// A machine as a seed has it.
+fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
+    let (capacity, attributes) = jobs::random_machine(&mut world.rng);
+    let mut machine = Machine::new(label, name, capacity, attributes);
+    machine.skew_ns = world.rng.below(S);
+    machine.drift_permille = world.rng.between(0, 80) as i64 - 40;
+    machine.fences = world.settings.lease_ns.is_some() && world.rng.chance(850);
+    world.add_machine(machine)
 }
 
 /// Active jobs with a task that no machine could run.

@@ -60,7 +60,9 @@ impl World {
             return;
         }
         let snapshot = self.store.load();
-        let settings = Settings { first_job: snapshot.next_job, ..Settings::default() };
+        let twice = self.leases_vary && self.rng.chance(300);
+        let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
+        let settings = Settings { first_job: snapshot.next_job, lease_ns, ..self.settings };
         let mut engine = Engine::restore(settings, snapshot.workers, snapshot.jobs);
         let mut forming = Outbox::default();
         engine.settle_restored(self.clock(), &mut forming);
@@ -163,10 +165,17 @@ impl World {
         };
         let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.id);
         // The worker has a new connection: older ones are dead, whether that was seen or not.
+        let mut closed = Vec::new();
         scheduler.links.retain(|other, (owner, bound)| {
-            (*owner != machine || *other >= link) && (*bound != id || *other == link)
+            let is_old = (*owner == machine && *other < link) || (*bound == id && *other != link);
+            closed.extend((is_old && *owner != machine).then_some(*owner));
+            !is_old
         });
         scheduler.links.insert(link, (machine, id));
+        for other in closed {
+            self.cut_link(other, 0);
+            self.after(S, Happening::Connects(other));
+        }
     }
 
     /// Gives the engine an event; false if nobody is there to take it.
@@ -335,6 +344,11 @@ impl World {
     /// Sends and answers of a durable batch, but for sends about jobs that are to be read again.
     fn go_out(&mut self, batch: Outbox, lost: &BTreeSet<JobId>) {
         for Send { worker, seq, order } in batch.sends {
+            if let Order::Lease { lasts_ns, .. } = order
+                && let Err(what) = self.promises.lease(&self.store, worker, self.clock().after(lasts_ns))
+            {
+                self.broken(what);
+            }
             if job_of(&order).is_some_and(|job| lost.contains(&job)) {
                 continue;
             }

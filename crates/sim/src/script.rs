@@ -8,16 +8,19 @@ use crate::faults::Faults;
 use crate::machine::{AttemptKey, Machine, Word};
 use crate::promises::bases;
 use crate::trace::Trace;
-use crate::world::{Happening, Heard, MS, World};
+use crate::world::{Happening, Heard, MS, S, World};
 use args::Args;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{Answer, Event, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::TaskResult;
+use windlass_core::limits;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
 /// Virtual time that each command takes: enough for a commit, a message and its answer.
 const COMMAND: u64 = 10 * MS;
+/// How much later the scheduler sees that a link is gone that was cut unseen.
+const UNSEEN: u64 = 10 * S;
 
 /// Why a script stopped.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +105,9 @@ impl Stage {
             "finish" => self.finish(args)?,
             "report" => self.report(args)?,
             "cancel" | "hold" | "release" | "retry" => self.steer(args)?,
+            "settings" => self.settings(args)?,
             "drain" | "undrain" => self.drain(args)?,
+            "forget" => self.forget(args)?,
             "lend" | "reclaim" => self.lend(args)?,
             "alloc" => self.alloc(args)?,
             "free" => {
@@ -179,7 +184,7 @@ impl Stage {
 
     /// A process started; it ends by itself where its step says after which time.
     fn starts(&mut self, machine: usize, key: AttemptKey) {
-        let name = &self.world.machines[machine].name;
+        let name = &self.world.machines[machine].label;
         let again = if key.1 > 1 { format!(", attempt {}", key.1) } else { String::new() };
         self.lines.push(format!("{} starts on {name}{again}", key.0));
         let Some(job) = self.world.store.job(key.0.job) else { return };
@@ -206,7 +211,7 @@ impl Stage {
     }
 
     fn machine_named(&self, name: &str) -> Result<usize, String> {
-        let found = self.world.machines.iter().position(|machine| machine.name == name);
+        let found = self.world.machines.iter().position(|machine| machine.label == name);
         found.ok_or_else(|| format!("there is no worker '{name}'"))
     }
 
@@ -224,7 +229,10 @@ impl Stage {
     }
 
     fn worker(&mut self, args: &Args) -> Result<(), String> {
-        let machine = Machine::new(args.word(0)?, args.amounts()?, args.attributes());
+        let name = args.word(0)?;
+        let label = args.named("machine").unwrap_or(name);
+        let mut machine = Machine::new(label, name, args.amounts()?, args.attributes());
+        machine.fences = args.has("fences");
         self.world.add_machine(machine);
         Ok(())
     }
@@ -279,6 +287,22 @@ impl Stage {
         Ok(())
     }
 
+    fn forget(&mut self, args: &Args) -> Result<(), String> {
+        let worker = self.worker_id(args.word(0)?)?;
+        let request = self.ask(format!("forget {}", args.word(0)?));
+        self.tell(Event::Forget { request, worker });
+        Ok(())
+    }
+
+    /// Another scheduler starts, set up so.
+    fn settings(&mut self, args: &Args) -> Result<(), String> {
+        self.world.settings.lease_ns = args.named_duration_ns("lease")?;
+        self.world.settings.suspect_ns = args.named_duration_ns("suspect")?.unwrap_or(limits::SUSPECT_NS);
+        self.world.kill_scheduler();
+        self.world.start_scheduler();
+        Ok(())
+    }
+
     fn lend(&mut self, args: &Args) -> Result<(), String> {
         let task = args.task(0)?;
         let (_, key) = self.running(task).ok_or_else(|| format!("{task} does not run"))?;
@@ -300,9 +324,10 @@ impl Stage {
 
     fn machine(&mut self, args: &Args) -> Result<(), String> {
         let machine = self.machine_named(args.word(0)?)?;
+        let seen_ns = if args.has("unseen") { UNSEEN } else { 0 };
         match args.verb() {
-            "kill-keeper" => self.world.kill_keeper(machine, true),
-            "cut" => self.world.cut_link(machine, true),
+            "kill-keeper" => self.world.kill_keeper(machine, seen_ns),
+            "cut" => self.world.cut_link(machine, seen_ns),
             "start-keeper" => self.world.after(0, Happening::KeeperStarts(machine)),
             _ => self.world.after(0, Happening::Connects(machine)),
         }

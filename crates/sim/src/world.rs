@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::scheduler::Scheduler;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
-use windlass_core::engine::{Answer, Note, Order};
+use windlass_core::engine::{Answer, Note, Order, Settings};
 use windlass_core::job::End;
 use windlass_core::{RequestId, Time};
 use windlass_store::Memory;
@@ -19,8 +19,8 @@ use windlass_store::Memory;
 pub const MS: u64 = 1_000_000;
 /// Nanoseconds in a second.
 pub const S: u64 = 1_000 * MS;
-/// Nanoseconds between two beats of a worker.
-pub const BEAT: u64 = 5 * S;
+/// Most nanoseconds between two beats of a worker.
+const BEAT_MAX: u64 = 5 * S;
 /// What clocks show when the simulation begins: far enough from 0 to be stepped back.
 pub const CLOCK_START: u64 = 1_000_000 * S;
 
@@ -37,6 +37,8 @@ pub enum Happening {
     Beats(usize),
     /// A new keeper starts.
     KeeperStarts(usize),
+    /// A keeper looks whether its lease has run out.
+    Fences(usize),
     /// The scheduler sees that a link is gone.
     LossSeen(u64),
     /// An attempt of that keeper ends by itself.
@@ -146,6 +148,9 @@ impl Tally {
 pub struct World {
     pub(crate) now_ns: u64,
     pub(crate) clock_skew_ns: i64,
+    pub(crate) settings: Settings,
+    /// Some schedulers are set up with leases that are twice as long.
+    pub(crate) leases_vary: bool,
     /// Boxed, because entries move when others come and go.
     list: BTreeMap<(u64, u64), Box<Happening>>,
     sequence: u64,
@@ -175,6 +180,8 @@ impl World {
         let mut world = World {
             now_ns: 0,
             clock_skew_ns: 0,
+            settings: Settings::default(),
+            leases_vary: false,
             list: BTreeMap::new(),
             sequence: 0,
             rng: Rng::new(seed),
@@ -202,7 +209,7 @@ impl World {
         let number = self.machines.len();
         self.machines.push(machine);
         self.after(0, Happening::Connects(number));
-        self.after(BEAT, Happening::Beats(number));
+        self.after(self.beat_ns(), Happening::Beats(number));
         number
     }
 
@@ -225,7 +232,13 @@ impl World {
 
     /// A machine's clock.
     pub(crate) fn machine_clock(&self, machine: usize) -> Time {
-        Time(CLOCK_START + self.now_ns + self.machines[machine].skew_ns)
+        let Machine { skew_ns, drift_permille, .. } = self.machines[machine];
+        let drift_ns = self.now_ns as i64 / 1000 * drift_permille;
+        Time((CLOCK_START + self.now_ns + skew_ns).saturating_add_signed(drift_ns))
+    }
+
+    fn beat_ns(&self) -> u64 {
+        self.settings.lease_ns.map_or(BEAT_MAX, |lease_ns| BEAT_MAX.min(lease_ns / 10))
     }
 
     /// Notes a broken promise; the first one counts.
@@ -244,6 +257,7 @@ impl World {
             Happening::Connects(machine) => self.connect(machine),
             Happening::Beats(machine) => self.beat(machine),
             Happening::KeeperStarts(machine) => self.start_keeper(machine),
+            Happening::Fences(machine) => self.fence(machine),
             Happening::LossSeen(link) => self.loss_seen(link),
             Happening::TaskEnds(machine, incarnation, key, end) => {
                 self.task_ends(machine, incarnation, key, end);
@@ -287,31 +301,35 @@ impl World {
         }
         let now = self.machine_clock(number);
         let machine = &mut self.machines[number];
-        if machine.link.is_some() {
+        if machine.link.is_some() || machine.away_until_ns > self.now_ns {
             return;
         }
         let Some(hello) = machine.hello(now) else { return };
         self.next_link += 1;
         machine.link = Some(self.next_link);
         machine.welcomed = false;
-        self.trace.line(&format!("{} connects over {}", self.machines[number].name, self.next_link));
+        self.trace.line(&format!("{} connects over {}", self.machines[number].label, self.next_link));
         self.link_opens(self.next_link, number);
         self.transmit(Happening::ToScheduler(self.next_link, number, hello));
     }
 
     fn beat(&mut self, number: usize) {
-        self.after(BEAT, Happening::Beats(number));
+        if self.machines[number].retired {
+            return;
+        }
+        self.after(self.beat_ns(), Happening::Beats(number));
         let now = self.machine_clock(number);
         let words = self.machines[number].beat(now);
         self.act(number, words.into_iter().map(Effect::Say).collect());
     }
 
     fn start_keeper(&mut self, number: usize) {
-        if self.machines[number].keeper.is_some() {
+        let machine = &self.machines[number];
+        if machine.keeper.is_some() || machine.retired || machine.away_until_ns > self.now_ns {
             return;
         }
         self.machines[number].start_keeper();
-        self.trace.line(&format!("{}: a new keeper", self.machines[number].name));
+        self.trace.line(&format!("{}: a new keeper", self.machines[number].label));
         self.connect(number);
     }
 
@@ -319,9 +337,25 @@ impl World {
         if self.machines[number].link != Some(link) {
             return;
         }
-        self.trace.line(&format!("{} <- {seq} {order:?}", self.machines[number].name));
+        self.trace.line(&format!("{} <- {seq} {order:?}", self.machines[number].label));
         let now = self.machine_clock(number);
         let effects = self.machines[number].order(now, seq, order);
+        self.act(number, effects);
+        if let Order::Lease { .. } = order
+            && let Some(until) = self.machines[number].lease_until()
+        {
+            // Its own clock may be slow.
+            let rate_permille = (1000 + self.machines[number].drift_permille) as u64;
+            let delay_ns = until.since(now) / rate_permille * 1000 + MS;
+            self.after(delay_ns, Happening::Fences(number));
+        }
+    }
+
+    fn fence(&mut self, number: usize) {
+        let now = self.machine_clock(number);
+        let effects = self.machines[number].fence(now);
+        self.tally.fencings +=
+            effects.iter().filter(|e| matches!(e, Effect::Ends(_, End::Lost))).count() as u64;
         self.act(number, effects);
     }
 
@@ -351,14 +385,14 @@ impl World {
                 }
                 Effect::Starts(key) => {
                     self.tally.starts += 1;
-                    self.trace.line(&format!("{}: {}#{} runs", self.machines[number].name, key.0, key.1));
+                    self.trace.line(&format!("{}: {}#{} runs", self.machines[number].label, key.0, key.1));
                     if let Err(what) = self.promises.starts(&self.store, &self.machines[number], key) {
                         self.broken(what);
                     }
                     self.heard.push_back(Heard::Starts(number, key));
                 }
                 Effect::Ends(key, end) => {
-                    let name = &self.machines[number].name;
+                    let name = &self.machines[number].label;
                     self.trace.line(&format!("{name}: {}#{} ends, {end:?}", key.0, key.1));
                     self.promises.ends(key, end.clone());
                     self.heard.push_back(Heard::Ends(number, key, end));
@@ -375,23 +409,23 @@ impl World {
     }
 
     /// A keeper dies with all that it runs.
-    pub(crate) fn kill_keeper(&mut self, number: usize, seen: bool) {
+    pub(crate) fn kill_keeper(&mut self, number: usize, seen_ns: u64) {
         self.tally.keeper_deaths += 1;
-        self.trace.line(&format!("{}: the keeper dies", self.machines[number].name));
-        self.cut_link(number, seen);
+        self.trace.line(&format!("{}: the keeper dies", self.machines[number].label));
+        self.cut_link(number, seen_ns);
         for key in self.machines[number].kill_keeper() {
             self.promises.ends(key, End::Lost);
             self.heard.push_back(Heard::Ends(number, key, End::Lost));
         }
     }
 
-    /// A link goes; the scheduler sees that at once, or later.
-    pub(crate) fn cut_link(&mut self, number: usize, seen: bool) {
+    /// A link goes; the scheduler sees that so much later.
+    pub(crate) fn cut_link(&mut self, number: usize, seen_ns: u64) {
         let Some(link) = self.machines[number].link.take() else { return };
         self.tally.cut_links += 1;
         self.machines[number].welcomed = false;
-        self.trace.line(&format!("link {link} of {} goes", self.machines[number].name));
-        self.after(if seen { 0 } else { 10 * S }, Happening::LossSeen(link));
+        self.trace.line(&format!("link {link} of {} goes", self.machines[number].label));
+        self.after(seen_ns, Happening::LossSeen(link));
     }
 }
 

@@ -37,6 +37,10 @@ fn every_fault_struck(sum: &Tally) {
         sum.cut_links,
         sum.lost_messages,
         sum.clock_steps,
+        sum.refused_names,
+        sum.expiries,
+        sum.fencings,
+        sum.forgotten,
     ];
     assert!(all.iter().all(|count| *count > 0), "some fault never struck: {sum:?}");
 }

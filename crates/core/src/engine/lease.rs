@@ -60,12 +60,14 @@ impl Engine {
         out.writes.push(Write::Lease { worker: id, until });
     }
 
-    /// Tells a worker how long its lease lasts: until what is durable when this batch is.
+    /// Tells a worker how long its lease lasts: until what is durable when this batch is. Never longer
+    /// than a lease, though a clock that was set back between two engines can leave more: the next engine
+    /// counts on that.
     pub(super) fn grant(&mut self, id: WorkerId, sent: u64, out: &mut Outbox) {
-        if let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) {
-            let lasts_ns = until.since(self.now);
-            self.send(id, Order::Lease { sent, lasts_ns }, out);
-        }
+        let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+        let Some(lease_ns) = self.lease_ns else { return };
+        let lasts_ns = until.since(self.now).min(lease_ns);
+        self.send(id, Order::Lease { sent, lasts_ns }, out);
     }
 
     /// Nobody answered beats while no engine was there: whoever has a lease has it for a whole one from

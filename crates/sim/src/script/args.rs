@@ -62,7 +62,8 @@ impl Args {
         duration_ns(self.word(place)?)
     }
 
-    fn named(&self, name: &str) -> Option<&str> {
+    /// The value of that name.
+    pub fn named(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
@@ -70,6 +71,11 @@ impl Args {
     pub fn named_number(&self, name: &str) -> Result<Option<u64>, String> {
         let value = self.named(name);
         value.map(|value| value.parse().map_err(|_| format!("{name}: '{value}' is no number"))).transpose()
+    }
+
+    /// The value of that name as a time.
+    pub fn named_duration_ns(&self, name: &str) -> Result<Option<u64>, String> {
+        self.named(name).map(duration_ns).transpose()
     }
 
     /// `cpus`, `memory` and `gpus`.

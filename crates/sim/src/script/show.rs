@@ -122,7 +122,7 @@ pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
                     let explanation = engine.explain(task).ok_or_else(|| format!("{task} is unknown"))?;
                     Ok(why(world, task, &explanation))
                 }
-                "workers" => Ok(engine.workers().iter().map(worker).collect()),
+                "workers" => Ok(engine.workers().present().map(worker).collect()),
                 _ => {
                     let queues = engine.queues().iter();
                     let line = queues.map(|q| {
