@@ -44,7 +44,7 @@ use windlass_api::client::{Address, Client};
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(
     after_help = "Start with 'windlass run -- COMMAND'. Exit codes: the job's own for run and wait; 124 time limit,
-137 out of memory, 130 cancelled; 1 failed, 2 usage, 3 not found, 5 no server, 6 cannot be placed."
+137 out of memory, 130 cancelled; 1 failed, 2 usage, 3 not found, 4 denied, 5 no server, 6 cannot be placed."
 )]
 struct Cli {
     /// The form of the data on standard output
