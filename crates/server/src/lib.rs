@@ -4,19 +4,26 @@
 //! in, commits what the engine wants written, and only then sends and answers. Everybody else has a
 //! [`Handle`]. HTTP is a client of the handle like any other.
 
+mod audit;
+pub mod auth;
 mod bodies;
 mod config;
 mod events;
 mod handle;
 mod http;
 mod link;
+mod listen;
 mod metrics;
+mod refusals;
 mod retention;
 mod shell;
+mod tls;
 
-pub use config::{Config, ConfigError, Worker as WorkerConfig};
+pub use config::{Auth as AuthConfig, Config, ConfigError, Tls as TlsConfig, Worker as WorkerConfig};
 pub use handle::{Handle, Unavailable};
-pub use http::{ListenError, Listener, OPENAPI_PATH, openapi, serve};
+pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
 pub use link::{Deliver, Delivery, LogChunk, LogRequest, LogSource, StartInfo, WorkerMessage};
+pub use listen::{ListenError, Listener, Protection};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
+pub use tls::{TlsError, server_config};
