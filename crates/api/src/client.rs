@@ -184,6 +184,7 @@ impl ClientError {
 pub struct Client {
     http: reqwest::Client,
     address: Address,
+    shows_token: bool,
 }
 
 /// Which jobs a list shows.
@@ -256,7 +257,10 @@ impl Client {
             Address::Http(_) => credentials.apply(builder),
         };
         match builder.and_then(ClientBuilder::build) {
-            Ok(http) => Ok(Client { http, address }),
+            Ok(http) => {
+                let shows_token = credentials.token.is_some() && matches!(address, Address::Http(_));
+                Ok(Client { http, address, shows_token })
+            }
             Err(source) => Err(ClientError::Unreachable { address, source }),
         }
     }
@@ -264,6 +268,11 @@ impl Client {
     /// The server's address.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// True if the server is told a token: it may know us by another name then.
+    pub fn shows_token(&self) -> bool {
+        self.shows_token
     }
 
     /// Who answers.

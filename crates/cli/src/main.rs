@@ -6,6 +6,8 @@
 
 mod args;
 mod bench;
+mod ca;
+mod credentials;
 mod docs;
 mod doctor;
 mod error;
@@ -26,6 +28,7 @@ mod serve;
 mod server;
 mod show;
 mod signals;
+mod token;
 mod verbs;
 mod worker;
 mod writer;
@@ -62,9 +65,11 @@ struct Cli {
     /// The same as --output json
     #[arg(long, global = true)]
     json: bool,
-    /// The server: HOST:PORT, http://HOST:PORT or unix:PATH; without it this user's own
+    /// The server: HOST:PORT, http(s)://HOST:PORT or unix:PATH; without it this user's own
     #[arg(long, global = true, env = "WINDLASS_SERVER", value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    credentials: credentials::CredentialFlags,
     /// Colours
     #[arg(
         long,
@@ -117,6 +122,12 @@ enum Command {
     Doctor,
     /// Print the versions of this program and of the server
     Version,
+    /// Make and end the tokens that let people and workers in
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Make certificates for a farm of one's own
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
     /// Run and manage a server
     #[command(subcommand)]
     Server(server::ServerCommand),
@@ -200,6 +211,7 @@ fn main() -> ExitCode {
         Color::Always => ColorChoice::Always.write_global(),
         Color::Never => ColorChoice::Never.write_global(),
     }
+    credentials::set(cli.credentials);
     let context = Context {
         format: if cli.json { Format::Json } else { cli.output },
         server: cli.server.filter(|address| !address.is_empty()).map(|address| Address::parse(&address)),
@@ -244,6 +256,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Events(args) => show::events(context, &args).await,
         Command::Doctor => doctor::doctor(context).await,
         Command::Version => show::version(context).await,
+        Command::Token(command) => token::command(context, command).await,
+        Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Bench(args) => Ok(bench::run(*args).await?),
         Command::Completion(args) => docs::completion(&args, Cli::command()),
