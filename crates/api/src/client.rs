@@ -1,31 +1,43 @@
 //! A client of the server's HTTP interface, over TCP or a unix socket.
 
 use crate::error::{ErrorBody, ErrorCode, ErrorDetail};
-use crate::{Job, Page, Queue, ServerEvent, SubmitRequest, Submitted, Task, Version, Why, Worker};
+use crate::{
+    CreateToken, CreatedToken, Job, Page, Queue, ServerEvent, SubmitRequest, Submitted, Task, Token, Version,
+    Why, Worker,
+};
 use futures_util::{Stream, StreamExt};
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// How long making a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an idle connection is kept: less than the server keeps it.
+const POOL_IDLE: Duration = Duration::from_secs(10);
 
 /// Where a server listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A unix socket.
     Unix(PathBuf),
-    /// `http://HOST:PORT`, without a slash at the end.
+    /// `http://HOST:PORT` or `https://HOST:PORT`, without a slash at the end.
     Http(String),
 }
 
 impl Address {
-    /// Reads `unix:PATH`, a path with a slash, `http://HOST:PORT` or `HOST:PORT`.
+    /// Reads `unix:PATH`, a path with a slash, `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`,
+    /// which is `http` on this machine and `https` elsewhere: a token goes over an open network in
+    /// plain text only where somebody wrote so.
     pub fn parse(text: &str) -> Address {
         match text.strip_prefix("unix:") {
             Some(path) => Address::Unix(path.into()),
             None if text.starts_with('/') => Address::Unix(text.into()),
             None if text.contains("://") => Address::Http(text.trim_end_matches('/').to_owned()),
-            None => Address::Http(format!("http://{text}")),
+            None if is_loopback(text) => Address::Http(format!("http://{text}")),
+            None => Address::Http(format!("https://{text}")),
         }
     }
 }
@@ -36,6 +48,95 @@ impl std::fmt::Display for Address {
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
             Address::Http(base) => f.write_str(base),
         }
+    }
+}
+
+/// True of `HOST:PORT` of this machine.
+fn is_loopback(text: &str) -> bool {
+    let host = match text.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(""),
+        None => text.split_once(':').map_or(text, |(host, _)| host),
+    };
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// By what a client knows the server, and the server the client. Not used on a unix socket, whose file
+/// permissions say it all.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// Certificates in PEM that vouch for the server; without them those that this machine trusts do.
+    pub ca: Option<Vec<u8>>,
+    /// What goes after `Bearer`.
+    pub token: Option<String>,
+    /// A certificate and its key in PEM, one after the other, for servers that ask for one.
+    pub identity: Option<Vec<u8>>,
+}
+
+/// Why credentials are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A certificate without its key, or the other way round.
+    #[error("a client certificate needs its key: give both WINDLASS_CERT and WINDLASS_KEY, or neither")]
+    Half,
+}
+
+impl Credentials {
+    /// Reads the files that are named; of a token's file, the first line. A token that is given goes
+    /// before one in a file.
+    pub fn read(
+        ca: Option<&Path>,
+        token: Option<String>,
+        token_file: Option<&Path>,
+        identity: (Option<&Path>, Option<&Path>),
+    ) -> Result<Credentials, CredentialsError> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| CredentialsError::Read { path: path.to_owned(), source })
+        };
+        let token = match (token, token_file) {
+            (None, Some(path)) => {
+                let text = String::from_utf8_lossy(&read(path)?).into_owned();
+                Some(text.lines().next().unwrap_or_default().trim().to_owned())
+            }
+            (token, _) => token,
+        };
+        let identity = match identity {
+            (Some(cert), Some(key)) => Some([read(cert)?, b"\n".to_vec(), read(key)?].concat()),
+            (None, None) => None,
+            _ => return Err(CredentialsError::Half),
+        };
+        Ok(Credentials { ca: ca.map(read).transpose()?, token, identity })
+    }
+
+    /// Tells the builder of all of them.
+    fn apply(&self, mut builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
+        if let Some(ca) = &self.ca {
+            builder = builder.tls_certs_only(Certificate::from_pem_bundle(ca)?);
+        }
+        if let Some(identity) = &self.identity {
+            builder = builder.identity(Identity::from_pem(identity)?);
+        }
+        // A token that is no header value cannot be a token either: the server says so of an empty one.
+        let bearer = self.token.as_ref().map(|token| {
+            let header = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut header = header.unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
+            header.set_sensitive(true);
+            HeaderMap::from_iter([(AUTHORIZATION, header)])
+        });
+        Ok(builder.default_headers(bearer.unwrap_or_default()))
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("token", &self.token.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -83,6 +184,7 @@ impl ClientError {
 pub struct Client {
     http: reqwest::Client,
     address: Address,
+    shows_token: bool,
 }
 
 /// Which jobs a list shows.
@@ -141,13 +243,24 @@ pub struct LogQuery {
 impl Client {
     /// A client of the server at `address`; nothing is sent yet.
     pub fn new(address: Address) -> Result<Self, ClientError> {
-        let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
+        Client::with(address, &Credentials::default())
+    }
+
+    /// The same with credentials.
+    pub fn with(address: Address, credentials: &Credentials) -> Result<Self, ClientError> {
+        // It is installed already where another client was made before.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
+        let builder = builder.pool_idle_timeout(POOL_IDLE);
         let builder = match &address {
-            Address::Unix(path) => builder.unix_socket(path.as_path()),
-            Address::Http(_) => builder,
+            Address::Unix(path) => Ok(builder.unix_socket(path.as_path())),
+            Address::Http(_) => credentials.apply(builder),
         };
-        match builder.build() {
-            Ok(http) => Ok(Client { http, address }),
+        match builder.and_then(ClientBuilder::build) {
+            Ok(http) => {
+                let shows_token = credentials.token.is_some() && matches!(address, Address::Http(_));
+                Ok(Client { http, address, shows_token })
+            }
             Err(source) => Err(ClientError::Unreachable { address, source }),
         }
     }
@@ -155,6 +268,11 @@ impl Client {
     /// The server's address.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// True if the server is told a token: it may know us by another name then.
+    pub fn shows_token(&self) -> bool {
+        self.shows_token
     }
 
     /// Who answers.
@@ -282,6 +400,21 @@ impl Client {
         Ok(parts.flat_map(futures_util::stream::iter))
     }
 
+    /// Makes a token.
+    pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ClientError> {
+        self.json(self.request(Method::POST, "/api/v1/tokens").json(request)).await
+    }
+
+    /// All tokens.
+    pub async fn tokens(&self) -> Result<Vec<Token>, ClientError> {
+        self.all("/api/v1/tokens").await
+    }
+
+    /// Ends a token.
+    pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
+        self.json(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
+    }
+
     /// Asks the server to end in good order.
     pub async fn shutdown(&self) -> Result<(), ClientError> {
         self.send(self.request(Method::POST, "/api/v1/shutdown")).await.map(|_| ())
@@ -325,5 +458,28 @@ impl Client {
                 source: format!("it answers {status}, not as a Windlass server would").into(),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_plain_only_on_this_machine_or_by_word() {
+        let parsed = |text: &str| Address::parse(text).to_string();
+        assert_eq!(parsed("127.0.0.1:7117"), "http://127.0.0.1:7117");
+        assert_eq!(parsed("[::1]:7117"), "http://[::1]:7117");
+        assert_eq!(parsed("localhost:1"), "http://localhost:1");
+        assert_eq!(parsed("farm:7117"), "https://farm:7117");
+        assert_eq!(parsed("http://farm:7117/"), "http://farm:7117");
+        assert_eq!(parsed("/run/w.sock"), "unix:/run/w.sock");
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let credentials = Credentials { token: Some("hunter2".to_owned()), ..Credentials::default() };
+        let client = Client::with(Address::parse("farm:1"), &credentials).unwrap();
+        assert!(!format!("{credentials:?} {client:?}").contains("hunter2"));
     }
 }

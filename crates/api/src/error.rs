@@ -28,6 +28,10 @@ pub struct ErrorDetail {
 pub enum ErrorCode {
     /// 400: the request is malformed or breaks a rule.
     BadRequest,
+    /// 401: nobody is known by the token, or there is none.
+    Unauthorized,
+    /// 403: who asks may not do it.
+    Forbidden,
     /// 404.
     NotFound,
     /// 405: the path knows other methods.
@@ -49,6 +53,8 @@ impl ErrorCode {
     pub fn status(self) -> u16 {
         match self {
             ErrorCode::BadRequest => 400,
+            ErrorCode::Unauthorized => 401,
+            ErrorCode::Forbidden => 403,
             ErrorCode::NotFound => 404,
             ErrorCode::MethodNotAllowed => 405,
             ErrorCode::Conflict => 409,

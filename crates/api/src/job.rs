@@ -213,4 +213,7 @@ pub struct Version {
     pub store: String,
     /// The server's process.
     pub pid: u32,
+    /// Whose token was shown, where one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }

@@ -12,6 +12,7 @@ mod events;
 mod job;
 mod submit;
 mod task;
+mod token;
 mod why;
 pub mod wire;
 mod worker;
@@ -25,5 +26,6 @@ pub use submit::{
     Unplaceable,
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
+pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, RuledOut, Turn, Why, describe};
 pub use worker::{Queue, Worker, WorkerState};

@@ -4,7 +4,7 @@ use crate::error::{CliError, Doing};
 use crate::lines;
 use crate::output::talk;
 use crate::quantity::{parse_cpus, parse_duration, parse_size};
-use crate::select::{Jobs, resolve_all, user_name};
+use crate::select::{Jobs, resolve_all, user_on};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -150,7 +150,7 @@ impl TaskArgs {
         for id in &request.after {
             client.job(*id).await.doing(format_args!("come after job {id}"))?;
         }
-        request.user = Some(user_name());
+        request.user = Some(user_on(client).await?);
         request.parent = if waits { crate::run::parent_task(client.address()) } else { None };
         Ok(())
     }
@@ -233,6 +233,8 @@ fn environment(
     }
     // Each task has its own; ours would only be mistaken for it.
     own.remove("WINDLASS_TASK");
+    // It would be in the store for as long as the job is.
+    own.remove("WINDLASS_TOKEN");
     let empty = choices.iter().any(|choice| choice == "none");
     if empty {
         left_out.clear();

@@ -16,6 +16,8 @@ pub const FAILED: i32 = 1;
 pub const USAGE: i32 = 2;
 /// Exit code where something is not there.
 pub const NOT_FOUND: i32 = 3;
+/// Exit code of what the server does not let one do.
+pub const DENIED: i32 = 4;
 /// Exit code where no server answers, or none that can serve now.
 pub const UNREACHABLE: i32 = 5;
 /// Exit code of work that no worker could ever run.
@@ -196,6 +198,7 @@ fn code_of(error: &ClientError) -> i32 {
         ClientError::Garbled { .. } => FAILED,
         ClientError::Refused(detail) => match detail.code {
             ErrorCode::BadRequest | ErrorCode::TooLarge => USAGE,
+            ErrorCode::Unauthorized | ErrorCode::Forbidden => DENIED,
             ErrorCode::NotFound => NOT_FOUND,
             ErrorCode::Unavailable => UNREACHABLE,
             ErrorCode::CannotBePlaced => CANNOT_BE_PLACED,
@@ -255,6 +258,8 @@ mod tests {
         assert_eq!(refused(ErrorCode::BadRequest).exit_code(), 2);
         assert_eq!(refused(ErrorCode::TooLarge).exit_code(), 2);
         assert_eq!(refused(ErrorCode::NotFound).exit_code(), 3);
+        assert_eq!(refused(ErrorCode::Unauthorized).exit_code(), 4);
+        assert_eq!(refused(ErrorCode::Forbidden).exit_code(), 4);
         assert_eq!(refused(ErrorCode::Unavailable).exit_code(), 5);
         assert_eq!(refused(ErrorCode::CannotBePlaced).exit_code(), 6);
         assert_eq!(refused(ErrorCode::Conflict).exit_code(), 1);

@@ -6,6 +6,8 @@
 
 mod args;
 mod bench;
+mod ca;
+mod credentials;
 mod docs;
 mod doctor;
 mod error;
@@ -27,6 +29,7 @@ mod serve;
 mod server;
 mod show;
 mod signals;
+mod token;
 mod verbs;
 mod worker;
 mod writer;
@@ -45,7 +48,7 @@ use windlass_api::client::{Address, Client};
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(
     after_help = "Start with 'windlass run -- COMMAND'. Exit codes: the job's own for run and wait; 124 time limit,
-137 out of memory, 130 cancelled; 1 failed, 2 usage, 3 not found, 5 no server, 6 cannot be placed."
+137 out of memory, 130 cancelled; 1 failed, 2 usage, 3 not found, 4 denied, 5 no server, 6 cannot be placed."
 )]
 struct Cli {
     /// The form of the data on standard output
@@ -63,9 +66,11 @@ struct Cli {
     /// The same as --output json
     #[arg(long, global = true)]
     json: bool,
-    /// The server: HOST:PORT, http://HOST:PORT or unix:PATH; without it this user's own
+    /// The server: HOST:PORT, http(s)://HOST:PORT or unix:PATH; without it this user's own
     #[arg(long, global = true, env = "WINDLASS_SERVER", value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    credentials: credentials::CredentialFlags,
     /// Colours
     #[arg(
         long,
@@ -118,6 +123,12 @@ enum Command {
     Doctor,
     /// Print the versions of this program and of the server
     Version,
+    /// Make and end the tokens that let people and workers in
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Make certificates for a farm of one's own
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
     /// Run and manage a server
     #[command(subcommand)]
     Server(server::ServerCommand),
@@ -204,6 +215,7 @@ fn main() -> ExitCode {
         Color::Always => ColorChoice::Always.write_global(),
         Color::Never => ColorChoice::Never.write_global(),
     }
+    credentials::set(cli.credentials);
     let context = Context {
         format: if cli.json { Format::Json } else { cli.output },
         server: cli.server.filter(|address| !address.is_empty()).map(|address| Address::parse(&address)),
@@ -248,6 +260,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Events(args) => show::events(context, &args).await,
         Command::Doctor => doctor::doctor(context).await,
         Command::Version => show::version(context).await,
+        Command::Token(command) => token::command(context, command).await,
+        Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Bench(args) => Ok(bench::run(*args).await?),
         Command::Completion(args) => docs::completion(&args, Cli::command()),

@@ -100,7 +100,7 @@ impl JobRef {
         if let JobRef::Id(id) = self {
             return Ok(id);
         }
-        let query = JobsQuery { limit: Some(1), user: Some(user_name()), ..Default::default() };
+        let query = JobsQuery { limit: Some(1), user: Some(user_on(client).await?), ..Default::default() };
         let page = client.jobs(&query).await.doing("find the last job")?;
         page.items.first().map(|job| job.id).ok_or_else(|| CliError::NotFound {
             message: "there is no last job: nothing was submitted yet".to_owned(),
@@ -164,6 +164,15 @@ impl Outcomes {
             None => Ok(()),
         }
     }
+}
+
+/// The name under which the server knows this person: that of the token, where there is one.
+pub async fn user_on(client: &Client) -> Result<String, CliError> {
+    if !client.shows_token() {
+        return Ok(user_name());
+    }
+    let version = client.version().await.doing("ask the server who we are")?;
+    Ok(version.user.unwrap_or_else(user_name))
 }
 
 /// The name under which this person submits: as the session says, else as the machine knows the

@@ -1,6 +1,7 @@
 //! Servers in this process: the one that `server start` runs, the per-user one in the background, and
 //! the one that lives inside a single run.
 
+use crate::credentials::credentials;
 use crate::error::{CliError, TAKEN};
 use crate::local::{self, LocalWorker};
 use crate::output::talk;
@@ -19,10 +20,15 @@ use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
 use windlass_core::engine::Settings;
 use windlass_core::workers::Saturation;
-use windlass_server::{Config, Handle, Lease, Listener, Retention, ShellOptions, WorkerTerms};
+use windlass_server::auth::Auth;
+use windlass_server::{Config, Handle, Lease, Listener, Protection, Retention, ShellOptions, WorkerTerms};
 use windlass_store::Store;
 use windlass_worker::{KeeperOptions, keeper_main};
 
+/// Where administrators come in, in the state directory of a server that asks for tokens.
+pub const ADMIN_SOCKET: &str = "admin.sock";
+/// Who changed what, in the state directory.
+const AUDIT_LOG: &str = "audit.log";
 /// How long the background server may take to answer its first request.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two looks whether it answers.
@@ -37,7 +43,7 @@ const IDLE_MINUTES: f64 = 10.0;
 /// Flags of `server start`; each goes over the file.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ServeOptions {
-    /// Where to listen: HOST:PORT on this machine, or unix:PATH [default: 127.0.0.1:7117]
+    /// Where to listen: HOST:PORT, or unix:PATH; from other machines only with --auth [default: 127.0.0.1:7117]
     #[arg(long, env = "WINDLASS_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
     /// sqlite:PATH or memory [default: sqlite:STATE/windlass.db]
@@ -86,6 +92,43 @@ pub struct ServeOptions {
     /// End after so many minutes without work or clients [default: never]
     #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
     pub idle_minutes: Option<f64>,
+    #[command(flatten)]
+    pub access: AccessFlags,
+}
+
+/// Flags about who comes in, and how.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct AccessFlags {
+    /// Let in over TCP only who shows a token; 'windlass token create' makes them
+    #[arg(long, env = "WINDLASS_AUTH")]
+    pub auth: bool,
+    /// Let tokens cross the network in plain text, where there is no TLS
+    #[arg(long, env = "WINDLASS_INSECURE_PLAINTEXT")]
+    pub insecure_plaintext: bool,
+    /// The certificate for TLS; 'windlass ca' makes one
+    #[arg(long, env = "WINDLASS_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, env = "WINDLASS_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Ask clients for a certificate that one of these signed
+    #[arg(long, env = "WINDLASS_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Refuse clients without such a certificate
+    #[arg(long, env = "WINDLASS_TLS_REQUIRE_CLIENT_CERT")]
+    pub tls_require_client_cert: bool,
+}
+
+impl AccessFlags {
+    /// Puts them over what the file says.
+    fn put_over(self, config: &mut Config) {
+        config.auth.required |= self.auth;
+        config.auth.insecure_plaintext |= self.insecure_plaintext;
+        config.tls.cert = self.tls_cert.or(config.tls.cert.take());
+        config.tls.key = self.tls_key.or(config.tls.key.take());
+        config.tls.client_ca = self.tls_client_ca.or(config.tls.client_ca.take());
+        config.tls.require_client_cert |= self.tls_require_client_cert;
+    }
 }
 
 /// Runs a server until it is told to end.
@@ -152,6 +195,7 @@ fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
     config.placement.core_saturation |= options.core_saturation;
     config.placement.memory_saturation |= options.memory_saturation;
+    options.access.put_over(&mut config);
     config.check().map_err(anyhow::Error::msg)?;
     let state = match options.state {
         Some(state) => std::path::absolute(state)?,
@@ -173,7 +217,7 @@ pub enum Life {
 struct Server {
     handle: Handle,
     address: String,
-    http: tokio::task::JoinHandle<std::io::Result<()>>,
+    http: tokio::task::JoinHandle<()>,
     worker: Option<LocalWorker>,
 }
 
@@ -183,7 +227,9 @@ impl Server {
     async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<Server> {
         let address = config.store.clone();
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
-        let listener = Listener::bind(&config.listen).await?;
+        let protection = protection(config)?;
+        let mut listeners = vec![Listener::bind(&config.listen, &protection).await?];
+        let address_for_clients = listeners[0].address();
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
         let store = Store::open(&address)?;
@@ -196,15 +242,21 @@ impl Server {
         };
         let options = ShellOptions { settings };
         let handle = windlass_server::start(store, options).await?;
-        let address_for_clients = listener.address();
+        let auth = Auth::load(handle.store(), protection.auth, user_name()).await?;
+        if protection.auth {
+            let socket = format!("unix:{}", state.join(ADMIN_SOCKET).display());
+            listeners.push(Listener::bind(&socket, &Protection::default()).await?);
+            talk!("administrators come in by {socket}");
+        }
         let worker = match config.worker.enabled {
             true => Some(local::start(&handle, config, state, &address_for_clients, life).await?),
             false => None,
         };
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
+        let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
         let terms = WorkerTerms { lease: config.lease.duration() };
-        let told = (address, user_name());
-        let serve = windlass_server::serve(listener, handle.clone(), told, config.idle(), terms);
+        let options = windlass_server::ServeOptions { store: address, auth, audit, idle: config.idle(), terms };
+        let serve = windlass_server::serve(listeners, handle.clone(), options);
         Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }
 
@@ -213,7 +265,7 @@ impl Server {
     async fn stop(mut self, kill: bool) {
         self.handle.close();
         match tokio::time::timeout(STOP_TIMEOUT, &mut self.http).await {
-            Ok(Ok(Err(e))) => tracing::warn!("the HTTP server ended badly: {e}"),
+            Ok(Err(e)) => tracing::warn!("the HTTP server ended badly: {e}"),
             Ok(_) => {}
             // Somebody asked for something and does not read the answer.
             Err(_) => self.http.abort(),
@@ -223,6 +275,16 @@ impl Server {
         }
         self.handle.stop().await;
     }
+}
+
+/// What protects the server's port.
+fn protection(config: &Config) -> anyhow::Result<Protection> {
+    let tls = windlass_server::server_config(&config.tls)?;
+    let (auth, insecure_plaintext) = (config.auth.required, config.auth.insecure_plaintext);
+    if auth && insecure_plaintext && tls.is_none() {
+        talk!("warning: tokens cross the network in plain text, and whoever sees one can use it");
+    }
+    Ok(Protection { auth, tls, insecure_plaintext })
 }
 
 /// A server inside this run: nothing is shared, nothing is left.
@@ -290,7 +352,7 @@ pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliErro
             Address::Unix(paths.socket)
         }
     };
-    let client = Client::new(address)?;
+    let client = Client::with(address, &credentials()?)?;
     client.version().await?;
     Ok(client)
 }
@@ -307,7 +369,7 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
     command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
     command.arg("--state").arg(&paths.state);
     // What holds for the caller's jobs must not become the server's: it serves other runs too.
-    for name in ["WINDLASS_LISTEN", "WINDLASS_TASK", "WINDLASS_SERVER", "WINDLASS_KEEPER"] {
+    for name in ["WINDLASS_LISTEN", "WINDLASS_TASK", "WINDLASS_SERVER", "WINDLASS_KEEPER", "WINDLASS_TOKEN"] {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");

@@ -26,6 +26,10 @@ pub struct Config {
     pub worker: Worker,
     /// How places are chosen.
     pub placement: Placement,
+    /// Encryption of connections over TCP.
+    pub tls: Tls,
+    /// Who is let in.
+    pub auth: Auth,
 }
 
 /// How long a worker may be silent before its tasks are run elsewhere.
@@ -98,6 +102,30 @@ pub struct Worker {
     pub users: BTreeMap<String, String>,
 }
 
+/// Encryption of connections over TCP, with files in PEM.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// The server's certificate, followed by those that lead to its authority.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// Who vouches for clients; with it they are asked for a certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Refuse clients that have none.
+    pub require_client_cert: bool,
+}
+
+/// Who is let in.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// Requests over TCP need a token.
+    pub required: bool,
+    /// Tokens may go over the network in plain text.
+    pub insecure_plaintext: bool,
+}
+
 /// How places are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -154,6 +182,8 @@ impl Default for Config {
             lease: Lease::Seconds(300.0),
             worker: Worker::default(),
             placement: Placement::default(),
+            tls: Tls::default(),
+            auth: Auth::default(),
         }
     }
 }
@@ -189,6 +219,16 @@ impl Config {
         if let Some(cpus) = config.worker.cpus.filter(|c| !c.is_finite() || *c <= 0.0 || *c > 1e6) {
             return Err(format!("worker.cpus must be a number above 0, not {cpus}"));
         }
+        let Tls { cert, key, client_ca, require_client_cert } = &config.tls;
+        if cert.is_some() != key.is_some() {
+            return Err("tls.cert and tls.key go together: give both or neither".to_owned());
+        }
+        if client_ca.is_some() && cert.is_none() {
+            return Err("tls.client_ca needs tls.cert and tls.key".to_owned());
+        }
+        if *require_client_cert && client_ca.is_none() {
+            return Err("tls.require_client_cert needs tls.client_ca".to_owned());
+        }
         Ok(())
     }
 
@@ -217,6 +257,9 @@ mod tests {
         assert!(Config::parse("lissten = 'x'").unwrap_err().contains("lissten"));
         assert!(Config::parse("keep_days = nan").unwrap_err().contains("keep_days"));
         assert!(Config::parse("[worker]\ncpus = -1").unwrap_err().contains("worker.cpus"));
+        assert!(Config::parse("[tls]\ncert = 'a'").unwrap_err().contains("tls.key"));
+        assert!(Config::parse("[tls]\nclient_ca = 'a'").unwrap_err().contains("tls.client_ca"));
+        assert!(Config::parse("[tls]\nrequire_client_cert = true").unwrap_err().contains("tls.require"));
         assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
         assert!(Config::parse("lease = 0.5").unwrap_err().contains("lease"));
         assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));

@@ -4,6 +4,8 @@
 //! in, commits what the engine wants written, and only then sends and answers. Everybody else has a
 //! [`Handle`]. HTTP is a client of the handle like any other.
 
+mod audit;
+pub mod auth;
 mod bodies;
 mod config;
 mod events;
@@ -11,14 +13,19 @@ mod grpc;
 mod handle;
 mod http;
 mod link;
+mod listen;
 mod metrics;
+mod refusals;
 mod retention;
 mod shell;
+mod tls;
 
-pub use config::{Config, ConfigError, Lease};
+pub use config::{Auth as AuthConfig, Config, ConfigError, Lease, Tls as TlsConfig};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
-pub use http::{ListenError, Listener, OPENAPI_PATH, openapi, serve};
+pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
 pub use link::{Delivery, LogChunk, LogFuture, LogRequest, StartInfo, WorkerLink, WorkerMessage};
+pub use listen::{ListenError, Listener, Protection};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
+pub use tls::{TlsError, server_config};

@@ -29,6 +29,10 @@ pub struct Metrics {
     pub batch_writes: Histogram,
     /// Batches that the store did not take.
     pub store_failures: Counter,
+    /// Connections and requests that were refused for what they are or who sent them.
+    pub refusals: Counter,
+    /// Lines that could not be written to the audit log.
+    pub audit_lost: Counter,
 }
 
 impl Metrics {
@@ -47,6 +51,8 @@ impl Metrics {
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
             batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
             store_failures: Counter::default(),
+            refusals: Counter::default(),
+            audit_lost: Counter::default(),
         };
         metrics.register();
         metrics
@@ -66,6 +72,8 @@ impl Metrics {
         r.register_with_unit("commit", "A batch until durable", seconds, self.commit_seconds.clone());
         r.register("batch_writes", "Writes of a batch", self.batch_writes.clone());
         r.register("store_failures", "Batches the store did not take", self.store_failures.clone());
+        r.register("refusals", "Connections and requests refused", self.refusals.clone());
+        r.register("audit_lost", "Lines lost to the audit log", self.audit_lost.clone());
     }
 
     /// Counts what happened.

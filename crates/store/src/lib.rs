@@ -11,8 +11,9 @@ mod view;
 
 pub use memory::Memory;
 pub use sqlite::{Sqlite, bench_raw_commits};
-pub use view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask};
+pub use view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 
+use sqlite::TokenWrite;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -192,6 +193,38 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(memory.body(job, step)),
             Store::Sqlite(sqlite) => sqlite.read(move |db| db.body(job, step)).await,
+        }
+    }
+
+    /// Keeps a new token; false if there is one of that id.
+    pub async fn create_token(&self, token: TokenRecord) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.create_token(token)),
+            Store::Sqlite(sqlite) => sqlite.write_token(TokenWrite::Create(token)).await,
+        }
+    }
+
+    /// All tokens by id, those that are not in force any more too.
+    pub async fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.tokens()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.tokens()).await,
+        }
+    }
+
+    /// One token.
+    pub async fn token(&self, id: String) -> Result<Option<TokenRecord>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.token(&id)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.token(&id)).await,
+        }
+    }
+
+    /// Ends a token; false if there is none of that id that was not ended before.
+    pub async fn revoke_token(&self, id: String, at: Time) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.revoke_token(&id, at)),
+            Store::Sqlite(sqlite) => sqlite.write_token(TokenWrite::Revoke(id, at)).await,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The store in memory: for tests, for the simulator, and for runs that leave nothing behind. Its
 //! guards are those of the SQL stores.
 
-use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask};
+use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -24,6 +24,7 @@ struct Tables {
     tasks: BTreeMap<TaskId, StoredTask>,
     history: BTreeMap<TaskId, Vec<AttemptView>>,
     workers: BTreeMap<WorkerId, WorkerRecord>,
+    tokens: BTreeMap<String, TokenRecord>,
 }
 
 impl Memory {
@@ -93,6 +94,33 @@ impl Memory {
         Some(tables.jobs.get(&job)?.spec.steps.get(usize::from(step))?.body.clone())
     }
 
+    /// See [`Store::create_token`](crate::Store::create_token).
+    pub fn create_token(&self, token: TokenRecord) -> bool {
+        let mut tables = self.lock();
+        let free = !tables.tokens.contains_key(&token.id);
+        if free {
+            tables.tokens.insert(token.id.clone(), token);
+        }
+        free
+    }
+
+    /// See [`Store::tokens`](crate::Store::tokens).
+    pub fn tokens(&self) -> Vec<TokenRecord> {
+        self.lock().tokens.values().cloned().collect()
+    }
+
+    /// See [`Store::token`](crate::Store::token).
+    pub fn token(&self, id: &str) -> Option<TokenRecord> {
+        self.lock().tokens.get(id).cloned()
+    }
+
+    /// See [`Store::revoke_token`](crate::Store::revoke_token).
+    pub fn revoke_token(&self, id: &str, at: Time) -> bool {
+        let mut tables = self.lock();
+        let token = tables.tokens.get_mut(id).filter(|token| token.revoked.is_none());
+        token.map(|token| token.revoked = Some(at)).is_some()
+    }
+
     /// See [`Store::retain`](crate::Store::retain).
     pub fn retain(&self, before: Time) -> Vec<JobId> {
         let mut tables = self.lock();
@@ -122,6 +150,7 @@ impl Default for Tables {
             tasks: BTreeMap::new(),
             history: BTreeMap::new(),
             workers: BTreeMap::new(),
+            tokens: BTreeMap::new(),
         }
     }
 }

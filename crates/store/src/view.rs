@@ -59,6 +59,29 @@ pub struct StoredTask {
     pub result: Option<TaskResult>,
 }
 
+/// What lets somebody in: the secret's hash, and whose it is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TokenRecord {
+    /// Says which token it is; not secret.
+    pub id: String,
+    /// SHA-256 of the secret.
+    pub hash: [u8; 32],
+    /// What its holder may do; the word is the server's.
+    pub role: String,
+    /// Who holds it.
+    pub user: String,
+    /// The worker that it is for.
+    pub worker: Option<String>,
+    /// What somebody noted of it.
+    pub note: String,
+    /// When it was made.
+    pub created: Time,
+    /// When it ends by itself.
+    pub expires: Option<Time>,
+    /// When somebody ended it.
+    pub revoked: Option<Time>,
+}
+
 /// An attempt that is not its task's last, or a result that came too late.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AttemptView {

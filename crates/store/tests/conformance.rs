@@ -10,7 +10,7 @@ use windlass_core::job::{
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{JobFilter, Store, StoreError};
+use windlass_store::{JobFilter, Store, StoreError, TokenRecord};
 
 /// Runs the test on every store.
 fn on_all(test: impl AsyncFn(Store)) {
@@ -90,6 +90,35 @@ fn an_empty_store_is_empty() {
         assert!(store.tasks(JobId(1), 0..10).await.unwrap().is_empty());
         assert_eq!(store.body(JobId(1), 0).await.unwrap(), None);
         assert_eq!(store.retain(Time(u64::MAX >> 1), 10).await.unwrap(), (Vec::new(), false));
+    });
+}
+
+#[test]
+fn tokens_are_kept_and_end_once() {
+    on_all(async |store| {
+        let token = |id: &str| TokenRecord {
+            id: id.to_owned(),
+            hash: [7; 32],
+            role: "worker".to_owned(),
+            user: "ann".to_owned(),
+            worker: Some("box".to_owned()),
+            note: "rack 3".to_owned(),
+            created: Time(5),
+            expires: Some(Time(9)),
+            revoked: None,
+        };
+        let other = TokenRecord { worker: None, expires: None, ..token("a") };
+        assert!(store.create_token(token("b")).await.unwrap());
+        assert!(store.create_token(other.clone()).await.unwrap());
+        let thief = TokenRecord { hash: [8; 32], ..token("b") };
+        assert!(!store.create_token(thief).await.unwrap(), "an id is taken once");
+        assert_eq!(store.tokens().await.unwrap(), [other, token("b")]);
+        assert_eq!(store.token("c".to_owned()).await.unwrap(), None);
+        assert!(store.revoke_token("b".to_owned(), Time(6)).await.unwrap());
+        assert!(!store.revoke_token("b".to_owned(), Time(7)).await.unwrap(), "it ended before");
+        assert!(!store.revoke_token("c".to_owned(), Time(7)).await.unwrap());
+        let ended = store.token("b".to_owned()).await.unwrap().unwrap();
+        assert_eq!(ended, TokenRecord { revoked: Some(Time(6)), ..token("b") });
     });
 }
 

@@ -34,6 +34,12 @@ impl ApiError {
             .hint("submit it in several jobs")
     }
 
+    /// The job is another's.
+    pub fn not_yours(id: impl std::fmt::Display) -> Self {
+        ApiError::new(ErrorCode::Forbidden, format!("job {id} is somebody else's"))
+            .hint("ask its user or an administrator")
+    }
+
     /// There is no such thing.
     pub fn no_job(id: impl std::fmt::Display) -> Self {
         ApiError::new(ErrorCode::NotFound, format!("there is no job {id}")).hint("'windlass jobs' lists them")
@@ -55,6 +61,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let code = self.detail.code;
         let mut response = (status_of(code), Json(ErrorBody { error: self.detail })).into_response();
+        if code == ErrorCode::Unauthorized {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if code == ErrorCode::Unavailable {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -2,17 +2,72 @@
 
 use super::App;
 use super::error::ApiError;
-use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use crate::auth::{Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use windlass_api::ErrorCode;
 
+/// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
+/// notes who changed something or was refused.
+pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    if path == HEALTH_PATH {
+        return next.run(request).await;
+    }
+    let connection = request.extensions().get::<ConnectInfo<Peer>>();
+    let peer = connection.map_or_else(Peer::default, |ConnectInfo(peer)| peer.clone());
+    let (caller, denied) = match app.shared.auth.caller(&peer, request.headers()) {
+        Ok(caller) if caller.may(&method, &path) => (Some(caller), None),
+        Ok(caller) => (Some(caller), Some(Denied::Role)),
+        Err(denied) => (None, Some(denied)),
+    };
+    let response = match (&caller, denied) {
+        (Some(caller), None) => {
+            request.extensions_mut().insert(caller.clone());
+            next.run(request).await
+        }
+        (_, denied) => denied.unwrap_or(Denied::Missing).into_response(),
+    };
+    let note = || {
+        app.shared.audit.note(caller.as_ref(), &peer, (method.as_str(), &path), response.status().as_u16())
+    };
+    match response.status() {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
+            let why = denied.unwrap_or(Denied::Role);
+            // What floods the log must not push the past out of the audit log either.
+            if app.shared.refusals.tell(&peer, format_args!("{user}, {method} {path:?}: {why}")) {
+                note();
+            }
+        }
+        _ if changes(&method, &path) => note(),
+        _ => {}
+    }
+    response
+}
+
+/// True of requests that change something for people. What workers report is in the store.
+fn changes(method: &Method, path: &str) -> bool {
+    method != Method::GET && method != Method::HEAD && !path.starts_with(WORKER_PATHS)
+}
+
+impl IntoResponse for Denied {
+    fn into_response(self) -> Response {
+        ApiError::new(self.code(), self.to_string()).hint(self.hint()).into_response()
+    }
+}
+
 /// Refuses what a web page in somebody's browser sends: this server trusts whoever reaches it, and a
-/// browser on this machine reaches it on behalf of every page.
+/// browser on this machine reaches it on behalf of every page. No page has somebody's token.
 pub async fn same_origin(request: Request, next: Next) -> Response {
+    let shown_token = request.extensions().get::<Caller>().is_some_and(|caller| caller.token.is_some());
+    if shown_token || request.uri().path() == HEALTH_PATH {
+        return next.run(request).await;
+    }
     let headers = request.headers();
     let host = text_of(headers, "host").unwrap_or("localhost");
     let own_origin = text_of(headers, "origin").is_none_or(|origin| origin.split("://").nth(1) == Some(host));

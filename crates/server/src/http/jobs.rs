@@ -2,13 +2,14 @@
 
 use super::error::ApiError;
 use super::{App, page_size};
+use crate::auth::{Caller, Role};
 use crate::handle::Handle;
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::IntoParams;
@@ -28,6 +29,7 @@ use windlass_store::{JobFilter, JobView};
     (status = 503, description = "The store is full or gone", body = windlass_api::ErrorBody)))]
 pub async fn submit(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let body = body.map_err(|e| match e.status() {
@@ -41,7 +43,11 @@ pub async fn submit(
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
     let placeable_only = request.placeable_only;
-    let spec = request.into_spec(&app.shared.user)?;
+    let spec = request.into_spec(&caller.user)?;
+    if !caller.may_act_for(&spec.user) {
+        let why = format!("'{}' may not submit as '{}'", caller.user, spec.user);
+        return Err(ApiError::new(ErrorCode::Forbidden, why).hint("leave out 'user', or give your own"));
+    }
     let store = app.handle.store();
     let existing = match spec.key.clone() {
         Some(key) => store.job_by_key(spec.user.clone(), key).await?,
@@ -183,10 +189,11 @@ pub async fn show(
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn cancel(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, JobId(id), |request, job| Event::Cancel { request, job }).await
+    act(&app, &caller, JobId(id), |request, job| Event::Cancel { request, job }).await
 }
 
 /// Runs the failed and cancelled tasks of a job again.
@@ -195,11 +202,12 @@ pub async fn cancel(
     (status = 409, description = "Nothing failed", body = windlass_api::ErrorBody)))]
 pub async fn retry(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     let record = app.handle.store().records(BTreeSet::from([JobId(id)])).await?.pop().map(Box::new);
-    act(&app, JobId(id), |request, job| Event::Retry { request, job, record }).await
+    act(&app, &caller, JobId(id), |request, job| Event::Retry { request, job, record }).await
 }
 
 /// Holds a job back: what runs goes on, nothing new starts.
@@ -208,10 +216,11 @@ pub async fn retry(
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn hold(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
+    act(&app, &caller, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
 }
 
 /// Lets a held job go on.
@@ -220,17 +229,29 @@ pub async fn hold(
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn release(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
+    act(&app, &caller, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
+}
+
+/// An error where the job is not for this caller to act on.
+pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), ApiError> {
+    if caller.role == Role::Admin {
+        return Ok(());
+    }
+    let job = app.handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
+    if caller.may_act_for(&job.spec.user) { Ok(()) } else { Err(ApiError::not_yours(id)) }
 }
 
 async fn act(
     app: &App,
+    caller: &Caller,
     id: JobId,
     event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
 ) -> Result<Json<Job>, ApiError> {
+    check_owner(app, caller, id).await?;
     match app.handle.request(move |request| event(request, id)).await? {
         Answer::Done => find(&app.handle, id).await.map(Json),
         // The engine forgets jobs that ended: the store tells them from those that never were.

@@ -7,29 +7,31 @@ mod logs;
 mod openapi;
 mod status;
 mod tasks;
+mod tokens;
 mod watch;
 mod workers;
 
 pub use openapi::{OPENAPI_PATH, openapi};
 
+use crate::audit::Audit;
+use crate::auth::{self, Auth};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
+use crate::listen::Listener;
+use crate::refusals::Refusals;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::serve::ListenerExt as _;
+use axum::routing::{delete, get, post};
 use error::ApiError;
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
-use tokio::net::{TcpListener, UnixListener};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
@@ -46,80 +48,6 @@ const PAGE_DEFAULT: usize = 100;
 /// What tasks wrote goes out as it comes, which compression would hold back.
 const LOGS: NotForContentType = NotForContentType::const_new("application/octet-stream");
 
-/// Where the server listens.
-pub enum Listener {
-    /// On a port of this machine.
-    Tcp(TcpListener),
-    /// On a unix socket that only its owner may use.
-    Unix(UnixListener, PathBuf),
-}
-
-/// Why the server does not listen there.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// It would be open to everybody.
-    #[error(
-        "refusing to listen on {0}: it can be reached from other machines, and this server has no authentication. \
-         Listen on 127.0.0.1, or on unix:PATH"
-    )]
-    Open(SocketAddr),
-    /// No address.
-    #[error("'{0}' is no address to listen on; give HOST:PORT or unix:PATH")]
-    Address(String),
-    /// Somebody else listens there.
-    #[error("a server listens on {0} already")]
-    Taken(String),
-    /// The operating system refuses.
-    #[error("cannot listen on {address}")]
-    Io {
-        /// Where.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-impl Listener {
-    /// Listens on `HOST:PORT` of the loopback, or on `unix:PATH`.
-    pub async fn bind(address: &str) -> Result<Listener, ListenError> {
-        let io = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ListenError::Taken(address.to_owned()),
-            _ => ListenError::Io { address: address.to_owned(), source },
-        };
-        if let Some(path) = address.strip_prefix("unix:") {
-            let path = PathBuf::from(path);
-            if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(io)?;
-            }
-            // A socket that nobody answers on is left from a server that was killed.
-            if std::os::unix::net::UnixStream::connect(&path).is_ok() {
-                return Err(ListenError::Taken(address.to_owned()));
-            }
-            _ = std::fs::remove_file(&path);
-            let listener = UnixListener::bind(&path).map_err(io)?;
-            let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-            std::fs::set_permissions(&path, only_owner).map_err(io)?;
-            return Ok(Listener::Unix(listener, path));
-        }
-        let mut found = address.to_socket_addrs().map_err(|_| ListenError::Address(address.to_owned()))?;
-        let found = found.next().ok_or_else(|| ListenError::Address(address.to_owned()))?;
-        if !found.ip().is_loopback() {
-            return Err(ListenError::Open(found));
-        }
-        Ok(Listener::Tcp(TcpListener::bind(found).await.map_err(io)?))
-    }
-
-    /// The address for clients.
-    pub fn address(&self) -> String {
-        match self {
-            Listener::Tcp(listener) => {
-                listener.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string())
-            }
-            Listener::Unix(_, path) => format!("unix:{}", path.display()),
-        }
-    }
-}
-
 /// What all requests share.
 #[derive(Clone)]
 pub(crate) struct App {
@@ -130,7 +58,9 @@ pub(crate) struct App {
 struct AppShared {
     started: Instant,
     store: String,
-    user: String,
+    auth: Auth,
+    audit: Audit,
+    refusals: Arc<Refusals>,
     /// Requests under way.
     open: AtomicUsize,
     /// Milliseconds from `started` to the last request's end.
@@ -145,40 +75,56 @@ impl App {
     }
 }
 
-/// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`]. `store` is told
-/// to those who ask; a job that names no user is `user`'s. Ends by itself after `idle` without active
-/// jobs or requests. Workers are met on these `terms`.
-pub async fn serve(
-    listener: Listener,
-    handle: Handle,
-    (store, user): (String, String),
-    idle: Option<std::time::Duration>,
-    terms: WorkerTerms,
-) -> io::Result<()> {
+/// How a server is served.
+pub struct ServeOptions {
+    /// The store, as told to those who ask.
+    pub store: String,
+    /// Who is let in; a job that names no user is the caller's.
+    pub auth: Auth,
+    /// Where changes and refusals are noted.
+    pub audit: Option<PathBuf>,
+    /// The server ends by itself after so long without active jobs or requests.
+    pub idle: Option<Duration>,
+    /// How workers are met.
+    pub terms: WorkerTerms,
+}
+
+/// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
+pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
+    let metrics = handle.metrics();
+    let refusals = Arc::new(Refusals::new(metrics.refusals.clone()));
     let shared = AppShared {
         started: Instant::now(),
-        store,
-        user,
+        store: options.store,
+        auth: options.auth,
+        audit: Audit::start(options.audit, metrics.audit_lost.clone()),
+        refusals: refusals.clone(),
         open: AtomicUsize::new(0),
         last_ms: AtomicU64::new(0),
         loans: Mutex::default(),
     };
     let app = App { handle: handle.clone(), shared: Arc::new(shared) };
-    if let Some(idle) = idle {
-        tokio::spawn(guard::close_when_idle(app.clone(), idle));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(refresh(app.clone()));
+    if let Some(idle) = options.idle {
+        tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
-    let mut closing = handle.closing();
-    let closed = async move { _ = closing.wait_for(|closing| *closing).await };
-    match listener {
-        Listener::Tcp(listener) => {
-            // Workers and we talk in small messages, none of which should wait for the next.
-            let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
-            axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await
+    for listener in listeners {
+        tasks.spawn(listener.serve(router(app.clone(), options.terms), refusals.clone(), handle.closing()));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Looks now and then for tokens that another server of the same store made or revoked.
+async fn refresh(app: App) {
+    let mut closing = app.handle.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(auth::REFRESH) => {}
+            _ = closing.wait_for(|closing| *closing) => return,
         }
-        Listener::Unix(listener, path) => {
-            let served = axum::serve(listener, router(app, terms)).with_graceful_shutdown(closed).await;
-            _ = std::fs::remove_file(path);
-            served
+        if let Err(e) = app.shared.auth.refresh().await {
+            tracing::warn!("cannot look for changes of tokens: {e}");
         }
     }
 }
@@ -204,10 +150,12 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route("/workers/{name}/forget", post(workers::forget))
         .route("/queues", get(status::queues))
         .route("/events", get(watch::events))
+        .route("/tokens", get(tokens::list).post(tokens::create))
+        .route("/tokens/{id}", delete(tokens::revoke))
         .route("/shutdown", post(status::shutdown));
     Router::new()
         .nest("/api/v1", api)
-        .route("/healthz", get(status::healthz))
+        .route(auth::HEALTH_PATH, get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
         .merge(Workers::routes(app.handle.clone(), terms).with_state(()))
@@ -217,6 +165,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         })
         .layer(middleware::from_fn(guard::bounded))
         .layer(middleware::from_fn(guard::same_origin))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::admit))
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
         .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(LOGS)))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

@@ -1,6 +1,6 @@
 //! The description of the interface, made from the handlers.
 
-use super::{jobs, logs, status, tasks, watch, workers};
+use super::{jobs, logs, status, tasks, tokens, watch, workers};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
@@ -34,6 +34,9 @@ pub const OPENAPI_PATH: &str = "/openapi.json";
         workers::show,
         workers::drain,
         workers::resume,
+        tokens::list,
+        tokens::create,
+        tokens::revoke,
         status::queues,
         status::healthz,
         status::metrics,

@@ -2,11 +2,12 @@
 
 use super::error::ApiError;
 use super::{App, page_size, part};
-use axum::Json;
+use crate::auth::Caller;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
@@ -16,12 +17,13 @@ use windlass_core::worker::WorkerState;
 
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
-pub async fn version(State(app): State<App>) -> Json<Version> {
+pub async fn version(State(app): State<App>, Extension(caller): Extension<Caller>) -> Json<Version> {
     Json(Version {
         name: "windlass".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: app.shared.store.clone(),
         pid: std::process::id(),
+        user: caller.token.is_some().then_some(caller.user),
     })
 }
 

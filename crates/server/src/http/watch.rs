@@ -3,12 +3,13 @@
 use super::App;
 use super::error::ApiError;
 use super::jobs;
+use crate::auth::Caller;
 use crate::events::Subscription;
 use crate::handle::Handle;
-use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
+use axum::{Extension, Json};
 use futures_util::stream;
 use serde::Deserialize;
 use std::convert::Infallible;
@@ -84,11 +85,15 @@ pub struct WaitQuery {
     (status = 503, description = "The server ends; ask the next one", body = windlass_api::ErrorBody)))]
 pub async fn wait(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
     query: Result<Query<WaitQuery>, QueryRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let (Path(id), Query(query)) = (id?, query?);
     let lend = query.lend.as_deref().map(super::tasks::parse_id).transpose()?;
+    if let Some(task) = lend {
+        jobs::check_owner(&app, &caller, task.job).await?;
+    }
     let mut listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
     // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.

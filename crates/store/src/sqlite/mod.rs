@@ -3,7 +3,10 @@
 
 mod codes;
 mod read;
+mod tokens;
 mod write;
+
+pub use tokens::TokenWrite;
 
 use crate::StoreError;
 use read::Reader;
@@ -46,6 +49,7 @@ struct Inner {
 enum Job {
     Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
+    Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
 }
 
 impl Sqlite {
@@ -78,6 +82,12 @@ impl Sqlite {
     pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         let (done, result) = oneshot::channel();
         self.inner.writer.send(Job::Retain(before, rows, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn write_token(&self, write: TokenWrite) -> Result<bool, StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Token(write, done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -116,6 +126,10 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             }
             Job::Retain(before, rows, done) => {
                 let result = write::retain(db, before, rows).map_err(|e| sql_error(path, "deleted", e));
+                _ = done.send(result);
+            }
+            Job::Token(change, done) => {
+                let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));
                 _ = done.send(result);
             }
         }

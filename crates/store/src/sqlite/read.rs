@@ -1,9 +1,10 @@
 //! The readers' side.
 
 use super::codes;
+use super::tokens;
 use super::write::int;
 use crate::spec;
-use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask};
+use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
@@ -122,6 +123,14 @@ impl Reader {
     pub fn body(&self, job: JobId, step: u16) -> rusqlite::Result<Option<Arc<[u8]>>> {
         let mut one = self.db.prepare_cached("SELECT body FROM bodies WHERE job = ?1 AND step = ?2")?;
         one.query_row((int(job.0), step), |row| Ok(Arc::from(row.get_ref(0)?.as_blob()?))).optional()
+    }
+
+    pub fn tokens(&self) -> rusqlite::Result<Vec<TokenRecord>> {
+        tokens::all(&self.db)
+    }
+
+    pub fn token(&self, id: &str) -> rusqlite::Result<Option<TokenRecord>> {
+        tokens::one(&self.db, id)
     }
 }
 

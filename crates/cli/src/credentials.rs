@@ -1,0 +1,42 @@
+//! How this program knows a server and is known by it.
+
+use crate::error::CliError;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use windlass_api::client::Credentials;
+
+/// What holds for every connection of this process.
+static FLAGS: OnceLock<CredentialFlags> = OnceLock::new();
+
+/// Flags about credentials. A token is never a flag: everybody on the machine could read it there.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CredentialFlags {
+    /// Certificates that vouch for the server [default: those that this machine trusts]
+    #[arg(long, global = true, env = "WINDLASS_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// A file with the token to show; WINDLASS_TOKEN, the token itself, goes before it
+    #[arg(long, global = true, env = "WINDLASS_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// Takes the flags; the first call counts.
+pub fn set(flags: CredentialFlags) {
+    _ = FLAGS.set(flags);
+}
+
+/// Reads what the flags and the environment name.
+pub fn credentials() -> Result<Credentials, CliError> {
+    let flags = FLAGS.get().cloned().unwrap_or_default();
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let is_named = |path: &&Path| !path.as_os_str().is_empty();
+    let token = std::env::var("WINDLASS_TOKEN").ok().map(|token| token.trim().to_owned());
+    let (cert, key) = (var("WINDLASS_CERT"), var("WINDLASS_KEY"));
+    let read = Credentials::read(
+        flags.ca.as_deref().filter(is_named),
+        token.filter(|token| !token.is_empty()),
+        flags.token_file.as_deref().filter(is_named),
+        (cert.as_deref(), key.as_deref()),
+    );
+    read.map_err(|error| CliError::Other(error.into()))
+}

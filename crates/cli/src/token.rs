@@ -1,0 +1,142 @@
+//! `windlass token`: who may come in.
+
+use crate::Context;
+use crate::error::{CliError, Doing};
+use crate::output::{
+    Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one, talk,
+};
+use crate::paths::Paths;
+use crate::quantity::{age, moment, now_ms, parse_duration};
+use crate::serve::{ADMIN_SOCKET, connect_running};
+use clap::{Args, Subcommand, ValueEnum};
+use windlass_api::client::{Address, Client};
+use windlass_api::{CreateToken, Role, Token};
+
+/// Makes and ends tokens.
+#[derive(Subcommand, Debug)]
+pub enum TokenCommand {
+    /// Make a token and print it, this once
+    Create(CreateArgs),
+    /// List the tokens, without their secrets
+    List,
+    /// End a token, at once
+    Revoke(RevokeArgs),
+}
+
+/// What the token is to be.
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// admin: everything; user: submit, and act on their own jobs; viewer: look; worker: speak for a worker
+    #[arg(long, value_enum, value_name = "ROLE")]
+    role: RoleWord,
+    /// Whose it is; needed for the role user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// The worker that it speaks for; needed for the role worker
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
+    /// When it ends by itself, such as 30d [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires: Option<u64>,
+    /// What to remember of it
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    note: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleWord {
+    Admin,
+    User,
+    Viewer,
+    Worker,
+}
+
+/// A token.
+#[derive(Args, Debug)]
+pub struct RevokeArgs {
+    /// Its id, as 'windlass token list' shows it
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+/// `windlass token …`.
+pub async fn command(context: &Context, command: TokenCommand) -> Result<(), CliError> {
+    let client = client(context).await?;
+    match command {
+        TokenCommand::Create(args) => create(context, &client, args).await,
+        TokenCommand::List => {
+            let tokens = client.tokens().await.doing("list the tokens")?;
+            print_list(context.format, &tokens, |token| token.id.clone(), grid)
+        }
+        TokenCommand::Revoke(RevokeArgs { id }) => {
+            let token = client.revoke_token(&id).await.doing(format_args!("revoke token {id}"))?;
+            if context.format == Format::Table {
+                talk!("token {id} of {} lets nobody in any more", token.user);
+                return Ok(());
+            }
+            print_one(context.format, &token, |token| token.id.clone(), |_| String::new())
+        }
+    }
+}
+
+/// A client of the named server, or by the socket for administrators of one with this user's state
+/// directory, or of this user's own.
+async fn client(context: &Context) -> Result<Client, CliError> {
+    if context.server.is_none() {
+        let socket = Paths::for_user()?.state.join(ADMIN_SOCKET);
+        if let Ok(client) = connect_running(Some(&Address::Unix(socket))).await {
+            return Ok(client);
+        }
+    }
+    context.client().await
+}
+
+async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<(), CliError> {
+    let role = match args.role {
+        RoleWord::Admin => Role::Admin,
+        RoleWord::User => Role::User,
+        RoleWord::Viewer => Role::Viewer,
+        RoleWord::Worker => Role::Worker,
+    };
+    let CreateArgs { user, worker, expires, note, .. } = args;
+    let request = CreateToken { role, user, worker, expires_in_ms: expires, note };
+    let made = client.create_token(&request).await.doing("make a token")?;
+    match context.format {
+        Format::Json => print_json(&made),
+        Format::Jsonl => print_jsonl(&made),
+        Format::Table | Format::Name => {
+            let Token { id, user, expires_ms, .. } = &made.token;
+            let end = expires_ms
+                .map_or_else(|| "until it is revoked".to_owned(), |ms| format!("until {}", moment(ms)));
+            talk!("token {id} lets {user} in as {}, {end}; it is not shown again", role.as_str());
+            print_lines([made.bearer].into_iter())
+        }
+    }
+}
+
+fn grid(tokens: &[Token]) -> Grid {
+    let row = |token: &Token| {
+        vec![
+            token.id.clone(),
+            state(token).to_owned(),
+            token.role.as_str().to_owned(),
+            token.user.clone(),
+            age(token.created_ms),
+            or_dash(token.expires_ms.map(moment)),
+            token.note.clone(),
+        ]
+    };
+    Grid {
+        header: &["ID", "STATE", "ROLE", "USER", "AGE", "EXPIRES", "NOTE"],
+        rows: tokens.iter().map(row).collect(),
+        empty: "no tokens",
+    }
+}
+
+fn state(token: &Token) -> &'static str {
+    match (token.revoked_ms, token.expires_ms) {
+        (Some(_), _) => "revoked",
+        (None, Some(end)) if end <= now_ms() => "expired",
+        (None, _) => "valid",
+    }
+}

@@ -1,0 +1,318 @@
+//! Who gets in, and what nobody should send.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{Farm, show, wait_until};
+
+/// A server that listens on a port of this machine.
+struct Port {
+    farm: Farm,
+    server: Child,
+    address: String,
+    dir: PathBuf,
+}
+
+impl Port {
+    /// With these flags; files of a certificate authority are in the directory `ca`.
+    fn open(flags: &[&str]) -> Port {
+        let farm = Farm::new();
+        let dir = farm.work();
+        farm.ok(&["ca", "init", "ca"]);
+        farm.ok(&["ca", "issue", "ca", "--server", "127.0.0.1,localhost"]);
+        farm.ok(&["ca", "issue", "ca", "--worker", "box1"]);
+        let log = std::fs::File::create(dir.join("log")).unwrap();
+        let mut command = farm.command(&["server", "start", "--listen", "127.0.0.1:0"]);
+        let server = command.args(flags).stderr(log).spawn().unwrap();
+        let mut port = Port { farm, server, address: String::new(), dir };
+        wait_until("the server listens", || {
+            let log = port.log();
+            let line = log.split("windlass server listens on ").nth(1).and_then(|rest| rest.split_once(','));
+            port.address = line.map(|(address, _)| address.to_owned()).unwrap_or_default();
+            !port.address.is_empty()
+        });
+        port
+    }
+
+    /// With authentication and TLS.
+    fn with_tls(more: &[&str]) -> Port {
+        let tls = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
+        Port::open(&[&tls[..], more].concat())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// HOST:PORT.
+    fn host(&self) -> &str {
+        self.address.trim_start_matches("https://")
+    }
+
+    /// What an administrator does on this machine.
+    fn admin(&self, args: &[&str]) -> String {
+        let socket = format!("unix:{}", self.farm.state().join("admin.sock").display());
+        self.farm.ok(&[&["--server", &socket], args].concat())
+    }
+
+    fn token(&self, flags: &[&str]) -> String {
+        self.admin(&[&["token", "create"], flags].concat()).trim().to_owned()
+    }
+
+    /// What somebody with this token does over TCP.
+    fn run_as(&self, token: &str, args: &[&str]) -> Output {
+        let mut command = self.farm.command(args);
+        command.env("WINDLASS_SERVER", &self.address).env("WINDLASS_CA", "ca/ca.pem");
+        command.env("WINDLASS_TOKEN", token).output().unwrap()
+    }
+
+    fn ok_as(&self, token: &str, args: &[&str]) -> String {
+        let output = self.run_as(token, args);
+        assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn denied(&self, token: &str, args: &[&str]) -> String {
+        let output = self.run_as(token, args);
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {}\n{}", show(&output), self.log());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn audit(&self) -> String {
+        std::fs::read_to_string(self.farm.state().join("audit.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        for server in
+            [format!("unix:{}", self.farm.state().join("admin.sock").display()), self.address.clone()]
+        {
+            self.farm.run(&["--server", &server, "server", "stop"]);
+        }
+        _ = self.server.kill();
+        _ = self.server.wait();
+    }
+}
+
+#[test]
+fn a_token_lets_in_as_far_as_its_role_goes() {
+    let port = Port::with_tls(&[]);
+    let ann = port.token(&["--role", "user", "--user", "ann", "--expires", "30d"]);
+    let bob = port.token(&["--role", "user", "--user", "bob"]);
+    let viewer = port.token(&["--role", "viewer"]);
+    let worker = port.token(&["--role", "worker", "--worker", "box1"]);
+    let admin = port.token(&["--role", "admin"]);
+    assert_eq!(port.ok_as(&ann, &["run", "--", "echo", "hello"]).trim(), "hello");
+    assert_eq!(port.ok_as(&viewer, &["jobs", "--user", "ann", "-o", "name"]).trim(), "1");
+    let said = port.denied(&viewer, &["submit", "--", "true"]);
+    assert!(said.contains("role does not allow"), "{said}");
+    let job = port.ok_as(&ann, &["submit", "--", "sleep", "1000"]);
+    let said = port.denied(&bob, &["job", "cancel", job.trim()]);
+    assert!(said.contains("somebody else's"), "{said}");
+    port.denied(&bob, &["token", "list"]);
+    port.denied(&bob, &["worker", "drain", "box"]);
+    port.denied(&bob, &["server", "stop"]);
+    port.denied(&worker, &["jobs"]);
+    port.ok_as(&ann, &["job", "cancel", "last"]);
+    let listed = port.ok_as(&admin, &["token", "list"]);
+    let secret = ann.rsplit_once('_').unwrap().1;
+    assert!(listed.contains("ann") && !listed.contains(secret), "{listed}");
+    for told in [port.log(), port.audit()] {
+        assert!(!told.contains(secret), "the secret of a token was written down");
+    }
+    let database = std::fs::read(port.farm.state().join("windlass.db-wal")).unwrap();
+    assert!(!database.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()));
+}
+
+#[test]
+fn forged_old_and_revoked_tokens_are_refused_with_the_reason() {
+    let port = Port::with_tls(&[]);
+    let ann = port.token(&["--role", "user", "--user", "ann"]);
+    let short = port.token(&["--role", "user", "--user", "ann", "--expires", "1ms"]);
+    let (id, _) = ann.trim_start_matches("wl_").split_once('_').unwrap();
+    let forged = format!("wl_{id}_{}", "0".repeat(64));
+    for (token, why) in [
+        (&*forged, "not known"),
+        ("hunter2", "no token of a Windlass server"),
+        ("", "has none"),
+        (&short, "expired"),
+    ] {
+        let said = port.denied(token, &["jobs"]);
+        assert!(said.contains(why) && said.contains("hint"), "{token}: {said}");
+        assert!(port.log().contains(why), "{}", port.log());
+    }
+    port.ok_as(&ann, &["jobs"]);
+    port.admin(&["token", "revoke", id]);
+    assert!(port.denied(&ann, &["jobs"]).contains("revoked"));
+    let audit = port.audit();
+    let lines: Vec<serde_json::Value> =
+        audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let refused = lines.iter().find(|line| line["status"] == 401).unwrap();
+    assert!(refused["path"].is_string() && refused["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+    let revoked = lines.iter().find(|line| line["method"] == "DELETE").unwrap();
+    assert_eq!((revoked["peer"].as_str(), revoked["role"].as_str()), (Some("unix"), Some("admin")));
+}
+
+#[test]
+fn a_client_without_a_certificate_is_refused_where_one_is_asked() {
+    let port = Port::with_tls(&["--tls-client-ca", "ca/ca.pem", "--tls-require-client-cert"]);
+    let ann = port.token(&["--role", "user", "--user", "ann"]);
+    let output = port.run_as(&ann, &["jobs"]);
+    assert_eq!(output.status.code(), Some(5), "{}", show(&output));
+    wait_until("the server says so", || port.log().contains("no TLS: peer sent no certificates"));
+    let with_cert = |token: &str| {
+        let mut command = port.farm.command(&["jobs"]);
+        command.env("WINDLASS_SERVER", &port.address).env("WINDLASS_CA", "ca/ca.pem");
+        command.env("WINDLASS_TOKEN", token);
+        command.env("WINDLASS_CERT", "ca/worker-box1.pem").env("WINDLASS_KEY", "ca/worker-box1.key");
+        command.output().unwrap()
+    };
+    let output = with_cert(&ann);
+    assert!(output.status.success(), "{}", show(&output));
+    // A worker's token goes with that worker's certificate alone.
+    let other = with_cert(&port.token(&["--role", "worker", "--worker", "box2"]));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("not the one of the worker"), "{}", show(&other));
+    let own = with_cert(&port.token(&["--role", "worker", "--worker", "box1"]));
+    assert!(String::from_utf8_lossy(&own.stderr).contains("role does not allow"), "{}", show(&own));
+}
+
+#[test]
+fn the_network_sees_no_server_without_protection() {
+    let farm = Farm::new();
+    let refused = |flags: &[&str], why: &str| {
+        let said = farm.fails(1, &[&["server", "start", "--listen", "0.0.0.0:0"], flags].concat());
+        assert!(said.contains(why), "{said}");
+    };
+    refused(&[], "no authentication");
+    refused(&["--insecure-plaintext"], "no authentication");
+    refused(&["--auth"], "plain text");
+    refused(&["--auth", "--tls-cert", "a.pem"], "tls.key");
+    refused(&["--auth", "--tls-cert", "a.pem", "--tls-key", "a.key"], "a.key");
+    farm.ok(&["ca", "init", "ca"]);
+    let again = farm.fails(1, &["ca", "init", "ca"]);
+    assert!(again.contains("is there already"), "{again}");
+    farm.fails(2, &["ca", "issue", "ca", "--worker", "../../box"]);
+    farm.fails(2, &["ca", "issue", "ca", "--worker", "*.farm"]);
+    let mode = std::fs::metadata(farm.work().join("ca/ca.key")).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+}
+
+#[test]
+fn a_token_of_the_caller_does_not_become_part_of_the_job() {
+    let farm = Farm::with_server(&[]);
+    let mut command = farm.command(&["run", "--", "sh", "-c", "echo got ${WINDLASS_TOKEN-nothing}"]);
+    let output = command.env("WINDLASS_TOKEN", "wl_secret").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "got nothing", "{}", show(&output));
+}
+
+/// Frames thrown at each of the four doors; a million in all.
+const FRAMES: usize = 250_000;
+/// Frames on one connection.
+const FRAMES_PER_CONNECTION: usize = 250;
+
+/// Xorshift.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A frame of up to 63 random bytes; a third of them look like HTTP/2, a third like TLS.
+    fn frame(&mut self) -> Vec<u8> {
+        let random = self.next();
+        let length = (random % 64) as usize;
+        let mut frame: Vec<u8> = (0..length).map(|_| self.next() as u8).collect();
+        match random >> 8 & 3 {
+            0 => frame.splice(0..0, [0, 0, length as u8, (random >> 16) as u8 % 10, 0, 0, 0, 0, 1]).count(),
+            1 => frame.splice(0..0, [22, 3, 1, 0, length as u8]).count(),
+            _ => 0,
+        };
+        frame
+    }
+
+    /// What one connection sends: now and then it begins as HTTP does.
+    fn connection(&mut self) -> Vec<u8> {
+        let mut bytes = match self.next() % 3 {
+            0 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            1 => b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n".to_vec(),
+            _ => Vec::new(),
+        };
+        (0..FRAMES_PER_CONNECTION).for_each(|_| bytes.extend(self.frame()));
+        bytes
+    }
+}
+
+/// Sends all, says that there is no more, and reads until the server hangs up.
+fn throw<S: Read + Write>(mut stream: S, bytes: &[u8], finish: impl FnOnce(&S)) {
+    // The server may hang up before it has read all.
+    _ = stream.write_all(bytes);
+    finish(&stream);
+    _ = stream.read_to_end(&mut Vec::new());
+}
+
+fn throw_at_port(host: &str, seed: u64) {
+    let mut random = Random(seed);
+    for _ in 0..FRAMES / FRAMES_PER_CONNECTION {
+        let stream = TcpStream::connect(host).unwrap();
+        throw(stream, &random.connection(), |stream| _ = stream.shutdown(Shutdown::Write));
+    }
+}
+
+fn throw_at_socket(path: &Path, seed: u64) {
+    let mut random = Random(seed);
+    for _ in 0..FRAMES / FRAMES_PER_CONNECTION {
+        let stream = UnixStream::connect(path).unwrap();
+        throw(stream, &random.connection(), |stream| _ = stream.shutdown(Shutdown::Write));
+    }
+}
+
+/// Goes on working until the others are done; returns how often.
+fn work_on(done: &AtomicBool, work: impl Fn()) -> usize {
+    let mut rounds = 0;
+    while !done.load(Ordering::Relaxed) || rounds == 0 {
+        work();
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn a_million_random_frames_disturb_nobody() {
+    let (tls, plain) = (Port::with_tls(&[]), Port::open(&["--auth"]));
+    let ann = tls.token(&["--role", "user", "--user", "ann"]);
+    let bob = plain.token(&["--role", "user", "--user", "bob"]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let at_work = scope.spawn(|| work_on(&done, || _ = tls.ok_as(&ann, &["run", "--", "true"])));
+        let garbage = [
+            scope.spawn(|| throw_at_port(tls.host(), 0x9e37_79b9)),
+            scope.spawn(|| throw_at_port(plain.host(), 0x7f4a_7c15)),
+            scope.spawn(|| throw_at_socket(&tls.farm.state().join("admin.sock"), 0xdead_beef)),
+            scope.spawn(|| throw_at_socket(&plain.farm.state().join("admin.sock"), 0xcafe_f00d)),
+        ];
+        let ended = garbage.map(std::thread::ScopedJoinHandle::join);
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok), "a server did not take a connection: {}", tls.log());
+        assert!(at_work.join().unwrap() > 0);
+    });
+    plain.ok_as(&bob, &["run", "--", "true"]);
+    for port in [&tls, &plain] {
+        let log = port.log();
+        assert!(log.contains("refused 127.0.0.1:") && log.contains("refused unix:"), "{log}");
+        assert!(log.len() < 1 << 20, "garbage filled the log with {} bytes", log.len());
+        assert!(!log.contains("panicked"), "{log}");
+    }
+    assert!(tls.log().contains("no TLS"), "{}", tls.log());
+    let jobs = plain.admin(&["jobs", "-o", "name"]);
+    assert_eq!(jobs.trim(), "1", "garbage became jobs: {jobs}");
+}

@@ -1,0 +1,175 @@
+//! Who changed what: one JSON line for each request that changes something or was refused.
+
+use crate::auth::{Caller, Peer};
+use prometheus_client::metrics::counter::Counter;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes of the file before it becomes the old one, of which there is one.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Lines that may wait to be written.
+const QUEUE_MAX: usize = 4096;
+/// Bytes of a path in a line.
+const PATH_BYTES_MAX: usize = 512;
+
+/// The audit log. A thread writes it: no request waits for the disk.
+pub struct Audit {
+    lines: Option<SyncSender<String>>,
+    thread: Option<JoinHandle<()>>,
+    lost: Counter,
+}
+
+/// What is written of a request.
+#[derive(Serialize)]
+struct Line<'a> {
+    time_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+    peer: String,
+    method: &'a str,
+    path: &'a str,
+    status: u16,
+}
+
+impl Audit {
+    /// Writes to the file from now on; to none, nothing. Lines that cannot be written are counted.
+    pub fn start(path: Option<PathBuf>, lost: Counter) -> Audit {
+        let Some(path) = path else { return Audit { lines: None, thread: None, lost } };
+        let (lines, queue) = sync_channel(QUEUE_MAX);
+        let counter = lost.clone();
+        let run = move || write_all(&path, FILE_BYTES_MAX, &queue, &counter);
+        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(run);
+        let thread = thread.map_err(|e| tracing::error!("there is no audit log: {e}")).ok();
+        Audit { lines: Some(lines), thread, lost }
+    }
+
+    /// Notes a request and its answer's status. `caller` is `None` where nobody was known.
+    pub fn note(&self, caller: Option<&Caller>, peer: &Peer, (method, path): (&str, &str), status: u16) {
+        let Some(lines) = &self.lines else { return };
+        let line = Line {
+            time_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+            user: caller.map(|caller| caller.user.as_str()),
+            role: caller.map(|caller| caller.role.as_str()),
+            token: caller.and_then(|caller| caller.token.as_deref()),
+            peer: peer.to_string(),
+            method,
+            path: &path[..path.floor_char_boundary(PATH_BYTES_MAX)],
+            status,
+        };
+        let sent = serde_json::to_string(&line).map(|text| lines.try_send(text + "\n"));
+        if !matches!(sent, Ok(Ok(()))) {
+            self.lost.inc();
+        }
+    }
+}
+
+impl Drop for Audit {
+    /// Waits until everything is written.
+    fn drop(&mut self) {
+        self.lines = None;
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// Writes lines as they come until nobody can send any.
+fn write_all(path: &Path, bytes_max: u64, queue: &Receiver<String>, lost: &Counter) {
+    let (mut open, mut told) = (None, false);
+    while let Ok(line) = queue.recv() {
+        match write_one(path, bytes_max, &mut open, &line) {
+            Ok(()) => told = false,
+            Err(e) => {
+                lost.inc();
+                open = None;
+                if !std::mem::replace(&mut told, true) {
+                    tracing::error!("cannot write the audit log {}: {e}", path.display());
+                }
+            }
+        }
+    }
+}
+
+/// An open log and how many bytes it has.
+struct Log {
+    file: File,
+    bytes: u64,
+}
+
+fn write_one(path: &Path, bytes_max: u64, open: &mut Option<Log>, line: &str) -> io::Result<()> {
+    if open.as_ref().is_some_and(|log| log.bytes >= bytes_max) {
+        *open = None;
+        std::fs::rename(path, path.with_extension("log.1"))?;
+    }
+    let log = match open {
+        Some(log) => log,
+        None => {
+            let file = OpenOptions::new().append(true).create(true).read(true).mode(0o600).open(path)?;
+            let bytes = file.metadata()?.len();
+            // A line that broke off, on a full disk or in a crash, must not spoil the next one.
+            let mut last = *b"\n";
+            if bytes > 0 {
+                file.read_exact_at(&mut last, bytes - 1)?;
+            }
+            if last != *b"\n" {
+                (&file).write_all(b"\n")?;
+            }
+            open.insert(Log { file, bytes })
+        }
+    };
+    log.file.write_all(line.as_bytes())?;
+    log.bytes += line.len() as u64;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_json_and_the_file_turns_over_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        std::fs::write(&path, "{\"broken").unwrap();
+        let mut open = None;
+        for n in 0..10 {
+            write_one(&path, 40, &mut open, &format!("{{\"line\":{n}}}\n")).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let (old, new) = (read("audit.log.1"), read("audit.log"));
+        assert!(new.ends_with("{\"line\":9}\n") && old.len() + new.len() < 120, "{old} {new}");
+        assert!(old.lines().chain(new.lines()).all(|line| line.ends_with('}') || line == "{\"broken"));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_counts_and_harms_nobody() {
+        let lost = Counter::default();
+        let audit = Audit::start(Some("/dev/null/audit.log".into()), lost.clone());
+        audit.note(None, &Peer::default(), ("POST", "/api/v1/jobs"), 401);
+        drop(audit);
+        assert_eq!(lost.get(), 1);
+    }
+
+    #[test]
+    fn a_request_is_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::start(Some(path.clone()), Counter::default());
+        audit.note(None, &Peer::default(), ("POST", &"x".repeat(10_000)), 401);
+        drop(audit);
+        let line: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert_eq!((line["peer"].as_str(), line["status"].as_u64()), (Some("unix"), Some(401)));
+        assert_eq!(line["path"].as_str().unwrap().len(), PATH_BYTES_MAX);
+        assert!(line["time_ms"].as_u64().is_some() && line.get("user").is_none());
+    }
+}

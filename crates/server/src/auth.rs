@@ -1,0 +1,472 @@
+//! Who asks, and what they may do.
+//!
+//! Whoever may open the unix socket is the administrator: the file's permissions are the check. Where
+//! authentication is on, everybody who comes over TCP shows a bearer token, `wl_ID_SECRET`. The store
+//! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
+
+use axum::http::{HeaderMap, Method, header};
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use subtle::ConstantTimeEq;
+use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
+use windlass_core::Time;
+use windlass_core::limits::NAME_BYTES_MAX;
+use windlass_core::time::NS_PER_MS;
+use windlass_store::{Store, StoreError, TokenRecord};
+
+pub use windlass_api::Role;
+
+/// Where workers speak; the one place for the role `worker`.
+pub const WORKER_PATHS: &str = "/windlass.worker.v1.";
+/// Where anybody may ask whether the server is well.
+pub const HEALTH_PATH: &str = "/healthz";
+/// Where tokens are made; for administrators alone.
+const TOKEN_PATH: &str = "/api/v1/tokens";
+/// What users may do to jobs; to their own, which the handlers check.
+const JOB_VERBS: [&str; 4] = ["cancel", "retry", "hold", "release"];
+
+/// Tokens in force at a time.
+const TOKENS_MAX: usize = 10_000;
+/// Bytes of what is noted of a token.
+const NOTE_BYTES_MAX: usize = 1000;
+/// The longest life that a token may be given; longer is meant to be for ever.
+const EXPIRES_MS_MAX: u64 = 100 * 365 * 86_400_000;
+/// Random bytes of an id and of a secret.
+const ID_BYTES: usize = 6;
+const SECRET_BYTES: usize = 32;
+
+/// Between two looks into the store for what another server changed there.
+pub(crate) const REFRESH: Duration = Duration::from_secs(10);
+
+/// Who is at the other end of a connection. In the extensions of every request, as
+/// [`ConnectInfo`](axum::extract::ConnectInfo).
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// Its address; `None` is a unix socket.
+    pub address: Option<SocketAddr>,
+    /// The certificate that it showed, which one of our authorities signed.
+    pub certificate: Option<CertificateDer<'static>>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(address) => address.fmt(f),
+            None => f.write_str("unix"),
+        }
+    }
+}
+
+/// Who asks. In the extensions of every request that was let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// Whose jobs are theirs.
+    pub user: String,
+    /// What they may do.
+    pub role: Role,
+    /// The worker that they speak for.
+    pub worker: Option<String>,
+    /// The id of the token that they showed.
+    pub token: Option<String>,
+}
+
+impl Caller {
+    /// True where this caller may act on what is `user`'s.
+    pub fn may_act_for(&self, user: &str) -> bool {
+        self.role == Role::Admin || (self.role == Role::User && self.user == user)
+    }
+
+    /// True where the path and method are for this caller's role.
+    pub fn may(&self, method: &Method, path: &str) -> bool {
+        let looks = method == Method::GET || method == Method::HEAD;
+        let tokens =
+            path.strip_prefix(TOKEN_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        match self.role {
+            Role::Admin => true,
+            Role::Worker => path.starts_with(WORKER_PATHS),
+            Role::User | Role::Viewer if tokens || path.starts_with(WORKER_PATHS) => false,
+            Role::Viewer => looks,
+            Role::User => looks || (method == Method::POST && is_about_jobs(path)),
+        }
+    }
+}
+
+/// True of submitting, and of acting on one job.
+fn is_about_jobs(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix("/api/v1/jobs") else { return false };
+    let verb = rest.strip_prefix('/').and_then(|rest| rest.split_once('/')).map(|(_, verb)| verb);
+    rest.is_empty() || verb.is_some_and(|verb| JOB_VERBS.contains(&verb))
+}
+
+/// True if the certificate was issued to a machine of that name.
+pub fn certificate_names(certificate: &CertificateDer<'_>, worker: &str) -> bool {
+    let (Ok(certificate), Ok(name)) =
+        (ParsedCertificate::try_from(certificate), ServerName::try_from(worker))
+    else {
+        return false;
+    };
+    verify_server_name(&certificate, &name).is_ok()
+}
+
+/// Why somebody is not let in, or not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Denied {
+    /// Nothing was shown.
+    #[error("this server asks for a token, and the request has none")]
+    Missing,
+    /// It does not look like one of ours.
+    #[error("this is no token of a Windlass server")]
+    Malformed,
+    /// Nobody has it.
+    #[error("this token is not known here")]
+    Unknown,
+    /// Its time is over.
+    #[error("this token has expired")]
+    Expired,
+    /// Somebody ended it.
+    #[error("this token was revoked")]
+    Revoked,
+    /// The certificate says another name.
+    #[error("the client certificate is not the one of the worker that this token speaks for")]
+    Certificate,
+    /// Known, but not for this.
+    #[error("this token's role does not allow it")]
+    Role,
+}
+
+impl Denied {
+    /// Its kind on the wire.
+    pub fn code(self) -> ErrorCode {
+        match self {
+            Denied::Certificate | Denied::Role => ErrorCode::Forbidden,
+            _ => ErrorCode::Unauthorized,
+        }
+    }
+
+    /// What to do.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Denied::Certificate => "issue one with 'windlass ca issue DIR --worker NAME'",
+            Denied::Role => "'windlass token list', asked by an administrator, shows the roles",
+            _ => {
+                "an administrator makes one by 'windlass token create'; set WINDLASS_TOKEN_FILE or WINDLASS_TOKEN"
+            }
+        }
+    }
+}
+
+/// Why a token is not made.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Bad(String),
+    /// There are too many.
+    #[error("there are {TOKENS_MAX} tokens in force; revoke some")]
+    Full,
+    /// No random numbers come from the operating system.
+    #[error("the operating system gives no random numbers")]
+    Random,
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// All tokens, and who comes in without.
+pub struct Auth {
+    store: Store,
+    required: bool,
+    /// Who comes in without a token.
+    user: String,
+    tokens: RwLock<BTreeMap<String, TokenRecord>>,
+}
+
+impl Auth {
+    /// Reads the tokens of the store. Those who come in without one are the administrator `user`:
+    /// everybody, or only who may open the unix socket if tokens are `required`.
+    pub async fn load(store: &Store, required: bool, user: String) -> Result<Auth, StoreError> {
+        let auth = Auth { store: store.clone(), required, user, tokens: RwLock::default() };
+        auth.refresh().await?;
+        Ok(auth)
+    }
+
+    /// Reads what another server of the same store changed. What this one changed meanwhile stays.
+    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+        let found = self.store.tokens().await?;
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        for token in found {
+            let known = tokens.entry(token.id.clone()).or_insert_with(|| token.clone());
+            known.revoked = known.revoked.or(token.revoked);
+        }
+        Ok(())
+    }
+
+    /// Who asks.
+    pub fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Denied> {
+        if peer.address.is_none() || !self.required {
+            return Ok(Caller { user: self.user.clone(), role: Role::Admin, worker: None, token: None });
+        }
+        let bearer = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
+        let caller = self.known(bearer.to_str().map_err(|_| Denied::Malformed)?, now())?;
+        match (&peer.certificate, &caller.worker) {
+            (Some(certificate), Some(worker)) if !certificate_names(certificate, worker) => {
+                Err(Denied::Certificate)
+            }
+            _ => Ok(caller),
+        }
+    }
+
+    /// Whose token an `Authorization` header shows.
+    fn known(&self, header: &str, at: Time) -> Result<Caller, Denied> {
+        let (scheme, token) = header.split_once(' ').ok_or(Denied::Malformed)?;
+        let (id, secret) =
+            token.strip_prefix("wl_").and_then(|t| t.split_once('_')).ok_or(Denied::Malformed)?;
+        if !scheme.eq_ignore_ascii_case("bearer")
+            || id.len() != 2 * ID_BYTES
+            || secret.len() != 2 * SECRET_BYTES
+        {
+            return Err(Denied::Malformed);
+        }
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let token = tokens.get(id).ok_or(Denied::Unknown)?;
+        if !bool::from(token.hash.ct_eq(&hash(secret))) {
+            return Err(Denied::Unknown);
+        }
+        if token.revoked.is_some() {
+            return Err(Denied::Revoked);
+        }
+        if token.expires.is_some_and(|end| end <= at) {
+            return Err(Denied::Expired);
+        }
+        Ok(Caller {
+            user: token.user.clone(),
+            // A role that a later version wrote is none of ours.
+            role: Role::parse(&token.role).ok_or(Denied::Role)?,
+            worker: token.worker.clone(),
+            token: Some(token.id.clone()),
+        })
+    }
+
+    /// All tokens by id.
+    pub fn tokens(&self) -> Vec<Token> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.values().filter_map(told).collect()
+    }
+
+    /// Makes a token.
+    pub async fn create(&self, request: CreateToken, caller: &Caller) -> Result<CreatedToken, TokenError> {
+        let at = now();
+        let record = record_of(request, caller, at)?;
+        let in_force =
+            |token: &&TokenRecord| token.revoked.is_none() && token.expires.is_none_or(|end| end > at);
+        let full = {
+            let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            tokens.values().filter(in_force).count() >= TOKENS_MAX
+        };
+        if full {
+            return Err(TokenError::Full);
+        }
+        // Ids are random: another that is taken already is a matter of years.
+        loop {
+            let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
+            let record = TokenRecord { hash: hash(&secret), id: id.clone(), ..record.clone() };
+            if !self.store.create_token(record.clone()).await? {
+                continue;
+            }
+            let bearer = format!("wl_{id}_{secret}");
+            let token = told(&record).ok_or_else(|| TokenError::Bad("no such role".to_owned()))?;
+            self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, record);
+            return Ok(CreatedToken { bearer, token });
+        }
+    }
+
+    /// Ends a token, at once; `None` if there is none of that id.
+    pub async fn revoke(&self, id: &str) -> Result<Option<Token>, StoreError> {
+        let at = now();
+        self.store.revoke_token(id.to_owned(), at).await?;
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(token) = tokens.get_mut(id) else { return Ok(None) };
+        token.revoked = token.revoked.or(Some(at));
+        Ok(told(token))
+    }
+}
+
+/// What is kept of a new token, without id and secret.
+fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
+    let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
+    let CreateToken { role, user, worker, expires_in_ms, note } = request;
+    let user = match (role, user, &worker) {
+        (Role::Worker, None, Some(worker)) => worker.clone(),
+        (Role::Worker, _, None) => return bad("a token of the role worker needs the worker's name"),
+        (Role::Admin | Role::User | Role::Viewer, _, Some(_)) => {
+            return bad("only a token of the role worker speaks for a worker");
+        }
+        (Role::User, None, None) => return bad("a token of the role user needs the user's name"),
+        (_, user, _) => user.unwrap_or_else(|| caller.user.clone()),
+    };
+    let is_name = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
+    if !is_name(&user) || worker.as_deref().is_some_and(|worker| !is_name(worker)) {
+        return bad("a name has from 1 to 255 bytes and no control characters");
+    }
+    if note.len() > NOTE_BYTES_MAX {
+        return Err(TokenError::Bad(format!("a note has at most {NOTE_BYTES_MAX} bytes")));
+    }
+    if expires_in_ms.is_some_and(|ms| ms == 0 || ms > EXPIRES_MS_MAX) {
+        return bad("a token ends after a millisecond at least and a hundred years at most");
+    }
+    Ok(TokenRecord {
+        id: String::new(),
+        hash: [0; 32],
+        role: role.as_str().to_owned(),
+        user,
+        worker,
+        note,
+        created: at,
+        expires: expires_in_ms.map(|ms| Time(at.0.saturating_add(ms.saturating_mul(NS_PER_MS)))),
+        revoked: None,
+    })
+}
+
+/// A token as told to people.
+fn told(record: &TokenRecord) -> Option<Token> {
+    Some(Token {
+        id: record.id.clone(),
+        role: Role::parse(&record.role)?,
+        user: record.user.clone(),
+        worker: record.worker.clone(),
+        note: record.note.clone(),
+        created_ms: record.created.as_ms(),
+        expires_ms: record.expires.map(Time::as_ms),
+        revoked_ms: record.revoked.map(Time::as_ms),
+    })
+}
+
+/// A secret has 256 random bits: a plain hash of it cannot be searched.
+fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+/// Random bytes of the operating system in hexadecimal.
+fn random<const N: usize>() -> Result<String, TokenError> {
+    let mut bytes = [0; N];
+    let source = rustls::crypto::ring::default_provider().secure_random;
+    source.fill(&mut bytes).map_err(|_| TokenError::Random)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn now() -> Time {
+    Time(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(role: Role) -> Caller {
+        Caller { user: "ann".to_owned(), role, worker: None, token: None }
+    }
+
+    fn over_tcp(auth: &Auth, bearer: &str) -> Result<Caller, Denied> {
+        let peer = Peer { address: Some(([10, 0, 0, 9], 5).into()), certificate: None };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, bearer.parse().unwrap());
+        auth.caller(&peer, &headers)
+    }
+
+    fn ask(role: Role) -> CreateToken {
+        let user = Some("ann".to_owned()).filter(|_| role != Role::Worker);
+        let worker = Some("box".to_owned()).filter(|_| role == Role::Worker);
+        CreateToken { role, user, worker, expires_in_ms: None, note: String::new() }
+    }
+
+    #[tokio::test]
+    async fn a_token_lets_in_until_it_is_revoked() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let made = auth.create(ask(Role::User), &caller(Role::Admin)).await.unwrap();
+        let shown = format!("Bearer {}", made.bearer);
+        let known = over_tcp(&auth, &shown).unwrap();
+        assert_eq!((known.user.as_str(), known.role), ("ann", Role::User));
+        assert_eq!(known.token.as_ref(), Some(&made.token.id));
+        // Another process on the same store knows it too.
+        let other = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        assert_eq!(over_tcp(&other, &shown), Ok(known));
+        auth.revoke(&made.token.id).await.unwrap().unwrap();
+        assert_eq!(over_tcp(&auth, &shown), Err(Denied::Revoked));
+        other.refresh().await.unwrap();
+        assert_eq!(over_tcp(&other, &shown), Err(Denied::Revoked));
+        assert!(auth.revoke("none").await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn forged_tokens_are_told_from_old_ones() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let request = CreateToken { expires_in_ms: Some(1), ..ask(Role::Admin) };
+        let made = auth.create(request, &caller(Role::Admin)).await.unwrap();
+        let shown = format!("Bearer {}", made.bearer);
+        let end = Time((made.token.expires_ms.unwrap() + 1) * NS_PER_MS);
+        assert_eq!(auth.known(&shown, end), Err(Denied::Expired));
+        let last = if shown.ends_with('0') { "1" } else { "0" };
+        let forged = format!("{}{last}", &shown[..shown.len() - 1]);
+        assert_eq!(over_tcp(&auth, &forged), Err(Denied::Unknown));
+        for bad in ["", "Bearer", "Basic wl_a_b", "Bearer wl_", "Bearer wl_a_b", &shown[..shown.len() - 1]] {
+            assert_eq!(over_tcp(&auth, bad), Err(Denied::Malformed), "{bad}");
+        }
+        let peer = Peer { address: Some(([127, 0, 0, 1], 5).into()), certificate: None };
+        assert_eq!(auth.caller(&peer, &HeaderMap::new()), Err(Denied::Missing));
+        assert_eq!(auth.caller(&Peer::default(), &HeaderMap::new()).unwrap().role, Role::Admin);
+    }
+
+    #[tokio::test]
+    async fn tokens_that_make_no_sense_are_not_made() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let bad = [
+            CreateToken { user: None, ..ask(Role::User) },
+            CreateToken { worker: None, ..ask(Role::Worker) },
+            CreateToken { worker: Some("box".to_owned()), ..ask(Role::Viewer) },
+            CreateToken { user: Some("a\nb".to_owned()), ..ask(Role::User) },
+            CreateToken { expires_in_ms: Some(0), ..ask(Role::Admin) },
+            CreateToken { note: "x".repeat(NOTE_BYTES_MAX + 1), ..ask(Role::Admin) },
+        ];
+        for request in bad {
+            let made = auth.create(request.clone(), &caller(Role::Admin)).await;
+            assert!(matches!(made, Err(TokenError::Bad(_))), "{request:?}");
+        }
+        let worker = auth.create(ask(Role::Worker), &caller(Role::Admin)).await.unwrap();
+        assert_eq!((worker.token.user.as_str(), worker.token.worker.as_deref()), ("box", Some("box")));
+        assert!(!format!("{worker:?}").contains(&worker.bearer));
+    }
+
+    #[test]
+    fn each_role_has_its_paths() {
+        let paths = [
+            ("GET", "/api/v1/jobs", "auv"),
+            ("GET", "/metrics", "auv"),
+            ("GET", "/api/v1/tokens", "a"),
+            ("POST", "/api/v1/tokens", "a"),
+            ("DELETE", "/api/v1/tokens/x", "a"),
+            ("POST", "/api/v1/jobs", "au"),
+            ("POST", "/api/v1/jobs/3/cancel", "au"),
+            ("POST", "/api/v1/jobs/3/burn", "a"),
+            ("DELETE", "/api/v1/jobs", "a"),
+            ("POST", "/api/v1/workers/w/drain", "a"),
+            ("POST", "/api/v1/shutdown", "a"),
+            ("POST", "/windlass.worker.v1.Workers/Session", "aw"),
+        ];
+        for (method, path, roles) in paths {
+            for role in [Role::Admin, Role::User, Role::Viewer, Role::Worker] {
+                let may = caller(role).may(&method.parse().unwrap(), path);
+                assert_eq!(may, roles.contains(&role.as_str()[..1]), "{role:?} {method} {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Tokens: list, make, revoke. The guard lets administrators in alone.
+
+use super::error::ApiError;
+use super::{App, page_size, part};
+use crate::auth::{Caller, TokenError};
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use windlass_api::{CreateToken, CreatedToken, ErrorCode, Page, Token};
+
+/// Which tokens to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct TokensQuery {
+    /// Of this user.
+    user: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<String>,
+}
+
+/// Lists the tokens by id, without their secrets; those that are not in force any more too.
+#[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens", params(TokensQuery), responses(
+    (status = 200, description = "A part of the list", body = Page<Token>),
+    (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
+pub async fn list(
+    State(app): State<App>,
+    query: Result<Query<TokensQuery>, QueryRejection>,
+) -> Result<Json<Page<Token>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let all = app.shared.auth.tokens().into_iter();
+    let some = all.filter(|token| query.cursor.as_ref().is_none_or(|after| token.id > *after));
+    let some = some.filter(|token| query.user.as_ref().is_none_or(|user| token.user == *user));
+    Ok(Json(part(some.take(limit + 1).collect(), limit, |token: &Token| token.id.clone())))
+}
+
+/// Makes a token. Its secret is told this once.
+#[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = CreateToken, responses(
+    (status = 201, description = "Made and durable", body = CreatedToken),
+    (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
+pub async fn create(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Json<CreatedToken>), ApiError> {
+    let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
+    let request: CreateToken = serde_json::from_slice(&body).map_err(|e| {
+        ApiError::new(ErrorCode::BadRequest, format!("the request is not what it should be: {e}"))
+    })?;
+    let made = app.shared.auth.create(request, &caller).await.map_err(|error| match error {
+        TokenError::Bad(why) => ApiError::new(ErrorCode::BadRequest, why),
+        TokenError::Full => ApiError::new(ErrorCode::Conflict, error.to_string()),
+        TokenError::Random => ApiError::new(ErrorCode::Internal, error.to_string()),
+        TokenError::Store(error) => error.into(),
+    })?;
+    Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// Ends a token, at once.
+#[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path)), responses(
+    (status = 200, body = Token), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn revoke(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Token>, ApiError> {
+    let Path(id) = id?;
+    app.shared.auth.revoke(&id).await?.map(Json).ok_or_else(|| {
+        ApiError::new(ErrorCode::NotFound, format!("there is no token '{id}'"))
+            .hint("'windlass token list' lists them")
+    })
+}

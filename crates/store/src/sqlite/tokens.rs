@@ -1,0 +1,71 @@
+//! Rows of tokens.
+
+use super::write::time;
+use crate::view::TokenRecord;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use windlass_core::Time;
+
+const TOKEN: &str = "SELECT id, hash, role, user, worker, note, created, expires, revoked FROM tokens";
+
+/// A change of the tokens.
+pub enum TokenWrite {
+    /// A new one.
+    Create(TokenRecord),
+    /// The end of one.
+    Revoke(String, Time),
+}
+
+/// Applies it; false where there is another of that id, or none that is in force.
+pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
+    let rows = match write {
+        TokenWrite::Create(token) => db
+            .prepare_cached(
+                "INSERT INTO tokens (id, hash, role, user, worker, note, created, expires, revoked)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![
+                token.id,
+                token.hash,
+                token.role,
+                token.user,
+                token.worker,
+                token.note,
+                time(token.created),
+                token.expires.map(time),
+                token.revoked.map(time),
+            ])?,
+        TokenWrite::Revoke(id, at) => db
+            .prepare_cached("UPDATE tokens SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL")?
+            .execute(params![id, time(*at)])?,
+    };
+    Ok(rows > 0)
+}
+
+/// All tokens, by id.
+pub fn all(db: &Connection) -> rusqlite::Result<Vec<TokenRecord>> {
+    db.prepare_cached(&format!("{TOKEN} ORDER BY id"))?.query_map([], token_from)?.collect()
+}
+
+/// One token.
+pub fn one(db: &Connection, id: &str) -> rusqlite::Result<Option<TokenRecord>> {
+    db.prepare_cached(&format!("{TOKEN} WHERE id = ?1"))?.query_row([id], token_from).optional()
+}
+
+fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
+    let at = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(|ns| Time(ns as u64)));
+    let created = at(6)?.ok_or_else(|| {
+        rusqlite::Error::FromSqlConversionFailure(6, Type::Null, "a token without a beginning".into())
+    })?;
+    Ok(TokenRecord {
+        id: row.get(0)?,
+        hash: row.get(1)?,
+        role: row.get(2)?,
+        user: row.get(3)?,
+        worker: row.get(4)?,
+        note: row.get(5)?,
+        created,
+        expires: at(7)?,
+        revoked: at(8)?,
+    })
+}
