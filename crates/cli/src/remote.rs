@@ -1,5 +1,6 @@
 //! `windlass worker start`: this machine works for a server elsewhere.
 
+use crate::credentials::credentials;
 use crate::error::CliError;
 use crate::output::talk;
 use crate::paths::Paths;
@@ -55,6 +56,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         }
         None => return Err(CliError::usage("say which server to work for: --server HOST:PORT")),
     };
+    let shown = credentials()?;
     windlass_worker::raise_file_limit();
     start_logging();
     let state = match &args.state {
@@ -68,7 +70,12 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let options = RemoteOptions {
-        server: ServerAddress { url: url.clone(), ..ServerAddress::default() },
+        server: ServerAddress {
+            url: url.clone(),
+            token: shown.token,
+            ca: shown.ca,
+            identity: shown.identity,
+        },
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),

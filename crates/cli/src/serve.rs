@@ -255,7 +255,8 @@ impl Server {
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
         let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
         let terms = WorkerTerms { lease: config.lease.duration() };
-        let options = windlass_server::ServeOptions { store: address, auth, audit, idle: config.idle(), terms };
+        let options =
+            windlass_server::ServeOptions { store: address, auth, audit, idle: config.idle(), terms };
         let serve = windlass_server::serve(listeners, handle.clone(), options);
         Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }

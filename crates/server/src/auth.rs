@@ -223,6 +223,14 @@ impl Auth {
         }
     }
 
+    /// True while the token of this id lets anybody in.
+    pub fn is_in_force(&self, id: &str) -> bool {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        tokens
+            .get(id)
+            .is_some_and(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now()))
+    }
+
     /// Whose token an `Authorization` header shows.
     fn known(&self, header: &str, at: Time) -> Result<Caller, Denied> {
         let (scheme, token) = header.split_once(' ').ok_or(Denied::Malformed)?;

@@ -1,7 +1,9 @@
 //! The worker protocol over gRPC: one stream for each worker, on the port of the HTTP interface.
 
+use crate::auth::{Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
 use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, WorkerLink, WorkerMessage};
+use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -58,13 +60,14 @@ impl WorkerTerms {
 pub(crate) struct Workers {
     handle: Handle,
     terms: WorkerTerms,
+    auth: Arc<Auth>,
     open: Arc<AtomicUsize>,
 }
 
 impl Workers {
     /// The service as routes for the HTTP server.
-    pub fn routes(handle: Handle, terms: WorkerTerms) -> axum::Router {
-        let workers = Workers { handle, terms, open: Arc::default() };
+    pub fn routes(handle: Handle, terms: WorkerTerms, auth: Arc<Auth>) -> axum::Router {
+        let workers = Workers { handle, terms, auth, open: Arc::default() };
         let service =
             workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
         tonic::service::Routes::new(service).into_axum_router()
@@ -88,7 +91,16 @@ impl workers_server::Workers for Workers {
             beat_ms: self.terms.beat().as_millis() as u64,
             lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
         }))]);
-        let listener = Listener { handle: self.handle.clone(), link, beat: self.terms.beat(), hello: false };
+        let extensions = request.extensions();
+        let listener = Listener {
+            handle: self.handle.clone(),
+            link,
+            auth: self.auth.clone(),
+            caller: extensions.get::<Caller>().cloned(),
+            peer: extensions.get::<ConnectInfo<Peer>>().map(|info| info.0.clone()).unwrap_or_default(),
+            beat: self.terms.beat(),
+            hello: false,
+        };
         tokio::spawn(async move {
             listener.run(request.into_inner()).await;
             drop(place);
@@ -130,10 +142,29 @@ impl Drop for Place {
     }
 }
 
+/// Why a worker's stream is ended.
+#[derive(Debug, thiserror::Error)]
+enum BadWorker {
+    #[error(transparent)]
+    Message(#[from] BadHello),
+    #[error(
+        "its token speaks for worker '{bound}', not for '{name}'; make one for this name, or give --name {bound}"
+    )]
+    Token { bound: String, name: String },
+    #[error("its certificate was not issued to a worker named '{0}'; 'windlass ca issue' makes one")]
+    Certificate(String),
+    #[error("its token has expired or was revoked")]
+    Ended,
+}
+
 /// The half that hears the worker.
 struct Listener {
     handle: Handle,
     link: Arc<RemoteLink>,
+    auth: Arc<Auth>,
+    /// Who opened the stream, where the server asks.
+    caller: Option<Caller>,
+    peer: Peer,
     beat: Duration,
     hello: bool,
 }
@@ -173,7 +204,7 @@ impl Listener {
             match what.map(|what| self.take(what)) {
                 Some(Ok(message)) => messages.extend(message),
                 Some(Err(bad)) => {
-                    tracing::warn!("a worker is refused: {bad}");
+                    tracing::warn!("a worker at {} is refused: {bad}", self.peer);
                     self.link.refuse(&bad.to_string());
                     break;
                 }
@@ -184,16 +215,41 @@ impl Listener {
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
     }
 
-    fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadHello> {
+    /// Whether whoever opened the stream may speak for the worker of that name.
+    fn check_name(&self, name: &str) -> Result<(), BadWorker> {
+        if let Some(bound) = self.caller.as_ref().and_then(|caller| caller.worker.as_ref())
+            && bound != name
+        {
+            return Err(BadWorker::Token { bound: bound.clone(), name: name.to_owned() });
+        }
+        match &self.peer.certificate {
+            Some(certificate) if !certificate_names(certificate, name) => {
+                Err(BadWorker::Certificate(name.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A token that ends, ends the streams that it opened.
+    fn check_token(&self) -> Result<(), BadWorker> {
+        match self.caller.as_ref().and_then(|caller| caller.token.as_ref()) {
+            Some(token) if !self.auth.is_in_force(token) => Err(BadWorker::Ended),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadWorker> {
         let message = match what {
             report::What::Hello(hello) => {
                 let hello = Box::new(hello.into_core()?);
+                self.check_name(&hello.name)?;
                 self.hello = true;
                 // The keeper may be another than before, which has no bodies.
                 self.link.bodies().clear();
                 Some(WorkerMessage::Hello { hello, link: self.link.clone() })
             }
             report::What::Beat(beat) => {
+                self.check_token()?;
                 let inventory = beat.inventory.unwrap_or_default().into_core()?;
                 Some(WorkerMessage::Beat { sent: beat.sent, inventory })
             }

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// Connections to one socket at a time. Those above it wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 4096;
+const CONNECTIONS_MAX: usize = 60_000;
 /// TLS handshakes at a time.
 const HANDSHAKES_MAX: usize = 256;
 /// How long a handshake may take, the wait for its turn included.

@@ -51,8 +51,8 @@ pub struct ServerAddress {
     pub token: Option<String>,
     /// Certificates that vouch for the server, PEM.
     pub ca: Option<Vec<u8>>,
-    /// Our own certificate and its key, PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Our own certificate and its key, PEM, one after the other.
+    pub identity: Option<Vec<u8>>,
 }
 
 /// How a worker is set up.
@@ -420,8 +420,8 @@ fn endpoint(server: &ServerAddress) -> Result<Endpoint, RemoteError> {
         return Err(bad(&format!("the address '{}'", server.url), why));
     };
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
-    if let Some((certificate, key)) = &server.identity {
-        tls = tls.identity(Identity::from_pem(certificate, key));
+    if let Some(identity) = &server.identity {
+        tls = tls.identity(Identity::from_pem(identity, identity));
     }
     endpoint.tls_config(tls).map_err(|e| bad("the certificates", chain(&e)))
 }

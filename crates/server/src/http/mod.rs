@@ -58,7 +58,7 @@ pub(crate) struct App {
 struct AppShared {
     started: Instant,
     store: String,
-    auth: Auth,
+    auth: Arc<Auth>,
     audit: Audit,
     refusals: Arc<Refusals>,
     /// Requests under way.
@@ -96,7 +96,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     let shared = AppShared {
         started: Instant::now(),
         store: options.store,
-        auth: options.auth,
+        auth: Arc::new(options.auth),
         audit: Audit::start(options.audit, metrics.audit_lost.clone()),
         refusals: refusals.clone(),
         open: AtomicUsize::new(0),
@@ -158,7 +158,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route(auth::HEALTH_PATH, get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
-        .merge(Workers::routes(app.handle.clone(), terms).with_state(()))
+        .merge(Workers::routes(app.handle.clone(), terms, app.shared.auth.clone()).with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
