@@ -1,0 +1,464 @@
+//! A farm of two workers in network namespaces of their own, through every kind of loss.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use support::{PATIENCE, is_root, kill, names, processes_with, show, windlass};
+
+/// Each task holds a lock file while it runs, and so does what it leaves behind in a session of its own.
+const LOCKED: &str = "exec 9>locks/{}; flock -n 9 || { echo {} >> double; exit 1; }; echo x >> ran/{}; \
+                      [ $(({} % 20)) != 0 ] || setsid sleep 1000.5{} & \
+                      i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
+
+/// What may be lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Server,
+    Agent(usize),
+    Keeper(usize),
+    Both(usize),
+    Link(usize, Duration),
+}
+
+#[test]
+fn no_task_runs_twice_whatever_is_lost() {
+    const TASKS: usize = 2000;
+    let Some(mut farm) = Farm::start("3", 2) else { return };
+    for dir in ["locks", "ran"] {
+        fs::create_dir(farm.path(dir)).unwrap();
+    }
+    let job = farm.submit(&["--array", &format!("1-{TASKS}"), "--", "sh", "-c", LOCKED]);
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for loss in losses(&mut random) {
+        let begun = names(&farm.path("ran")).len();
+        let more = begun + random.below(60) as usize;
+        farm.pause("more tasks began", |farm| names(&farm.path("ran")).len() >= more.min(TASKS));
+        farm.suffer(loss);
+    }
+    farm.mend();
+    let waited = farm.run(&["job", "wait", &job]);
+    assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
+    assert!(!farm.path("double").exists(), "two attempts of a task ran at once\n{}", farm.logs());
+    let shown = farm.json(&["job", "show", &job]);
+    let shown = if shown.is_array() { shown[0].clone() } else { shown };
+    assert_eq!(shown["counts"]["succeeded"], TASKS, "{shown}");
+    assert_eq!(names(&farm.path("ran")).len(), TASKS);
+    let left = processes_with("sleep 1000.5");
+    assert!(left.is_empty(), "something outlived its task: {left:?}");
+}
+
+#[test]
+fn what_a_task_comes_to_arrives_although_agent_and_server_were_gone() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    let command = "touch up; while [ ! -e go ]; do :; done; echo kept; exit 9";
+    let job = farm.submit(&["--", "sh", "-c", command]);
+    farm.wait("it runs", |farm| farm.path("up").exists());
+    farm.workers[0].kill_agent();
+    farm.server.kill().unwrap();
+    farm.server.wait().unwrap();
+    fs::write(farm.path("go"), "").unwrap();
+    let output = farm.path("w0/logs").join(&job).join("0.1.out");
+    farm.wait("its output is there", |_| fs::read_to_string(&output).is_ok_and(|text| text == "kept\n"));
+    farm.start_server();
+    farm.workers[0].start();
+    let waited = farm.run(&["job", "wait", &job]);
+    assert_eq!(waited.status.code(), Some(9), "{}", show(&waited));
+    let task = farm.json(&["job", "tasks", &job])[0].clone();
+    assert_eq!(task["attempt"], 1, "{task}");
+    assert_eq!(farm.ok(&["logs", &format!("{job}.0")]), "kept\n");
+}
+
+#[test]
+fn a_worker_cut_off_ends_its_tasks_before_they_run_elsewhere() {
+    let Some(mut farm) = Farm::start("3", 2) else { return };
+    let command = "echo $$ >> begun; [ -e second ] || exec sleep 1000.625";
+    let job = farm.submit(&["--worker", "w0", "--worker", "w1", "--", "sh", "-c", command]);
+    let begun = |farm: &Farm| fs::read_to_string(farm.path("begun")).unwrap_or_default().lines().count();
+    farm.wait("it runs", |farm| begun(farm) == 1);
+    fs::write(farm.path("second"), "").unwrap();
+    let task = farm.json(&["job", "tasks", &job])[0].clone();
+    let cut = if task["worker"] == "w0" { 0 } else { 1 };
+    farm.link(cut, false);
+    let waited = farm.run(&["job", "wait", &job]);
+    assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
+    assert!(processes_with("sleep 1000.625").is_empty(), "it ran in two places");
+    let shown = farm.json(&["worker", "show", &format!("w{cut}")]);
+    assert_eq!(shown["state"], "expired", "{shown}");
+    let log = fs::read_to_string(farm.path(&format!("w{cut}/keeper.log"))).unwrap();
+    assert!(log.contains("the lease ran out"), "{log}");
+    farm.link(cut, true);
+    farm.wait("the worker is back", |farm| {
+        farm.json(&["worker", "show", &format!("w{cut}")])["state"] == "up"
+    });
+}
+
+#[test]
+fn a_worker_that_claims_another_name_is_refused() {
+    let Some(farm) = Farm::start("30", 1) else { return };
+    let mut other = farm.worker(0, "w0-copy");
+    other.start();
+    farm.wait("the other is refused", |_| other.log().contains("'w0'"));
+    let workers = farm.json(&["worker", "list"]);
+    assert_eq!(workers.as_array().unwrap().len(), 1, "{workers}");
+    assert_eq!(workers[0]["state"], "up");
+    // A token for another name does not help either.
+    let mut stranger = farm.worker(0, "w9");
+    stranger.name = "w9".to_owned();
+    stranger.start();
+    farm.wait("the stranger is refused", |_| stranger.log().contains("speaks for worker 'w0'"));
+}
+
+#[test]
+fn an_upgraded_agent_upgrades_its_keeper_under_running_tasks() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    let command = "echo before; touch up; while [ ! -e go ]; do :; done; echo after; exit 7";
+    let job = farm.submit(&["--", "sh", "-c", command]);
+    farm.wait("it runs", |farm| farm.path("up").exists());
+    let keeper = farm.workers[0].keeper();
+    // The same program under another path is another program to the keeper.
+    let newer = farm.path("windlass-newer");
+    fs::copy(windlass(), &newer).unwrap();
+    farm.workers[0].kill_agent();
+    farm.workers[0].program = newer.clone();
+    farm.workers[0].start();
+    let exe = PathBuf::from(format!("/proc/{keeper}/exe"));
+    farm.wait("the keeper is the newer program", |_| fs::read_link(&exe).is_ok_and(|path| path == newer));
+    let second = farm.submit(&["--", "sh", "-c", "echo new"]);
+    fs::write(farm.path("go"), "").unwrap();
+    assert_eq!(farm.run(&["job", "wait", &job]).status.code(), Some(7), "{}", farm.logs());
+    assert_eq!(farm.ok(&["logs", &format!("{job}.0")]), "before\nafter\n");
+    assert!(farm.run(&["job", "wait", &second]).status.success());
+    assert_eq!(farm.workers[0].keeper(), keeper, "it is the same process");
+}
+
+/// Everything that is lost, in random order.
+fn losses(random: &mut Random) -> Vec<Loss> {
+    let mut all = vec![Loss::Server; 10];
+    for worker in 0..2 {
+        all.extend([Loss::Agent(worker), Loss::Agent(worker), Loss::Agent(worker)]);
+        all.extend([Loss::Keeper(worker), Loss::Keeper(worker), Loss::Both(worker), Loss::Both(worker)]);
+        // The lease is three seconds.
+        let spans = [200, 700, 1500, 2500, 3500, 5000].map(Duration::from_millis);
+        all.extend(spans.map(|span| Loss::Link(worker, span)));
+    }
+    for place in (1..all.len()).rev() {
+        all.swap(place, random.below(place as u64 + 1) as usize);
+    }
+    all
+}
+
+/// Xorshift: what is random here is the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// A server and workers, each in a network namespace, with TLS and tokens.
+struct Farm {
+    dir: tempfile::TempDir,
+    spaces: Vec<String>,
+    lease: String,
+    server: Child,
+    workers: Vec<Worker>,
+    /// Links that are down, and until when.
+    down: Vec<(usize, Instant)>,
+}
+
+impl Farm {
+    /// `None` where this machine cannot do it.
+    fn start(lease: &str, workers: usize) -> Option<Farm> {
+        let has = |program: &str| {
+            let found = Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            found.is_ok()
+        };
+        if !is_root("farm") || !has("ip") || !has("nsenter") {
+            println!("SKIP farm: needs root, iproute2 and util-linux for network namespaces");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let number = dir.path().file_name().unwrap().to_string_lossy().replace(".tmp", "");
+        let spaces: Vec<String> = (0..=workers).map(|n| format!("wl-{number}-{n}")).collect();
+        lay_network(&spaces);
+        let server = Command::new("true").spawn().unwrap();
+        let mut farm =
+            Farm { dir, spaces, lease: lease.to_owned(), server, workers: Vec::new(), down: Vec::new() };
+        farm.certify(workers);
+        farm.start_server();
+        for number in 0..workers {
+            let token =
+                farm.json(&["token", "create", "--role", "worker", "--worker", &format!("w{number}")]);
+            fs::write(farm.path(&format!("w{number}.token")), token["bearer"].as_str().unwrap()).unwrap();
+            let mut worker = farm.worker(number, &format!("w{number}"));
+            worker.start();
+            farm.workers.push(worker);
+        }
+        farm.wait("the workers are up", |farm| {
+            let up = farm.json(&["worker", "list"]);
+            up.as_array().unwrap().iter().filter(|worker| worker["state"] == "up").count() == workers
+        });
+        Some(farm)
+    }
+
+    fn certify(&self, workers: usize) {
+        let hosts: Vec<String> = (1..=workers).map(|n| format!("10.213.{n}.1")).collect();
+        let ca = self.path("ca").display().to_string();
+        self.ok(&["ca", "init", &ca]);
+        self.ok(&["ca", "issue", &ca, "--server", &hosts.join(",")]);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The worker of that namespace in that directory.
+    fn worker(&self, number: usize, state: &str) -> Worker {
+        Worker {
+            name: format!("w{number}"),
+            program: windlass().into(),
+            space: self.spaces[number + 1].clone(),
+            url: format!("https://10.213.{}.1:7117", number + 1),
+            dir: self.dir.path().to_owned(),
+            state: state.to_owned(),
+            token: self.path(&format!("w{number}.token")),
+            agent: None,
+        }
+    }
+
+    fn start_server(&mut self) {
+        let mut command = inside(&self.spaces[0], Path::new(windlass()), self.dir.path());
+        command.args(["server", "start", "--no-worker", "--listen", "0.0.0.0:7117", "--auth"]);
+        command.arg("--tls-cert").arg(self.path("ca/10.213.1.1.pem"));
+        command.arg("--tls-key").arg(self.path("ca/10.213.1.1.key"));
+        command.arg("--state").arg(self.path("state")).args(["--lease", &self.lease]);
+        self.server = command.stderr(log(&self.path("server.log"))).spawn().unwrap();
+        self.wait("the server answers", |farm| farm.run(&["server", "status"]).status.success());
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(windlass());
+        command.args(["--server", &format!("unix:{}", self.path("state/admin.sock").display())]).args(args);
+        clean(&mut command, self.dir.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> std::process::Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.logs());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        let mut all = args.to_vec();
+        all.extend(["-o", "json"]);
+        serde_json::from_str(&self.ok(&all)).unwrap()
+    }
+
+    /// Submits a job whose tasks work in the farm's directory; returns its id.
+    fn submit(&self, args: &[&str]) -> String {
+        let cwd = self.dir.path().display().to_string();
+        let mut all = vec!["submit", "-o", "name", "--cwd", &cwd];
+        all.extend(args);
+        self.ok(&all).trim().to_owned()
+    }
+
+    fn logs(&self) -> String {
+        let tail = |path: PathBuf| {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            format!("{}:\n{}\n", path.display(), lines[lines.len().saturating_sub(40)..].join("\n"))
+        };
+        let workers = self.workers.iter().map(|worker| tail(self.path(&format!("{}.log", worker.state))));
+        tail(self.path("server.log")) + &workers.collect::<String>()
+    }
+
+    /// Looks again and again until it holds.
+    fn wait(&self, what: &str, mut holds: impl FnMut(&Farm) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "waited too long until {what}\n{}", self.logs());
+            rest(Duration::from_millis(10));
+        }
+    }
+
+    /// The same, but goes on after two seconds: the next loss may be what it needs. Mends links.
+    fn pause(&mut self, _: &str, holds: impl Fn(&Farm) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while !holds(self) && Instant::now() < deadline {
+            let due: Vec<usize> = self
+                .down
+                .iter()
+                .filter(|(_, until)| *until <= Instant::now())
+                .map(|(link, _)| *link)
+                .collect();
+            for link in due {
+                self.link(link, true);
+            }
+            rest(Duration::from_millis(5));
+        }
+    }
+
+    fn suffer(&mut self, loss: Loss) {
+        match loss {
+            Loss::Server => {
+                self.server.kill().unwrap();
+                self.server.wait().unwrap();
+                self.start_server();
+            }
+            Loss::Agent(worker) => {
+                self.workers[worker].kill_agent();
+                self.workers[worker].start();
+            }
+            Loss::Keeper(worker) => kill(self.workers[worker].keeper(), "KILL"),
+            Loss::Both(worker) => {
+                kill(self.workers[worker].keeper(), "KILL");
+                self.workers[worker].kill_agent();
+                self.workers[worker].start();
+            }
+            Loss::Link(worker, span) => {
+                self.link(worker, false);
+                self.down.push((worker, Instant::now() + span));
+            }
+        }
+    }
+
+    fn link(&mut self, worker: usize, up: bool) {
+        self.down.retain(|(link, _)| *link != worker);
+        let state = if up { "up" } else { "down" };
+        ip(&["-n", &self.spaces[0], "link", "set", &format!("v{worker}"), state]);
+    }
+
+    fn mend(&mut self) {
+        for worker in 0..self.workers.len() {
+            self.link(worker, true);
+        }
+    }
+}
+
+impl Drop for Farm {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            worker.kill_agent();
+            kill(worker.keeper(), "KILL");
+        }
+        _ = self.server.kill();
+        _ = self.server.wait();
+        for space in &self.spaces {
+            _ = Command::new("ip").args(["netns", "delete", space]).status();
+        }
+    }
+}
+
+/// A worker: its agent's process, and how to start it.
+struct Worker {
+    name: String,
+    program: PathBuf,
+    space: String,
+    url: String,
+    dir: PathBuf,
+    state: String,
+    token: PathBuf,
+    agent: Option<Child>,
+}
+
+impl Worker {
+    fn start(&mut self) {
+        let mut command = inside(&self.space, &self.program, &self.dir);
+        command.args(["--server", &self.url, "--ca"]).arg(self.dir.join("ca/ca.pem"));
+        command.arg("--token-file").arg(&self.token);
+        command.args(["worker", "start", "--cpus", "2", "--name", &self.name, "--state"]);
+        command.arg(self.dir.join(&self.state));
+        let log = log(&self.dir.join(format!("{}.log", self.state)));
+        self.agent = Some(command.stderr(log).spawn().unwrap());
+    }
+
+    fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            _ = agent.kill();
+            _ = agent.wait();
+        }
+    }
+
+    fn keeper(&self) -> i32 {
+        let json = fs::read(self.dir.join(&self.state).join("keeper.json")).unwrap();
+        let file: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        i32::try_from(file["pid"].as_i64().unwrap()).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join(format!("{}.log", self.state))).unwrap_or_default()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill_agent();
+        if self.dir.join(&self.state).join("keeper.json").exists() {
+            kill(self.keeper(), "KILL");
+        }
+    }
+}
+
+/// One namespace for the server, and one for each worker, with a cable from each to the server's.
+fn lay_network(spaces: &[String]) {
+    for space in spaces {
+        ip(&["netns", "add", space]);
+        ip(&["-n", space, "link", "set", "lo", "up"]);
+    }
+    for (number, space) in spaces[1..].iter().enumerate() {
+        let (cable, server) = (format!("v{number}"), &spaces[0]);
+        let net = format!("10.213.{}", number + 1);
+        ip(&["-n", server, "link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", space]);
+        ip(&["-n", server, "addr", "add", &format!("{net}.1/30"), "dev", &cable]);
+        ip(&["-n", space, "addr", "add", &format!("{net}.2/30"), "dev", "eth0"]);
+        ip(&["-n", server, "link", "set", &cable, "up"]);
+        ip(&["-n", space, "link", "set", "eth0", "up"]);
+    }
+}
+
+fn ip(args: &[&str]) {
+    let output = Command::new("ip").args(args).output().unwrap();
+    assert!(output.status.success(), "ip {args:?}: {}", show(&output));
+}
+
+/// The program in a network namespace and in no other: `ip netns exec` would hide control groups.
+fn inside(space: &str, program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{space}")).arg(program);
+    clean(&mut command, dir);
+    command.stdout(Stdio::null());
+    command
+}
+
+fn clean(command: &mut Command, dir: &Path) {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(dir);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WINDLASS_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("WINDLASS_STATE", dir.join("unused")).env("WINDLASS_RUNTIME", dir.join("unused"));
+}
+
+fn log(path: &Path) -> fs::File {
+    fs::OpenOptions::new().append(true).create(true).open(path).unwrap()
+}
+
+/// Leaves the processor to what is tested. Nothing that is asserted depends on how long.
+fn rest(span: Duration) {
+    let (_keep, nobody) = mpsc::channel::<()>();
+    _ = nobody.recv_timeout(span);
+}
