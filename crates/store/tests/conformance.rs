@@ -393,6 +393,37 @@ fn a_newer_schema_is_refused() {
 }
 
 #[test]
+fn a_file_of_the_first_schema_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V1__initial.sql")).unwrap();
+    // As the version that knew only that schema left it: the checksum is of the file's bytes.
+    db.execute_batch(
+        "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
+             applied_on VARCHAR(255), checksum VARCHAR(255));
+         INSERT INTO refinery_schema_history VALUES (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485');
+         INSERT INTO workers VALUES (3, 'old', 7, 99, 1, '{\"cpu\":800,\"memory\":5}', '{}');",
+    )
+    .unwrap();
+    drop(db);
+    let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    let worker = WorkerRecord {
+        id: WorkerId(3),
+        name: "old".to_owned(),
+        epoch: Epoch(7),
+        identity: 0,
+        incarnation: 99,
+        state: WorkerState::Suspect,
+        draining: true,
+        lease_until: None,
+        capacity: Resources::new(800, 5),
+        attributes: Default::default(),
+    };
+    assert_eq!(block_on(store.load()).unwrap().workers, [worker]);
+}
+
+#[test]
 fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.db");
