@@ -431,7 +431,7 @@ fn a_file_of_the_first_schema_is_brought_up_to_date() {
     db.execute_batch(
         "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
              applied_on VARCHAR(255), checksum VARCHAR(255));
-         INSERT INTO refinery_schema_history VALUES (1, 'initial', '2026-01-01T00:00:00Z', );
+         INSERT INTO refinery_schema_history VALUES (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485');
          INSERT INTO workers VALUES (3, 'old', 7, 99, 1, '{\"cpu\":800,\"memory\":5}', '{}');",
     )
     .unwrap();

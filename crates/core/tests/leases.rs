@@ -1,0 +1,222 @@
+//! Leases: what a beat costs, and that no worker expires before the last lease that it was granted is over.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Settings, Write};
+use windlass_core::worker::{WorkerRecord, WorkerState};
+use windlass_core::{Resources, Time, WorkerId};
+
+const LEASE_NS: u64 = 300;
+const SUSPECT_NS: u64 = 90;
+
+fn settings() -> Settings {
+    Settings { lease_ns: Some(LEASE_NS), suspect_ns: SUSPECT_NS, ..Settings::default() }
+}
+
+fn hello(name: u64, incarnation: u64, fences: bool, sent: u64) -> Event {
+    Event::Hello(Box::new(Hello {
+        name: format!("w{name}"),
+        identity: name,
+        incarnation,
+        fences,
+        sent,
+        new_link: false,
+        capacity: Resources::new(100, 0),
+        attributes: BTreeMap::new(),
+        inventory: Inventory::default(),
+    }))
+}
+
+fn handle(engine: &mut Engine, now: u64, event: Event) -> Outbox {
+    let mut out = Outbox::default();
+    engine.handle(Time(now), event, &mut out);
+    engine.round(Time(now), 10, &mut out);
+    out
+}
+
+fn beat(engine: &mut Engine, now: u64, worker: u64, sent: u64) -> Outbox {
+    handle(engine, now, Event::Beat { worker: WorkerId(worker), sent, inventory: Inventory::default() })
+}
+
+fn grants(out: &Outbox) -> Vec<(WorkerId, u64, u64)> {
+    let leases = out.sends.iter().filter_map(|send| match send.order {
+        Order::Lease { sent, lasts_ns } => Some((send.worker, sent, lasts_ns)),
+        _ => None,
+    });
+    leases.collect()
+}
+
+#[test]
+fn a_beat_renews_and_writes_once_in_half_a_lease() {
+    let mut engine = Engine::new(settings());
+    let welcome = handle(&mut engine, 1000, hello(1, 7, true, 55));
+    assert_eq!(grants(&welcome), [(WorkerId(1), 55, 300)]);
+    let idle = beat(&mut engine, 1150, 1, 66);
+    assert_eq!((grants(&idle), idle.sends.len()), (vec![(WorkerId(1), 66, 150)], 1));
+    assert!(idle.writes.is_empty() && idle.notes.is_empty(), "{idle:?}");
+    let renewed = beat(&mut engine, 1151, 1, 77);
+    assert_eq!(renewed.writes, [Write::Lease { worker: WorkerId(1), until: Time(1451) }]);
+    assert_eq!(grants(&renewed), [(WorkerId(1), 77, 300)]);
+}
+
+#[test]
+fn silence_is_suspect_and_the_end_of_the_lease_raises_the_epoch() {
+    let mut engine = Engine::new(settings());
+    handle(&mut engine, 1000, hello(1, 7, true, 0));
+    let state = |engine: &Engine| engine.workers().get(WorkerId(1)).map(|w| (w.state, w.epoch.0));
+    assert_eq!(engine.next_wakeup(), Some(Time(1090)));
+    handle(&mut engine, 1089, Event::Tick);
+    assert_eq!(state(&engine), Some((WorkerState::Up, 1)));
+    handle(&mut engine, 1090, Event::Tick);
+    assert_eq!(state(&engine), Some((WorkerState::Suspect, 1)));
+    assert_eq!(engine.next_wakeup(), Some(Time(1300)));
+    // It must say hello before it is granted more: what it holds is not known.
+    assert_eq!(beat(&mut engine, 1200, 1, 0).sends.first().map(|s| &s.order), Some(&Order::Resync));
+    let out = handle(&mut engine, 1300, Event::Tick);
+    assert_eq!(state(&engine), Some((WorkerState::Expired, 2)));
+    assert!(matches!(&out.writes[..], [Write::Worker(WorkerRecord { lease_until: None, .. })]), "{out:?}");
+    assert_eq!(engine.next_wakeup(), None);
+}
+
+#[test]
+fn without_a_lease_nothing_expires() {
+    let never = Settings { lease_ns: None, ..settings() };
+    for (settings, fences) in [(settings(), false), (never, true)] {
+        let mut engine = Engine::new(settings);
+        assert_eq!(grants(&handle(&mut engine, 1000, hello(1, 7, fences, 0))), []);
+        assert_eq!(grants(&beat(&mut engine, 1001, 1, 0)), []);
+        handle(&mut engine, 1_000_000, Event::Tick);
+        assert_eq!(engine.workers().get(WorkerId(1)).map(|w| w.state), Some(WorkerState::Suspect));
+        assert_eq!(engine.next_wakeup(), None);
+    }
+}
+
+/// What happens next to a farm of two workers.
+#[derive(Clone, Debug)]
+enum Step {
+    Pass(u64),
+    Hello(u64),
+    NewKeeper(u64),
+    Beat(u64),
+    Lost(u64),
+    Tick,
+    /// The next batch is not durable.
+    Fail,
+    /// Another engine takes over what is durable, its clock off by so much.
+    Restart(i64),
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let worker = 1u64..3;
+    prop_oneof![
+        4 => (1u64..120).prop_map(Step::Pass),
+        2 => worker.clone().prop_map(Step::Hello),
+        1 => worker.clone().prop_map(Step::NewKeeper),
+        4 => worker.clone().prop_map(Step::Beat),
+        1 => worker.prop_map(Step::Lost),
+        3 => Just(Step::Tick),
+        1 => Just(Step::Fail),
+        1 => (-1000i64..1000).prop_map(Step::Restart),
+    ]
+}
+
+/// An engine, what is durable, and what its workers were told, by true time.
+struct Farm {
+    engine: Engine,
+    rows: BTreeMap<WorkerId, WorkerRecord>,
+    true_now: u64,
+    clock_off: i64,
+    incarnations: BTreeMap<u64, u64>,
+    granted_until: BTreeMap<WorkerId, u64>,
+}
+
+impl Farm {
+    fn clock(&self) -> u64 {
+        (1_000_000 + self.true_now).saturating_add_signed(self.clock_off)
+    }
+
+    /// Handles the event; commits, and sends, or loses the batch.
+    fn event(&mut self, event: Event, durable: bool) {
+        let now = self.clock();
+        let mut out = handle(&mut self.engine, now, event);
+        if !durable {
+            assert!(self.engine.failed([&out]).is_empty());
+            out = Outbox::default();
+            self.engine.reload(Time(self.clock()), &BTreeSet::new(), Vec::new(), &mut out);
+        }
+        for write in &out.writes {
+            match write {
+                Write::Worker(record) => _ = self.rows.insert(record.id, record.clone()),
+                Write::Lease { worker, until } => {
+                    let row = self.rows.get_mut(worker).expect("a lease of a worker that is not stored");
+                    row.lease_until = Some(*until);
+                }
+                _ => {}
+            }
+        }
+        for (worker, _, lasts_ns) in grants(&out) {
+            let durable = self.rows[&worker].lease_until.expect("granted and not durable");
+            assert!(durable.0 >= self.clock() + lasts_ns, "granted for longer than is durable");
+            let until = self.granted_until.entry(worker).or_default();
+            *until = self.true_now.saturating_add(lasts_ns).max(*until);
+        }
+    }
+
+    fn step(&mut self, step: Step, durable: bool) {
+        match step {
+            Step::Pass(ns) => self.true_now += ns,
+            Step::Hello(name) => {
+                let incarnation = self.incarnations[&name];
+                self.event(hello(name, incarnation, true, 0), durable);
+            }
+            Step::NewKeeper(name) => {
+                let incarnation = self.incarnations.get_mut(&name).expect("one of two");
+                *incarnation += 10;
+                let event = hello(name, *incarnation, true, 0);
+                self.event(event, durable);
+            }
+            Step::Beat(worker) => {
+                let inventory = Inventory::default();
+                self.event(Event::Beat { worker: WorkerId(worker), sent: 0, inventory }, durable);
+            }
+            Step::Lost(worker) => self.event(Event::Lost { worker: WorkerId(worker) }, durable),
+            Step::Tick => self.event(Event::Tick, durable),
+            Step::Fail => {}
+            Step::Restart(clock_off) => {
+                self.clock_off = clock_off;
+                let rows = self.rows.values().cloned().collect();
+                self.engine = Engine::restore(settings(), rows, Vec::new());
+                self.engine.settle_restored(Time(self.clock()), &mut Outbox::default());
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_worker_expires_before_its_lease_is_over(steps in prop::collection::vec(steps(), 1..200)) {
+        let mut farm = Farm {
+            engine: Engine::new(settings()),
+            rows: BTreeMap::new(),
+            true_now: 0,
+            clock_off: 0,
+            incarnations: BTreeMap::from([(1, 1), (2, 2)]),
+            granted_until: BTreeMap::new(),
+        };
+        let mut durable = true;
+        for step in steps {
+            let fails = matches!(step, Step::Fail);
+            let before: Vec<WorkerState> = farm.engine.workers().iter().map(|w| w.state).collect();
+            farm.step(step, durable);
+            durable = !fails;
+            prop_assert_eq!(farm.engine.check(), Ok(()));
+            let fresh = farm.engine.workers().iter().enumerate().filter(|(number, w)| {
+                w.state == WorkerState::Expired && before.get(*number) != Some(&WorkerState::Expired)
+            });
+            for (_, worker) in fresh {
+                let until = farm.granted_until.get(&worker.id).copied().unwrap_or(0);
+                prop_assert!(until <= farm.true_now, "expired {} early", until - farm.true_now);
+            }
+        }
+    }
+}
