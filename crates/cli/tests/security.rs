@@ -211,6 +211,32 @@ fn a_token_of_the_caller_does_not_become_part_of_the_job() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "got nothing", "{}", show(&output));
 }
 
+/// A connection from another of this machine's addresses, as if from another machine.
+fn connect_from(source: &str, host: &str) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let address = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
+    bind(&socket, &address(&format!("{source}:0"))).unwrap();
+    connect(&socket, &address(host)).unwrap();
+    TcpStream::from(socket)
+}
+
+#[test]
+fn those_who_connect_and_say_nothing_hold_up_nobody_and_are_let_go() {
+    let port = Port::with_tls(&[]);
+    let ann = port.token(&["--role", "user", "--user", "ann"]);
+    windlass_worker::raise_file_limit();
+    let mut silent: Vec<TcpStream> = (0..1024).map(|_| connect_from("127.0.0.2", port.host())).collect();
+    // What its machine opens above the limit is refused at once, and others are not.
+    let mut above = connect_from("127.0.0.2", port.host());
+    assert_eq!(above.read(&mut [0]).unwrap_or(0), 0);
+    wait_until("the server says so", || port.log().contains("its machine has 1024 connections"));
+    port.ok_as(&ann, &["run", "--", "true"]);
+    // The first one hears the end when its time is over.
+    assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
+    wait_until("the server says so", || port.log().contains("handshake took longer"));
+}
+
 /// Frames thrown at each of the four doors; a million in all.
 const FRAMES: usize = 250_000;
 /// Frames on one connection.

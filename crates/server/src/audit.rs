@@ -155,7 +155,7 @@ mod tests {
     fn a_log_that_cannot_be_written_counts_and_harms_nobody() {
         let lost = Counter::default();
         let audit = Audit::start(Some("/dev/null/audit.log".into()), lost.clone());
-        audit.note(None, &Peer::default(), ("POST", "/api/v1/jobs"), 401);
+        audit.note(None, &Peer::LOCAL, ("POST", "/api/v1/jobs"), 401);
         drop(audit);
         assert_eq!(lost.get(), 1);
     }
@@ -165,7 +165,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Audit::start(Some(path.clone()), Counter::default());
-        audit.note(None, &Peer::default(), ("POST", &"x".repeat(10_000)), 401);
+        audit.note(None, &Peer::LOCAL, ("POST", &"x".repeat(10_000)), 401);
         drop(audit);
         let line: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         assert_eq!((line["peer"].as_str(), line["status"].as_u64()), (Some("unix"), Some(401)));

@@ -47,12 +47,22 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(10);
 
 /// Who is at the other end of a connection. In the extensions of every request, as
 /// [`ConnectInfo`](axum::extract::ConnectInfo).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address; `None` is a unix socket.
     pub address: Option<SocketAddr>,
     /// The certificate that it showed, which one of our authorities signed.
     pub certificate: Option<CertificateDer<'static>>,
+}
+
+impl Peer {
+    /// Whoever may open the unix socket.
+    pub const LOCAL: Peer = Peer { address: None, certificate: None };
+
+    /// Somebody at an address that nobody said.
+    pub fn unknown() -> Peer {
+        Peer { address: Some(([0, 0, 0, 0], 0).into()), certificate: None }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -430,7 +440,7 @@ mod tests {
         }
         let peer = Peer { address: Some(([127, 0, 0, 1], 5).into()), certificate: None };
         assert_eq!(auth.caller(&peer, &HeaderMap::new()), Err(Denied::Missing));
-        assert_eq!(auth.caller(&Peer::default(), &HeaderMap::new()).unwrap().role, Role::Admin);
+        assert_eq!(auth.caller(&Peer::LOCAL, &HeaderMap::new()).unwrap().role, Role::Admin);
     }
 
     #[tokio::test]

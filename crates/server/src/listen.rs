@@ -13,12 +13,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -28,8 +29,10 @@ use tokio_rustls::TlsAcceptor;
 
 /// Connections to one socket at a time. Those above it wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 60_000;
+/// Connections of one machine at a time: more machines than one are needed to fill the server.
+const CONNECTIONS_PER_MACHINE_MAX: usize = 4096;
 /// TLS handshakes at a time.
-const HANDSHAKES_MAX: usize = 256;
+const HANDSHAKES_MAX: usize = 2048;
 /// How long a handshake may take, the wait for its turn included.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new connection may bring no request.
@@ -156,7 +159,7 @@ impl Listener {
         mut closing: watch::Receiver<bool>,
     ) {
         let served = Served { router, refusals, closing: closing.clone() };
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let places = Places { all: Arc::new(Semaphore::new(CONNECTIONS_MAX)), machines: Arc::default() };
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let mut connections = JoinSet::new();
         loop {
@@ -168,10 +171,15 @@ impl Listener {
             let (tls, served, handshakes) = (self.tls.clone(), served.clone(), handshakes.clone());
             match next {
                 Ok((Stream::Unix(stream), place)) => {
-                    connections.spawn(served.converse(stream, Peer::default(), place));
+                    connections.spawn(served.converse(stream, Peer::LOCAL, place));
                 }
-                Ok((Stream::Tcp(stream, address), place)) => {
+                Ok((Stream::Tcp(stream, address), mut place)) => {
                     let peer = Peer { address: Some(address), certificate: None };
+                    if !place.count(&places, address.ip()) {
+                        let most = CONNECTIONS_PER_MACHINE_MAX;
+                        served.refusals.tell(&peer, format_args!("its machine has {most} connections"));
+                        continue;
+                    }
                     // It only makes answers come sooner.
                     _ = stream.set_nodelay(true);
                     match tls {
@@ -198,8 +206,9 @@ impl Listener {
     }
 
     /// The next connection, when there is a place for it.
-    async fn next(&self, places: &Arc<Semaphore>) -> io::Result<(Stream, OwnedSemaphorePermit)> {
-        let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+    async fn next(&self, places: &Places) -> io::Result<(Stream, Place)> {
+        let permit = places.all.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let place = Place { _permit: permit, machine: None };
         let stream = match &self.socket {
             Socket::Tcp(listener) => listener.accept().await.map(|(s, address)| Stream::Tcp(s, address))?,
             Socket::Unix(listener, _) => listener.accept().await.map(|(s, _)| Stream::Unix(s))?,
@@ -211,6 +220,55 @@ impl Listener {
 enum Stream {
     Tcp(TcpStream, SocketAddr),
     Unix(tokio::net::UnixStream),
+}
+
+/// Connections of each machine.
+type Machines = Arc<Mutex<BTreeMap<IpAddr, usize>>>;
+
+/// Room for connections.
+struct Places {
+    all: Arc<Semaphore>,
+    machines: Machines,
+}
+
+/// The room that one connection takes as long as it lives.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    machine: Option<(IpAddr, Machines)>,
+}
+
+impl Place {
+    /// Counts it as one of that machine's; false if that has too many.
+    fn count(&mut self, places: &Places, address: IpAddr) -> bool {
+        let address = match address {
+            // A machine has a whole network of these.
+            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_none() => {
+                IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
+            }
+            other => other,
+        };
+        let mut machines = places.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = machines.entry(address).or_default();
+        let fits = *open < CONNECTIONS_PER_MACHINE_MAX;
+        if fits {
+            *open += 1;
+            self.machine = Some((address, places.machines.clone()));
+        }
+        fits
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some((address, machines)) = self.machine.take() else { return };
+        let mut machines = machines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = machines.get_mut(&address) {
+            *open -= 1;
+            if *open == 0 {
+                machines.remove(&address);
+            }
+        }
+    }
 }
 
 /// What all connections of a socket share.
@@ -252,7 +310,7 @@ impl Served {
     }
 
     /// Answers the requests of a connection.
-    async fn converse<S>(self, stream: S, peer: Peer, _place: OwnedSemaphorePermit)
+    async fn converse<S>(self, stream: S, peer: Peer, _place: Place)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -273,7 +331,7 @@ impl Served {
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
-                    if let Err(why) = ended.as_ref().map_err(reason)
+                    if let Err(why) = ended.map_err(|error| reason(&*error))
                         && let Some(why) = why
                     {
                         refusals.tell(&peer, why);
@@ -311,7 +369,7 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// What a peer did wrong, if it did: to hang up is no wrong.
-fn reason(error: &Box<dyn std::error::Error + Send + Sync>) -> Option<String> {
+fn reason(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<hyper::Error>()
         && (error.is_incomplete_message() || error.is_canceled() || error.is_closed() || error.is_timeout())
     {

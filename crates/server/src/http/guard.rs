@@ -19,7 +19,8 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         return next.run(request).await;
     }
     let connection = request.extensions().get::<ConnectInfo<Peer>>();
-    let peer = connection.map_or_else(Peer::default, |ConnectInfo(peer)| peer.clone());
+    // What came from who knows where did not come over the unix socket.
+    let peer = connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone());
     let (caller, denied) = match app.shared.auth.caller(&peer, request.headers()) {
         Ok(caller) if caller.may(&method, &path) => (Some(caller), None),
         Ok(caller) => (Some(caller), Some(Denied::Role)),
