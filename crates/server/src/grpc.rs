@@ -92,12 +92,17 @@ impl workers_server::Workers for Workers {
             lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
         }))]);
         let extensions = request.extensions();
+        let (Some(caller), Some(ConnectInfo(peer))) =
+            (extensions.get::<Caller>(), extensions.get::<ConnectInfo<Peer>>())
+        else {
+            return Err(Status::unauthenticated("nobody knows who asks"));
+        };
         let listener = Listener {
             handle: self.handle.clone(),
             link,
             auth: self.auth.clone(),
-            caller: extensions.get::<Caller>().cloned(),
-            peer: extensions.get::<ConnectInfo<Peer>>().map(|info| info.0.clone()).unwrap_or_default(),
+            caller: caller.clone(),
+            peer: peer.clone(),
             beat: self.terms.beat(),
             hello: false,
         };
@@ -162,8 +167,8 @@ struct Listener {
     handle: Handle,
     link: Arc<RemoteLink>,
     auth: Arc<Auth>,
-    /// Who opened the stream, where the server asks.
-    caller: Option<Caller>,
+    /// Who opened the stream.
+    caller: Caller,
     peer: Peer,
     beat: Duration,
     hello: bool,
@@ -217,7 +222,7 @@ impl Listener {
 
     /// Whether whoever opened the stream may speak for the worker of that name.
     fn check_name(&self, name: &str) -> Result<(), BadWorker> {
-        if let Some(bound) = self.caller.as_ref().and_then(|caller| caller.worker.as_ref())
+        if let Some(bound) = &self.caller.worker
             && bound != name
         {
             return Err(BadWorker::Token { bound: bound.clone(), name: name.to_owned() });
@@ -232,7 +237,7 @@ impl Listener {
 
     /// A token that ends, ends the streams that it opened.
     fn check_token(&self) -> Result<(), BadWorker> {
-        match self.caller.as_ref().and_then(|caller| caller.token.as_ref()) {
+        match &self.caller.token {
             Some(token) if !self.auth.is_in_force(token) => Err(BadWorker::Ended),
             _ => Ok(()),
         }
