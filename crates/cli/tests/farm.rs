@@ -39,6 +39,7 @@ fn no_task_runs_twice_whatever_is_lost() {
         farm.pause("more tasks began", |farm| names(&farm.path("ran")).len() >= more.min(TASKS));
         farm.suffer(loss);
     }
+    assert!(names(&farm.path("ran")).len() < TASKS, "the work ended before the losses did");
     farm.mend();
     let waited = farm.run(&["job", "wait", &job]);
     assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
@@ -47,6 +48,11 @@ fn no_task_runs_twice_whatever_is_lost() {
     let shown = if shown.is_array() { shown[0].clone() } else { shown };
     assert_eq!(shown["counts"]["succeeded"], TASKS, "{shown}");
     assert_eq!(names(&farm.path("ran")).len(), TASKS);
+    let fenced = |worker: &Worker| {
+        let log = fs::read_to_string(farm.path(&worker.state).join("keeper.log")).unwrap_or_default();
+        log.matches("the lease ran out").count()
+    };
+    assert!(farm.workers.iter().map(fenced).sum::<usize>() > 0, "no keeper was cut off for long enough");
     let left = processes_with("sleep 1000.5");
     assert!(left.is_empty(), "something outlived its task: {left:?}");
 }
