@@ -26,6 +26,7 @@ mod serve;
 mod server;
 mod show;
 mod signals;
+mod template;
 mod verbs;
 mod worker;
 mod writer;
