@@ -13,7 +13,7 @@ use windlass_api::StepBody;
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, Order};
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, Resources, Time};
-use windlass_server::{Config, Deliver, Delivery, Handle, LogChunk, LogRequest, WorkerMessage};
+use windlass_server::{Config, Deliver, Delivery, Handle, LogChunk, LogRequest, Progress, WorkerMessage};
 use windlass_worker::{Agent, AgentOptions, FromAgent, LogDir, Stream, TaskRef, ToKeeper, read_log};
 
 /// Steps whose body the keeper has at a time.
@@ -176,6 +176,12 @@ impl Link {
                 epoch: Epoch(epoch),
                 result: result.into(),
             },
+            FromAgent::Progress { task, epoch, percent, status } => WorkerMessage::Progress {
+                task: task.task(),
+                attempt: task.attempt,
+                epoch: Epoch(epoch),
+                progress: Progress { percent, status },
+            },
             FromAgent::Reclaimed { task, epoch } => {
                 WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
             }
@@ -225,6 +231,7 @@ impl Link {
                     request: request.into(),
                     time_limit_ms,
                     value: start.value,
+                    params: start.params,
                 });
             }
             Order::Kill { task, attempt } => {
@@ -261,7 +268,8 @@ impl Link {
         let (job, step) = key;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
-        into.push(ToKeeper::Body { job, step, command: body.command.clone(), env, cwd: body.cwd.clone() });
+        let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
+        into.push(ToKeeper::Body { job, step, command, env, cwd, session });
     }
 }
 

@@ -1,14 +1,15 @@
 //! What the rest of the process has of the shell.
 
 use crate::events::{Events, Subscription};
-use crate::link::{LogSource, WorkerMessage};
+use crate::link::{LogSource, Progress, WorkerMessage};
 use crate::metrics::Metrics;
+use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, oneshot, watch};
-use windlass_core::RequestId;
 use windlass_core::engine::{Answer, Engine, Event};
+use windlass_core::{RequestId, TaskId};
 use windlass_store::{Store, StoreError};
 
 /// A request could not be done now: the store is full or gone, or too much waits.
@@ -47,6 +48,7 @@ struct Shared {
     store: Store,
     events: Events,
     metrics: Arc<Metrics>,
+    progress: Arc<ProgressBoard>,
     logs: OnceLock<LogSource>,
     closing: watch::Sender<bool>,
 }
@@ -57,9 +59,10 @@ impl Handle {
         store: Store,
         events: Events,
         metrics: Arc<Metrics>,
+        progress: Arc<ProgressBoard>,
     ) -> Self {
         let (closing, _) = watch::channel(false);
-        let shared = Shared { store, events, metrics, logs: OnceLock::new(), closing };
+        let shared = Shared { store, events, metrics, progress, logs: OnceLock::new(), closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -122,6 +125,11 @@ impl Handle {
     /// The numbers.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    /// What a running attempt said of how far it is.
+    pub(crate) fn progress(&self, task: TaskId, attempt: u32) -> Option<Progress> {
+        self.shared.progress.get(task, attempt)
     }
 
     /// Says where output is read. The first call counts.

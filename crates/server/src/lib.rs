@@ -11,12 +11,13 @@ mod handle;
 mod http;
 mod link;
 mod metrics;
+mod progress;
 mod retention;
 mod shell;
 
 pub use config::{Config, ConfigError, Worker as WorkerConfig};
 pub use handle::{Handle, Unavailable};
 pub use http::{ListenError, Listener, OPENAPI_PATH, openapi, serve};
-pub use link::{Deliver, Delivery, LogChunk, LogRequest, LogSource, StartInfo, WorkerMessage};
+pub use link::{Deliver, Delivery, LogChunk, LogRequest, LogSource, Progress, StartInfo, WorkerMessage};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use windlass_api::StepBody;
+use windlass_api::{StepBody, TaskValue};
 use windlass_core::engine::{Hello, Order};
 use windlass_core::job::TaskResult;
 use windlass_core::{Epoch, TaskId, Time};
@@ -31,6 +31,17 @@ pub struct StartInfo {
     pub body: Arc<StepBody>,
     /// Its value.
     pub value: Option<String>,
+    /// Its named values.
+    pub params: Vec<TaskValue>,
+}
+
+/// How far a task says that it is. Unknown is `None`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Progress {
+    /// In percent.
+    pub percent: Option<f64>,
+    /// What it does, for people.
+    pub status: Option<String>,
 }
 
 /// What a worker says.
@@ -65,6 +76,17 @@ pub enum WorkerMessage {
         epoch: Epoch,
         /// How.
         result: TaskResult,
+    },
+    /// An attempt says how far it is.
+    Progress {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// As in its start.
+        epoch: Epoch,
+        /// What it says.
+        progress: Progress,
     },
     /// An attempt has the cpus again that it lent.
     Reclaimed {

@@ -92,6 +92,18 @@ impl Command {
     }
 }
 
+impl Command {
+    /// The program as it was named.
+    pub fn program(&self) -> std::borrow::Cow<'_, str> {
+        self.argv.first().map_or("".into(), |program| program.to_string_lossy())
+    }
+
+    /// The working directory.
+    pub fn cwd(&self) -> std::borrow::Cow<'_, str> {
+        self.cwd.to_string_lossy()
+    }
+}
+
 /// What the child reads and writes while the keeper's thread stands still.
 struct Child {
     programs: Vec<*const c_char>,
@@ -248,11 +260,16 @@ pub fn signal_group(leader: i32, signal: Signal) {
     }
 }
 
+/// Sends a signal to one process.
+pub fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        _ = kill_process(pid, signal);
+    }
+}
+
 /// Kills one process.
 pub fn kill(pid: i32) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        _ = kill_process(pid, Signal::KILL);
-    }
+    signal(pid, Signal::KILL);
 }
 
 /// Bytes of memory that these processes hold together; shared pages count for each.

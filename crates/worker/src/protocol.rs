@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use windlass_api::{Session, TaskValue};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::{JobId, Resources, TaskId, Time};
 
@@ -53,6 +54,9 @@ pub enum ToKeeper {
         env: BTreeMap<String, String>,
         /// The working directory.
         cwd: String,
+        /// What its tasks share.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<Session>,
     },
     /// No start with this body is coming.
     DropBody {
@@ -77,6 +81,9 @@ pub enum ToKeeper {
         time_limit_ms: Option<u64>,
         /// Stands in for the replacement strings.
         value: Option<String>,
+        /// Stand in for references.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        params: Vec<TaskValue>,
     },
     /// End it with all of its processes.
     Kill {
@@ -151,6 +158,19 @@ pub enum FromKeeper {
         epoch: u64,
         /// How.
         result: WireResult,
+    },
+    /// How far it says that it is.
+    Progress {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// In percent.
+        #[serde(default)]
+        percent: Option<f64>,
+        /// What it does, for people.
+        #[serde(default)]
+        status: Option<String>,
     },
     /// It has its cpus again.
     Reclaimed {
@@ -254,6 +274,9 @@ pub struct WireResult {
     pub out_bytes: u64,
     /// Bytes on standard error.
     pub err_bytes: u64,
+    /// Why it failed, in the task's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl From<WireResult> for TaskResult {
@@ -275,6 +298,7 @@ impl From<WireResult> for TaskResult {
             peak_memory: from.peak_memory,
             out_bytes: from.out_bytes,
             err_bytes: from.err_bytes,
+            message: from.message,
         }
     }
 }

@@ -3,6 +3,8 @@
 mod ground;
 mod link;
 mod namespace;
+mod progress;
+mod session;
 mod tasks;
 
 pub use link::socket_path;
@@ -15,6 +17,7 @@ use crate::protocol::{FromKeeper, ToKeeper};
 use ground::Ground;
 use link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use session::Sessions;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -152,7 +155,7 @@ impl Keeper {
             namespaced,
             incarnation: options.incarnation,
         };
-        let tasks = Tasks::new(ground);
+        let tasks = Tasks::new(ground, Sessions::new(&options.state));
         Ok(Keeper {
             tasks,
             link: Link::listen(&options.state)?,
