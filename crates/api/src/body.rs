@@ -1,5 +1,7 @@
 //! What the tasks of a step run: opaque bytes to the core, this JSON to servers and workers.
 
+use crate::session::{Session, TaskValue};
+use crate::space::Space;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,6 +18,25 @@ pub struct StepBody {
     pub cwd: String,
     /// What the tasks differ in.
     pub params: Params,
+    /// What is set up once on a worker; with it texts hold references instead of replacement strings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
+}
+
+impl StepBody {
+    /// The named values of the task with this place in its step.
+    pub fn task_values(&self, place: u32) -> Vec<TaskValue> {
+        let Params::Space(space) = &self.params else { return Vec::new() };
+        let values = space.values(place).into_iter().map(|(param, raw)| {
+            let name = param.name.clone();
+            let mapped = self.session.as_ref().filter(|_| param.path).map(|session| session.map_path(&raw));
+            match mapped.map(Cow::into_owned).filter(|mapped| *mapped != raw) {
+                Some(value) => TaskValue { name, value, raw: Some(raw) },
+                None => TaskValue { name, value: raw, raw: None },
+            }
+        });
+        values.collect()
+    }
 }
 
 /// One value for each task.
@@ -34,15 +55,22 @@ pub enum Params {
     },
     /// Named one by one.
     Values(Vec<String>),
+    /// Cells of a space.
+    Space(Space),
 }
 
 impl Params {
-    /// The value of the task with this place in its step.
+    /// The value of the task with this place in its step; of a space, `Frame=3 Eye=left`.
     pub fn value(&self, place: u32) -> Option<Cow<'_, str>> {
         match self {
             Params::None => None,
             Params::Range { start, step } => Some((start + i64::from(place) * step).to_string().into()),
             Params::Values(values) => values.get(place as usize).map(|v| Cow::Borrowed(v.as_str())),
+            Params::Space(space) => {
+                let each =
+                    space.values(place).into_iter().map(|(param, value)| format!("{}={value}", param.name));
+                Some(each.collect::<Vec<_>>().join(" ").into())
+            }
         }
     }
 }

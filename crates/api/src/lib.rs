@@ -10,6 +10,8 @@ pub mod client;
 mod error;
 mod events;
 mod job;
+mod session;
+mod space;
 mod submit;
 mod task;
 mod token;
@@ -21,6 +23,11 @@ pub use body::{Params, StepBody, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Job, JobState, Page, Step, Version};
+pub use session::{
+    Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
+    escape_references, fill_references, map_path, references,
+};
+pub use space::{Combination, Space, SpaceError, TaskParam, Values};
 pub use submit::{
     By, Depends, FailFast, Param, Range, Resources, StepRequest, SubmitError, SubmitRequest, Submitted,
     Unplaceable,

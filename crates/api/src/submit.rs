@@ -1,6 +1,8 @@
 //! Submissions.
 
 use crate::body::{Params, StepBody};
+use crate::session::{Session, SessionError};
+use crate::space::{Space, SpaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -54,6 +56,9 @@ pub enum FailFast {
     Kill,
 }
 
+/// The working directory of a step with a session, where it names none.
+const SESSION_DIR: &str = "{{Session.WorkingDirectory}}";
+
 /// Tasks alike in command and requirements.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +96,11 @@ pub struct StepRequest {
     /// Steps of this job that come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends: Vec<Depends>,
+    /// What is set up once on a worker for all tasks there. With it, or with a parameter space, command,
+    /// environment and working directory hold references such as `{{Task.Param.Frame}}` instead of
+    /// replacement strings, and the working directory is the session's by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
 }
 
 /// What the tasks of a step differ in.
@@ -101,10 +111,12 @@ pub enum Param {
     Range(Range),
     /// A task for each value.
     Values(Vec<String>),
+    /// A task for each cell of a parameter space.
+    Space(Space),
 }
 
 /// Numbers from `start` to `end`, both included.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     /// The first.
@@ -261,6 +273,22 @@ pub enum SubmitError {
     /// No task id.
     #[error("parent: {0}")]
     Parent(#[from] BadTaskId),
+    /// A parameter space that makes no sense.
+    #[error("step '{step}': {source}")]
+    BadSpace {
+        /// The step.
+        step: String,
+        /// Why.
+        source: SpaceError,
+    },
+    /// A session that no worker could set up.
+    #[error("step '{step}': {source}")]
+    BadSession {
+        /// The step.
+        step: String,
+        /// Why.
+        source: SessionError,
+    },
     /// A target or tag that is empty.
     #[error("step '{0}' has an empty tag or worker name")]
     EmptyTag(String),
@@ -299,23 +327,9 @@ impl StepRequest {
 
     fn into_spec(self, names: &[String]) -> Result<StepSpec, SubmitError> {
         let name = self.name_or_default();
-        self.check(&name)?;
-        let (params, tasks) = match self.param {
-            None => (Params::None, 1),
-            Some(Param::Values(values)) => {
-                let tasks = values.len();
-                (Params::Values(values), tasks as u128)
-            }
-            Some(Param::Range(range)) => {
-                let tasks = range.count().ok_or_else(|| SubmitError::BadRange {
-                    step: name.clone(),
-                    start: range.start,
-                    end: range.end,
-                    by: range.step,
-                })?;
-                (Params::Range { start: range.start, step: range.step }, tasks)
-            }
-        };
+        let session = self.session_or_default();
+        self.check(&name, session.as_ref())?;
+        let (params, tasks) = params_of(self.param, &name)?;
         let Some(tasks) = u32::try_from(tasks).ok().filter(|n| *n <= limits::TASKS_PER_JOB_MAX) else {
             return Err(SubmitError::TooManyTasks { step: name, is: tasks });
         };
@@ -332,8 +346,9 @@ impl StepRequest {
         let Some(request) = resources.to_core() else {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
         };
-        let cwd = self.cwd.unwrap_or_else(|| "/".to_owned());
-        let body = StepBody { command: self.command, env: self.env, cwd, params };
+        let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
+        let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
+        let body = StepBody { command: self.command, env: self.env, cwd, params, session };
         let body = serde_json::to_vec(&body).expect("strings and numbers always serialize");
         Ok(StepSpec {
             tasks,
@@ -348,18 +363,37 @@ impl StepRequest {
         })
     }
 
+    /// The session: a parameter space has one of its own accord.
+    fn session_or_default(&self) -> Option<Session> {
+        let space = matches!(self.param, Some(Param::Space(_)));
+        self.session.clone().or_else(|| space.then(Session::default))
+    }
+
     /// Refuses what no process could be started with.
-    fn check(&self, name: &str) -> Result<(), SubmitError> {
+    fn check(&self, name: &str, session: Option<&Session>) -> Result<(), SubmitError> {
         let step = || name.to_owned();
+        if let Some(session) = session {
+            let space = match &self.param {
+                Some(Param::Space(space)) => Some(space),
+                _ => None,
+            };
+            let command = self.command.iter().map(|text| ("the command", text.as_str()));
+            let cwd = self.cwd.iter().map(|text| ("the working directory", text.as_str()));
+            let checked = session.check(space, command.chain(cwd));
+            checked.map_err(|source| SubmitError::BadSession { step: step(), source })?;
+        }
         if self.command.first().is_none_or(String::is_empty) {
             return Err(SubmitError::NoCommand(step()));
         }
         if self.command.iter().any(|arg| arg.contains('\0')) {
             return Err(SubmitError::Nul { step: step(), what: "the command" });
         }
-        if let Some(Param::Values(values)) = &self.param
-            && values.iter().any(|value| value.contains('\0'))
-        {
+        let lists: Vec<&Vec<String>> = match &self.param {
+            Some(Param::Values(values)) => vec![values],
+            Some(Param::Space(space)) => space.params.iter().filter_map(|p| p.values.list()).collect(),
+            Some(Param::Range(_)) | None => Vec::new(),
+        };
+        if lists.into_iter().flatten().any(|value| value.contains('\0')) {
             return Err(SubmitError::Nul { step: step(), what: "a value" });
         }
         for (key, value) in &self.env {
@@ -370,7 +404,11 @@ impl StepRequest {
                 return Err(SubmitError::Nul { step: step(), what: "the environment" });
             }
         }
-        if let Some(cwd) = self.cwd.as_ref().filter(|cwd| !cwd.starts_with('/') || cwd.contains('\0')) {
+        let is_bad = |cwd: &&String| {
+            let from_session = session.is_some() && cwd.starts_with(SESSION_DIR);
+            (!cwd.starts_with('/') && !from_session) || cwd.contains('\0')
+        };
+        if let Some(cwd) = self.cwd.as_ref().filter(is_bad) {
             return Err(SubmitError::RelativeCwd { step: step(), cwd: cwd.clone() });
         }
         if self.tags.iter().any(|t| t.is_empty() || t.starts_with('='))
@@ -380,6 +418,31 @@ impl StepRequest {
         }
         Ok(())
     }
+}
+
+/// The parameters of a step's tasks as its body has them, and how many tasks they are.
+fn params_of(param: Option<Param>, step: &str) -> Result<(Params, u128), SubmitError> {
+    Ok(match param {
+        None => (Params::None, 1),
+        Some(Param::Values(values)) => {
+            let tasks = values.len();
+            (Params::Values(values), tasks as u128)
+        }
+        Some(Param::Range(range)) => {
+            let tasks = range.count().ok_or_else(|| SubmitError::BadRange {
+                step: step.to_owned(),
+                start: range.start,
+                end: range.end,
+                by: range.step,
+            })?;
+            (Params::Range { start: range.start, step: range.step }, tasks)
+        }
+        Some(Param::Space(space)) => {
+            let tasks = space.count();
+            let tasks = tasks.map_err(|source| SubmitError::BadSpace { step: step.to_owned(), source })?;
+            (Params::Space(space), tasks)
+        }
+    })
 }
 
 impl Range {

@@ -20,6 +20,12 @@ pub struct Task {
     pub value: Option<String>,
     /// Its state.
     pub state: TaskState,
+    /// How far it says that it is, in percent; only while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+    /// What it says that it does; only while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
     /// The last attempt.
     #[serde(flatten)]
     pub attempt: Attempt,
@@ -109,7 +115,7 @@ pub struct Attempt {
     /// The exit code, or what a shell would say in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why it could not be started.
+    /// Why it could not be started, or why it failed in its own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Processor time of all of its processes.
@@ -181,7 +187,7 @@ impl Attempt {
             core::End::Lost => (End::Lost, None),
         };
         self.end = Some(end);
-        self.message = message;
+        self.message = message.or_else(|| result.message.clone());
         self.exit_code = exit_code_of(result);
         self.started_ms = result.started.map(windlass_core::Time::as_ms);
         self.finished_ms = result.finished.map(windlass_core::Time::as_ms);

@@ -11,6 +11,7 @@ mod generated {
 
 pub use generated::*;
 
+use crate::TaskValue;
 use crate::wire::{held::Phase, order::What};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{self, HeldPhase, Order as CoreOrder};
@@ -59,6 +60,18 @@ impl Task {
     /// The task and the attempt's number.
     pub fn key(&self) -> (TaskId, u32) {
         (TaskId { job: JobId(self.job), index: self.index }, self.attempt)
+    }
+}
+
+impl From<TaskValue> for Value {
+    fn from(TaskValue { name, value, raw }: TaskValue) -> Self {
+        Value { name, value, raw }
+    }
+}
+
+impl From<Value> for TaskValue {
+    fn from(Value { name, value, raw }: Value) -> Self {
+        TaskValue { name, value, raw }
     }
 }
 
@@ -164,6 +177,7 @@ impl Finished {
             peak_memory: self.peak_memory,
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
+            message: self.message.clone(),
         })
     }
 }
@@ -179,6 +193,7 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
             request: Some(request.into()),
             time_limit_ms,
             value: None,
+            values: Vec::new(),
         }),
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),
         CoreOrder::Recall { task, attempt } => What::Recall(Task::new(task, attempt)),

@@ -5,6 +5,7 @@ use crate::lines;
 use crate::output::talk;
 use crate::quantity::{parse_cpus, parse_duration, parse_size};
 use crate::select::{Jobs, resolve_all, user_on};
+use crate::template::TemplateArgs;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -75,8 +76,10 @@ pub struct TaskArgs {
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
-    #[arg(required = true, trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
+    #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
     pub command: Vec<String>,
+    #[command(flatten)]
+    pub template: TemplateArgs,
 }
 
 /// What a failed task does to the rest of its job.
@@ -88,10 +91,22 @@ pub enum FailFastArg {
     Kill,
 }
 
+impl From<FailFastArg> for FailFast {
+    fn from(how: FailFastArg) -> Self {
+        match how {
+            FailFastArg::Finish => FailFast::Finish,
+            FailFastArg::Kill => FailFast::Kill,
+        }
+    }
+}
+
 impl TaskArgs {
     /// The request, as far as it can be made without a server: whatever is wrong with the command
     /// line is known before anything is started or sent.
     pub fn request(&self) -> Result<SubmitRequest, CliError> {
+        if let Some(file) = &self.template.file {
+            return crate::template::request(file, self);
+        }
         let param = self.param()?;
         let mut command = self.command.clone();
         let has_values = matches!(param, Some(Param::Values(_)));
@@ -122,17 +137,14 @@ impl TaskArgs {
             workers: self.worker.clone(),
             time_limit_ms: self.time_limit,
             retries: self.retries,
-            depends: Vec::new(),
+            ..Default::default()
         };
         Ok(SubmitRequest {
             name: self.name.clone(),
             queue: self.queue.clone(),
             priority: self.priority,
             key: Some(self.key.clone().unwrap_or_else(fresh_key)),
-            fail_fast: self.fail_fast.map(|how| match how {
-                FailFastArg::Finish => FailFast::Finish,
-                FailFastArg::Kill => FailFast::Kill,
-            }),
+            fail_fast: self.fail_fast.map(Into::into),
             steps: vec![step],
             ..Default::default()
         })
@@ -185,6 +197,9 @@ pub fn tasks_of(request: &SubmitRequest) -> u64 {
         Some(Param::Range(range)) => {
             range.count().map_or(0, |count| u64::try_from(count).unwrap_or(u64::MAX))
         }
+        Some(Param::Space(space)) => {
+            space.count().map_or(0, |count| u64::try_from(count).unwrap_or(u64::MAX))
+        }
     });
     each.fold(0, u64::saturating_add)
 }
@@ -216,7 +231,7 @@ fn integer(text: &str) -> Option<i64> {
 }
 
 /// The environment of the tasks, and the names of what cannot be sent.
-fn environment(
+pub fn environment(
     choices: &[String],
     caller: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
@@ -255,7 +270,7 @@ fn environment(
 }
 
 /// The directory as an absolute path in text.
-fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
+pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
     let path = match chosen {
         Some(path) if path.is_absolute() => path.to_path_buf(),
         _ => {
@@ -273,7 +288,7 @@ fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
 }
 
 /// A key that nobody else has: with it a submission whose answer was lost can be sent again.
-fn fresh_key() -> String {
+pub fn fresh_key() -> String {
     let mut random = [0; 16];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
     let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -311,6 +326,14 @@ mod tests {
         assert!(step.cwd.unwrap().starts_with('/'));
         assert!(parse("").is_err());
         assert!(parse("--name x").is_err());
+    }
+
+    #[test]
+    fn a_template_stands_in_for_the_command() {
+        assert!(parse("-f job.yaml -p A=1 -p B=2 --queue q").is_ok());
+        for line in ["-f job.yaml -- make", "-f job.yaml --cpus 2", "-f j --array 1-2", "-p A=1 -- make"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     #[test]

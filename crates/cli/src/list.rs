@@ -165,13 +165,24 @@ fn tasks_grid(tasks: &[Task]) -> Grid {
             or_dash(attempt.cpu_ms.map(elapsed)),
             or_dash(attempt.peak_memory.map(|bytes| Bytes(bytes).to_string())),
             Bytes(attempt.out_bytes + attempt.err_bytes).to_string(),
+            progress(task),
         ]
     };
     Grid {
-        header: &["ID", "STATE", "VALUE", "WORKER", "ATTEMPT", "EXIT", "TIME", "CPU", "MEMORY", "OUTPUT"],
+        header: &[
+            "ID", "STATE", "VALUE", "WORKER", "ATTEMPT", "EXIT", "TIME", "CPU", "MEMORY", "OUTPUT",
+            "PROGRESS",
+        ],
         rows: tasks.iter().map(row).collect(),
         empty: "no such tasks",
     }
+}
+
+/// What a running task says of how far it is: "42.5% loading".
+pub fn progress(task: &Task) -> String {
+    let percent = task.progress.map(|percent| format!("{percent}%"));
+    let parts: Vec<String> = percent.into_iter().chain(task.status.clone()).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
 }
 
 /// The exit code, with a word where the code alone does not tell.

@@ -14,7 +14,7 @@ use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
-    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, StartInfo, WorkerLink, WorkerMessage,
+    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{Agent, AgentOptions, FromAgent, Stream, TaskRef, ToKeeper, UserEntry, UserMap};
 
@@ -150,6 +150,12 @@ impl Link {
                 epoch: Epoch(epoch),
                 result: result.into(),
             },
+            FromAgent::Progress { task, epoch, percent, status } => WorkerMessage::Progress {
+                task: task.task(),
+                attempt: task.attempt,
+                epoch: Epoch(epoch),
+                progress: Progress { percent, status },
+            },
             FromAgent::Reclaimed { task, epoch } => {
                 WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
             }
@@ -198,6 +204,7 @@ impl Link {
                     request: request.into(),
                     time_limit_ms,
                     value: start.value,
+                    params: start.params,
                 });
             }
             Order::Kill { task, attempt } => {
@@ -237,9 +244,9 @@ impl Link {
         let body = &start.body;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
-        let (command, cwd) = (body.command.clone(), body.cwd.clone());
+        let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
         let (run_as, refused) = self.users.resolve_or_refuse(&start.job.user);
-        into.push(ToKeeper::Body { job, step, command, env, cwd, run_as, refused });
+        into.push(ToKeeper::Body { job, step, command, env, cwd, session, run_as, refused });
     }
 }
 

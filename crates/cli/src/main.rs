@@ -29,6 +29,7 @@ mod serve;
 mod server;
 mod show;
 mod signals;
+mod template;
 mod token;
 mod verbs;
 mod worker;

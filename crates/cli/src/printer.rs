@@ -235,7 +235,10 @@ pub async fn copy(
 /// A failed task in one line.
 fn failure(task: &Task, step: Option<&Step>, exit_code: Option<i32>) -> String {
     let value = task.value.as_ref().map(|value| format!(" ({})", crate::output::fit(value, Some(60))));
-    let how = reason(task, step, exit_code);
+    let mut how = reason(task, step, exit_code);
+    if let Some(message) = task.attempt.message.as_ref().filter(|message| !how.contains(*message)) {
+        how = format!("{how}: {}", crate::output::fit(message, None));
+    }
     let tries = match task.attempt.attempt {
         0 | 1 => String::new(),
         n => format!(" (attempt {n})"),
@@ -308,6 +311,8 @@ mod tests {
             index: 7,
             step: "main".to_owned(),
             value: Some("a\nb".to_owned()),
+            progress: None,
+            status: None,
             state: TaskState::Failed,
             attempt: Attempt { attempt: 1, end: Some(end), exit_code, ..Default::default() },
             history: Vec::new(),

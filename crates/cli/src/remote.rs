@@ -68,6 +68,11 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     let _only_one = lock(&state)?;
     let attributes = attributes(&args.tags);
     let host = attributes.get("host").and_then(|names| names.first().cloned());
+    if !args.map_user.is_empty() {
+        // Sessions of job templates are in there, and belong to the users of their tasks.
+        let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
+    }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let options = RemoteOptions {
         server: ServerAddress {

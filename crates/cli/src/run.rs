@@ -33,6 +33,7 @@ const LEND_TRIES: u32 = 60;
   windlass run --each *.c -- cc -c {} -o {.}.o
   find . -name '*.png' | windlass run --each-line - --memory 2GiB -- optipng {}
   windlass run --array 1-100 --cpus 2 --time-limit 1h -- render --frame {}
+  windlass run -f job.yaml -p Frames=1-10
 
 Ctrl-C cancels the job, a second one leaves without waiting. With -o json or jsonl the output of the
 tasks is not shown, and the job comes at the end as JSON; with jsonl each task before it.")]
@@ -57,6 +58,7 @@ pub struct RunArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   windlass submit --array 1-1000 -- ./simulate --seed {}
+  windlass submit -f job.yaml -p @params.yaml
   id=$(windlass submit -o name -- make); windlass submit --after $id -- make install
   windlass submit --after last --wait --progress -- ./report")]
 pub struct SubmitArgs {

@@ -2,7 +2,7 @@
 
 use crate::Context;
 use crate::error::{CliError, Doing, UNREACHABLE};
-use crate::list::{counts, resources};
+use crate::list::{counts, progress, resources};
 use crate::output::{Format, Grid, count, fit, paint, print_json, print_jsonl, print_one, print_text, talk};
 use crate::quantity::{elapsed, exact, moment};
 use crate::select::{JobRef, TaskOrJob};
@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use serde::Serialize;
 use std::fmt::Write;
 use windlass_api::client::{Client, TasksQuery};
-use windlass_api::{By, Job, ServerEvent, Step, Version, Why};
+use windlass_api::{By, Job, ServerEvent, Step, Task, Version, Why};
 
 /// Shows one job in detail.
 #[derive(Args, Debug)]
@@ -34,12 +34,23 @@ pub struct EventsArgs {
     job: Option<JobRef>,
 }
 
+/// Running tasks of which it is shown how far they are.
+const PROGRESS_LINES_MAX: usize = 20;
+
 /// `windlass job show`.
 pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let id = args.job.resolve(&client).await?;
     let job = client.job(id).await.doing(format_args!("show job {id}"))?;
-    print_one(context.format, &job, |job| job.id.to_string(), job_text)
+    let query =
+        TasksQuery { state: Some("running".to_owned()), limit: Some(PROGRESS_LINES_MAX), cursor: None };
+    let running = match context.format {
+        Format::Table => {
+            client.tasks(id, &query).await.doing(format_args!("list the tasks of job {id}"))?.items
+        }
+        Format::Json | Format::Jsonl | Format::Name => Vec::new(),
+    };
+    print_one(context.format, &job, |job| job.id.to_string(), |job| job_text(job) + &progress_text(&running))
 }
 
 fn job_text(job: &Job) -> String {
@@ -81,6 +92,13 @@ fn job_text(job: &Job) -> String {
         }
     }
     text
+}
+
+/// How far running tasks say that they are.
+fn progress_text(tasks: &[Task]) -> String {
+    let said = tasks.iter().filter(|task| task.progress.is_some() || task.status.is_some());
+    let lines = said.map(|task| format!("{:<10} {} {}\n", "running", task.id, fit(&progress(task), None)));
+    lines.collect()
 }
 
 fn step_text(step: &Step) -> String {

@@ -183,6 +183,8 @@ pub struct TaskResult {
     pub out_bytes: u64,
     /// Bytes written to standard error.
     pub err_bytes: u64,
+    /// Why it failed, in the task's own words.
+    pub message: Option<String>,
 }
 
 impl TaskResult {
@@ -196,6 +198,7 @@ impl TaskResult {
             peak_memory: None,
             out_bytes: 0,
             err_bytes: 0,
+            message: None,
         }
     }
 }

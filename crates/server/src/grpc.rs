@@ -2,7 +2,7 @@
 
 use crate::auth::{Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
-use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, WorkerLink, WorkerMessage};
+use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, Progress, WorkerLink, WorkerMessage};
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
 use std::collections::{BTreeMap, VecDeque};
@@ -272,6 +272,14 @@ impl Listener {
                 let (task, attempt) = task.key();
                 WorkerMessage::Reclaimed { task, attempt, epoch: Epoch(reclaimed.epoch) }
             }),
+            report::What::Progress(said) => said.task.map(|task| {
+                let (task, attempt) = task.key();
+                let progress = Progress {
+                    percent: said.percent.filter(|percent| percent.is_finite()),
+                    status: said.status,
+                };
+                WorkerMessage::Progress { task, attempt, epoch: Epoch(said.epoch), progress }
+            }),
             report::What::Lost(_) => Some(WorkerMessage::Lost),
             report::What::Log(part) => {
                 self.link.log_arrives(part);
@@ -333,6 +341,7 @@ impl RemoteLink {
             let (Some(start), Some(task)) = (start, &message.task) else { return };
             self.give_body((task.job, message.step as u16), &start.body, &start.job.user, into);
             message.value = start.value;
+            message.values = start.params.into_iter().map(Into::into).collect();
         }
         into.push(wire);
     }

@@ -1,15 +1,16 @@
 //! What the rest of the process has of the shell.
 
 use crate::events::{Events, Subscription};
-use crate::link::{Links, WorkerLink, WorkerMessage};
+use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
+use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use windlass_core::engine::{Answer, Engine, Event};
-use windlass_core::{JobId, RequestId, WorkerId};
+use windlass_core::{JobId, RequestId, TaskId, WorkerId};
 use windlass_store::{Store, StoreError};
 
 /// A request could not be done now: the store is full or gone, or too much waits.
@@ -50,6 +51,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     links: Arc<Links>,
     last_link: AtomicU64,
+    progress: Arc<ProgressBoard>,
     closing: watch::Sender<bool>,
 }
 
@@ -60,9 +62,11 @@ impl Handle {
         events: Events,
         metrics: Arc<Metrics>,
         links: Arc<Links>,
+        progress: Arc<ProgressBoard>,
     ) -> Self {
         let (closing, _) = watch::channel(false);
-        let shared = Shared { store, events, metrics, links, last_link: AtomicU64::new(0), closing };
+        let last_link = AtomicU64::new(0);
+        let shared = Shared { store, events, metrics, links, last_link, progress, closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -140,6 +144,11 @@ impl Handle {
     /// The connection to a worker, while there is one.
     pub(crate) fn link(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
         self.shared.links.get(worker)
+    }
+
+    /// What a running attempt said of how far it is.
+    pub(crate) fn progress(&self, task: TaskId, attempt: u32) -> Option<Progress> {
+        self.shared.progress.get(task, attempt)
     }
 
     /// Tells all workers that jobs are forgotten. Those that are not reached sweep by themselves.

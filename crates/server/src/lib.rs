@@ -15,6 +15,7 @@ mod http;
 mod link;
 mod listen;
 mod metrics;
+mod progress;
 mod refusals;
 mod retention;
 mod shell;
@@ -24,7 +25,9 @@ pub use config::{Auth as AuthConfig, Config, ConfigError, Lease, Tls as TlsConfi
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
-pub use link::{Delivery, LogChunk, LogFuture, LogRequest, StartInfo, WorkerLink, WorkerMessage};
+pub use link::{
+    Delivery, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
+};
 pub use listen::{ListenError, Listener, Protection};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};

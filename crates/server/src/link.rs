@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass_api::StepBody;
+use windlass_api::{StepBody, TaskValue};
 use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -82,6 +82,17 @@ pub struct StartInfo {
     pub value: Option<String>,
     /// The job that it belongs to.
     pub job: Arc<JobSpec>,
+    /// Its named values.
+    pub params: Vec<TaskValue>,
+}
+
+/// How far a task says that it is. Unknown is `None`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Progress {
+    /// In percent.
+    pub percent: Option<f64>,
+    /// What it does, for people.
+    pub status: Option<String>,
 }
 
 /// What a worker says.
@@ -123,6 +134,17 @@ pub enum WorkerMessage {
         epoch: Epoch,
         /// How.
         result: TaskResult,
+    },
+    /// An attempt says how far it is.
+    Progress {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// As in its start.
+        epoch: Epoch,
+        /// What it says.
+        progress: Progress,
     },
     /// An attempt has the cpus again that it lent.
     Reclaimed {

@@ -5,6 +5,7 @@ use crate::events::Events;
 use crate::handle::{Handle, Unavailable};
 use crate::link::{Delivery, Links, StartInfo, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
+use crate::progress::ProgressBoard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,7 +55,9 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let events = Events::new();
     let metrics = Arc::new(Metrics::new());
     let links = Arc::new(Links::default());
-    let handle = Handle::new(sender, store.clone(), events.clone(), metrics.clone(), links.clone());
+    let progress = Arc::new(ProgressBoard::default());
+    let handle =
+        Handle::new(sender, store.clone(), events.clone(), metrics.clone(), links.clone(), progress.clone());
     let mut shell = Shell {
         engine,
         store,
@@ -68,6 +71,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         bodies: Bodies::default(),
         events,
         metrics,
+        progress,
         stalled: None,
         stopping: None,
     };
@@ -101,6 +105,7 @@ struct Shell {
     bodies: Bodies,
     events: Events,
     metrics: Arc<Metrics>,
+    progress: Arc<ProgressBoard>,
     /// The store failed: these jobs must be read again before anything else.
     stalled: Option<(BTreeSet<JobId>, Unavailable)>,
     stopping: Option<oneshot::Sender<()>>,
@@ -194,10 +199,18 @@ impl Shell {
                 Event::Started { by: by(task, attempt, epoch), at }
             }
             WorkerMessage::Finished { task, attempt, epoch, result } => {
+                self.progress.forget(task);
                 Event::Finished { by: by(task, attempt, epoch), result }
             }
             WorkerMessage::Reclaimed { task, attempt, epoch } => {
                 Event::Reclaimed { by: by(task, attempt, epoch) }
+            }
+            WorkerMessage::Progress { task, attempt, progress, .. } => {
+                let booked = self.engine.attempt(task);
+                if booked.is_some_and(|booked| booked.number == attempt && booked.worker == worker) {
+                    self.progress.set(task, attempt, progress);
+                }
+                return;
             }
             WorkerMessage::Lost | WorkerMessage::Hello { .. } => {
                 self.link_owners.remove(&link);
@@ -326,6 +339,7 @@ impl Shell {
         self.engine.committed(&batch);
         for job in &batch.ended {
             self.bodies.forget(*job);
+            self.progress.forget_job(*job);
         }
         self.deliver_sends(batch.sends);
         for (request, answer) in batch.answers {
@@ -357,8 +371,10 @@ impl Shell {
         let job = self.engine.job(task.job)?;
         let base = job.steps.get(usize::from(step))?.base;
         let body = self.bodies.get(task.job, step, &job.spec.steps[usize::from(step)].body)?;
-        let value = body.params.value(task.index - base).map(std::borrow::Cow::into_owned);
-        Some(StartInfo { body, value, job: job.spec.clone() })
+        let place = task.index - base;
+        let value = body.params.value(place).map(std::borrow::Cow::into_owned);
+        let params = body.task_values(place);
+        Some(StartInfo { body, value, params, job: job.spec.clone() })
     }
 
     fn answer(&mut self, request: RequestId, answer: Result<Answer, Unavailable>) {

@@ -77,6 +77,7 @@ fn result(end: End) -> TaskResult {
         cpu_ms: Some(3),
         peak_memory: None,
         out_bytes: 10,
+        message: Some("too dark".to_owned()),
         err_bytes: 0,
     }
 }

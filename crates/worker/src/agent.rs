@@ -95,6 +95,17 @@ pub enum FromAgent {
         /// How.
         result: WireResult,
     },
+    /// How far an attempt says that it is.
+    Progress {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// In percent.
+        percent: Option<f64>,
+        /// What it does, for people.
+        status: Option<String>,
+    },
     /// An attempt has its cpus again.
     Reclaimed {
         /// The attempt.
@@ -375,6 +386,9 @@ fn from_keeper(message: FromKeeper, connection: u64) -> FromAgent {
         FromKeeper::Beat { sent, seq, held } => FromAgent::Beat { sent, seq, held },
         FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },
         FromKeeper::Finished { task, epoch, result } => FromAgent::Finished { task, epoch, result },
+        FromKeeper::Progress { task, epoch, percent, status } => {
+            FromAgent::Progress { task, epoch, percent, status }
+        }
         FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
     }
 }

@@ -148,7 +148,7 @@ pub fn rotate(file: &File, size: u64, max: u64, kept_from: u64) -> io::Result<u6
 
 /// Reads from `offset`, passing over what `rotate` let go of. Returns the bytes and the offset of the
 /// first; no bytes at the end of what is written so far.
-fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
+pub fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
     loop {
         let Some(data) = next_data(file, offset)? else { return Ok((offset, Vec::new())) };
         let end = next_hole(file, data)?;

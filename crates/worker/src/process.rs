@@ -19,10 +19,12 @@ pub struct Command {
     argv: Vec<CString>,
     env: Vec<CString>,
     cwd: CString,
+    /// Whom to become; absent is to stay the keeper's user.
+    pub run_as: Option<RunAs>,
 }
 
 /// What the new process gets from the keeper.
-pub struct Setup<'a> {
+pub struct Setup {
     /// For standard input.
     pub null: RawFd,
     /// For standard output.
@@ -33,8 +35,6 @@ pub struct Setup<'a> {
     pub join: [Option<RawFd>; 2],
     /// Bytes of writable memory that one process may map.
     pub data_limit: Option<u64>,
-    /// Whom to become.
-    pub run_as: Option<&'a RunAs>,
     /// The keeper to die with; needed where no PID namespace does it.
     pub die_with: Option<i32>,
 }
@@ -91,7 +91,20 @@ impl Command {
             argv: argv.iter().map(|arg| CString::new(arg.as_str())).collect::<Result<_, _>>().map_err(nul)?,
             env: pairs,
             cwd: CString::new(cwd).map_err(nul)?,
+            run_as: None,
         })
+    }
+}
+
+impl Command {
+    /// The program as it was named.
+    pub fn program(&self) -> std::borrow::Cow<'_, str> {
+        self.argv.first().map_or("".into(), |program| program.to_string_lossy())
+    }
+
+    /// The working directory.
+    pub fn cwd(&self) -> std::borrow::Cow<'_, str> {
+        self.cwd.to_string_lossy()
     }
 }
 
@@ -101,7 +114,8 @@ struct Child<'a> {
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
     cwd: *const c_char,
-    setup: Setup<'a>,
+    run_as: Option<&'a RunAs>,
+    setup: Setup,
     failed: Option<(&'static str, i32)>,
 }
 
@@ -117,7 +131,7 @@ impl Spawner {
     }
 
     /// Starts the command in a session of its own. Returns when the new program runs.
-    pub fn spawn(&mut self, command: &Command, setup: Setup<'_>) -> Result<i32, SpawnError> {
+    pub fn spawn(&mut self, command: &Command, setup: Setup) -> Result<i32, SpawnError> {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
         };
@@ -126,6 +140,7 @@ impl Spawner {
             argv: pointers(&command.argv),
             env: pointers(&command.env),
             cwd: command.cwd.as_ptr(),
+            run_as: command.run_as.as_ref(),
             setup,
             failed: None,
         };
@@ -207,12 +222,12 @@ unsafe fn become_task(child: &Child<'_>) -> (&'static str, i32) {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
             libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
         }
-        if let Some(who) = setup.run_as
+        if let Some(who) = child.run_as
             && let Err(step) = become_user(who)
         {
             return (step, errno());
         }
-        if let Some(keeper) = setup.die_with.filter(|_| setup.run_as.is_some()) {
+        if let Some(keeper) = setup.die_with.filter(|_| child.run_as.is_some()) {
             // Becoming somebody else undid it.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if libc::getppid() != keeper {
@@ -284,11 +299,16 @@ pub fn signal_group(leader: i32, signal: Signal) {
     }
 }
 
+/// Sends a signal to one process.
+pub fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        _ = kill_process(pid, signal);
+    }
+}
+
 /// Kills one process.
 pub fn kill(pid: i32) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        _ = kill_process(pid, Signal::KILL);
-    }
+    signal(pid, Signal::KILL);
 }
 
 /// Bytes of memory that these processes hold together; shared pages count for each.

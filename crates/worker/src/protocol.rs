@@ -4,6 +4,7 @@
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use windlass_api::{Session, TaskValue};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::{JobId, Resources, TaskId, Time};
 
@@ -67,6 +68,9 @@ pub enum ToKeeper {
         env: BTreeMap<String, String>,
         /// The working directory.
         cwd: String,
+        /// What its tasks share.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<Session>,
         /// As whom they run; absent is the keeper's own user.
         #[serde(default)]
         run_as: Option<RunAs>,
@@ -97,6 +101,9 @@ pub enum ToKeeper {
         time_limit_ms: Option<u64>,
         /// Stands in for the replacement strings.
         value: Option<String>,
+        /// Stand in for references.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        params: Vec<TaskValue>,
     },
     /// End it with all of its processes.
     Kill {
@@ -186,6 +193,19 @@ pub enum FromKeeper {
         epoch: u64,
         /// How.
         result: WireResult,
+    },
+    /// How far it says that it is.
+    Progress {
+        /// The attempt.
+        task: TaskRef,
+        /// As in its start.
+        epoch: u64,
+        /// In percent.
+        #[serde(default)]
+        percent: Option<f64>,
+        /// What it does, for people.
+        #[serde(default)]
+        status: Option<String>,
     },
     /// It has its cpus again.
     Reclaimed {
@@ -304,6 +324,9 @@ pub struct WireResult {
     pub out_bytes: u64,
     /// Bytes on standard error.
     pub err_bytes: u64,
+    /// Why it failed, in the task's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl From<WireResult> for TaskResult {
@@ -326,6 +349,7 @@ impl From<WireResult> for TaskResult {
             peak_memory: from.peak_memory,
             out_bytes: from.out_bytes,
             err_bytes: from.err_bytes,
+            message: from.message,
         }
     }
 }

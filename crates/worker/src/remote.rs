@@ -339,11 +339,11 @@ impl Session<'_> {
                         return None;
                     }
                 };
-                let mut env = parsed.env;
+                let mut env = parsed.env.clone();
                 env.extend(self.env.clone());
                 let (run_as, refused) = self.remote.options.users.resolve_or_refuse(&body.user);
-                let (command, cwd) = (parsed.command, parsed.cwd);
-                ToKeeper::Body { job: body.job, step, command, env, cwd, run_as, refused }
+                let StepBody { command, cwd, session, .. } = parsed;
+                ToKeeper::Body { job: body.job, step, command, env, cwd, session, run_as, refused }
             }
             What::DropBody(body) => {
                 ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }

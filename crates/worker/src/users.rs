@@ -61,6 +61,25 @@ pub enum BadUser {
     NotRoot,
 }
 
+/// Does it with the rights to files that a user has, and as the owner of what is made. For the keeper,
+/// which has one thread.
+pub fn acting_as<T>(who: Option<&RunAs>, act: impl FnOnce() -> T) -> T {
+    let Some(who) = who else { return act() };
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // SAFETY: these change the rights of this thread, the only one, and cannot fail for root.
+    unsafe {
+        libc::setfsgid(who.gid);
+        libc::setfsuid(who.uid);
+    }
+    let done = act();
+    // SAFETY: as above; the keeper's own rights again.
+    unsafe {
+        libc::setfsuid(uid);
+        libc::setfsgid(gid);
+    }
+    done
+}
+
 impl UserEntry {
     /// That submitter's tasks run as that user.
     pub fn new(submitter: &str, user: &str) -> Self {

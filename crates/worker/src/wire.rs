@@ -4,7 +4,7 @@ use crate::agent::FromAgent;
 use crate::protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
 use crate::remote::RemoteOptions;
 use windlass_api::wire::{
-    self, Beat, Finished, Hello, Inventory, Lost, Reclaimed, Report, Start, Started, Task,
+    self, Beat, Finished, Hello, Inventory, Lost, Progress, Reclaimed, Report, Start, Started, Task,
     attributes_to_wire, finished, held, report,
 };
 use windlass_core::Resources;
@@ -32,6 +32,9 @@ pub fn report_to_wire(message: FromAgent, options: &RemoteOptions) -> Report {
             What::Started(Started { task: Some(task_to_wire(task)), epoch, at })
         }
         FromAgent::Finished { task, epoch, result } => What::Finished(finished_to_wire(task, epoch, result)),
+        FromAgent::Progress { task, epoch, percent, status } => {
+            What::Progress(Progress { task: Some(task_to_wire(task)), epoch, percent, status })
+        }
         FromAgent::Reclaimed { task, epoch } => {
             What::Reclaimed(Reclaimed { task: Some(task_to_wire(task)), epoch })
         }
@@ -74,6 +77,7 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
         peak_memory: result.peak_memory,
         out_bytes: result.out_bytes,
         err_bytes: result.err_bytes,
+        message: result.message,
     }
 }
 
@@ -87,6 +91,7 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
         request: Resources::from(start.request?).into(),
         time_limit_ms: start.time_limit_ms,
         value: start.value,
+        params: start.values.into_iter().map(Into::into).collect(),
     })
 }
 

@@ -11,7 +11,7 @@ pub struct ToWorker {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
-    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub what: ::core::option::Option<report::What>,
 }
 /// Nested message and enum types in `Report`.
@@ -32,6 +32,8 @@ pub mod report {
         Lost(super::Lost),
         #[prost(message, tag = "7")]
         Log(super::LogPart),
+        #[prost(message, tag = "8")]
+        Progress(super::Progress),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -277,6 +279,9 @@ pub struct Finished {
     pub out_bytes: u64,
     #[prost(uint64, tag = "12")]
     pub err_bytes: u64,
+    /// What the task said of why it failed.
+    #[prost(string, optional, tag = "13")]
+    pub message: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(oneof = "finished::End", tags = "3, 4, 5, 6")]
     pub end: ::core::option::Option<finished::End>,
 }
@@ -347,6 +352,20 @@ pub mod finished {
         Other(i32),
     }
 }
+/// How far a running task says that it is.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Progress {
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<Task>,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// In percent.
+    #[prost(double, optional, tag = "3")]
+    pub percent: ::core::option::Option<f64>,
+    /// What it does, for people.
+    #[prost(string, optional, tag = "4")]
+    pub status: ::core::option::Option<::prost::alloc::string::String>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reclaimed {
     #[prost(message, optional, tag = "1")]
@@ -408,6 +427,19 @@ pub struct Start {
     /// What stands in for the replacement strings.
     #[prost(string, optional, tag = "5")]
     pub value: ::core::option::Option<::prost::alloc::string::String>,
+    /// The task's named values.
+    #[prost(message, repeated, tag = "6")]
+    pub values: ::prost::alloc::vec::Vec<Value>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Value {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+    /// As submitted, where paths were mapped.
+    #[prost(string, optional, tag = "3")]
+    pub raw: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Say hello again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -312,6 +312,8 @@ impl Snapshot {
             step: self.spec.steps[step].name.clone(),
             value: None,
             state,
+            progress: None,
+            status: None,
             attempt,
             history: Vec::new(),
         }
@@ -329,10 +331,16 @@ impl Snapshot {
         (self.spec.steps.len().saturating_sub(1), 0)
     }
 
-    /// Adds the values of these tasks, reading the body of each step once.
+    /// Adds the values of these tasks and how far they are, reading the body of each step once.
     async fn fill_values(&self, handle: &Handle, tasks: &mut [Task]) -> Result<(), ApiError> {
         let mut bodies: BTreeMap<usize, Option<StepBody>> = BTreeMap::new();
         for task in tasks {
+            if task.state == TaskState::Running
+                && let Some(said) =
+                    handle.progress(TaskId { job: self.id, index: task.index }, task.attempt.attempt)
+            {
+                (task.progress, task.status) = (said.percent, said.status);
+            }
             let (step, place) = self.step_of(task.index);
             if self.spec.steps[step].tasks == 1 {
                 continue;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use windlass_core::job::{Counts, JobRecord, JobSpec, TaskResult, TaskRow};
+use windlass_core::job::{Counts, End, JobRecord, JobSpec, TaskResult, TaskRow};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
@@ -179,7 +179,9 @@ fn counts_from(json: &str) -> Option<Counts> {
 /// The result in the first nine columns; `None` if the attempt has not ended.
 fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
     let Some(code) = row.get::<_, Option<i64>>(0)? else { return Ok(None) };
-    let end = codes::end_from(code, row.get(1)?, row.get(2)?);
+    let why: Option<String> = row.get(2)?;
+    let end = codes::end_from(code, row.get(1)?, why.clone());
+    let message = why.filter(|_| !matches!(end, Some(End::NotStarted(_))));
     let unsigned = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(|n| n as u64));
     Ok(Some(TaskResult {
         end: end.ok_or_else(|| bad(0, Type::Integer, "no such end"))?,
@@ -189,6 +191,7 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
         peak_memory: unsigned(6)?,
         out_bytes: unsigned(7)?.unwrap_or(0),
         err_bytes: unsigned(8)?.unwrap_or(0),
+        message,
     }))
 }
 

@@ -114,6 +114,7 @@ fn end(
     result: &TaskResult,
 ) -> rusqlite::Result<usize> {
     let (end, code, why) = codes::end(&result.end);
+    let why = why.or(result.message.as_deref());
     tx.prepare_cached(
         "UPDATE tasks SET state = ?4, failures = ?5, losses = ?6, end = ?7, code = ?8, why = ?9,
              started = ?10, finished = ?11, cpu_ms = ?12, peak = ?13, out_bytes = ?14, err_bytes = ?15
@@ -158,6 +159,7 @@ fn insert_late(
     result: &TaskResult,
 ) -> rusqlite::Result<usize> {
     let (end, code, why) = codes::end(&result.end);
+    let why = why.or(result.message.as_deref());
     tx.prepare_cached(
         "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
              cpu_ms, peak, out_bytes, err_bytes)

@@ -10,26 +10,43 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use windlass_api::fill_in;
+use windlass_api::{Session, fill_in};
 
 /// Bytes that one process may map beyond its task's memory limit where we watch that limit ourselves.
 const MAPPED_BYTES_MORE: u64 = 4 << 30;
 
 /// What tasks of a step run.
 pub struct Body {
-    command: Vec<String>,
-    env: BTreeMap<String, String>,
-    cwd: String,
-    run_as: Option<RunAs>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory.
+    pub cwd: String,
+    /// What its tasks share here.
+    pub session: Option<Session>,
+    /// As whom they run; absent is the keeper's own user.
+    pub run_as: Option<RunAs>,
+    /// Why they must not run here.
     refused: Option<String>,
 }
 
 impl Body {
+    /// Whether its tasks may run here.
+    pub fn check(&self) -> Result<(), Refused> {
+        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::Failed(why.clone())))
+    }
+
     /// The body in a message; `None` if it is another message.
     pub fn from_message(message: ToKeeper) -> Option<Body> {
         match message {
-            ToKeeper::Body { command, env, cwd, run_as, refused, .. } => {
-                Some(Body { command, env, cwd, run_as, refused })
+            ToKeeper::Body { command, mut env, cwd, session, run_as, refused, .. } => {
+                if let Some(who) = &run_as {
+                    for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
+                        env.entry(name.to_owned()).or_insert_with(|| value.clone());
+                    }
+                }
+                Some(Body { command, env, cwd, session, run_as, refused })
             }
             _ => None,
         }
@@ -85,10 +102,18 @@ impl Ground {
         value: Option<&str>,
         memory: Option<u64>,
     ) -> Result<Started, Refused> {
-        if let Some(why) = &body.refused {
-            return Err(Refused::Failed(why.clone()));
-        }
-        let command = self.command(task, body, value).map_err(|e| refuse_spawn(e, body))?;
+        body.check()?;
+        let command = self.command(task, body, value)?;
+        self.begin(task, &command, memory)
+    }
+
+    /// Starts a command with output files and a group of its own.
+    pub fn begin(
+        &mut self,
+        task: TaskRef,
+        command: &Command,
+        memory: Option<u64>,
+    ) -> Result<Started, Refused> {
         let out = self.logs.create(task, Stream::Out).map_err(refuse_log)?;
         let err = self.logs.create(task, Stream::Err).map_err(refuse_log)?;
         let mut slot = self.slot()?;
@@ -104,26 +129,39 @@ impl Ground {
             }
         }
         let watch_memory = memory.is_some() && !enforced;
+        let cpu_before_us = slot.as_ref().and_then(Slot::cpu_us).unwrap_or(0);
+        let mut started = Started { pid: 0, slot, output: [out, err], cpu_before_us, watch_memory };
+        match self.go_on(command, &mut started, memory) {
+            Ok(()) => Ok(started),
+            Err(refused) => {
+                self.give_back(started.slot);
+                self.remove_logs(task);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Starts a command where another has ended: the same group, limits and output.
+    pub fn go_on(
+        &mut self,
+        command: &Command,
+        started: &mut Started,
+        memory: Option<u64>,
+    ) -> Result<(), Refused> {
+        let [out, err] = &started.output;
+        let watched = memory.filter(|_| started.watch_memory);
         let setup = Setup {
             null: self.null.as_raw_fd(),
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
-            join: slot.as_ref().map_or([None, None], |slot| slot.join_fds(memory.is_some())),
+            join: started.slot.as_ref().map_or([None, None], |slot| slot.join_fds(memory.is_some())),
             // A backstop for what grows between two samples; the limit itself is on what the whole
             // tree really holds. Programs map more than they use.
-            data_limit: memory.filter(|_| watch_memory).map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
-            run_as: body.run_as.as_ref(),
+            data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
             die_with: (!self.namespaced).then(|| std::process::id() as i32),
         };
-        let cpu_before_us = slot.as_ref().and_then(Slot::cpu_us).unwrap_or(0);
-        match self.spawner.spawn(&command, setup) {
-            Ok(pid) => Ok(Started { pid, slot, output: [out, err], cpu_before_us, watch_memory }),
-            Err(e) => {
-                self.give_back(slot);
-                self.remove_logs(task);
-                Err(refuse_spawn(e, body))
-            }
-        }
+        started.pid = self.spawner.spawn(command, setup).map_err(|e| refuse_spawn(e, command))?;
+        Ok(())
     }
 
     fn slot(&mut self) -> Result<Option<Slot>, Refused> {
@@ -144,26 +182,42 @@ impl Ground {
     }
 
     /// The command with its values filled in and the variables that name the task.
-    fn command(&self, task: TaskRef, body: &Body, value: Option<&str>) -> Result<Command, SpawnError> {
+    fn command(&self, task: TaskRef, body: &Body, value: Option<&str>) -> Result<Command, Refused> {
         let argv: Vec<String> = match value {
             Some(value) => body.command.iter().map(|arg| fill_in(arg, value)).collect(),
             None => body.command.clone(),
         };
-        let own = [
+        self.command_of(task, &argv, &body.env, &self.task_variables(task, value), (&body.cwd, body.run_as.as_ref()))
+    }
+
+    /// The variables that name a task.
+    pub fn task_variables(&self, task: TaskRef, value: Option<&str>) -> [(&'static str, String); 5] {
+        [
             ("WINDLASS_JOB", task.job.to_string()),
             ("WINDLASS_TASK", format!("{}.{}", task.job, task.index)),
             ("WINDLASS_INDEX", task.index.to_string()),
             ("WINDLASS_ATTEMPT", task.attempt.to_string()),
             ("WINDLASS_VALUE", value.unwrap_or("").to_owned()),
-            (MARKER, self.marker(task)),
-        ];
-        let theirs = body.env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        let home = body.run_as.as_ref();
-        let home = home.map(|who| [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)]);
-        let home = home.into_iter().flatten().filter(|(name, _)| !body.env.contains_key(*name));
-        let theirs = theirs.chain(home.map(|(name, value)| (name, value.as_str())));
-        let theirs = theirs.filter(|(name, _)| own.iter().all(|(ours, _)| ours != name));
-        Command::new(&argv, theirs.chain(own.iter().map(|(k, v)| (*k, v.as_str()))), &body.cwd)
+        ]
+    }
+
+    /// A command whose processes are known for the attempt's.
+    pub fn command_of(
+        &self,
+        task: TaskRef,
+        argv: &[String],
+        env: &BTreeMap<String, String>,
+        own: &[(&'static str, String)],
+        (cwd, run_as): (&str, Option<&RunAs>),
+    ) -> Result<Command, Refused> {
+        let marker = self.marker(task);
+        let own = own.iter().map(|(k, v)| (*k, v.as_str())).chain([(MARKER, marker.as_str())]);
+        let theirs = env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let theirs = theirs.filter(|(name, _)| own.clone().all(|(ours, _)| ours != *name));
+        let command = Command::new(argv, theirs.chain(own.clone()), cwd);
+        let mut command = command.map_err(|e| refuse(e.step, e.source))?;
+        command.run_as = run_as.cloned();
+        Ok(command)
     }
 
     /// What marks the processes of an attempt, and no other's on this machine.
@@ -184,17 +238,17 @@ fn refuse_log(e: io::Error) -> Refused {
     refuse("open its log", e)
 }
 
-fn refuse_spawn(e: SpawnError, body: &Body) -> Refused {
+fn refuse_spawn(e: SpawnError, command: &Command) -> Refused {
     let what = match e.step {
-        "start the command" => format!("start '{}'", body.command.first().map_or("", String::as_str)),
-        "enter its working directory" => format!("enter the working directory '{}'", body.cwd),
+        "start the command" => format!("start '{}'", command.program()),
+        "enter its working directory" => format!("enter the working directory '{}'", command.cwd()),
         step => step.to_owned(),
     };
     refuse(&what, e.source)
 }
 
 /// What passes by itself is no failure of the task.
-fn refuse(what: &str, e: io::Error) -> Refused {
+pub fn refuse(what: &str, e: io::Error) -> Refused {
     const PASSING: [i32; 6] =
         [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match e.raw_os_error() {

@@ -4,6 +4,8 @@ mod ground;
 mod lease;
 mod link;
 mod namespace;
+mod progress;
+mod session;
 mod tasks;
 
 pub use link::socket_path;
@@ -17,6 +19,7 @@ use ground::Ground;
 use lease::Lease;
 use link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use session::Sessions;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -156,7 +159,7 @@ impl Keeper {
             namespaced,
             incarnation: options.incarnation,
         };
-        let tasks = Tasks::new(ground);
+        let tasks = Tasks::new(ground, Sessions::new(&options.state));
         Ok(Keeper {
             tasks,
             link: Link::listen(&options.state)?,

@@ -5,6 +5,7 @@
 
 use super::ground::{Body, Ground, Refused, Started};
 use super::link::Link;
+use super::session::{Course, Sessions};
 use crate::logs::{self, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{FromKeeper, Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
@@ -12,6 +13,7 @@ use rustix::process::Signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use windlass_api::TaskValue;
 use windlass_core::Resources;
 
 /// From the polite signal to the kill.
@@ -21,7 +23,9 @@ const SAMPLE: Duration = Duration::from_millis(200);
 /// The same where a memory limit is held by looking.
 const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
 /// How often a group that was killed is asked whether it is empty.
-const EMPTY_POLL: Duration = Duration::from_millis(1);
+pub const EMPTY_POLL: Duration = Duration::from_millis(1);
+/// How long sessions may take to be left when the keeper ends.
+const LAST_EXITS: Duration = Duration::from_secs(5);
 /// How long a full disk is left alone.
 const SPACE_RETRY: Duration = Duration::from_secs(1);
 
@@ -32,6 +36,7 @@ pub struct Tasks {
     /// The largest number of a message seen.
     pub seq: u64,
     ground: Ground,
+    sessions: Sessions,
     booked: Resources,
     bodies: BTreeMap<(u64, u16), Rc<Body>>,
     waiting: VecDeque<Waiting>,
@@ -50,7 +55,11 @@ struct Waiting {
     request: Resources,
     time_limit: Option<Duration>,
     value: Option<String>,
+    params: Vec<TaskValue>,
+    step: u16,
     body: Rc<Body>,
+    /// It has its room, and waits until another task has entered their environments.
+    parked: bool,
 }
 
 struct Running {
@@ -65,18 +74,24 @@ struct Running {
     /// The first process has ended; the rest of its tree may still be there.
     exit: Option<(Exit, u64)>,
     lent: bool,
+    /// What it does in its step's session, and the time limit of its command.
+    course: Option<(Course, Option<Duration>)>,
     peak_bytes: u64,
     /// Where the kept end of each output begins.
     kept_from: [u64; 2],
 }
 
+/// A process, the time that it may take, and what a task of a session does.
+type Launched = (Started, Option<Duration>, Option<(Course, Option<Duration>)>);
+
 impl Tasks {
     /// No attempts.
-    pub fn new(ground: Ground) -> Self {
+    pub fn new(ground: Ground, sessions: Sessions) -> Self {
         Tasks {
             capacity: Resources::default(),
             seq: 0,
             ground,
+            sessions,
             booked: Resources::default(),
             bodies: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -129,10 +144,13 @@ impl Tasks {
                     self.bodies.insert((job, step), Rc::new(body));
                 }
             }
-            ToKeeper::DropBody { job, step } => _ = self.bodies.remove(&(job, step)),
+            ToKeeper::DropBody { job, step } => {
+                self.bodies.remove(&(job, step));
+                self.sessions.end_step((job, step));
+            }
             // An old or doubled start may be of an attempt that ended and was forgotten.
             ToKeeper::Start { .. } if !fresh => {}
-            ToKeeper::Start { task, step, epoch, request, time_limit_ms, value, .. } => {
+            ToKeeper::Start { task, step, epoch, request, time_limit_ms, value, params, .. } => {
                 let Some(body) = self.bodies.get(&(task.job, step)).cloned() else {
                     let why = "the agent did not say what to run".to_owned();
                     self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
@@ -143,7 +161,17 @@ impl Tasks {
                 }
                 let time_limit = time_limit_ms.map(Duration::from_millis);
                 let request = request.into();
-                self.waiting.push_back(Waiting { task, epoch, request, time_limit, value, body });
+                self.waiting.push_back(Waiting {
+                    task,
+                    epoch,
+                    request,
+                    time_limit,
+                    value,
+                    params,
+                    step,
+                    body,
+                    parked: false,
+                });
             }
             ToKeeper::Kill { task, .. } => self.kill(task, link),
             ToKeeper::Recall { task, .. } => self.unqueue(task, WireEnd::Recalled, link),
@@ -189,8 +217,18 @@ impl Tasks {
     /// Ends an attempt that has not started; another is left alone.
     fn unqueue(&mut self, task: TaskRef, end: WireEnd, link: &mut Link) {
         let Some(place) = self.waiting.iter().position(|w| w.task == task) else { return };
-        let Some(waiting) = self.waiting.remove(place) else { return };
-        self.end_unstarted(task, waiting.epoch, end, link);
+        if let Some(epoch) = self.take_out(place) {
+            self.end_unstarted(task, epoch, end, link);
+        }
+    }
+
+    /// Takes an attempt that has not started out of the line; returns its epoch.
+    fn take_out(&mut self, place: usize) -> Option<u64> {
+        let waiting = self.waiting.remove(place)?;
+        if waiting.parked {
+            self.booked.sub(&waiting.request);
+        }
+        Some(waiting.epoch)
     }
 
     fn end_unstarted(&mut self, task: TaskRef, epoch: u64, end: WireEnd, link: &mut Link) {
@@ -202,6 +240,7 @@ impl Tasks {
             peak_memory: None,
             out_bytes: 0,
             err_bytes: 0,
+            message: None,
         };
         self.finish(task, epoch, result, link);
     }
@@ -241,38 +280,70 @@ impl Tasks {
             return;
         }
         self.no_space_until = None;
-        while let Some(next) = self.waiting.front() {
+        let mut place = 0;
+        while let Some(next) = self.waiting.get(place) {
+            let task = next.task;
             if !next.request.fits(&self.capacity) {
                 // The machine became smaller: it would stand in the way for ever.
-                let (task, epoch) = (next.task, next.epoch);
-                self.waiting.pop_front();
-                self.end_unstarted(task, epoch, WireEnd::Recalled, link);
+                self.unqueue(task, WireEnd::Recalled, link);
                 continue;
             }
-            if !next.request.fits(&self.capacity.less(&self.booked)) {
+            if !next.parked && !next.request.fits(&self.capacity.less(&self.booked)) {
                 break;
             }
-            let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
-            match self.ground.start(next.task, &next.body, next.value.as_deref(), memory) {
-                Ok(started) => self.note_start(started, link),
+            match self.launch(place) {
+                Ok(Some(launched)) => self.note_start(place, launched, link),
+                Ok(None) => {
+                    self.park(place);
+                    place += 1;
+                }
                 Err(Refused::NotNow(e)) => {
-                    super::say(format_args!("task {}.{} waits: {e}", next.task.job, next.task.index));
+                    super::say(format_args!("task {}.{} waits: {e}", task.job, task.index));
                     self.no_space_until = Some(Instant::now() + SPACE_RETRY);
                     return;
                 }
-                Err(Refused::Failed(why)) => {
-                    let (task, epoch) = (next.task, next.epoch);
-                    self.waiting.pop_front();
-                    self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
-                }
+                Err(Refused::Failed(why)) => self.unqueue(task, WireEnd::NotStarted(why), link),
             }
         }
     }
 
-    fn note_start(&mut self, started: Started, link: &mut Link) {
-        let Some(Waiting { task, epoch, request, time_limit, .. }) = self.waiting.pop_front() else { return };
+    /// Starts what waits at that place. `None` if it must wait for its session, whatever the room.
+    fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
+        let Some(next) = self.waiting.get(place) else { return Ok(None) };
+        let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
+        if next.body.session.is_none() {
+            let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
+            return Ok(Some((started, next.time_limit, None)));
+        }
+        let Waiting { task, step, body, value, params, time_limit, .. } = next;
+        let begun = self.sessions.start(
+            &mut self.ground,
+            *task,
+            *step,
+            body,
+            value.as_deref(),
+            params,
+            *time_limit,
+            memory,
+        )?;
+        Ok(begun.map(|(started, course, limit)| (started, limit, Some((course, *time_limit)))))
+    }
+
+    /// Gives it its room while it waits for its session: nothing behind it overtakes it.
+    fn park(&mut self, place: usize) {
+        if let Some(waiting) = self.waiting.get_mut(place)
+            && !std::mem::replace(&mut waiting.parked, true)
+        {
+            self.booked.add(&waiting.request);
+        }
+    }
+
+    fn note_start(&mut self, place: usize, (started, limit, course): Launched, link: &mut Link) {
+        let Some(Waiting { task, epoch, request, parked, .. }) = self.waiting.remove(place) else { return };
         let (at, started_ns) = (Instant::now(), now_ns());
-        self.booked.add(&request);
+        if !parked {
+            self.booked.add(&request);
+        }
         self.by_pid.insert(started.pid, task);
         self.next_sample.get_or_insert(at + SAMPLE_LIMIT);
         let running = Running {
@@ -280,11 +351,12 @@ impl Tasks {
             request,
             started,
             started_ns,
-            time_limit_at: time_limit.map(|limit| at + limit),
+            time_limit_at: limit.map(|limit| at + limit),
             kill_at: None,
             cause: None,
             exit: None,
             lent: false,
+            course,
             peak_bytes: 0,
             kept_from: [0; 2],
         };
@@ -294,10 +366,10 @@ impl Tasks {
 
     /// A process ended. Orphans of tasks end here too and are nobody's.
     pub fn exited(&mut self, exit: Exit) {
-        if let Some(task) = self.by_pid.remove(&exit.pid)
-            && let Some(running) = self.running.get_mut(&task)
-        {
-            running.exit = Some((exit, now_ns()));
+        let task = self.by_pid.remove(&exit.pid);
+        match task.and_then(|task| self.running.get_mut(&task)) {
+            Some(running) => running.exit = Some((exit, now_ns())),
+            None => self.sessions.exited(exit),
         }
     }
 
@@ -305,6 +377,7 @@ impl Tasks {
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         if self.next_sample.is_some_and(|at| at <= now) {
             self.sample();
+            self.tell_progress(link);
             let watched = self.running.values().any(|running| running.started.watch_memory);
             let interval = if watched { SAMPLE_LIMIT } else { SAMPLE };
             self.next_sample = (!self.running.is_empty()).then_some(now + interval);
@@ -325,7 +398,48 @@ impl Tasks {
             }
         }
         for task in over {
-            self.conclude(task, link);
+            if !self.go_on(task, link) {
+                self.conclude(task, link);
+            }
+        }
+        self.sessions.settle(now, &mut self.ground);
+    }
+
+    /// Says how far tasks of templates say that they are.
+    fn tell_progress(&mut self, link: &mut Link) {
+        for (task, running) in &mut self.running {
+            if let Some((course, _)) = &mut running.course
+                && self.sessions.listen(course, false)
+            {
+                let (percent, status) = (course.progress, course.status.clone());
+                link.send(&FromKeeper::Progress { task: *task, epoch: running.epoch, percent, status });
+            }
+        }
+    }
+
+    /// Starts the next action of a task whose last one ended well. False if the task is over.
+    fn go_on(&mut self, task: TaskRef, link: &mut Link) -> bool {
+        let Some(running) = self.running.get_mut(&task) else { return false };
+        let Some((course, limit)) = &mut running.course else { return false };
+        self.sessions.listen(course, true);
+        if running.cause.is_some() || running.exit.is_none_or(|(exit, _)| exit.status != 0) {
+            return false;
+        }
+        let memory = Some(running.request.memory).filter(|bytes| *bytes > 0);
+        match self.sessions.go_on(&mut self.ground, course, &mut running.started, *limit, memory) {
+            Ok(Some(limit)) => {
+                running.exit = None;
+                running.time_limit_at = limit.map(|limit| Instant::now() + limit);
+                self.by_pid.insert(running.started.pid, task);
+                let (percent, status) = (course.progress, course.status.clone());
+                link.send(&FromKeeper::Progress { task, epoch: running.epoch, percent, status });
+                true
+            }
+            Ok(None) => false,
+            Err(why) => {
+                running.cause = Some(WireEnd::NotStarted(why));
+                false
+            }
         }
     }
 
@@ -356,7 +470,10 @@ impl Tasks {
                 self.ground.logs.remove(task, stream);
             }
         }
+        let failed = end != WireEnd::Exited(0);
+        let message = running.course.and_then(|(course, _)| self.sessions.leave(course, failed));
         let result = WireResult {
+            message,
             end,
             started: Some(running.started_ns),
             finished: Some(finished_ns),
@@ -403,7 +520,7 @@ impl Tasks {
             [running.time_limit_at, running.kill_at, emptying].into_iter().flatten()
         });
         let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
-        tasks.chain(self.next_sample).chain(space).min()
+        tasks.chain(self.next_sample).chain(space).chain(self.sessions.next_deadline()).min()
     }
 
     /// Ends everything at once.
@@ -421,24 +538,56 @@ impl Tasks {
             }
             std::thread::sleep(EMPTY_POLL);
         }
+        self.leave_sessions();
+    }
+
+    /// Leaves all environments, as far as there is time.
+    fn leave_sessions(&mut self) {
+        self.sessions.end_all();
+        let until = Instant::now() + LAST_EXITS;
+        while !self.sessions.is_empty() && Instant::now() < until {
+            self.sessions.settle(Instant::now(), &mut self.ground);
+            std::thread::sleep(EMPTY_POLL);
+            while let Some(exit) = process::reap() {
+                self.sessions.exited(exit);
+            }
+        }
+        self.sessions.kill_all(&self.ground);
     }
 }
 
 impl Running {
     /// Sends the polite signal, once; the kill follows.
     fn ask_to_end(&mut self, cause: WireEnd) {
-        if self.cause.is_none() && self.exit.is_none() {
-            self.cause = Some(cause);
-            self.kill_at = Some(Instant::now() + GRACE);
-            process::signal_group(self.started.pid, Signal::TERM);
+        let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
+        if self.cause.is_some() || (self.exit.is_some() && !entering) {
+            return;
         }
+        self.cause = Some(cause);
+        if self.exit.is_some() {
+            // Between two actions: the next one does not begin.
+            return;
+        }
+        let pid = self.started.pid;
+        let grace = match self.course.as_ref().and_then(|(course, _)| course.notice()) {
+            None => {
+                process::signal_group(pid, Signal::TERM);
+                GRACE
+            }
+            Some(Duration::ZERO) => Duration::ZERO,
+            Some(period) => {
+                process::signal(pid, Signal::TERM);
+                period
+            }
+        };
+        self.kill_at = Some(Instant::now() + grace);
     }
 }
 
 impl Ground {
     /// Kills what is left of a task; true if nothing is. `leader_gone` says that its first process has
     /// been collected, so its number may be somebody else's.
-    fn end_tree(&self, task: TaskRef, started: &Started, leader_gone: bool) -> bool {
+    pub fn end_tree(&self, task: TaskRef, started: &Started, leader_gone: bool) -> bool {
         if let Some(slot) = &started.slot {
             if slot.is_empty() {
                 return true;
@@ -453,6 +602,6 @@ impl Ground {
 }
 
 /// The wall clock, for people.
-fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

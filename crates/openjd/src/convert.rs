@@ -1,0 +1,269 @@
+//! A job of the model as a submission.
+
+use crate::Options;
+use crate::locate::Key;
+use openjd_model::job::{self, Job, TaskParamRange, TaskParameter};
+use openjd_model::{FormatString, JobParameterType, JobParameterValues};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use windlass_api::{
+    Action, By, Cancel, Combination, Depends, EmbeddedFile, Environment, Param, Range, Resources, Session,
+    Space, StepRequest, SubmitRequest, TaskParam, Values, escape_references, fill_references, map_path,
+};
+
+/// Milliseconds from notification to kill of a task, where the template names none.
+const NOTIFY_TASK_MS: u64 = 120_000;
+/// The same of an action of an environment.
+const NOTIFY_ENVIRONMENT_MS: u64 = 30_000;
+const MIB: f64 = 1_048_576.0;
+
+/// What cannot be told in our terms: where, and why.
+type Unsaid = (Vec<Key>, String);
+
+/// The submission of a job with these values of its parameters.
+pub fn request(job: &Job, values: &JobParameterValues, options: &Options) -> Result<SubmitRequest, Unsaid> {
+    let mut known = BTreeMap::new();
+    for (name, value) in values {
+        let raw = value.value.to_display_string();
+        let mapped = match value.param_type {
+            JobParameterType::Path => map_path(&options.path_mapping, &raw).into_owned(),
+            _ => raw.clone(),
+        };
+        known.insert(format!("Param.{name}"), mapped);
+        known.insert(format!("RawParam.{name}"), raw);
+    }
+    let converter = Converter { known, job, options };
+    let steps = job.steps.iter().enumerate().map(|(n, step)| converter.step(n, step));
+    Ok(SubmitRequest {
+        name: Some(job.name.clone()),
+        steps: steps.collect::<Result<_, _>>()?,
+        ..Default::default()
+    })
+}
+
+struct Converter<'a> {
+    /// What references to the job's parameters stand for.
+    known: BTreeMap<String, String>,
+    job: &'a Job,
+    options: &'a Options,
+}
+
+impl Converter<'_> {
+    fn step(&self, n: usize, step: &job::Step) -> Result<StepRequest, Unsaid> {
+        let at = |fields: &[&str]| {
+            let fields = fields.iter().map(|field| Key::Field((*field).to_owned()));
+            [Key::Field("steps".to_owned()), Key::Index(n)].into_iter().chain(fields).collect::<Vec<_>>()
+        };
+        let run = &step.script.actions.on_run;
+        let action =
+            self.action(run, NOTIFY_TASK_MS).map_err(|why| (at(&["script", "actions", "onRun"]), why))?;
+        let environments = |list: &Option<Vec<job::Environment>>, path: Vec<Key>| {
+            let each =
+                list.iter().flatten().map(|one| self.environment(one).map_err(|why| (path.clone(), why)));
+            each.collect::<Result<Vec<_>, _>>()
+        };
+        let job_environments = vec![Key::Field("jobEnvironments".to_owned())];
+        let mut entered = environments(&self.job.job_environments, job_environments)?;
+        entered.extend(environments(&step.step_environments, at(&["stepEnvironments"]))?);
+        let session = Session {
+            files: self.files(&step.script.embedded_files),
+            environments: entered,
+            cancel: action.cancel,
+            path_mapping: self.options.path_mapping.clone(),
+        };
+        let space = step.parameter_space.as_ref().map(space).transpose();
+        let space = space.map_err(|why| (at(&["parameterSpace"]), why))?;
+        let depends = step.dependencies.iter().flatten();
+        Ok(StepRequest {
+            name: Some(step.name.clone()),
+            command: action.command,
+            env: self.options.env.clone(),
+            param: space.map(Param::Space),
+            resources: Some(resources(step.host_requirements.as_ref())),
+            tags: tags(step.host_requirements.as_ref()),
+            time_limit_ms: action.timeout_ms,
+            depends: depends.map(|d| Depends { on: d.depends_on.clone(), by: By::Step }).collect(),
+            session: Some(session),
+            ..Default::default()
+        })
+    }
+
+    fn environment(&self, from: &job::Environment) -> Result<Environment, String> {
+        let variables = from.variables.iter().flatten();
+        let action = |action: Option<&job::Action>| {
+            action.map(|action| self.action(action, NOTIFY_ENVIRONMENT_MS)).transpose()
+        };
+        let actions = from.script.as_ref().map(|script| &script.actions);
+        Ok(Environment {
+            name: from.name.clone(),
+            variables: variables.map(|(name, value)| (name.clone(), self.text(value))).collect(),
+            files: from.script.as_ref().map(|script| self.files(&script.embedded_files)).unwrap_or_default(),
+            on_enter: action(actions.and_then(|actions| actions.on_enter.as_ref()))?,
+            on_exit: action(actions.and_then(|actions| actions.on_exit.as_ref()))?,
+        })
+    }
+
+    fn action(&self, from: &job::Action, notify_ms: u64) -> Result<Action, String> {
+        let seconds = |text: &FormatString| {
+            let text = self.text(text);
+            text.parse::<u64>().map_err(|_| format!("'{text}' is no number of seconds"))
+        };
+        let period = |text: &Option<FormatString>| match text {
+            Some(text) => seconds(text).map(|s| s.saturating_mul(1000)),
+            None => Ok(notify_ms),
+        };
+        let cancel = match &from.cancelation {
+            None | Some(job::CancelationMode::Terminate) => Cancel::Terminate,
+            Some(job::CancelationMode::NotifyThenTerminate { notify_period_in_seconds }) => {
+                Cancel::NotifyThenTerminate(period(notify_period_in_seconds)?)
+            }
+            Some(job::CancelationMode::DeferredMode { mode, .. }) => {
+                return Err(format!(
+                    "the cancelation mode '{}' is not known before the action runs",
+                    mode.raw()
+                ));
+            }
+        };
+        let timeout = from.timeout.as_ref().map(seconds).transpose()?;
+        let arguments = from.args.iter().flatten();
+        Ok(Action {
+            command: std::iter::once(&from.command).chain(arguments).map(|text| self.text(text)).collect(),
+            timeout_ms: timeout.map(|s| s.saturating_mul(1000)),
+            cancel: Some(cancel),
+        })
+    }
+
+    fn files(&self, from: &Option<Vec<job::EmbeddedFile>>) -> Vec<EmbeddedFile> {
+        let each = from.iter().flatten().map(|file| EmbeddedFile {
+            name: file.name.clone(),
+            filename: file.filename.clone(),
+            data: file.data.as_ref().map(|data| self.text(data)).unwrap_or_default(),
+            runnable: file.runnable.unwrap_or(false),
+        });
+        each.collect()
+    }
+
+    /// The text with the job's parameters filled in, so that no value is read as a reference.
+    fn text(&self, from: &FormatString) -> String {
+        fill_references(from.raw(), |name| {
+            self.known.get(name).map(|value| Cow::Owned(escape_references(value).into_owned()))
+        })
+    }
+}
+
+/// The parameter space of a step, in ranges as the template has them.
+pub fn space(from: &job::StepParameterSpace) -> Result<Space, String> {
+    let params = from.task_parameter_definitions.iter().map(|(name, param)| {
+        let path = matches!(param, TaskParameter::Path { .. });
+        let values = match param {
+            TaskParameter::Int { range: TaskParamRange::RangeExpr(range), .. } => {
+                let ranges = range.ranges().iter();
+                let ranges = ranges.map(|r| Range { start: r.start(), end: r.end(), step: r.step() });
+                Values::Ranges(ranges.collect())
+            }
+            TaskParameter::Int { range: TaskParamRange::List(range), .. } => {
+                Values::List(range.iter().map(ToString::to_string).collect())
+            }
+            TaskParameter::Float { range } => {
+                Values::List(range.iter().map(|value| value.to_display_string()).collect())
+            }
+            TaskParameter::String { range } | TaskParameter::Path { range } => Values::List(range.clone()),
+            TaskParameter::ChunkInt { .. } => {
+                return Err(format!("'{name}' is in chunks, which is not supported"));
+            }
+        };
+        Ok(TaskParam { name: name.clone(), path, values })
+    });
+    let params = params.collect::<Result<_, _>>()?;
+    let combination = from.combination.as_deref().map(combination).transpose()?;
+    Ok(Space { params, combination })
+}
+
+/// Reads `A * (B, C)`; the library has checked it.
+fn combination(text: &str) -> Result<Combination, String> {
+    let mut rest = text;
+    let whole = product(&mut rest)?;
+    if rest.trim().is_empty() { Ok(whole) } else { Err(format!("'{rest}' is left over in '{text}'")) }
+}
+
+fn product(rest: &mut &str) -> Result<Combination, String> {
+    let mut parts = vec![element(rest)?];
+    while take(rest, '*') {
+        parts.push(element(rest)?);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { Combination::Product(parts) })
+}
+
+fn element(rest: &mut &str) -> Result<Combination, String> {
+    if take(rest, '(') {
+        let mut parts = vec![product(rest)?];
+        while take(rest, ',') {
+            parts.push(product(rest)?);
+        }
+        return if take(rest, ')') {
+            Ok(Combination::Association(parts))
+        } else {
+            Err("a ')' is missing".to_owned())
+        };
+    }
+    let text = rest.trim_start();
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let (name, after) = text.split_at(end);
+    *rest = after;
+    if name.is_empty() {
+        Err("a parameter is missing".to_owned())
+    } else {
+        Ok(Combination::Param(name.to_owned()))
+    }
+}
+
+fn take(rest: &mut &str, c: char) -> bool {
+    let after = rest.trim_start().strip_prefix(c);
+    after.inspect(|after| *rest = after).is_some()
+}
+
+/// What a task holds: the least that the template asks for, one cpu where it says nothing of cpus.
+fn resources(from: Option<&job::HostRequirements>) -> Resources {
+    let mut resources = Resources { cpus: 1.0, ..Default::default() };
+    for amount in from.and_then(|from| from.amounts.as_ref()).into_iter().flatten() {
+        let Some(min) = amount.min else { continue };
+        let name = amount.name.to_lowercase();
+        match name.as_str() {
+            "amount.worker.vcpu" => resources.cpus = min,
+            "amount.worker.memory" => resources.memory = (min * MIB).ceil() as u64,
+            "amount.worker.gpu" => resources.gpus = min.ceil() as u32,
+            "amount.worker.gpu.memory" => resources.gpu_memory = (min * MIB).ceil() as u64,
+            other => {
+                let own = other.strip_prefix("amount.").unwrap_or(other);
+                let own = own.strip_prefix("worker.").unwrap_or(own);
+                resources.custom.insert(own.to_owned(), min.ceil() as u64);
+            }
+        }
+    }
+    resources
+}
+
+/// What the worker must be.
+fn tags(from: Option<&job::HostRequirements>) -> Vec<String> {
+    let mut tags = Vec::new();
+    for attribute in from.and_then(|from| from.attributes.as_ref()).into_iter().flatten() {
+        let name = attribute.name.to_lowercase();
+        let own = match name.as_str() {
+            "attr.worker.os.family" => "os",
+            "attr.worker.cpu.arch" => "arch",
+            other => {
+                let own = other.strip_prefix("attr.").unwrap_or(other);
+                own.strip_prefix("worker.").unwrap_or(own)
+            }
+        };
+        let value = |value: &String| match (own, value.as_str()) {
+            ("arch", "arm64") => "aarch64".to_owned(),
+            _ => value.clone(),
+        };
+        if let Some(any) = &attribute.any_of {
+            tags.push(format!("{own}={}", any.iter().map(value).collect::<Vec<_>>().join("|")));
+        }
+        tags.extend(attribute.all_of.iter().flatten().map(|one| format!("{own}={}", value(one))));
+    }
+    tags
+}

@@ -1,0 +1,183 @@
+//! Mistakes in templates, told with file, line, path and reason.
+
+use crate::Format;
+use crate::locate::{Key, line_of, line_of_key, parse_path, show_path};
+use openjd_model::template::JobTemplate;
+use openjd_model::{ModelError, PathElement};
+use std::fmt;
+use std::io;
+
+/// Mistakes of one template that are told at a time.
+const MISTAKES_MAX: usize = 20;
+
+/// Why a template makes no submission.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// The template, or the values for its parameters, break rules.
+    #[error("{}", show(.0))]
+    Mistakes(Vec<Mistake>),
+    /// A parameter on the command line that cannot be read.
+    #[error("-p {text}: {reason}")]
+    Parameter {
+        /// As it was given.
+        text: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file that cannot be read.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// One mistake.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// The template's name.
+    pub file: String,
+    /// The line, from 1, where it is known.
+    pub line: Option<usize>,
+    /// Where in the template, `steps[0] -> script`; empty for all of it.
+    pub path: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, ": {}", self.path)?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+fn show(mistakes: &[Mistake]) -> String {
+    let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_MAX).map(Mistake::to_string).collect();
+    if mistakes.len() > MISTAKES_MAX {
+        lines.push(format!("and {} more", mistakes.len() - MISTAKES_MAX));
+    }
+    lines.join("\n")
+}
+
+/// A template's text with its name.
+pub struct Source<'a> {
+    pub file: &'a str,
+    pub text: &'a str,
+    pub format: Format,
+}
+
+impl Source<'_> {
+    /// A mistake at a path.
+    pub fn mistake(&self, path: &[Key], reason: &str) -> TemplateError {
+        TemplateError::Mistakes(vec![self.at(path, reason)])
+    }
+
+    /// The text is no YAML or JSON.
+    pub fn about_syntax(&self, error: &ModelError) -> TemplateError {
+        let text = plain(error);
+        let mut reason = text.lines().next().unwrap_or_default().trim().to_owned();
+        let line = number_after(&text, "line ").or_else(|| number_after(&text, "--> <input>:"));
+        for prefix in ["YAML", "JSON"] {
+            let long =
+                format!("The document is not a valid {prefix} document consisting of key-value pairs. ");
+            if let Some(rest) = reason.strip_prefix(&long) {
+                reason = format!("this is no {prefix}: {rest}");
+            }
+        }
+        let mistake = Mistake { file: self.file.to_owned(), line, path: String::new(), reason };
+        TemplateError::Mistakes(vec![mistake])
+    }
+
+    /// A field is missing, unknown, or of another type.
+    pub fn about_shape(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> TemplateError {
+        use serde_path_to_error::Segment;
+        let keys = error.path().iter().filter_map(|segment| match segment {
+            Segment::Seq { index } => Some(Key::Index(*index)),
+            Segment::Map { key } => Some(Key::Field(key.clone())),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        });
+        let keys: Vec<Key> = keys.collect();
+        let reason = error.inner().to_string();
+        let mut mistake = self.at(&keys, &reason);
+        // The path of an unknown field ends at what holds it, or before.
+        if let Some(field) = reason.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next())
+            && keys.last() != Some(&Key::Field(field.to_owned()))
+        {
+            mistake.line = line_of_key(self.text, field, mistake.line.unwrap_or(1)).or(mistake.line);
+        }
+        TemplateError::Mistakes(vec![mistake])
+    }
+
+    /// A rule of the specification is broken.
+    pub fn about_model(&self, error: &ModelError) -> TemplateError {
+        let ModelError::ModelValidation(errors) = error else {
+            let text = plain(error);
+            return TemplateError::Mistakes(text.lines().map(|line| self.in_words(line)).collect());
+        };
+        let mistakes = errors.errors.iter().map(|error| {
+            let keys = error.path.iter().map(|element| match element {
+                PathElement::Field(name) => Key::Field(name.clone()),
+                PathElement::Index(n) => Key::Index(*n),
+            });
+            // The message draws pointers below its sentence; the summary is the sentence alone.
+            let reason = error.detail.as_ref().map_or(&error.message, |detail| &detail.summary);
+            self.at(&keys.collect::<Vec<_>>(), reason)
+        });
+        TemplateError::Mistakes(mistakes.collect())
+    }
+
+    /// A rule about values of parameters is broken: each line is about one.
+    pub fn about_values(&self, error: &ModelError, template: &JobTemplate) -> TemplateError {
+        if matches!(error, ModelError::ModelValidation(_)) {
+            return self.about_model(error);
+        }
+        let text = plain(error);
+        let mistakes = text.lines().map(|line| {
+            let name = line.strip_prefix("Parameter '").and_then(|rest| rest.split('\'').next());
+            let place = name.and_then(|name| {
+                template.parameter_definitions_list().iter().position(|definition| definition.name() == name)
+            });
+            match place {
+                Some(n) => self.at(&[Key::Field("parameterDefinitions".to_owned()), Key::Index(n)], line),
+                None => self.in_words(line),
+            }
+        });
+        TemplateError::Mistakes(mistakes.collect())
+    }
+
+    /// A sentence that may begin with a path.
+    fn in_words(&self, sentence: &str) -> Mistake {
+        let (path, reason) = parse_path(sentence);
+        self.at(&path, reason)
+    }
+
+    fn at(&self, path: &[Key], reason: &str) -> Mistake {
+        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = if path.is_empty() { None } else { line_of(self.text, path) };
+        Mistake { file: self.file.to_owned(), line, path: show_path(path), reason }
+    }
+}
+
+/// The error's own words, without the kind that the library puts before them.
+fn plain(error: &ModelError) -> String {
+    match error {
+        ModelError::DecodeValidation(text)
+        | ModelError::Compatibility(text)
+        | ModelError::UnsupportedSchema(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn number_after(text: &str, words: &str) -> Option<usize> {
+    let rest = text.split_once(words)?.1;
+    rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+}

@@ -1,0 +1,71 @@
+//! How far running tasks say that they are. It is kept in memory alone: a task says it again.
+
+use crate::link::Progress;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use windlass_core::{JobId, TaskId};
+
+/// Tasks of which it is kept; what others say is not.
+const TASKS_MAX: usize = 100_000;
+
+/// What running attempts said last.
+#[derive(Default)]
+pub(crate) struct ProgressBoard {
+    said: Mutex<BTreeMap<TaskId, (u32, Progress)>>,
+}
+
+impl ProgressBoard {
+    /// What an attempt said last.
+    pub fn get(&self, task: TaskId, attempt: u32) -> Option<Progress> {
+        self.lock().get(&task).filter(|(number, _)| *number == attempt).map(|(_, progress)| progress.clone())
+    }
+
+    /// An attempt says something.
+    pub fn set(&self, task: TaskId, attempt: u32, progress: Progress) {
+        let mut said = self.lock();
+        if said.len() < TASKS_MAX || said.contains_key(&task) {
+            said.insert(task, (attempt, progress));
+        }
+    }
+
+    /// An attempt of the task ended.
+    pub fn forget(&self, task: TaskId) {
+        self.lock().remove(&task);
+    }
+
+    /// The job ended.
+    pub fn forget_job(&self, job: JobId) {
+        let mut said = self.lock();
+        let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        let tasks: Vec<TaskId> = said.range(all).map(|(task, _)| *task).collect();
+        for task in tasks {
+            said.remove(&task);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, (u32, Progress)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_attempt_said_goes_with_it() {
+        let board = ProgressBoard::default();
+        let task = TaskId { job: JobId(3), index: 1 };
+        let half = Progress { percent: Some(50.0), status: None };
+        board.set(task, 2, half.clone());
+        assert_eq!(board.get(task, 2), Some(half.clone()));
+        assert_eq!(board.get(task, 1), None);
+        board.forget(task);
+        assert_eq!(board.get(task, 2), None);
+        board.set(task, 3, half);
+        board.forget_job(JobId(2));
+        assert!(board.get(task, 3).is_some());
+        board.forget_job(JobId(3));
+        assert_eq!(board.get(task, 3), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! What tasks of templates say about themselves in their output. Output goes straight to files, so
+//! these are read again from where the last look ended.
+
+use crate::logs::{LogDir, Stream, read_at};
+use crate::protocol::TaskRef;
+use std::fs::File;
+use std::io;
+
+/// Bytes of each output that one look goes through; of more, the end counts.
+const LOOK_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a line that may say something; a longer one does not.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a text for people.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A line that says something.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Said {
+    /// How far it is, in percent.
+    Progress(f64),
+    /// What it does.
+    Status(String),
+    /// Why it fails.
+    Fail(String),
+    /// A variable for all that follows.
+    Set(String, String),
+    /// A variable that what follows does not have.
+    Unset(String),
+}
+
+/// The end of a task's output as far as it was read.
+pub struct Tail {
+    streams: [Reader; 2],
+}
+
+struct Reader {
+    file: File,
+    at: u64,
+    /// The begin of a line whose end was not written yet.
+    line: Vec<u8>,
+    /// The line is too long: the rest of it is passed over.
+    skip: bool,
+}
+
+impl Tail {
+    /// The output of an attempt whose files are there.
+    pub fn open(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
+        let reader = |stream| {
+            let file = File::open(logs.path(task, stream))?;
+            Ok::<_, io::Error>(Reader { file, at: 0, line: Vec::new(), skip: false })
+        };
+        Ok(Tail { streams: [reader(Stream::Out)?, reader(Stream::Err)?] })
+    }
+
+    /// What was said since the last look. `ended` counts a last line without an end, too.
+    pub fn look(&mut self, ended: bool) -> Vec<Said> {
+        let mut said = Vec::new();
+        for (place, stream) in self.streams.iter_mut().enumerate() {
+            // Nothing of the task hangs on a look that fails.
+            _ = stream.look(ended, |line| {
+                said.extend(parse(line).filter(|said| {
+                    // Variables are read from standard output alone.
+                    place == 0 || !matches!(said, Said::Set(..) | Said::Unset(_))
+                }));
+            });
+        }
+        said
+    }
+}
+
+impl Reader {
+    fn look(&mut self, ended: bool, mut on: impl FnMut(&[u8])) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        if size < self.at {
+            // It was cut short.
+            (self.at, self.skip) = (size, false);
+            self.line.clear();
+        }
+        if size - self.at > LOOK_BYTES_MAX {
+            (self.at, self.skip) = (size - LOOK_BYTES_MAX, true);
+            self.line.clear();
+        }
+        while self.at < size {
+            let (from, bytes) = read_at(&self.file, self.at, (size - self.at) as usize)?;
+            if bytes.is_empty() {
+                break;
+            }
+            self.at = from + bytes.len() as u64;
+            for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+                self.take(part, &mut on);
+            }
+        }
+        if ended && !self.line.is_empty() {
+            on(&std::mem::take(&mut self.line));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, part: &[u8], on: &mut impl FnMut(&[u8])) {
+        let whole = part.strip_suffix(b"\n");
+        if !self.skip {
+            self.line.extend_from_slice(whole.unwrap_or(part));
+            self.skip = self.line.len() > LINE_BYTES_MAX;
+        }
+        if whole.is_some() {
+            if !self.skip {
+                on(&self.line);
+            }
+            self.line.clear();
+            self.skip = false;
+        } else if self.skip {
+            self.line.clear();
+        }
+    }
+}
+
+/// What a line says, if it says something.
+fn parse(line: &[u8]) -> Option<Said> {
+    let line = line.strip_prefix(b"openjd_")?;
+    let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).ok()?;
+    let (word, text) = line.split_once(": ")?;
+    match word {
+        "progress" => {
+            let percent = text.trim().parse::<f64>().ok()?;
+            (0.0..=100.0).contains(&percent).then_some(Said::Progress(percent))
+        }
+        "status" => Some(Said::Status(cut(text))),
+        "fail" => Some(Said::Fail(cut(text))),
+        "env" => {
+            let (name, value) = text.split_once('=')?;
+            (is_variable(name) && !value.contains('\0')).then(|| Said::Set(name.to_owned(), value.to_owned()))
+        }
+        "unset_env" => is_variable(text.trim()).then(|| Said::Unset(text.trim().to_owned())),
+        _ => None,
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let first = name.chars().next();
+    first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn lines_are_read_once_whatever_the_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = LogDir::new(dir.path());
+        let task = TaskRef { job: 1, index: 0, attempt: 1 };
+        let mut out = logs.create(task, Stream::Out).unwrap();
+        let mut err = logs.create(task, Stream::Err).unwrap();
+        let mut tail = Tail::open(&logs, task).unwrap();
+        out.write_all(b"openjd_progress: 4").unwrap();
+        assert_eq!(tail.look(false), []);
+        out.write_all(b"2.5\nopenjd_env: A=b=c\n").unwrap();
+        err.write_all(b"openjd_env: NO=1\nopenjd_status: busy\n").unwrap();
+        let set = Said::Set("A".into(), "b=c".into());
+        assert_eq!(tail.look(false), [Said::Progress(42.5), set, Said::Status("busy".into())]);
+        out.write_all(&[b'x'; LINE_BYTES_MAX + 1]).unwrap();
+        assert_eq!(tail.look(false), []);
+        out.write_all(b"\nopenjd_unset_env: A\nopenjd_fail: no light").unwrap();
+        assert_eq!(tail.look(true), [Said::Unset("A".into()), Said::Fail("no light".into())]);
+        assert_eq!(tail.look(true), []);
+    }
+
+    #[test]
+    fn of_very_much_output_the_end_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = LogDir::new(dir.path());
+        let task = TaskRef { job: 1, index: 0, attempt: 1 };
+        let mut out = logs.create(task, Stream::Out).unwrap();
+        logs.create(task, Stream::Err).unwrap();
+        let mut tail = Tail::open(&logs, task).unwrap();
+        out.write_all(b"openjd_progress: 1\n").unwrap();
+        out.write_all(&vec![b'x'; 2 << 20]).unwrap();
+        out.write_all(b"\nopenjd_progress: 2\n").unwrap();
+        assert_eq!(tail.look(false), [Said::Progress(2.0)]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_says_nothing() {
+        for line in [
+            "openjd_progress: 101",
+            "openjd_progress: x",
+            "openjd_env: =1",
+            "openjd_env: A",
+            "openjd_x: 1",
+            " openjd_status: x",
+            "openjd_unset_env: 1A",
+        ] {
+            assert_eq!(parse(line.as_bytes()), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! Sessions: what the tasks of one step share on this worker. A directory, environments that are entered
+//! once, before the first task, and left after the last one.
+//!
+//! Entering is done by the first task that needs it, in its room, under its limits, and into its output;
+//! others of the step wait for it. A session is over when its step has had no task here for a while, or
+//! when a task of it fails or is killed, for nobody knows what that left behind: the next task begins
+//! another. Leaving takes no room and writes to output files of its own, beside those of the job's tasks.
+
+use super::ground::{Body, Ground, Refused, Started};
+use super::progress::{Said, Tail};
+use super::tasks::EMPTY_POLL;
+use crate::logs::Stream;
+use crate::process::{Command, Exit};
+use crate::protocol::TaskRef;
+use crate::users::{RunAs, acting_as};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use windlass_api::{
+    Action, Cancel, EmbeddedFile, PathFormat, PathRule, Session as Spec, TaskValue, fill_references,
+};
+
+/// How long a session without tasks waits for another one of its step.
+const LINGER: Duration = Duration::from_secs(3);
+/// How long one action that leaves an environment may take, where it does not say itself.
+const LEAVE_MAX: Duration = Duration::from_secs(300);
+
+/// A step of a job.
+pub type Key = (u64, u16);
+
+/// All sessions, by number.
+pub struct Sessions {
+    root: PathBuf,
+    sessions: BTreeMap<u64, Session>,
+    /// The one that takes new tasks of a step.
+    current: BTreeMap<Key, u64>,
+    next: u64,
+}
+
+struct Session {
+    key: Key,
+    dir: PathBuf,
+    body: Rc<Body>,
+    /// For each environment that was begun, the variables that it sets and unsets.
+    layers: Vec<BTreeMap<String, Option<String>>>,
+    /// Some task enters environments now.
+    entering: bool,
+    tasks: usize,
+    idle_since: Instant,
+    leaving: Option<Leaving>,
+}
+
+/// An action that leaves an environment.
+struct Leaving {
+    task: TaskRef,
+    started: Started,
+    kill_at: Instant,
+    exit: Option<Exit>,
+}
+
+/// What a task does in its session: enter what is not entered yet, then run.
+pub struct Course {
+    session: u64,
+    task: TaskRef,
+    dir: PathBuf,
+    run_as: Option<RunAs>,
+    values: Vec<TaskValue>,
+    value: Option<String>,
+    /// The environment that it enters now.
+    entering: Option<usize>,
+    cancel: Option<Cancel>,
+    tail: Option<Tail>,
+    /// How far it says that it is.
+    pub progress: Option<f64>,
+    /// What it says that it does.
+    pub status: Option<String>,
+    fail: Option<String>,
+}
+
+/// How an action begins.
+struct Next {
+    command: Command,
+    limit: Option<Duration>,
+}
+
+impl Sessions {
+    /// None; what earlier keepers left in their directory goes.
+    pub fn new(state: &Path) -> Self {
+        let root = state.join("sessions");
+        _ = fs::remove_dir_all(&root);
+        Sessions { root, sessions: BTreeMap::new(), current: BTreeMap::new(), next: 1 }
+    }
+
+    /// Starts what a task does first in the session of its step. `None` while another task enters the
+    /// session's environments.
+    #[expect(clippy::too_many_arguments, reason = "what a start holds")]
+    pub fn start(
+        &mut self,
+        ground: &mut Ground,
+        task: TaskRef,
+        step: u16,
+        body: &Rc<Body>,
+        value: Option<&str>,
+        values: &[TaskValue],
+        limit: Option<Duration>,
+        memory: Option<u64>,
+    ) -> Result<Option<(Started, Course, Option<Duration>)>, Refused> {
+        body.check()?;
+        let number = self.session_for((task.job, step), body)?;
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(None) };
+        if session.entering {
+            return Ok(None);
+        }
+        let mut course = Course {
+            session: number,
+            task,
+            dir: session.dir.clone(),
+            run_as: body.run_as.clone(),
+            values: values.to_vec(),
+            value: value.map(str::to_owned),
+            entering: None,
+            cancel: None,
+            tail: None,
+            progress: None,
+            status: None,
+            fail: None,
+        };
+        let begun = session.layers.len();
+        let next = session.next(ground, &mut course, limit);
+        let started = next.and_then(|next| Ok((ground.begin(task, &next.command, memory)?, next.limit)));
+        match started {
+            Ok((started, limit)) => {
+                session.tasks += 1;
+                session.entering = course.entering.is_some();
+                course.tail = Tail::open(&ground.logs, task).ok();
+                Ok(Some((started, course, limit)))
+            }
+            Err(Refused::NotNow(e)) => {
+                session.layers.truncate(begun);
+                session.idle_since = Instant::now();
+                Err(Refused::NotNow(e))
+            }
+            Err(failed) => {
+                self.current.remove(&session.key);
+                Err(failed)
+            }
+        }
+    }
+
+    fn session_for(&mut self, key: Key, body: &Rc<Body>) -> Result<u64, Refused> {
+        if let Some(number) = self.current.get(&key) {
+            return Ok(*number);
+        }
+        let number = self.next;
+        let dir = self.root.join(format!("{}.{}-{number}", key.0, key.1));
+        let rules = body.session.as_ref().map_or(&[][..], |spec| &spec.path_mapping);
+        let whom = body.run_as.as_ref();
+        let made = DirBuilder::new().recursive(true).mode(0o711).create(&self.root);
+        let made = made.and_then(|()| DirBuilder::new().mode(0o700).create(&dir));
+        let made = made.and_then(|()| {
+            whom.map_or(Ok(()), |who| std::os::unix::fs::chown(&dir, Some(who.uid), Some(who.gid)))
+        });
+        let made = made.and_then(|()| write_file(&dir.join(RULES_FILE), &rules_json(rules), false, whom));
+        made.map_err(|e| super::ground::refuse("make the session's directory", e))?;
+        let session = Session {
+            key,
+            dir,
+            body: body.clone(),
+            layers: Vec::new(),
+            entering: false,
+            tasks: 0,
+            idle_since: Instant::now(),
+            leaving: None,
+        };
+        self.next += 1;
+        self.sessions.insert(number, session);
+        self.current.insert(key, number);
+        Ok(number)
+    }
+
+    /// The action of a task has ended well. Starts the next one in its place: true, with the time that it
+    /// may take. False if there is none.
+    pub fn go_on(
+        &mut self,
+        ground: &mut Ground,
+        course: &mut Course,
+        started: &mut Started,
+        limit: Option<Duration>,
+        memory: Option<u64>,
+    ) -> Result<Option<Option<Duration>>, String> {
+        if course.entering.is_none() {
+            return Ok(None);
+        }
+        let Some(session) = self.sessions.get_mut(&course.session) else { return Ok(None) };
+        let next = session.next(ground, course, limit);
+        let next = next.and_then(|next| {
+            ground.go_on(&next.command, started, memory)?;
+            Ok(next.limit)
+        });
+        session.entering = course.entering.is_some();
+        match next {
+            Ok(limit) => Ok(Some(limit)),
+            Err(Refused::Failed(why)) => Err(why),
+            Err(Refused::NotNow(e)) => Err(format!("cannot go on: {e}")),
+        }
+    }
+
+    /// Takes in what a task said. True if how far it is has changed.
+    pub fn listen(&mut self, course: &mut Course, ended: bool) -> bool {
+        let said = course.tail.as_mut().map(|tail| tail.look(ended)).unwrap_or_default();
+        let changed = said.iter().any(|said| matches!(said, Said::Progress(_) | Said::Status(_)));
+        for said in said {
+            let layer =
+                course.entering.and_then(|_| self.sessions.get_mut(&course.session)?.layers.last_mut());
+            match (said, layer) {
+                (Said::Progress(percent), _) => course.progress = Some(percent),
+                (Said::Status(text), _) => course.status = Some(text),
+                (Said::Fail(text), _) => course.fail = Some(text),
+                (Said::Set(name, value), Some(layer)) => {
+                    // Of an environment that does both, unsetting counts.
+                    if !matches!(layer.get(&name), Some(None)) {
+                        layer.insert(name, Some(value));
+                    }
+                }
+                (Said::Unset(name), Some(layer)) => _ = layer.insert(name, None),
+                (Said::Set(..) | Said::Unset(_), None) => {}
+            }
+        }
+        changed
+    }
+
+    /// A task is over. Returns why it failed, where more is known than how it ended.
+    pub fn leave(&mut self, course: Course, failed: bool) -> Option<String> {
+        let session = self.sessions.get_mut(&course.session)?;
+        session.tasks -= 1;
+        session.idle_since = Instant::now();
+        session.entering &= course.entering.is_none();
+        _ = fs::remove_dir_all(course.files_dir());
+        if !failed {
+            return None;
+        }
+        if self.current.get(&session.key) == Some(&course.session) {
+            self.current.remove(&session.key);
+        }
+        let entering = course.entering.and_then(|n| Some(&session.spec()?.environments.get(n)?.name));
+        let entering = entering.map(|name| format!("entering the environment '{name}' failed"));
+        let parts: Vec<String> = entering.into_iter().chain(course.fail).collect();
+        (!parts.is_empty()).then(|| parts.join(": "))
+    }
+
+    /// No task of this step is coming.
+    pub fn end_step(&mut self, key: Key) {
+        self.current.remove(&key);
+    }
+
+    /// No task is coming at all.
+    pub fn end_all(&mut self) {
+        self.current.clear();
+        self.sessions.values_mut().for_each(|session| session.tasks = 0);
+    }
+
+    /// True if there is no session.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// A process ended that is no task's.
+    pub fn exited(&mut self, exit: Exit) {
+        let leaving = self.sessions.values_mut().filter_map(|session| session.leaving.as_mut());
+        for leaving in leaving.filter(|leaving| leaving.started.pid == exit.pid) {
+            leaving.exit = Some(exit);
+        }
+    }
+
+    /// Leaves what is over.
+    pub fn settle(&mut self, now: Instant, ground: &mut Ground) {
+        let current = &mut self.current;
+        self.sessions.retain(|number, session| {
+            let is_current = current.get(&session.key) == Some(number);
+            if session.tasks > 0 || (is_current && now < session.idle_since + LINGER) {
+                return true;
+            }
+            if is_current {
+                current.remove(&session.key);
+            }
+            session.go_out(*number, now, ground)
+        });
+    }
+
+    /// When something is to be done although nothing happens.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let each = self.sessions.iter().filter(|(_, session)| session.tasks == 0);
+        let each = each.map(|(number, session)| match &session.leaving {
+            Some(Leaving { exit: Some(_), .. }) => Instant::now() + EMPTY_POLL,
+            Some(leaving) => leaving.kill_at,
+            None if self.current.get(&session.key) == Some(number) => session.idle_since + LINGER,
+            None => Instant::now(),
+        });
+        each.min()
+    }
+
+    /// Ends what leaves environments now.
+    pub fn kill_all(&mut self, ground: &Ground) {
+        for leaving in self.sessions.values().filter_map(|session| session.leaving.as_ref()) {
+            ground.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
+        }
+    }
+}
+
+impl Session {
+    fn spec(&self) -> Option<&Spec> {
+        self.body.session.as_ref()
+    }
+
+    /// The next action of a task: entering the first environment that is not entered, or its command.
+    fn next(
+        &mut self,
+        ground: &Ground,
+        course: &mut Course,
+        limit: Option<Duration>,
+    ) -> Result<Next, Refused> {
+        let body = self.body.clone();
+        let Some(spec) = &body.session else { return Err(Refused::Failed("there is no session".to_owned())) };
+        while let Some(environment) = spec.environments.get(self.layers.len()) {
+            let n = self.layers.len();
+            course.entering = Some(n);
+            self.layers.push(BTreeMap::new());
+            let fill = |text: &str| fill(text, &self.dir, spec, Some(n), None);
+            let variables =
+                environment.variables.iter().map(|(name, value)| (name.clone(), Some(fill(value))));
+            let variables = variables.collect();
+            write_files(&environment.files, &self.dir.join(format!("env-{n}")), fill, body.run_as.as_ref())
+                .map_err(refuse_files)?;
+            self.layers[n] = variables;
+            if let Some(action) = &environment.on_enter {
+                course.cancel = Some(action.cancel.unwrap_or(Cancel::Terminate));
+                let own = ground.task_variables(course.task, course.value.as_deref());
+                let command = self.action(ground, action, n, course.task, &own)?;
+                return Ok(Next { command, limit: action.timeout_ms.map(Duration::from_millis) });
+            }
+        }
+        course.entering = None;
+        course.cancel = spec.cancel;
+        let fill = |text: &str| fill(text, &self.dir, spec, None, Some(course));
+        write_files(&spec.files, &course.files_dir(), fill, body.run_as.as_ref()).map_err(refuse_files)?;
+        let argv: Vec<String> = body.command.iter().map(|text| fill(text)).collect();
+        let env = self.variables(self.layers.len());
+        let own = ground.task_variables(course.task, course.value.as_deref());
+        let command = ground.command_of(course.task, &argv, &env, &own, (&fill(&body.cwd), body.run_as.as_ref()))?;
+        Ok(Next { command, limit })
+    }
+
+    fn action(
+        &self,
+        ground: &Ground,
+        action: &Action,
+        n: usize,
+        task: TaskRef,
+        own: &[(&'static str, String)],
+    ) -> Result<Command, Refused> {
+        let Some(spec) = self.spec() else { return Err(Refused::Failed("there is no session".to_owned())) };
+        let argv = action.command.iter().map(|text| fill(text, &self.dir, spec, Some(n), None));
+        let dir = self.dir.to_string_lossy();
+        let whom = self.body.run_as.as_ref();
+        ground.command_of(task, &argv.collect::<Vec<_>>(), &self.variables(n + 1), own, (&dir, whom))
+    }
+
+    /// The step's variables, with what the first environments change.
+    fn variables(&self, environments: usize) -> BTreeMap<String, String> {
+        let mut all = self.body.env.clone();
+        for (name, value) in self.layers.iter().take(environments).flatten() {
+            match value {
+                Some(value) => _ = all.insert(name.clone(), value.clone()),
+                None => _ = all.remove(name),
+            }
+        }
+        all
+    }
+
+    /// Leaves the environments that were begun, the last one first. False once all is done.
+    fn go_out(&mut self, number: u64, now: Instant, ground: &mut Ground) -> bool {
+        if let Some(leaving) = &mut self.leaving {
+            if leaving.exit.is_none() && now < leaving.kill_at {
+                return true;
+            }
+            let gone = ground.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
+            if !gone || leaving.exit.is_none() {
+                leaving.kill_at = now + Duration::from_secs(1);
+                return true;
+            }
+            if let Some(Leaving { task, started, .. }) = self.leaving.take() {
+                ground.finish(task, started);
+            }
+        }
+        while let Some(n) = self.layers.len().checked_sub(1) {
+            // It runs with its own variables, which go with it.
+            let body = self.body.clone();
+            let action = body.session.as_ref().and_then(|spec| spec.environments.get(n)?.on_exit.as_ref());
+            // Output has a name of its own, behind every task's.
+            let task = TaskRef { job: self.key.0, index: u32::MAX - n as u32, attempt: number as u32 };
+            let started = action.map(|action| {
+                let command = self.action(ground, action, n, task, &[])?;
+                ground.begin(task, &command, None)
+            });
+            self.layers.pop();
+            match started {
+                None => {}
+                Some(Ok(started)) => {
+                    let limit = action.and_then(|action| action.timeout_ms).map(Duration::from_millis);
+                    self.leaving = Some(Leaving {
+                        task,
+                        started,
+                        kill_at: now + limit.unwrap_or(LEAVE_MAX),
+                        exit: None,
+                    });
+                    return true;
+                }
+                Some(Err(Refused::Failed(why))) => {
+                    super::say(format_args!("job {}: cannot leave: {why}", self.key.0))
+                }
+                Some(Err(Refused::NotNow(e))) => {
+                    super::say(format_args!("job {}: cannot leave: {e}", self.key.0))
+                }
+            }
+        }
+        _ = fs::remove_dir_all(&self.dir);
+        false
+    }
+}
+
+impl Course {
+    /// True while it enters environments.
+    pub fn is_entering(&self) -> bool {
+        self.entering.is_some()
+    }
+
+    /// Asks a process to end in the way of its action; returns how long it has. `None` is the way of
+    /// tasks without a session.
+    pub fn notice(&self) -> Option<Duration> {
+        match self.cancel? {
+            Cancel::Terminate => Some(Duration::ZERO),
+            Cancel::NotifyThenTerminate(ms) => {
+                let period = Duration::from_millis(ms);
+                let end = super::tasks::now_ns() / 1_000_000_000 + period.as_secs();
+                let text = format!("{{\"NotifyEnd\": \"{}\"}}\n", utc(end));
+                if let Err(e) = write_file(&self.dir.join("cancel_info.json"), &text, false, self.run_as.as_ref()) {
+                    super::say(format_args!("cannot write cancel_info.json: {e}"));
+                }
+                Some(period)
+            }
+        }
+    }
+
+    fn files_dir(&self) -> PathBuf {
+        self.dir.join(format!("task-{}.{}", self.task.index, self.task.attempt))
+    }
+}
+
+/// The name of the file of path mapping rules.
+const RULES_FILE: &str = "path_mapping_rules.json";
+
+/// Fills in what a worker knows: of the session, of an environment, of a task.
+fn fill(text: &str, dir: &Path, spec: &Spec, environment: Option<usize>, task: Option<&Course>) -> String {
+    let path = |path: PathBuf| Some(Cow::Owned(path.to_string_lossy().into_owned()));
+    let file = |files: &[EmbeddedFile], dir: PathBuf, name: &str| {
+        files.iter().find(|file| file.name == name).and_then(|file| path(dir.join(file.on_disk())))
+    };
+    fill_references(text, |name| match name {
+        "Session.WorkingDirectory" => path(dir.to_owned()),
+        "Session.HasPathMappingRules" => Some((!spec.path_mapping.is_empty()).to_string().into()),
+        "Session.PathMappingRulesFile" => path(dir.join(RULES_FILE)),
+        _ => {
+            if let (Some(name), Some(n)) = (name.strip_prefix("Env.File."), environment) {
+                return file(&spec.environments.get(n)?.files, dir.join(format!("env-{n}")), name);
+            }
+            let (what, name) = name.strip_prefix("Task.")?.split_once('.')?;
+            let task = task?;
+            let value = || task.values.iter().find(|value| value.name == name);
+            match what {
+                "File" => file(&spec.files, task.files_dir(), name),
+                "Param" => value().map(|value| Cow::Owned(value.value.clone())),
+                "RawParam" => value().map(|v| Cow::Owned(v.raw.as_ref().unwrap_or(&v.value).clone())),
+                _ => None,
+            }
+        }
+    })
+}
+
+fn write_files(
+    files: &[EmbeddedFile],
+    dir: &Path,
+    fill: impl Fn(&str) -> String,
+    owner: Option<&RunAs>,
+) -> io::Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    acting_as(owner, || DirBuilder::new().recursive(true).mode(0o700).create(dir))?;
+    let write = |file: &EmbeddedFile| {
+        write_file(&dir.join(file.on_disk()), &fill(&file.data), file.runnable, owner)
+    };
+    files.iter().try_for_each(write)
+}
+
+/// Writes it as its owner: the directory is theirs, and whatever they put there leads nowhere that they
+/// could not write to themselves.
+fn write_file(path: &Path, text: &str, runnable: bool, owner: Option<&RunAs>) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(if runnable { 0o700 } else { 0o600 });
+    acting_as(owner, || options.open(path)?.write_all(text.as_bytes()))
+}
+
+fn refuse_files(e: io::Error) -> Refused {
+    super::ground::refuse("write its files", e)
+}
+
+/// Path mapping rules as the specification writes them.
+fn rules_json(rules: &[PathRule]) -> String {
+    let rules = rules.iter().map(|rule| {
+        serde_json::json!({
+            "source_path_format": match rule.source_format {
+                PathFormat::Posix => "POSIX",
+                PathFormat::Windows => "WINDOWS",
+            },
+            "source_path": rule.source,
+            "destination_path": rule.destination,
+        })
+    });
+    let rules: Vec<serde_json::Value> = rules.collect();
+    serde_json::json!({ "version": "pathmapping-1.0", "path_mapping_rules": rules }).to_string()
+}
+
+/// Seconds since the Unix epoch as ISO 8601.
+fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Years of 400 begin in March, so that a leap day ends one.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + later;
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+impl Ground {
+    /// An action that is nobody's task is over.
+    fn finish(&mut self, task: TaskRef, started: Started) {
+        for (file, stream) in started.output.iter().zip([Stream::Out, Stream::Err]) {
+            if file.metadata().is_ok_and(|m| m.len() == 0) {
+                self.logs.remove(task, stream);
+            }
+        }
+        self.give_back(started.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(utc(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn rules_are_written_as_the_specification_says() {
+        let rule =
+            PathRule { source_format: PathFormat::Windows, source: "Z:".into(), destination: "/z".into() };
+        assert_eq!(
+            rules_json(&[rule]),
+            r#"{"path_mapping_rules":[{"destination_path":"/z","source_path":"Z:","source_path_format":"WINDOWS"}],"version":"pathmapping-1.0"}"#
+        );
+    }
+}
