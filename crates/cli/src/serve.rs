@@ -229,7 +229,7 @@ impl Server {
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
         let protection = protection(config)?;
         let mut listeners = vec![Listener::bind(&config.listen, &protection).await?];
-        let address_for_clients = listeners[0].address();
+        let (address_for_clients, address_here) = (listeners[0].address(), listeners[0].address_here());
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
         let store = Store::open(&address)?;
@@ -249,7 +249,7 @@ impl Server {
             talk!("administrators come in by {socket}");
         }
         let worker = match config.worker.enabled {
-            true => Some(local::start(&handle, config, state, &address_for_clients, life).await?),
+            true => Some(local::start(&handle, config, state, &address_here, life).await?),
             false => None,
         };
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));

@@ -112,6 +112,12 @@ fn a_token_lets_in_as_far_as_its_role_goes() {
     assert_eq!(port.ok_as(&viewer, &["jobs", "--user", "ann", "-o", "name"]).trim(), "1");
     let said = port.denied(&viewer, &["submit", "--", "true"]);
     assert!(said.contains("role does not allow"), "{said}");
+    // A run inside a task shows the token of the file that its environment names.
+    std::fs::write(port.dir.join("ann.token"), format!("{ann}\n")).unwrap();
+    let mut outer = port.farm.command(&["run", "--", support::windlass(), "run", "--", "echo", "inner"]);
+    outer.env("WINDLASS_SERVER", &port.address).env("WINDLASS_CA", "ca/ca.pem");
+    let outer = outer.env("WINDLASS_TOKEN_FILE", "ann.token").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&outer.stdout).trim(), "inner", "{}", show(&outer));
     let job = port.ok_as(&ann, &["submit", "--", "sleep", "1000"]);
     let said = port.denied(&bob, &["job", "cancel", job.trim()]);
     assert!(said.contains("somebody else's"), "{said}");

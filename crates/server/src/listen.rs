@@ -15,7 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,8 +140,24 @@ impl Listener {
 
     /// The address for clients.
     pub fn address(&self) -> String {
+        self.written(|address| address)
+    }
+
+    /// The address for clients on this machine: one that stands for all of its addresses is none to
+    /// connect to.
+    pub fn address_here(&self) -> String {
+        self.written(|mut address| {
+            if address.ip().is_unspecified() {
+                let v4 = address.is_ipv4();
+                address.set_ip(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+            }
+            address
+        })
+    }
+
+    fn written(&self, change: impl FnOnce(SocketAddr) -> SocketAddr) -> String {
         match &self.socket {
-            Socket::Tcp(listener) => match listener.local_addr() {
+            Socket::Tcp(listener) => match listener.local_addr().map(change) {
                 Ok(address) if self.tls.is_some() => format!("https://{address}"),
                 Ok(address) if !address.ip().is_loopback() => format!("http://{address}"),
                 Ok(address) => address.to_string(),
@@ -385,4 +401,39 @@ fn reason(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<Str
         source = cause.source();
     }
     (!error.is::<io::Error>()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_of_all_is_none_to_connect_to() {
+        let protection = Protection { auth: true, tls: None, insecure_plaintext: true };
+        let open = Listener::bind("0.0.0.0:0", &protection).await.unwrap();
+        assert!(open.address().starts_with("http://0.0.0.0:"));
+        assert!(open.address_here().starts_with("127.0.0.1:"));
+        let careful = Protection { insecure_plaintext: false, ..protection };
+        assert!(matches!(Listener::bind("0.0.0.0:0", &careful).await, Err(ListenError::Plaintext(_))));
+        let none = Protection::default();
+        assert!(matches!(Listener::bind("0.0.0.0:0", &none).await, Err(ListenError::Open(_))));
+    }
+
+    #[tokio::test]
+    async fn one_machine_takes_only_its_part() {
+        let places = Places { all: Arc::new(Semaphore::new(CONNECTIONS_MAX)), machines: Arc::default() };
+        let take = |address: &str| {
+            let permit = places.all.clone().try_acquire_owned().unwrap();
+            let mut place = Place { _permit: permit, machine: None };
+            place.count(&places, address.parse().unwrap()).then_some(place)
+        };
+        // Addresses of one network are one machine's.
+        let mut taken: Vec<Option<Place>> =
+            (0..CONNECTIONS_PER_MACHINE_MAX).map(|n| take(&format!("2001:db8::{n:x}"))).collect();
+        assert!(taken.iter().all(Option::is_some));
+        assert!(take("2001:db8::ffff:1").is_none());
+        assert!(take("2001:db8:0:1::1").is_some() && take("10.0.0.1").is_some());
+        taken.pop();
+        assert!(take("2001:db8::ffff:1").is_some());
+    }
 }

@@ -41,7 +41,8 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
             let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
             let why = denied.unwrap_or(Denied::Role);
             // What floods the log must not push the past out of the audit log either.
-            if app.shared.refusals.tell(&peer, format_args!("{user}, {method} {path:?}: {why}")) {
+            let told = app.shared.refusals.tell(&peer, format_args!("{user}, {method} {path:?}: {why}"));
+            if told || caller.is_some() {
                 note();
             }
         }
