@@ -192,6 +192,8 @@ fn main() -> ExitCode {
     if matches!(&cli_words()[..], [server, start, ..] if server == "server" && start == "start") {
         windlass_worker::close_inherited();
     }
+    // Of two that could be linked in, this is the one; nobody else has set another.
+    _ = rustls::crypto::ring::default_provider().install_default();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
