@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn references_are_filled_in() {
-        let value = |name: &str| (name == "Task.Param.F").then(|| Cow::Borrowed("{{7}}"));
+        let value = |name: &str| (name == "Task.Param.F").then_some(Cow::Borrowed("{{7}}"));
         assert_eq!(fill_references("a{{Task.Param.F}}b{{ Task.Param.F }}", value), "a{{7}}b{{7}}");
         assert_eq!(fill_references("{{Other}} {{", value), "{{Other}} {{");
     }
@@ -425,7 +425,7 @@ mod tests {
         #[test]
         fn escaped_text_stays(text in "[{}aB.]{0,12}") {
             let around = format!("{}{{{{X}}}}{}", escape_references(&text), escape_references(&text));
-            let value = |name: &str| (name == "X").then(|| Cow::Borrowed("|"));
+            let value = |name: &str| (name == "X").then_some(Cow::Borrowed("|"));
             prop_assert_eq!(fill_references(&around, value), format!("{text}|{text}"));
         }
     }

@@ -148,7 +148,7 @@ fn mistakes_are_told_with_their_lines() {
     let farm = Farm::with_server(&[]);
     let file = template(&farm, &step("true", "  colour: red\n"));
     let error = farm.fails(2, &["run", "-f", &file]);
-    assert!(error.contains("job.yaml:12: steps[0]"), "{error}");
+    assert!(error.contains("job.yaml:13: steps[0]"), "{error}");
     assert!(error.contains("colour"), "{error}");
 }
 
@@ -257,6 +257,7 @@ fn a_job_over_http_uses_the_same_words() {
         "command": ["echo", "{{Task.Param.N}}", "{}"],
         "param": { "space": { "params": [{ "name": "N", "values": { "ranges": [{ "start": 5, "end": 5 }] } }] } },
     }] });
+    _ = rustls::crypto::ring::default_provider().install_default();
     let request: windlass_api::SubmitRequest = serde_json::from_value(body).unwrap();
     let client =
         windlass_api::client::Client::new(windlass_api::client::Address::Unix(farm.socket())).unwrap();
