@@ -25,9 +25,7 @@ pub use config::{Auth as AuthConfig, Config, ConfigError, Lease, Tls as TlsConfi
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
-pub use link::{
-    Delivery, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
-};
+pub use link::{Delivery, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage};
 pub use listen::{ListenError, Listener, Protection};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};

@@ -348,6 +348,8 @@ impl Session<'_> {
             What::DropBody(body) => {
                 ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }
             }
+            // Before this stream's welcome there is no epoch to report under: it is sent again.
+            What::Start(_) if self.epoch == 0 => return None,
             What::Start(start) => start_from_wire(start, self.epoch, seq)?,
             What::Kill(task) => ToKeeper::Kill { task: task_from_wire(task), seq },
             What::Recall(task) => ToKeeper::Recall { task: task_from_wire(task), seq },

@@ -187,7 +187,13 @@ impl Ground {
             Some(value) => body.command.iter().map(|arg| fill_in(arg, value)).collect(),
             None => body.command.clone(),
         };
-        self.command_of(task, &argv, &body.env, &self.task_variables(task, value), (&body.cwd, body.run_as.as_ref()))
+        self.command_of(
+            task,
+            &argv,
+            &body.env,
+            &self.task_variables(task, value),
+            (&body.cwd, body.run_as.as_ref()),
+        )
     }
 
     /// The variables that name a task.

@@ -351,7 +351,8 @@ impl Session {
         let argv: Vec<String> = body.command.iter().map(|text| fill(text)).collect();
         let env = self.variables(self.layers.len());
         let own = ground.task_variables(course.task, course.value.as_deref());
-        let command = ground.command_of(course.task, &argv, &env, &own, (&fill(&body.cwd), body.run_as.as_ref()))?;
+        let command =
+            ground.command_of(course.task, &argv, &env, &own, (&fill(&body.cwd), body.run_as.as_ref()))?;
         Ok(Next { command, limit })
     }
 
@@ -448,7 +449,9 @@ impl Course {
                 let period = Duration::from_millis(ms);
                 let end = super::tasks::now_ns() / 1_000_000_000 + period.as_secs();
                 let text = format!("{{\"NotifyEnd\": \"{}\"}}\n", utc(end));
-                if let Err(e) = write_file(&self.dir.join("cancel_info.json"), &text, false, self.run_as.as_ref()) {
+                if let Err(e) =
+                    write_file(&self.dir.join("cancel_info.json"), &text, false, self.run_as.as_ref())
+                {
                     super::say(format_args!("cannot write cancel_info.json: {e}"));
                 }
                 Some(period)
@@ -501,9 +504,8 @@ fn write_files(
         return Ok(());
     }
     acting_as(owner, || DirBuilder::new().recursive(true).mode(0o700).create(dir))?;
-    let write = |file: &EmbeddedFile| {
-        write_file(&dir.join(file.on_disk()), &fill(&file.data), file.runnable, owner)
-    };
+    let write =
+        |file: &EmbeddedFile| write_file(&dir.join(file.on_disk()), &fill(&file.data), file.runnable, owner);
     files.iter().try_for_each(write)
 }
 
