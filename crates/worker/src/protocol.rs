@@ -4,6 +4,7 @@
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use windlass_api::{Session, TaskValue};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::{JobId, Resources, TaskId, Time};
@@ -140,6 +141,11 @@ pub enum ToKeeper {
         /// The message's number.
         seq: u64,
     },
+    /// Go on as this program, under running tasks.
+    Upgrade {
+        /// Its path.
+        program: PathBuf,
+    },
     /// End all tasks and then yourself.
     Shutdown,
     /// End if you hold nothing.
@@ -166,6 +172,9 @@ pub enum FromKeeper {
         /// All that it started ends with it, so that it can keep a lease.
         #[serde(default)]
         fences: bool,
+        /// Which file its program is, so that an agent of another one can tell.
+        #[serde(default)]
+        program: Option<String>,
     },
     /// The answer to `Beat`.
     Beat {

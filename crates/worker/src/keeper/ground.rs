@@ -6,6 +6,7 @@ use crate::logs::{LogDir, Stream};
 use crate::process::{self, Command, Setup, SpawnError, Spawner};
 use crate::protocol::{TaskRef, ToKeeper};
 use crate::users::RunAs;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -16,6 +17,7 @@ use windlass_api::{Session, fill_in};
 const MAPPED_BYTES_MORE: u64 = 4 << 30;
 
 /// What tasks of a step run.
+#[derive(Serialize, Deserialize)]
 pub struct Body {
     /// Program and arguments.
     pub command: Vec<String>,
@@ -72,12 +74,14 @@ pub struct Ground {
 }
 
 /// A process that was started for a task, with its files and its group.
+#[derive(Serialize, Deserialize)]
 pub struct Started {
     /// Its process.
     pub pid: i32,
     /// Its group, where there are groups.
     pub slot: Option<Slot>,
     /// Its output: standard output, standard error.
+    #[serde(with = "super::upgrade::kept_files")]
     pub output: [File; 2],
     /// Processor time that the group had used before, in microseconds.
     pub cpu_before_us: u64,
