@@ -21,6 +21,7 @@ use lease::Lease;
 use link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use session::Sessions;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -183,6 +184,7 @@ impl Keeper {
             spawner: Spawner::new(),
             namespaced,
             incarnation: options.incarnation,
+            devices: BTreeMap::new(),
         })
     }
 

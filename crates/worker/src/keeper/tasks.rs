@@ -107,6 +107,8 @@ pub struct SavedTasks {
     #[serde(with = "upgrade::pairs")]
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
+    #[serde(with = "upgrade::pairs")]
+    devices: BTreeMap<TaskRef, Vec<u32>>,
 }
 
 /// A process, the time that it may take, and what a task of a session does.
@@ -144,16 +146,18 @@ impl Tasks {
             running: std::mem::take(&mut self.running),
             ended: std::mem::take(&mut self.ended),
             reclaims: std::mem::take(&mut self.reclaims),
+            devices: std::mem::take(&mut self.ground.devices),
         };
         (saved, self.ground.cgroups.take())
     }
 
     /// Goes on with what was handed over.
     pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
-        let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, ended, reclaims } = saved;
+        let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
+        (self.ended, self.reclaims, self.ground.devices) = (saved.ended, saved.reclaims, saved.devices);
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
-        (self.ended, self.reclaims, self.ground.cgroups) = (ended, reclaims, cgroups);
+        self.ground.cgroups = cgroups;
         let alive = self.running.iter().filter(|(_, running)| running.exit.is_none());
         self.by_pid = alive.map(|(task, running)| (running.started.pid, *task)).collect();
         self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
@@ -347,7 +351,11 @@ impl Tasks {
             if !next.parked && !next.request.fits(&self.capacity.less(&self.booked)) {
                 break;
             }
-            match self.launch(place) {
+            let launched = self.launch(place);
+            if !matches!(launched, Ok(Some(_))) {
+                self.ground.devices.remove(&task);
+            }
+            match launched {
                 Ok(Some(launched)) => self.note_start(place, launched, link),
                 Ok(None) => {
                     self.park(place);
@@ -366,6 +374,7 @@ impl Tasks {
     /// Starts what waits at that place. `None` if it must wait for its session, whatever the room.
     fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
+        self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
         let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
         if next.body.session.is_none() {
             let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
@@ -508,6 +517,7 @@ impl Tasks {
             held.cpu = 0;
         }
         self.booked.sub(&held);
+        self.ground.devices.remove(&task);
         let slot = running.started.slot;
         let oom = slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
         let end = match running.cause {
