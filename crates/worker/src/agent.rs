@@ -379,7 +379,7 @@ impl Agent {
             }
         }
         // What marks the task that we may run in must not mark the keeper and its tasks.
-        command.env_remove(MARKER).env_remove("WINDLASS_TASK");
+        command.env_remove(MARKER).env_remove("WINDLASS_TASK").env_remove("WINDLASS_TOKEN");
         // Its end would come as SIGCHLD to nobody; it is collected right here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
