@@ -340,7 +340,10 @@ impl Farm {
     /// Submits a job whose tasks work in the farm's directory; returns its id.
     fn submit(&self, args: &[&str]) -> String {
         let cwd = self.dir.path().display().to_string();
-        let mut all = vec!["submit", "-o", "name", "--cwd", &cwd];
+        let mut all = vec!["submit", "-o", "name"];
+        if !args.contains(&"--cwd") && !args.contains(&"-f") {
+            all.extend(["--cwd", &cwd]);
+        }
         all.extend(args);
         self.ok(&all).trim().to_owned()
     }
