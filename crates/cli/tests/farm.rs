@@ -13,7 +13,7 @@ use support::{PATIENCE, is_root, kill, names, processes_with, show, windlass};
 /// Some run for longer than a worker that is cut off may go on.
 const LOCKED: &str = "exec 9>locks/{}; flock -n 9 || { echo {} >> double; exit 1; }; echo x >> ran/{}; \
                       [ $(({} % 20)) != 0 ] || setsid sleep 1000.5{} & \
-                      [ $(({} % 80)) != 7 ] || sleep 4; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
+                      [ $(({} % 40)) != 7 ] || sleep 4; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
 
 /// What may be lost.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ fn no_task_runs_twice_whatever_is_lost() {
     for dir in ["locks", "ran"] {
         fs::create_dir(farm.path(dir)).unwrap();
     }
-    let job = farm.submit(&["--array", &format!("1-{TASKS}"), "--", "sh", "-c", LOCKED]);
+    let job = farm.submit(&["--cpus", "0.5", "--array", &format!("1-{TASKS}"), "--", "sh", "-c", LOCKED]);
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     for loss in losses(&mut random) {
         let begun = names(&farm.path("ran")).len();
