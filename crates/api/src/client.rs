@@ -40,6 +40,17 @@ impl Address {
             None => Address::Http(format!("https://{text}")),
         }
     }
+
+    /// True of a server on this machine, as far as its address tells.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Unix(_) => true,
+            Address::Http(base) => {
+                let host = base.split_once("://").map_or(base.as_str(), |(_, host)| host);
+                is_loopback(host.split('/').next().unwrap_or_default())
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Address {
