@@ -348,9 +348,9 @@ impl Client {
         }))
     }
 
-    /// All workers.
-    pub async fn workers(&self) -> Result<Vec<Worker>, ClientError> {
-        self.all("/api/v1/workers").await
+    /// The workers; with `all` also those that somebody said are gone.
+    pub async fn workers(&self, all: bool) -> Result<Vec<Worker>, ClientError> {
+        self.all(if all { "/api/v1/workers?all=true" } else { "/api/v1/workers" }).await
     }
 
     /// One worker.

@@ -112,7 +112,7 @@ enum Command {
     /// Tell why a task does not run, and what would make it run
     Why(show::WhyArgs),
     /// List the workers
-    Workers,
+    Workers(worker::ListArgs),
     /// Look at workers and act on them
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
@@ -255,7 +255,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Why(args) => show::why(context, &args).await,
-        Command::Workers => worker::list(context).await,
+        Command::Workers(args) => worker::list(context, args).await,
         Command::Worker(command) => worker::command(context, command).await,
         Command::Queues => list::queues(context).await,
         Command::Events(args) => show::events(context, &args).await,

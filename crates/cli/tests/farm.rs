@@ -141,6 +141,33 @@ fn an_upgraded_agent_upgrades_its_keeper_under_running_tasks() {
     assert_eq!(farm.workers[0].keeper(), keeper, "it is the same process");
 }
 
+#[test]
+fn an_operator_sees_what_became_of_a_worker_and_forgets_it() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    let job = farm.submit(&["--", "sh", "-c", "touch up; exec sleep 1000.75"]);
+    farm.wait("it runs", |farm| farm.path("up").exists());
+    let shown = farm.json(&["worker", "show", "w0"]);
+    assert_eq!(shown["tasks"], serde_json::json!([format!("{job}.0")]), "{shown}");
+    assert_eq!(shown["version"], env!("CARGO_PKG_VERSION"), "{shown}");
+    let lease_ms = shown["lease_until_ms"].as_u64().unwrap().checked_sub(shown["heard_ms"].as_u64().unwrap());
+    assert!(lease_ms.is_some_and(|ms| ms <= 30_000), "{shown}");
+    let refused = farm.run(&["worker", "forget", "w0"]);
+    assert!(!refused.status.success() && show(&refused).contains("w0"), "{}", show(&refused));
+    farm.workers[0].kill_agent();
+    farm.wait("it is missed", |farm| farm.json(&["worker", "show", "w0"])["state"] == "suspect");
+    let text = farm.ok(&["worker", "show", "w0"]);
+    assert!(
+        text.contains("its tasks run elsewhere when its lease is over") && text.contains(" left"),
+        "{text}"
+    );
+    kill(farm.workers[0].keeper(), "KILL");
+    farm.ok(&["worker", "forget", "w0"]);
+    assert_eq!(farm.ok(&["workers", "-o", "name"]), "");
+    assert_eq!(farm.json(&["worker", "list", "--all"])[0]["state"], "forgotten");
+    let task = farm.json(&["job", "tasks", &job])[0].clone();
+    assert_eq!(task["state"], "ready", "{task}");
+}
+
 /// Everything that is lost, in random order.
 fn losses(random: &mut Random) -> Vec<Loss> {
     let mut all = vec![Loss::Server; 10];

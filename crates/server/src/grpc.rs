@@ -32,6 +32,8 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 const BODIES_MAX: usize = 64;
 /// Parts of output that may be asked of a worker at a time.
 const LOG_READS_MAX: usize = 256;
+/// Bytes of the name of an agent's release; a longer one is none.
+const VERSION_BYTES_MAX: usize = 64;
 /// How long a worker may take to read a part of an output file.
 const LOG_PATIENCE: Duration = Duration::from_secs(20);
 /// How long an agent may take to find or start its keeper and say hello.
@@ -246,8 +248,10 @@ impl Listener {
     fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadWorker> {
         let message = match what {
             report::What::Hello(hello) => {
+                let version = hello.version.clone();
                 let hello = Box::new(hello.into_core()?);
                 self.check_name(&hello.name)?;
+                *lock(&self.link.version) = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
                 self.hello = true;
                 // The keeper may be another than before, which has no bodies.
                 self.link.bodies().clear();
@@ -295,6 +299,7 @@ type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
 /// The half that speaks to the worker.
 struct RemoteLink {
     id: u64,
+    version: Mutex<Option<String>>,
     parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
     ended: watch::Sender<bool>,
     bodies: Mutex<VecDeque<(u64, u16)>>,
@@ -307,6 +312,7 @@ impl RemoteLink {
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
         let link = RemoteLink {
             id,
+            version: Mutex::default(),
             parcels: Mutex::new(Some(sender)),
             ended: watch::Sender::new(false),
             bodies: Mutex::default(),
@@ -380,6 +386,10 @@ impl RemoteLink {
 impl WorkerLink for RemoteLink {
     fn id(&self) -> u64 {
         self.id
+    }
+
+    fn version(&self) -> Option<String> {
+        lock(&self.version).clone()
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {
