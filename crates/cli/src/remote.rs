@@ -19,6 +19,10 @@ const LOG_BYTES_MAX: u64 = 1 << 30;
 
 /// What this machine gives.
 #[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Also from the environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
+this worker's certificate; WINDLASS_LOG=debug, to say more."
+)]
 pub struct StartArgs {
     /// Unique on the farm [default: the name used before in this directory, else the machine's]
     #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
