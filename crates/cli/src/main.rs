@@ -121,7 +121,7 @@ enum Command {
     /// Show what happens as it happens
     Events(show::EventsArgs),
     /// Look for what this machine lacks
-    Doctor,
+    Doctor(doctor::DoctorArgs),
     /// Print the versions of this program and of the server
     Version,
     /// Make and end the tokens that let people and workers in
@@ -259,7 +259,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Worker(command) => worker::command(context, command).await,
         Command::Queues => list::queues(context).await,
         Command::Events(args) => show::events(context, &args).await,
-        Command::Doctor => doctor::doctor(context).await,
+        Command::Doctor(args) => doctor::doctor(context, args).await,
         Command::Version => show::version(context).await,
         Command::Token(command) => token::command(context, command).await,
         Command::Ca(command) => ca::command(command),
