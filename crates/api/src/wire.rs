@@ -21,8 +21,14 @@ use windlass_core::{JobId, Resources, TaskId, Time, limits};
 
 /// Attempts that one worker may say it holds.
 pub const HELD_MAX: usize = 100_000;
-/// Attributes that one worker may have.
+/// Attributes that one worker may have, and values of all of them.
 pub const ATTRIBUTES_MAX: usize = 1_000;
+/// See above.
+pub const VALUES_MAX: usize = 10_000;
+/// Named amounts that one worker may have.
+pub const AMOUNTS_MAX: usize = 1_000;
+/// Bytes that are kept of a text for people.
+pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Why a worker's hello makes no sense.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -43,6 +49,15 @@ pub enum BadHello {
         /// How many are allowed.
         max: usize,
     },
+    /// No server counts so far.
+    #[error("the worker says that it saw message {0}, and no message has that number")]
+    Seq(u64),
+}
+
+/// A text for people, as much of it as is kept.
+pub fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+    text
 }
 
 /// True of what may name a worker.
@@ -108,10 +123,11 @@ impl Hello {
         {
             return Err(BadHello::Lacks(what));
         }
-        if self.attributes.len() > ATTRIBUTES_MAX {
-            let is = self.attributes.len();
-            return Err(BadHello::TooMany { what: "attributes", is, max: ATTRIBUTES_MAX });
-        }
+        let capacity: Resources = self.capacity.ok_or(BadHello::Lacks("what it has"))?.into();
+        let values = self.attributes.iter().map(|attribute| attribute.values.len()).sum();
+        within("attributes", self.attributes.len(), ATTRIBUTES_MAX)?;
+        within("values of attributes", values, VALUES_MAX)?;
+        within("named amounts", capacity.custom.len(), AMOUNTS_MAX)?;
         let attributes = self.attributes.into_iter();
         let attributes: BTreeMap<String, BTreeSet<String>> =
             attributes.map(|Attribute { key, values }| (key, values.into_iter().collect())).collect();
@@ -122,18 +138,24 @@ impl Hello {
             fences: self.fences,
             sent: self.sent,
             new_link: true,
-            capacity: self.capacity.ok_or(BadHello::Lacks("what it has"))?.into(),
+            capacity,
             attributes,
             inventory: self.inventory.unwrap_or_default().into_core()?,
         })
     }
 }
 
+fn within(what: &'static str, is: usize, max: usize) -> Result<(), BadHello> {
+    if is > max { Err(BadHello::TooMany { what, is, max }) } else { Ok(()) }
+}
+
 impl Inventory {
     /// What the keeper holds, for the engine.
     pub fn into_core(self) -> Result<engine::Inventory, BadHello> {
-        if self.held.len() > HELD_MAX {
-            return Err(BadHello::TooMany { what: "attempts", is: self.held.len(), max: HELD_MAX });
+        within("attempts", self.held.len(), HELD_MAX)?;
+        // The next message has the number after it.
+        if self.seq > i64::MAX as u64 {
+            return Err(BadHello::Seq(self.seq));
         }
         let held = self.held.iter().filter_map(|held| {
             let (task, attempt) = held.task.as_ref()?.key();
@@ -151,13 +173,14 @@ impl Inventory {
 }
 
 impl Finished {
-    /// How the attempt ended, for the engine; `None` where it does not say.
-    pub fn result(&self) -> Option<TaskResult> {
-        let end = match self.end.as_ref()? {
-            finished::End::Exited(code) => CoreEnd::Exited(*code),
-            finished::End::Signaled(signal) => CoreEnd::Signaled(*signal),
-            finished::End::NotStarted(why) => CoreEnd::NotStarted(why.clone()),
-            finished::End::Other(other) => match finished::Other::try_from(*other).unwrap_or_default() {
+    /// How the attempt ended, for the engine.
+    pub fn result(self) -> TaskResult {
+        let unknown = finished::End::Other(finished::Other::Unknown.into());
+        let end = match self.end.unwrap_or(unknown) {
+            finished::End::Exited(code) => CoreEnd::Exited(code),
+            finished::End::Signaled(signal) => CoreEnd::Signaled(signal),
+            finished::End::NotStarted(why) => CoreEnd::NotStarted(cut(why)),
+            finished::End::Other(other) => match finished::Other::try_from(other).unwrap_or_default() {
                 finished::Other::TimeLimit => CoreEnd::TimeLimit,
                 finished::Other::OutOfMemory => CoreEnd::OutOfMemory,
                 finished::Other::Canceled => CoreEnd::Canceled,
@@ -169,7 +192,7 @@ impl Finished {
                 }
             },
         };
-        Some(TaskResult {
+        TaskResult {
             end,
             started: self.started.map(Time),
             finished: self.finished.map(Time),
@@ -177,8 +200,8 @@ impl Finished {
             peak_memory: self.peak_memory,
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
-            message: self.message.clone(),
-        })
+            message: self.message.map(cut),
+        }
     }
 }
 
@@ -206,6 +229,11 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
 }
 
 impl Order {
+    /// Bytes of it in a message.
+    pub fn bytes(&self) -> usize {
+        prost::Message::encoded_len(self)
+    }
+
     /// An order without a number.
     pub fn plain(what: What) -> Self {
         Order { seq: 0, what: Some(what) }

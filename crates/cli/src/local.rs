@@ -16,7 +16,7 @@ use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
 };
-use windlass_worker::{Agent, AgentOptions, FromAgent, Stream, TaskRef, ToKeeper, UserEntry, UserMap};
+use windlass_worker::{Agent, AgentOptions, FromAgent, Held, Stream, TaskRef, ToKeeper, UserEntry, UserMap};
 
 /// Steps whose body the keeper has at a time.
 const BODIES_MAX: usize = 64;
@@ -128,7 +128,10 @@ impl Link {
                     new_link: true,
                     capacity: self.capacity.clone(),
                     attributes: self.attributes.clone(),
-                    inventory: Inventory { seq, held: held.into_iter().map(Into::into).collect() },
+                    inventory: Inventory {
+                        seq,
+                        held: held.into_iter().filter_map(Held::into_core).collect(),
+                    },
                 };
                 let id = self.link_id(connection);
                 // The keeper may be another than before, which has no bodies.

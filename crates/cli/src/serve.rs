@@ -430,6 +430,10 @@ pub struct KeeperArgs {
     plain: bool,
     #[arg(long)]
     log_bytes_max: u64,
+    #[arg(long)]
+    resume: Option<i32>,
+    #[arg(long)]
+    fallback: Option<i32>,
 }
 
 /// Becomes the keeper. Must be called before anything starts a thread.
@@ -440,5 +444,7 @@ pub fn keeper(args: KeeperArgs) -> ExitCode {
         die_with_agent: args.die_with_agent,
         plain: args.plain,
         log_bytes_max: args.log_bytes_max,
+        resume: args.resume,
+        fallback: args.fallback,
     })
 }

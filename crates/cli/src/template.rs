@@ -17,10 +17,10 @@ pub struct TemplateArgs {
     ])]
     pub file: Option<String>,
     /// A parameter of the template, NAME=VALUE, or a file of them, @FILE or file://FILE; may be repeated
-    #[arg(long, short = 'p', value_name = "PARAM", requires = "file")]
+    #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
     pub param: Vec<String>,
     /// Path mapping rules for the template's sessions, a JSON file
-    #[arg(long, value_name = "FILE", requires = "file")]
+    #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
     pub path_mapping: Option<PathBuf>,
 }
 

@@ -168,6 +168,69 @@ fn an_operator_sees_what_became_of_a_worker_and_forgets_it() {
     assert_eq!(task["state"], "ready", "{task}");
 }
 
+#[test]
+fn tasks_run_as_the_user_that_their_submitter_is_mapped_to() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    farm.workers[0].kill_agent();
+    kill(farm.workers[0].keeper(), "KILL");
+    farm.workers[0].more = vec!["--map-user".to_owned(), "root=nobody".to_owned()];
+    farm.workers[0].start();
+    let seen = |args: &[&str]| {
+        let job = farm.submit(args);
+        let waited = farm.run(&["job", "wait", &job]);
+        (waited.status.code(), farm.run(&["logs", &format!("{job}.0")]).stdout)
+    };
+    let shown = "id -un; id -gn; echo $HOME; cat /etc/shadow 2>/dev/null || echo denied";
+    let (code, output) = seen(&["--cwd", "/", "--env", "none", "--", "sh", "-c", shown]);
+    let text = String::from_utf8(output).unwrap();
+    assert_eq!(code, Some(0), "{text}\n{}", farm.logs());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], lines[3]), ("nobody", "denied"), "{text}");
+    assert_ne!(lines[1], "root", "{text}");
+    // A template's session is its user's, too.
+    let template = farm.path("session.yaml");
+    fs::write(&template, SESSION).unwrap();
+    let (code, output) = seen(&["-f", template.to_str().unwrap()]);
+    let text = String::from_utf8(output).unwrap();
+    assert_eq!(code, Some(0), "{text}\n{}", farm.logs());
+    assert!(text.contains("made by nobody"), "{text}");
+    // Whoever is not mapped is told so.
+    let token = farm.json(&["token", "create", "--role", "user", "--user", "eve"]);
+    fs::write(farm.path("eve.token"), token["bearer"].as_str().unwrap()).unwrap();
+    let mut command = inside(&farm.spaces[1], Path::new(windlass()), farm.dir.path());
+    command.args(["--server", "https://10.213.1.1:7117", "--ca"]).arg(farm.path("ca/ca.pem"));
+    command.arg("--token-file").arg(farm.path("eve.token"));
+    let output = command.args(["run", "--cwd", "/", "--", "true"]).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{}", show(&output));
+    assert!(show(&output).contains("submitter 'eve' is mapped to no user"), "{}", show(&output));
+}
+
+const SESSION: &str = "
+specificationVersion: jobtemplate-2023-09
+name: session
+steps:
+- name: one
+  script:
+    embeddedFiles:
+    - {name: Run, type: TEXT, runnable: true, data: \"#!/bin/sh\\necho made by $(id -un) > note; cat note\\n\"}
+    actions:
+      onRun: {command: sh, args: [-c, 'cd {{Session.WorkingDirectory}} && exec {{Task.File.Run}}']}
+";
+
+#[test]
+fn each_task_sees_the_devices_that_it_holds() {
+    let Some(farm) = Farm::start("30", 1) else { return };
+    let command =
+        "echo $CUDA_VISIBLE_DEVICES > device{}; while [ ! -s device1 ] || [ ! -s device2 ]; do :; done";
+    let job = farm.submit(&["--gpus", "1", "--array", "1-2", "--", "sh", "-c", command]);
+    let waited = farm.run(&["job", "wait", &job]);
+    assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
+    let device = |n: u32| fs::read_to_string(farm.path(&format!("device{n}"))).unwrap().trim().to_owned();
+    let mut devices = [device(1), device(2)];
+    devices.sort();
+    assert_eq!(devices, ["0", "1"]);
+}
+
 /// Everything that is lost, in random order.
 fn losses(random: &mut Random) -> Vec<Loss> {
     let mut all = vec![Loss::Server; 10];
@@ -263,6 +326,7 @@ impl Farm {
             dir: self.dir.path().to_owned(),
             state: state.to_owned(),
             token: self.path(&format!("w{number}.token")),
+            more: vec!["--gpus".to_owned(), "2".to_owned()],
             agent: None,
         }
     }
@@ -303,7 +367,10 @@ impl Farm {
     /// Submits a job whose tasks work in the farm's directory; returns its id.
     fn submit(&self, args: &[&str]) -> String {
         let cwd = self.dir.path().display().to_string();
-        let mut all = vec!["submit", "-o", "name", "--cwd", &cwd];
+        let mut all = vec!["submit", "-o", "name"];
+        if !args.contains(&"--cwd") && !args.contains(&"-f") {
+            all.extend(["--cwd", &cwd]);
+        }
         all.extend(args);
         self.ok(&all).trim().to_owned()
     }
@@ -404,6 +471,8 @@ struct Worker {
     dir: PathBuf,
     state: String,
     token: PathBuf,
+    /// More flags.
+    more: Vec<String>,
     agent: Option<Child>,
 }
 
@@ -413,7 +482,7 @@ impl Worker {
         command.args(["--server", &self.url, "--ca"]).arg(self.dir.join("ca/ca.pem"));
         command.arg("--token-file").arg(&self.token);
         command.args(["worker", "start", "--cpus", "2", "--name", &self.name, "--state"]);
-        command.arg(self.dir.join(&self.state));
+        command.arg(self.dir.join(&self.state)).args(&self.more);
         let log = log(&self.dir.join(format!("{}.log", self.state)));
         self.agent = Some(command.stderr(log).spawn().unwrap());
     }

@@ -29,6 +29,7 @@ fn a_film_of_100_frames_is_rendered_and_assembled() {
     assert!(out.contains("100 frames"), "{out}");
     let frames = names(&farm.work().join("film"));
     assert_eq!(frames.iter().filter(|name| name.ends_with(".png")).count(), 100, "{frames:?}");
+    assert!(frames.contains(&"film.tar".to_owned()), "{frames:?}");
     let job = farm.json(&["job", "show", "last"]);
     assert_eq!((&job["name"], &job["counts"]["succeeded"]), (&"Bounce 1-100".into(), &101.into()));
     assert_eq!(farm.json(&["job", "tasks", "last"])[41]["value"], "Frame=42");

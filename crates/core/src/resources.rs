@@ -58,14 +58,16 @@ impl Resources {
         self.shorts(there).next().is_none()
     }
 
-    /// Adds `other`, amount by amount.
+    /// Adds `other`, amount by amount, stopping at the largest number: a worker may say that it runs more
+    /// than there can be.
     pub fn add(&mut self, other: &Resources) {
-        self.cpu += other.cpu;
-        self.memory += other.memory;
-        self.gpus += other.gpus;
-        self.gpu_memory += other.gpu_memory;
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.memory = self.memory.saturating_add(other.memory);
+        self.gpus = self.gpus.saturating_add(other.gpus);
+        self.gpu_memory = self.gpu_memory.saturating_add(other.gpu_memory);
         for (name, amount) in &other.custom {
-            *self.custom.entry(name.clone()).or_default() += amount;
+            let have = self.custom.entry(name.clone()).or_default();
+            *have = have.saturating_add(*amount);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::auth::{Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
 use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, Progress, WorkerLink, WorkerMessage};
+use crate::refusals::Refusals;
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadHello, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, Order, ReadLog, Refused, Report, Task,
-    ToWorker, order, order_to_wire, report, workers_server,
+    BadHello, Body, DropBody, DropLogs, FromWorker, Greeting, HELD_MAX, LogPart, Order, ReadLog, Refused,
+    Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
 use windlass_core::{Epoch, JobId, Time};
@@ -24,8 +25,11 @@ use windlass_core::{Epoch, JobId, Time};
 const LINKS_MAX: usize = 50_000;
 /// Parcels that may wait for a worker that does not read; then it is disconnected.
 const PARCELS_MAX: usize = 4_096;
-/// Parcels sent in one message.
-const PARCELS_PER_MESSAGE: usize = 64;
+/// Orders that may wait for it: what it says it holds may have to be killed.
+const ORDERS_MAX: usize = 2 * HELD_MAX;
+/// Orders, and bytes of orders, that are sent in one message. An order that is larger goes alone.
+const ORDERS_PER_MESSAGE: usize = 4_096;
+const SENT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one message of a worker.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Steps whose body a worker has at a time.
@@ -63,13 +67,19 @@ pub(crate) struct Workers {
     handle: Handle,
     terms: WorkerTerms,
     auth: Arc<Auth>,
+    refusals: Arc<Refusals>,
     open: Arc<AtomicUsize>,
 }
 
 impl Workers {
     /// The service as routes for the HTTP server.
-    pub fn routes(handle: Handle, terms: WorkerTerms, auth: Arc<Auth>) -> axum::Router {
-        let workers = Workers { handle, terms, auth, open: Arc::default() };
+    pub fn routes(
+        handle: Handle,
+        terms: WorkerTerms,
+        auth: Arc<Auth>,
+        refusals: Arc<Refusals>,
+    ) -> axum::Router {
+        let workers = Workers { handle, terms, auth, refusals, open: Arc::default() };
         let service =
             workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
         tonic::service::Routes::new(service).into_axum_router()
@@ -84,47 +94,70 @@ impl workers_server::Workers for Workers {
         &self,
         request: Request<Streaming<FromWorker>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
-        let place = Place::take(&self.open)
-            .ok_or_else(|| Status::resource_exhausted("this server has as many workers as it can take"))?;
-        let (link, parcels) = RemoteLink::new(self.handle.next_link());
-        link.send(vec![Order::plain(order::What::Greeting(Greeting {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            store: self.handle.store().id(),
-            beat_ms: self.terms.beat().as_millis() as u64,
-            lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
-        }))]);
         let extensions = request.extensions();
         let (Some(caller), Some(ConnectInfo(peer))) =
             (extensions.get::<Caller>(), extensions.get::<ConnectInfo<Peer>>())
         else {
             return Err(Status::unauthenticated("nobody knows who asks"));
         };
+        let Some(place) = Place::take(&self.open) else {
+            let why = "this server has as many workers as it can take";
+            self.refusals.tell(peer, why);
+            return Err(Status::resource_exhausted(why));
+        };
+        let (link, outgoing) = RemoteLink::new(self.handle.next_link(), peer.clone(), self.refusals.clone());
+        link.send(vec![Order::plain(order::What::Greeting(Greeting {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            store: self.handle.store().id(),
+            beat_ms: self.terms.beat().as_millis() as u64,
+            lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
+        }))]);
         let listener = Listener {
             handle: self.handle.clone(),
             link,
             auth: self.auth.clone(),
             caller: caller.clone(),
-            peer: peer.clone(),
             beat: self.terms.beat(),
-            hello: false,
+            name: None,
         };
         tokio::spawn(async move {
             listener.run(request.into_inner()).await;
             drop(place);
         });
-        Ok(Response::new(Box::pin(stream::unfold(parcels, next_message))))
+        Ok(Response::new(Box::pin(stream::unfold(outgoing, Outgoing::next))))
     }
 }
 
-/// What waits for the worker, in one message.
-async fn next_message(
-    mut parcels: mpsc::Receiver<Vec<Order>>,
-) -> Option<(Result<ToWorker, Status>, mpsc::Receiver<Vec<Order>>)> {
-    let mut waiting = Vec::new();
-    if parcels.recv_many(&mut waiting, PARCELS_PER_MESSAGE).await == 0 {
-        return None;
+/// What waits for a worker.
+struct Outgoing {
+    parcels: mpsc::Receiver<Vec<Order>>,
+    /// Out of the parcels, and not sent.
+    orders: VecDeque<Order>,
+    /// With those in the parcels.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Outgoing {
+    /// The next message: what came together goes together, as far as one message may hold it.
+    async fn next(mut self) -> Option<(Result<ToWorker, Status>, Self)> {
+        if self.orders.is_empty() {
+            self.orders.extend(self.parcels.recv().await?);
+        }
+        while self.orders.len() < ORDERS_PER_MESSAGE
+            && let Ok(parcel) = self.parcels.try_recv()
+        {
+            self.orders.extend(parcel);
+        }
+        let mut bytes = 0;
+        let fits = |order: &&Order| {
+            bytes += order.bytes();
+            bytes <= SENT_BYTES_MAX
+        };
+        let count = self.orders.iter().take(ORDERS_PER_MESSAGE).take_while(fits).count().max(1);
+        let orders = self.orders.drain(..count).collect();
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        Some((Ok(ToWorker { orders }), self))
     }
-    Some((Ok(ToWorker { orders: waiting.into_iter().flatten().collect() }), parcels))
 }
 
 /// Comes when the flag is set, or nobody is left to set it.
@@ -162,6 +195,8 @@ enum BadWorker {
     Certificate(String),
     #[error("its token has expired or was revoked")]
     Ended,
+    #[error("it spoke for worker '{was}' and now for '{name}'; a stream is one worker's")]
+    Renamed { was: String, name: String },
 }
 
 /// The half that hears the worker.
@@ -171,9 +206,9 @@ struct Listener {
     auth: Arc<Auth>,
     /// Who opened the stream.
     caller: Caller,
-    peer: Peer,
     beat: Duration,
-    hello: bool,
+    /// For whom it speaks, once it said hello.
+    name: Option<String>,
 }
 
 impl Listener {
@@ -181,10 +216,14 @@ impl Listener {
         let mut closing = self.handle.closing();
         let mut ended = self.link.ended.subscribe();
         let why = loop {
-            let patience = if self.hello { self.beat * BEATS_MISSED } else { HELLO_PATIENCE };
+            let patience = if self.name.is_some() { self.beat * BEATS_MISSED } else { HELLO_PATIENCE };
             tokio::select! {
                 next = tokio::time::timeout(patience, stream.message()) => match next {
-                    Err(_) => break format!("it was silent for {} s", patience.as_secs_f64()),
+                    Err(_) => break self.blame(format!("it was silent for {} s", patience.as_secs_f64())),
+                    // It sent what is no message, or too large a one.
+                    Ok(Err(status)) if matches!(status.code(), Code::Internal | Code::OutOfRange) => {
+                        break self.blame(status.message().to_owned());
+                    }
                     Ok(Err(status)) => break status.message().to_owned(),
                     Ok(Ok(None)) => break "it hung up".to_owned(),
                     Ok(Ok(Some(message))) => {
@@ -198,8 +237,8 @@ impl Listener {
             }
         };
         self.link.end();
-        if self.hello {
-            tracing::info!("a worker's connection ended: {why}");
+        if let Some(name) = &self.name {
+            tracing::info!("the connection of worker '{name}' ended: {why}");
             self.handle.worker_tells(self.link.id, vec![WorkerMessage::Lost]).await;
         }
     }
@@ -211,7 +250,6 @@ impl Listener {
             match what.map(|what| self.take(what)) {
                 Some(Ok(message)) => messages.extend(message),
                 Some(Err(bad)) => {
-                    tracing::warn!("a worker at {} is refused: {bad}", self.peer);
                     self.link.refuse(&bad.to_string());
                     break;
                 }
@@ -222,14 +260,23 @@ impl Listener {
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
     }
 
+    /// Tells of what whoever opened the stream did wrong.
+    fn blame(&self, why: String) -> String {
+        self.link.refusals.tell(&self.link.peer, &why);
+        why
+    }
+
     /// Whether whoever opened the stream may speak for the worker of that name.
     fn check_name(&self, name: &str) -> Result<(), BadWorker> {
+        if let Some(was) = self.name.as_ref().filter(|was| *was != name) {
+            return Err(BadWorker::Renamed { was: was.clone(), name: name.to_owned() });
+        }
         if let Some(bound) = &self.caller.worker
             && bound != name
         {
             return Err(BadWorker::Token { bound: bound.clone(), name: name.to_owned() });
         }
-        match &self.peer.certificate {
+        match &self.link.peer.certificate {
             Some(certificate) if !certificate_names(certificate, name) => {
                 Err(BadWorker::Certificate(name.to_owned()))
             }
@@ -252,7 +299,7 @@ impl Listener {
                 let hello = Box::new(hello.into_core()?);
                 self.check_name(&hello.name)?;
                 *lock(&self.link.version) = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
-                self.hello = true;
+                self.name = Some(hello.name.clone());
                 // The keeper may be another than before, which has no bodies.
                 self.link.bodies().clear();
                 Some(WorkerMessage::Hello { hello, link: self.link.clone() })
@@ -267,10 +314,10 @@ impl Listener {
                 let (epoch, at) = (Epoch(started.epoch), Time(started.at));
                 WorkerMessage::Started { task, attempt, epoch, at }
             }),
-            report::What::Finished(finished) => finished.task.and_then(|task| {
+            report::What::Finished(finished) => finished.task.map(|task| {
                 let (task, attempt) = task.key();
-                let (epoch, result) = (Epoch(finished.epoch), finished.result()?);
-                Some(WorkerMessage::Finished { task, attempt, epoch, result })
+                let (epoch, result) = (Epoch(finished.epoch), finished.result());
+                WorkerMessage::Finished { task, attempt, epoch, result }
             }),
             report::What::Reclaimed(reclaimed) => reclaimed.task.map(|task| {
                 let (task, attempt) = task.key();
@@ -280,7 +327,7 @@ impl Listener {
                 let (task, attempt) = task.key();
                 let progress = Progress {
                     percent: said.percent.filter(|percent| percent.is_finite()),
-                    status: said.status,
+                    status: said.status.map(cut),
                 };
                 WorkerMessage::Progress { task, attempt, epoch: Epoch(said.epoch), progress }
             }),
@@ -300,6 +347,10 @@ type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
 struct RemoteLink {
     id: u64,
     version: Mutex<Option<String>>,
+    peer: Peer,
+    refusals: Arc<Refusals>,
+    /// Orders that were not sent yet.
+    waiting: Arc<AtomicUsize>,
     parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
     ended: watch::Sender<bool>,
     bodies: Mutex<VecDeque<(u64, u16)>>,
@@ -308,23 +359,30 @@ struct RemoteLink {
 }
 
 impl RemoteLink {
-    fn new(id: u64) -> (Arc<RemoteLink>, mpsc::Receiver<Vec<Order>>) {
+    fn new(id: u64, peer: Peer, refusals: Arc<Refusals>) -> (Arc<RemoteLink>, Outgoing) {
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
+        let waiting: Arc<AtomicUsize> = Arc::default();
         let link = RemoteLink {
             id,
             version: Mutex::default(),
+            peer,
+            refusals,
+            waiting: waiting.clone(),
             parcels: Mutex::new(Some(sender)),
             ended: watch::Sender::new(false),
             bodies: Mutex::default(),
             reads: Mutex::default(),
             last_read: AtomicU64::new(0),
         };
-        (Arc::new(link), parcels)
+        (Arc::new(link), Outgoing { parcels, orders: VecDeque::new(), waiting })
     }
 
     fn send(&self, orders: Vec<Order>) {
-        let sent = lock(&self.parcels).as_ref().is_some_and(|parcels| parcels.try_send(orders).is_ok());
-        if !sent {
+        let (count, parcels) = (orders.len(), lock(&self.parcels).clone());
+        let Some(parcels) = parcels.filter(|_| count > 0) else { return };
+        let waiting = self.waiting.fetch_add(count, Ordering::Relaxed) + count;
+        if waiting > ORDERS_MAX || parcels.try_send(orders).is_err() {
+            self.refusals.tell(&self.peer, "it does not read what it is sent");
             // What is left out makes all that follows worthless: the worker says hello again.
             self.end();
         }
@@ -401,6 +459,7 @@ impl WorkerLink for RemoteLink {
     }
 
     fn refuse(&self, why: &str) {
+        self.refusals.tell(&self.peer, why);
         self.send(vec![Order::plain(order::What::Refused(Refused { why: why.to_owned() }))]);
         self.end();
     }

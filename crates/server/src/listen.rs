@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 /// Connections to one socket at a time. Those above it wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 60_000;
 /// Connections of one machine at a time: more machines than one are needed to fill the server.
-const CONNECTIONS_PER_MACHINE_MAX: usize = 4096;
+const CONNECTIONS_PER_MACHINE_MAX: usize = 1024;
 /// TLS handshakes at a time.
 const HANDSHAKES_MAX: usize = 2048;
 /// How long a handshake may take, the wait for its turn included.

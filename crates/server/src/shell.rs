@@ -226,7 +226,6 @@ impl Shell {
         let known = named.and_then(|id| self.links.get(id));
         hello.new_link = known.is_none_or(|known| known.id() != link.id());
         if let Err(refusal) = self.engine.admit(&hello) {
-            tracing::warn!("worker '{}' is refused: {refusal}", hello.name);
             link.refuse(&refusal.to_string());
             return;
         }

@@ -221,7 +221,7 @@ impl Tables {
             Write::Late { task, attempt, worker, epoch, result } => {
                 let (attempt, worker, epoch) = (*attempt, *worker, *epoch);
                 let view = AttemptView { attempt, worker, epoch, late: true, result: result.clone() };
-                self.history.entry(*task).or_default().push(view);
+                self.add_late(*task, view);
                 true
             }
             Write::Worker(record) => {
@@ -231,6 +231,16 @@ impl Tables {
             Write::Lease { worker, until } => {
                 self.workers.get_mut(worker).map(|record| record.lease_until = Some(*until)).is_some()
             }
+        }
+    }
+
+    /// Only of an attempt that was there, and once: it is said again until it is acknowledged.
+    fn add_late(&mut self, task: TaskId, late: AttemptView) {
+        let was_there = self.tasks.get(&task).is_some_and(|stored| stored.row.attempt >= late.attempt);
+        let key = |view: &AttemptView| (view.attempt, view.worker, view.epoch, view.late);
+        let known = self.history.get(&task).is_some_and(|all| all.iter().any(|view| key(view) == key(&late)));
+        if was_there && !known {
+            self.history.entry(task).or_default().push(late);
         }
     }
 

@@ -178,11 +178,16 @@ fn a_result_counts_once_and_a_late_one_is_history() {
         assert_eq!(commit(&store, vec![done]).await, [0]);
         let (worker, epoch) = (WorkerId(8), Epoch(1));
         let late = Write::Late { task: a, attempt: 1, worker, epoch, result: result(End::Signaled(9)) };
-        assert!(commit(&store, vec![late]).await.is_empty());
+        let never = Write::Late { task: a, attempt: 2, worker, epoch, result: result(End::Signaled(9)) };
+        let nowhere =
+            Write::Late { task: task(7, 0), attempt: 1, worker, epoch, result: result(End::Signaled(9)) };
+        assert!(commit(&store, vec![late.clone(), late, never, nowhere]).await.is_empty());
+        assert!(store.history(task(7, 0)).await.unwrap().is_empty());
         let stored = &store.tasks(JobId(1), 0..1).await.unwrap()[0];
         assert_eq!((stored.row.state, stored.row.losses), (TaskState::Succeeded, 2));
         assert_eq!(stored.result, Some(result(End::Exited(0))));
         let history = store.history(a).await.unwrap();
+        assert_eq!(history.len(), 1, "said twice, and of attempts that never were: {history:?}");
         assert_eq!((history[0].late, history[0].worker), (true, worker));
     });
 }

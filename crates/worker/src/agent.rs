@@ -3,6 +3,7 @@
 
 use crate::cgroup;
 use crate::clock::boot_ns;
+use crate::keeper::upgrade::program_of_this_process;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
 use crate::logs::LogDir;
 use crate::process;
@@ -65,6 +66,8 @@ pub enum FromAgent {
         sent: u64,
         /// It ends its tasks by itself when its lease runs out.
         fences: bool,
+        /// It runs another program than this agent.
+        differs: bool,
     },
     /// The answer to [`ToKeeper::Beat`].
     Beat {
@@ -153,6 +156,8 @@ struct Shared {
     options: AgentOptions,
     writer: Mutex<Writer>,
     stopped: AtomicBool,
+    /// A keeper was told to go on as our program.
+    upgraded: AtomicBool,
 }
 
 /// The way to the keeper, and which connection that is.
@@ -171,7 +176,8 @@ impl Agent {
     ) -> Result<Agent, AgentError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
         made.map_err(|source| AgentError::State { path: options.state.clone(), source })?;
-        let shared = Shared { options, writer: Mutex::default(), stopped: AtomicBool::new(false) };
+        let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Shared { options, writer: Mutex::default(), stopped, upgraded };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store()?;
         let first = agent.connect()?;
@@ -222,6 +228,20 @@ impl Agent {
     pub fn send_now(&self, messages: &[ToKeeper]) {
         let connection = self.shared.writer().connection;
         self.send(connection, messages);
+    }
+
+    /// Lets a keeper of another program go on as ours: once, for one that cannot stays what it is.
+    fn upgrade(&self, connection: u64, messages: &[FromAgent]) {
+        let differs = |message: &FromAgent| matches!(message, FromAgent::Hello { differs: true, .. });
+        let options = &self.shared.options;
+        if options.die_with_agent
+            || !messages.iter().any(differs)
+            || self.shared.upgraded.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        tracing::info!("the keeper goes on as {}", options.program.display());
+        self.send(connection, &[ToKeeper::Upgrade { program: options.program.clone() }]);
     }
 
     /// The message that asks the keeper to say all that it holds.
@@ -288,7 +308,10 @@ impl Agent {
                 Ok(messages) => {
                     // It answered once; from now on it may be silent for as long as it likes.
                     _ = stream.set_read_timeout(None);
-                    on(self, messages.into_iter().map(|message| from_keeper(message, connection)).collect());
+                    let messages: Vec<FromAgent> =
+                        messages.into_iter().map(|message| from_keeper(message, connection)).collect();
+                    self.upgrade(connection, &messages);
+                    on(self, messages);
                 }
                 Err(why) => {
                     tracing::error!("the keeper sends what is no message: {why}");
@@ -356,7 +379,7 @@ impl Agent {
             }
         }
         // What marks the task that we may run in must not mark the keeper and its tasks.
-        command.env_remove(MARKER).env_remove("WINDLASS_TASK");
+        command.env_remove(MARKER).env_remove("WINDLASS_TASK").env_remove("WINDLASS_TOKEN");
         // Its end would come as SIGCHLD to nobody; it is collected right here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
@@ -380,8 +403,10 @@ impl Shared {
 
 fn from_keeper(message: FromKeeper, connection: u64) -> FromAgent {
     match message {
-        FromKeeper::State { incarnation, seq, held, notes, sent, fences } => {
-            FromAgent::Hello { connection, incarnation, seq, held, notes, sent, fences }
+        FromKeeper::State { incarnation, seq, held, notes, sent, fences, program } => {
+            let own = program_of_this_process();
+            let differs = program.is_some() && own.is_some() && program != own;
+            FromAgent::Hello { connection, incarnation, seq, held, notes, sent, fences, differs }
         }
         FromKeeper::Beat { sent, seq, held } => FromAgent::Beat { sent, seq, held },
         FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },

@@ -5,6 +5,8 @@
 //! is gone, and counts processor time. Where no group can be made, [`Cgroups::open`] says why and the
 //! keeper falls back to process groups and `/proc`.
 
+use crate::keeper::upgrade::{kept_file, kept_option};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 const AGENT_GROUP: &str = "windlass-agent";
 
 /// The keeper's part of the hierarchy.
+#[derive(Serialize, Deserialize)]
 pub struct Cgroups {
     /// Our v2 directory.
     base: PathBuf,
@@ -27,20 +30,27 @@ pub struct Cgroups {
 }
 
 /// One pooled group.
+#[derive(Serialize, Deserialize)]
 pub struct Slot {
     dir: PathBuf,
+    #[serde(with = "kept_file")]
     procs: File,
+    #[serde(with = "kept_file")]
     events: File,
+    #[serde(with = "kept_file")]
     kill: File,
+    #[serde(with = "kept_file")]
     cpu: File,
     memory: Option<Memory>,
 }
 
 /// The memory side of a slot.
+#[derive(Serialize, Deserialize)]
 struct Memory {
     dir: PathBuf,
     v1: bool,
     /// To be joined besides the slot's group (v1).
+    #[serde(with = "kept_option")]
     procs: Option<File>,
     ooms: u64,
     limit: Option<u64>,

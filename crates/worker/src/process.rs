@@ -2,6 +2,7 @@
 
 use crate::users::RunAs;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs;
@@ -42,7 +43,7 @@ pub struct Setup {
 }
 
 /// How a process ended and what it and those it waited for used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Exit {
     /// Which.
     pub pid: i32,
@@ -337,6 +338,16 @@ pub fn raise_file_limit() {
     let infinity = libc::RLIM_INFINITY;
     _ = FILES_BEFORE.set((current.unwrap_or(infinity), maximum.unwrap_or(infinity)));
     _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// The limit of open files that tasks get, once it is known.
+pub fn files_before() -> Option<(u64, u64)> {
+    FILES_BEFORE.get().copied()
+}
+
+/// Says what limit of open files tasks get, where this process does not know it itself.
+pub fn set_files_before(limits: (u64, u64)) {
+    _ = FILES_BEFORE.set(limits);
 }
 
 /// Closes everything but standard input, output and error: what the caller happened to have open,

@@ -1,12 +1,16 @@
-//! What agent and keeper say to each other: one JSON object a line over a unix socket. A newer agent
-//! may meet an older keeper, so fields are only ever added, each with a default.
+//! What agent and keeper say to each other: one JSON object a line over a unix socket. They are upgraded
+//! apart, so fields are only ever added, each with a default, and what a later release added is passed
+//! over: fields, kinds of messages, phases, ends.
 
 use crate::users::RunAs;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::error::Category;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use windlass_api::{Session, TaskValue};
 use windlass_core::job::{End, TaskResult};
-use windlass_core::{JobId, Resources, TaskId, Time};
+use windlass_core::{JobId, Resources, TaskId, Time, engine};
 
 /// Bytes of one line; a longer one ends the connection.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -140,6 +144,11 @@ pub enum ToKeeper {
         /// The message's number.
         seq: u64,
     },
+    /// Go on as this program, under running tasks.
+    Upgrade {
+        /// Its path.
+        program: PathBuf,
+    },
     /// End all tasks and then yourself.
     Shutdown,
     /// End if you hold nothing.
@@ -157,6 +166,7 @@ pub enum FromKeeper {
         /// The largest number of a message that it has seen.
         seq: u64,
         /// What it holds.
+        #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
         /// What it could not set up, for the log.
         notes: Vec<String>,
@@ -166,6 +176,9 @@ pub enum FromKeeper {
         /// All that it started ends with it, so that it can keep a lease.
         #[serde(default)]
         fences: bool,
+        /// Which file its program is, so that an agent of another one can tell.
+        #[serde(default)]
+        program: Option<String>,
     },
     /// The answer to `Beat`.
     Beat {
@@ -174,6 +187,7 @@ pub enum FromKeeper {
         /// The largest number of a message that it has seen.
         seq: u64,
         /// What it holds.
+        #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
     },
     /// Its process started.
@@ -237,18 +251,51 @@ pub enum HeldPhase {
     Lent(u64),
     /// Ended, not acknowledged.
     Ended,
+    /// A phase that a later release added.
+    Unknown,
 }
 
-impl From<Held> for windlass_core::engine::Held {
-    fn from(Held { task, phase }: Held) -> Self {
+/// What is known, or what a later release says in its place.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OrLater<T> {
+    Known(T),
+    Later(IgnoredAny),
+}
+
+fn known_end<'de, D: Deserializer<'de>>(from: D) -> Result<WireEnd, D::Error> {
+    Ok(match OrLater::deserialize(from)? {
+        OrLater::Known(end) => end,
+        OrLater::Later(_) => WireEnd::Unknown,
+    })
+}
+
+fn known_held<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Held>, D::Error> {
+    #[derive(Deserialize)]
+    struct Any {
+        task: TaskRef,
+        phase: OrLater<HeldPhase>,
+    }
+    let held = Vec::<Any>::deserialize(from)?.into_iter().map(|Any { task, phase }| match phase {
+        OrLater::Known(phase) => Held { task, phase },
+        OrLater::Later(_) => Held { task, phase: HeldPhase::Unknown },
+    });
+    Ok(held.collect())
+}
+
+impl Held {
+    /// For the engine; `None` of a phase that is not known.
+    pub fn into_core(self) -> Option<engine::Held> {
         use windlass_core::engine::HeldPhase as Phase;
+        let Held { task, phase } = self;
         let phase = match phase {
             HeldPhase::Queued => Phase::Queued,
             HeldPhase::Running(at) => Phase::Running(Time(at)),
             HeldPhase::Lent(at) => Phase::Lent(Time(at)),
             HeldPhase::Ended => Phase::Ended,
+            HeldPhase::Unknown => return None,
         };
-        windlass_core::engine::Held { task: task.task(), attempt: task.attempt, phase }
+        Some(engine::Held { task: task.task(), attempt: task.attempt, phase })
     }
 }
 
@@ -305,12 +352,15 @@ pub enum WireEnd {
     NotStarted(String),
     /// The lease ran out.
     Fenced,
+    /// A way that a later release added.
+    Unknown,
 }
 
 /// The result of an attempt, on the wire. Times are nanoseconds since the Unix epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WireResult {
     /// How.
+    #[serde(deserialize_with = "known_end")]
     pub end: WireEnd,
     /// When its process started.
     pub started: Option<u64>,
@@ -340,6 +390,9 @@ impl From<WireResult> for TaskResult {
             WireEnd::Recalled => End::Recalled,
             WireEnd::NotStarted(why) => End::NotStarted(why),
             WireEnd::Fenced => End::Lost,
+            WireEnd::Unknown => {
+                End::NotStarted("it ended in a way that this worker's agent does not know".to_owned())
+            }
         };
         TaskResult {
             end,
@@ -367,7 +420,8 @@ impl Lines {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes out all whole lines, parsed. `Err` says why a line is none of ours.
+    /// Takes out all whole lines, parsed. What is JSON and no message that we know is a later release's,
+    /// and is passed over. `Err` says why a line is none of ours.
     pub fn take<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Vec<T>, String> {
         let Some(last) = self.buffer[self.scanned..].iter().rposition(|byte| *byte == b'\n') else {
             self.scanned = self.buffer.len();
@@ -378,7 +432,11 @@ impl Lines {
         };
         let end = self.scanned + last + 1;
         let whole = self.buffer[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let parsed = whole.map(|line| serde_json::from_slice(line).map_err(|e| e.to_string())).collect();
+        let parsed = whole.filter_map(|line| match serde_json::from_slice(line) {
+            Err(e) if e.classify() == Category::Data => None,
+            parsed => Some(parsed.map_err(|e| e.to_string())),
+        });
+        let parsed = parsed.collect();
         self.buffer.drain(..end);
         self.scanned = 0;
         parsed
@@ -421,8 +479,44 @@ mod tests {
             let mut lines = Lines::default();
             lines.push(&bytes);
             lines.push(b"\n");
-            let _ = lines.take::<ToKeeper>();
+            _ = lines.take::<ToKeeper>();
             prop_assert!(lines.buffer.is_empty());
+        }
+    }
+
+    fn read<T: for<'a> Deserialize<'a>>(text: &str) -> Result<Vec<T>, String> {
+        let mut lines = Lines::default();
+        lines.push(text.as_bytes());
+        lines.take()
+    }
+
+    #[test]
+    fn what_a_later_release_says_is_passed_over() {
+        let to_keeper = r#"{"pause":{"task":{"job":1,"index":0,"attempt":1}}}
+"levitate"
+{"kill":{"task":{"job":1,"index":0,"attempt":1,"shard":3},"seq":4,"how":"gently"}}
+{"kill":{"task":"none"}}
+"#;
+        let task = TaskRef { job: 1, index: 0, attempt: 1 };
+        assert_eq!(read(to_keeper), Ok(vec![ToKeeper::Kill { task, seq: 4 }]));
+        let from_keeper = r#"{"beat":{"sent":1,"seq":2,"held":[
+            {"task":{"job":1,"index":0,"attempt":1},"phase":{"paused":7}},
+            {"task":{"job":1,"index":0,"attempt":1},"phase":{"running":7}}]}}"#;
+        let finished = r#"{"finished":{"task":{"job":1,"index":0,"attempt":1},"epoch":1,"result":
+            {"end":{"evicted":{"by":"x"}},"started":null,"finished":5,"cpu_ms":null,"peak_memory":null,
+            "out_bytes":0,"err_bytes":0}}}"#;
+        let text = [from_keeper, finished].map(|line| line.replace('\n', "") + "\n").concat();
+        let read = read::<FromKeeper>(&text).unwrap();
+        let held = [HeldPhase::Unknown, HeldPhase::Running(7)].map(|phase| Held { task, phase });
+        assert_eq!(read[0], FromKeeper::Beat { sent: 1, seq: 2, held: held.to_vec() });
+        let FromKeeper::Finished { result, .. } = &read[1] else { panic!("{:?}", read[1]) };
+        assert_eq!(result.end, WireEnd::Unknown);
+    }
+
+    #[test]
+    fn what_is_no_json_ends_the_connection() {
+        for line in ["{\"beat\":\n", "beat\n", "{\"kill\":{\"task\":}}\n"] {
+            assert!(read::<ToKeeper>(line).is_err(), "{line}");
         }
     }
 }

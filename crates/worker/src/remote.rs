@@ -22,7 +22,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status, Streaming};
 use windlass_api::StepBody;
 use windlass_api::wire::workers_client::WorkersClient;
-use windlass_api::wire::{FromWorker, Greeting, LogPart, Order, ReadLog, Report, ToWorker, order, report};
+use windlass_api::wire::{
+    FromWorker, Greeting, Lease, LogPart, Order, ReadLog, Report, ToWorker, order, report,
+};
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 
@@ -324,11 +326,7 @@ impl Session<'_> {
                 self.epoch = welcome.epoch;
                 return None;
             }
-            What::Lease(lease) => {
-                let full_ns = self.greeting.lease_ms? * 1_000_000;
-                // Ended at nine tenths: what we do takes time too.
-                ToKeeper::Lease { until: Some((lease.sent + lease.lasts_ns).saturating_sub(full_ns / 10)) }
-            }
+            What::Lease(lease) => ToKeeper::Lease { until: Some(lease_end(lease, self.greeting.lease_ms?)) },
             What::Body(body) => {
                 let step = u16::try_from(body.step).ok()?;
                 let parsed: StepBody = match serde_json::from_slice(&body.body) {
@@ -395,6 +393,11 @@ impl Session<'_> {
     }
 }
 
+/// Until when tasks may run. Ended a tenth of a full lease early: what we do takes time too.
+fn lease_end(lease: Lease, full_ms: u64) -> u64 {
+    lease.sent.saturating_add(lease.lasts_ns).saturating_sub(full_ms.saturating_mul(1_000_000) / 10)
+}
+
 fn sweep_logs(agent: &Agent) {
     let logs = agent.logs();
     tokio::task::spawn_blocking(move || {
@@ -457,5 +460,19 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl From<io::Error> for RemoteError {
     fn from(e: io::Error) -> Self {
         RemoteError::Setup { what: "the worker's directory".to_owned(), why: e.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_a_tenth_early_and_any_numbers_do() {
+        let end = |sent, lasts_ns, full_ms| lease_end(Lease { sent, lasts_ns }, full_ms);
+        assert_eq!(end(5_000_000_000, 3_000_000_000, 3_000), 7_700_000_000);
+        assert_eq!(end(5, 3, 3_000), 0);
+        assert_eq!(end(u64::MAX, u64::MAX, 0), u64::MAX);
+        assert_eq!(end(u64::MAX, 1, u64::MAX), u64::MAX - u64::MAX / 10);
     }
 }

@@ -49,6 +49,7 @@ fn inventory(seq: u64, all: Vec<Held>) -> Inventory {
             HeldPhase::Running(at) => (held::Phase::Running, at),
             HeldPhase::Lent(at) => (held::Phase::Lent, at),
             HeldPhase::Ended => (held::Phase::Ended, 0),
+            HeldPhase::Unknown => (held::Phase::Unknown, 0),
         };
         wire::Held { task: Some(task_to_wire(task)), phase: phase.into(), started }
     });
@@ -66,6 +67,7 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
         WireEnd::Canceled => End::Other(Other::Canceled.into()),
         WireEnd::Recalled => End::Other(Other::Recalled.into()),
         WireEnd::Fenced => End::Other(Other::Fenced.into()),
+        WireEnd::Unknown => End::Other(Other::Unknown.into()),
     };
     Finished {
         task: Some(task_to_wire(task)),

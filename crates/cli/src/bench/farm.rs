@@ -118,8 +118,9 @@ pub async fn beats(dir: &Path, workers: u32, seconds: u64) -> anyhow::Result<()>
 }
 
 /// What idle workers hold of the server's memory, and how soon a task starts among them.
-pub async fn idle(workers: u32, submissions: u32) -> anyhow::Result<()> {
-    let handle = windlass_server::start(Store::open("memory")?, Default::default()).await?;
+pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<()> {
+    let store = Store::open(&format!("sqlite:{}", dir.join("idle.db").display()))?;
+    let handle = windlass_server::start(store, Default::default()).await?;
     let before = resident_bytes()?;
     let mut starts = connect(&handle, workers, 2).await?;
     let held = resident_bytes()?.saturating_sub(before);

@@ -115,7 +115,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Array { tasks } => instant::array(&dir, tasks).await?,
             Which::Farm { tasks, slots } => farm::tasks(&dir, tasks, slots).await?,
             Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
-            Which::Idle { workers, submissions } => farm::idle(workers, submissions).await?,
+            Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
         }

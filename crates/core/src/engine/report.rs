@@ -268,12 +268,12 @@ impl Engine {
                 self.promote(worker);
                 self.dirty = true;
             }
-        } else if self.workers.get(worker).is_none_or(|w| w.epoch != epoch) {
+        } else if self.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
             out.writes.push(Write::Late { task, attempt, worker, epoch, result });
             out.notes.push(Note::Late { task, attempt, worker });
         }
         // Under the worker's epoch of today an attempt that is not booked was reported before: only the
-        // acknowledgement is missing.
+        // acknowledgement is missing. An epoch that is still to come is a lie.
         self.send(worker, Order::Ack { task, attempt }, out);
     }
 

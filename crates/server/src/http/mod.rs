@@ -130,6 +130,8 @@ async fn refresh(app: App) {
 }
 
 fn router(app: App, terms: WorkerTerms) -> Router {
+    let (auth, refusals) = (app.shared.auth.clone(), app.shared.refusals.clone());
+    let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
     let api = Router::new()
         .route("/version", get(status::version))
         .route("/jobs", get(jobs::list).post(jobs::submit))
@@ -158,7 +160,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route(auth::HEALTH_PATH, get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
-        .merge(Workers::routes(app.handle.clone(), terms, app.shared.auth.clone()).with_state(()))
+        .merge(workers.with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")

@@ -61,7 +61,9 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
             rows
         }
         Write::Late { task, attempt, worker, epoch, result } => {
-            insert_late(tx, *task, *attempt, (worker.0, epoch.0), result)?
+            insert_late(tx, *task, *attempt, (worker.0, epoch.0), result)?;
+            // Nothing that the engine holds hangs on it.
+            1
         }
         Write::Worker(record) => upsert_worker(tx, record)?,
         Write::Lease { worker, until } => tx
@@ -151,6 +153,7 @@ fn archive(tx: &Transaction<'_>, task: TaskId, attempt: u32) -> rusqlite::Result
     .execute((int(task.job.0), task.index, attempt))
 }
 
+/// Only of an attempt that was there, and once: it is said again until it is acknowledged.
 fn insert_late(
     tx: &Transaction<'_>,
     task: TaskId,
@@ -163,7 +166,10 @@ fn insert_late(
     tx.prepare_cached(
         "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
              cpu_ms, peak, out_bytes, err_bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         SELECT ?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+         WHERE EXISTS (SELECT 1 FROM tasks WHERE job = ?1 AND idx = ?2 AND attempt >= ?3)
+             AND NOT EXISTS (SELECT 1 FROM attempts WHERE job = ?1 AND idx = ?2 AND attempt = ?3
+                 AND worker = ?4 AND epoch = ?5 AND late = 1)",
     )?
     .execute(params![
         int(task.job.0),

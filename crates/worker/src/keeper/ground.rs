@@ -6,7 +6,8 @@ use crate::logs::{LogDir, Stream};
 use crate::process::{self, Command, Setup, SpawnError, Spawner};
 use crate::protocol::{TaskRef, ToKeeper};
 use crate::users::RunAs;
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,6 +17,7 @@ use windlass_api::{Session, fill_in};
 const MAPPED_BYTES_MORE: u64 = 4 << 30;
 
 /// What tasks of a step run.
+#[derive(Serialize, Deserialize)]
 pub struct Body {
     /// Program and arguments.
     pub command: Vec<String>,
@@ -73,15 +75,19 @@ pub struct Ground {
     pub namespaced: bool,
     /// The keeper's own number.
     pub incarnation: u64,
+    /// The devices that tasks hold, by their places in the machine.
+    pub devices: BTreeMap<TaskRef, Vec<u32>>,
 }
 
 /// A process that was started for a task, with its files and its group.
+#[derive(Serialize, Deserialize)]
 pub struct Started {
     /// Its process.
     pub pid: i32,
     /// Its group, where there are groups.
     pub slot: Option<Slot>,
     /// Its output: standard output, standard error.
+    #[serde(with = "super::upgrade::kept_files")]
     pub output: [File; 2],
     /// Processor time that the group had used before, in microseconds.
     pub cpu_before_us: u64,
@@ -201,14 +207,30 @@ impl Ground {
     }
 
     /// The variables that name a task.
-    pub fn task_variables(&self, task: TaskRef, value: Option<&str>) -> [(&'static str, String); 5] {
-        [
+    pub fn task_variables(&self, task: TaskRef, value: Option<&str>) -> Vec<(&'static str, String)> {
+        let mut all = vec![
             ("WINDLASS_JOB", task.job.to_string()),
             ("WINDLASS_TASK", format!("{}.{}", task.job, task.index)),
             ("WINDLASS_INDEX", task.index.to_string()),
             ("WINDLASS_ATTEMPT", task.attempt.to_string()),
             ("WINDLASS_VALUE", value.unwrap_or("").to_owned()),
-        ]
+        ];
+        if let Some(devices) = self.devices.get(&task) {
+            let places: Vec<String> = devices.iter().map(u32::to_string).collect();
+            all.push(("CUDA_VISIBLE_DEVICES", places.join(",")));
+        }
+        all
+    }
+
+    /// Gives a task devices that no other holds, of those that there are. Two tasks that each asked for
+    /// one must not both take the first.
+    pub fn hold_devices(&mut self, task: TaskRef, count: u32, there_are: u32) {
+        let held: BTreeSet<u32> = self.devices.values().flatten().copied().collect();
+        let free = (0..there_are).filter(|place| !held.contains(place)).take(count as usize);
+        let free: Vec<u32> = free.collect();
+        if !free.is_empty() {
+            self.devices.insert(task, free);
+        }
     }
 
     /// A command whose processes are known for the attempt's.

@@ -41,6 +41,11 @@ impl Lease {
         }
     }
 
+    /// Until when; absent is for ever.
+    pub fn until(&self) -> Option<u64> {
+        self.until
+    }
+
     /// True while tasks may start.
     pub fn holds(&self) -> bool {
         self.until.is_none_or(|until| boot_ns() < until)

@@ -34,6 +34,11 @@ impl Link {
         Ok(Link { listener, connection: None, had_agent: false, lines: Lines::default(), output: Vec::new() })
     }
 
+    /// Goes on listening where an earlier program did; its agent connects again.
+    pub fn resume(listener: UnixListener) -> Self {
+        Link { listener, connection: None, had_agent: true, lines: Lines::default(), output: Vec::new() }
+    }
+
     pub fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }

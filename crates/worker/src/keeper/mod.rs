@@ -7,6 +7,7 @@ mod namespace;
 mod progress;
 mod session;
 mod tasks;
+pub(crate) mod upgrade;
 
 pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT};
@@ -20,6 +21,7 @@ use lease::Lease;
 use link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use session::Sessions;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -42,6 +44,10 @@ pub struct KeeperOptions {
     pub plain: bool,
     /// Bytes of one output file that are kept.
     pub log_bytes_max: u64,
+    /// What an earlier program of this process handed over, by its descriptor.
+    pub resume: Option<i32>,
+    /// That program, which goes on if this one cannot, by its descriptor.
+    pub fallback: Option<i32>,
 }
 
 /// How long a keeper that is to die with its agent waits for the first one.
@@ -55,6 +61,9 @@ pub const MARKER: &str = "WINDLASS_KEEPER";
 /// Becomes the keeper. Returns in the process that the agent started as soon as the keeper is ready
 /// (it writes a line to standard output then), and in the keeper when that ends.
 pub fn keeper_main(options: KeeperOptions) -> ExitCode {
+    if let Some(memory) = options.resume {
+        return resume(options, memory);
+    }
     process::close_inherited();
     process::raise_file_limit();
     let mut notes = Vec::new();
@@ -85,16 +94,25 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
             println!("ready");
             // The agent waits for the end of this pipe's other side; it must not wait for ours.
             detach_output(&options.state);
-            let result = keeper.run();
-            _ = std::fs::remove_file(options.state.join("keeper.sock"));
-            if let Err(e) = result {
-                say(format_args!("{e}"));
-                return ExitCode::FAILURE;
-            }
-            ExitCode::SUCCESS
+            keeper.live()
         }
         Err(e) => {
             println!("error: cannot start the keeper: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Goes on as the keeper that another program was until now.
+fn resume(options: KeeperOptions, memory: i32) -> ExitCode {
+    match Keeper::resume(&options, memory) {
+        Ok(mut keeper) => keeper.live(),
+        Err(e) => {
+            say(format_args!("cannot go on with what was handed over: {e}"));
+            if let Some(old) = options.fallback {
+                let e = upgrade::fall_back(&options, memory, old);
+                say(format_args!("the program before cannot be executed again: {e}"));
+            }
             ExitCode::FAILURE
         }
     }
@@ -114,13 +132,14 @@ fn detach_output(state: &Path) {
 }
 
 struct Keeper {
+    options: KeeperOptions,
     tasks: Tasks,
     link: Link,
     children: OwnedFd,
     lease: Lease,
-    incarnation: u64,
     namespaced: bool,
-    die_with_agent: bool,
+    /// Which file this program is.
+    program: Option<String>,
     notes: Vec<String>,
     /// Since when there is no agent.
     alone_since: Option<Instant>,
@@ -150,7 +169,14 @@ impl Keeper {
                 None
             }
         };
-        let ground = Ground {
+        let ground = Keeper::ground(options, cgroups, namespaced)?;
+        let tasks = Tasks::new(ground, Sessions::new(&options.state));
+        let link = Link::listen(&options.state)?;
+        Keeper::with(options, (tasks, link, Lease::new()?), namespaced, notes)
+    }
+
+    fn ground(options: &KeeperOptions, cgroups: Option<Cgroups>, namespaced: bool) -> io::Result<Ground> {
+        Ok(Ground {
             cgroups,
             logs: LogDir::new(&options.state),
             log_bytes_max: options.log_bytes_max,
@@ -158,20 +184,39 @@ impl Keeper {
             spawner: Spawner::new(),
             namespaced,
             incarnation: options.incarnation,
-        };
-        let tasks = Tasks::new(ground, Sessions::new(&options.state));
+            devices: BTreeMap::new(),
+        })
+    }
+
+    fn with(
+        options: &KeeperOptions,
+        (tasks, link, lease): (Tasks, Link, Lease),
+        namespaced: bool,
+        notes: Vec<String>,
+    ) -> io::Result<Self> {
         Ok(Keeper {
+            options: options.clone(),
             tasks,
-            link: Link::listen(&options.state)?,
+            link,
             children: block_sigchld()?,
-            lease: Lease::new()?,
-            incarnation: options.incarnation,
+            lease,
             namespaced,
-            die_with_agent: options.die_with_agent,
+            program: upgrade::program_of_this_process(),
             notes,
             alone_since: Some(Instant::now()),
             done: false,
         })
+    }
+
+    /// Works until it is to end.
+    fn live(&mut self) -> ExitCode {
+        let result = self.run();
+        _ = std::fs::remove_file(self.options.state.join("keeper.sock"));
+        if let Err(e) = result {
+            say(format_args!("{e}"));
+            return ExitCode::FAILURE;
+        }
+        ExitCode::SUCCESS
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -198,8 +243,9 @@ impl Keeper {
 
     /// Sleeps until something is to be done.
     fn wait(&self) -> io::Result<()> {
-        let alone =
-            self.alone_since.map(|since| since + if self.die_with_agent { FIRST_AGENT } else { ALONE_MAX });
+        let alone = self
+            .alone_since
+            .map(|since| since + if self.options.die_with_agent { FIRST_AGENT } else { ALONE_MAX });
         // A keeper that is needed looks again now and then.
         let alone = alone.map(|at| at.max(Instant::now() + FIRST_AGENT));
         let timeout = self.tasks.next_deadline().into_iter().chain(alone).min().map(|at| {
@@ -231,13 +277,13 @@ impl Keeper {
             return;
         }
         let since = *self.alone_since.get_or_insert_with(Instant::now);
-        let patience = match (self.die_with_agent, self.link.had_agent()) {
+        let patience = match (self.options.die_with_agent, self.link.had_agent()) {
             (true, true) => Duration::ZERO,
             (true, false) => FIRST_AGENT,
             (false, _) => ALONE_MAX,
         };
         // What it holds is kept for the next agent, however late that comes.
-        let needed = !self.die_with_agent && !self.tasks.held().is_empty();
+        let needed = !self.options.die_with_agent && !self.tasks.held().is_empty();
         self.done |= !needed && since.elapsed() >= patience;
     }
 
@@ -246,12 +292,13 @@ impl Keeper {
             ToKeeper::Hello { capacity, sent } => {
                 self.tasks.capacity = capacity.into();
                 self.link.send(&FromKeeper::State {
-                    incarnation: self.incarnation,
+                    incarnation: self.options.incarnation,
                     seq: self.tasks.seq,
                     held: self.tasks.held(),
                     notes: self.notes.clone(),
                     sent,
                     fences: self.namespaced,
+                    program: self.program.clone(),
                 });
                 self.tasks.begin_again(&mut self.link);
             }
@@ -260,6 +307,11 @@ impl Keeper {
                 self.link.send(&FromKeeper::Beat { sent, seq, held });
             }
             ToKeeper::Lease { until } => self.lease.set(until),
+            ToKeeper::Upgrade { program } => {
+                let options = self.options.clone();
+                let e = self.become_program(&options, &program);
+                say(format_args!("cannot go on as {}: {e}", program.display()));
+            }
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),
             other => self.tasks.handle(other, &mut self.link),

@@ -3,6 +3,7 @@
 
 use crate::logs::{LogDir, Stream, read_at};
 use crate::protocol::TaskRef;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 
@@ -29,11 +30,14 @@ pub enum Said {
 }
 
 /// The end of a task's output as far as it was read.
+#[derive(Serialize, Deserialize)]
 pub struct Tail {
     streams: [Reader; 2],
 }
 
+#[derive(Serialize, Deserialize)]
 struct Reader {
+    #[serde(with = "super::upgrade::kept_file")]
     file: File,
     at: u64,
     /// The begin of a line whose end was not written yet.

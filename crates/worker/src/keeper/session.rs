@@ -13,6 +13,7 @@ use crate::logs::Stream;
 use crate::process::{Command, Exit};
 use crate::protocol::TaskRef;
 use crate::users::{RunAs, acting_as};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -34,14 +35,17 @@ const LEAVE_MAX: Duration = Duration::from_secs(300);
 pub type Key = (u64, u16);
 
 /// All sessions, by number.
+#[derive(Default, Serialize, Deserialize)]
 pub struct Sessions {
     root: PathBuf,
     sessions: BTreeMap<u64, Session>,
     /// The one that takes new tasks of a step.
+    #[serde(with = "super::upgrade::pairs")]
     current: BTreeMap<Key, u64>,
     next: u64,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Session {
     key: Key,
     dir: PathBuf,
@@ -51,19 +55,23 @@ struct Session {
     /// Some task enters environments now.
     entering: bool,
     tasks: usize,
+    #[serde(with = "super::upgrade::moment")]
     idle_since: Instant,
     leaving: Option<Leaving>,
 }
 
 /// An action that leaves an environment.
+#[derive(Serialize, Deserialize)]
 struct Leaving {
     task: TaskRef,
     started: Started,
+    #[serde(with = "super::upgrade::moment")]
     kill_at: Instant,
     exit: Option<Exit>,
 }
 
 /// What a task does in its session: enter what is not entered yet, then run.
+#[derive(Serialize, Deserialize)]
 pub struct Course {
     session: u64,
     task: TaskRef,

@@ -6,10 +6,13 @@
 use super::ground::{Body, Ground, Refused, Started};
 use super::link::Link;
 use super::session::{Course, Sessions};
+use super::upgrade;
+use crate::cgroup::Cgroups;
 use crate::logs::{self, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{FromKeeper, Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -49,9 +52,11 @@ pub struct Tasks {
     no_space_until: Option<Instant>,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Waiting {
     task: TaskRef,
     epoch: u64,
+    #[serde(with = "upgrade::amounts")]
     request: Resources,
     time_limit: Option<Duration>,
     value: Option<String>,
@@ -62,13 +67,17 @@ struct Waiting {
     parked: bool,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Running {
     epoch: u64,
+    #[serde(with = "upgrade::amounts")]
     request: Resources,
     started: Started,
     started_ns: u64,
+    #[serde(with = "upgrade::maybe_moment")]
     time_limit_at: Option<Instant>,
     /// Set once the polite signal is sent.
+    #[serde(with = "upgrade::maybe_moment")]
     kill_at: Option<Instant>,
     cause: Option<WireEnd>,
     /// The first process has ended; the rest of its tree may still be there.
@@ -79,6 +88,27 @@ struct Running {
     peak_bytes: u64,
     /// Where the kept end of each output begins.
     kept_from: [u64; 2],
+}
+
+/// What a keeper hands over to a newer program.
+#[derive(Serialize, Deserialize)]
+pub struct SavedTasks {
+    #[serde(with = "upgrade::amounts")]
+    capacity: Resources,
+    seq: u64,
+    sessions: Sessions,
+    #[serde(with = "upgrade::amounts")]
+    booked: Resources,
+    #[serde(with = "upgrade::pairs")]
+    bodies: BTreeMap<(u64, u16), Rc<Body>>,
+    waiting: VecDeque<Waiting>,
+    #[serde(with = "upgrade::pairs")]
+    running: BTreeMap<TaskRef, Running>,
+    #[serde(with = "upgrade::pairs")]
+    ended: BTreeMap<TaskRef, (u64, WireResult)>,
+    reclaims: VecDeque<TaskRef>,
+    #[serde(with = "upgrade::pairs")]
+    devices: BTreeMap<TaskRef, Vec<u32>>,
 }
 
 /// A process, the time that it may take, and what a task of a session does.
@@ -102,6 +132,35 @@ impl Tasks {
             next_sample: None,
             no_space_until: None,
         }
+    }
+
+    /// Hands everything over; [`Tasks::put_back`] takes it again.
+    pub fn save(&mut self) -> (SavedTasks, Option<Cgroups>) {
+        let saved = SavedTasks {
+            capacity: self.capacity.clone(),
+            seq: self.seq,
+            sessions: std::mem::take(&mut self.sessions),
+            booked: self.booked.clone(),
+            bodies: std::mem::take(&mut self.bodies),
+            waiting: std::mem::take(&mut self.waiting),
+            running: std::mem::take(&mut self.running),
+            ended: std::mem::take(&mut self.ended),
+            reclaims: std::mem::take(&mut self.reclaims),
+            devices: std::mem::take(&mut self.ground.devices),
+        };
+        (saved, self.ground.cgroups.take())
+    }
+
+    /// Goes on with what was handed over.
+    pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
+        let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
+        (self.ended, self.reclaims, self.ground.devices) = (saved.ended, saved.reclaims, saved.devices);
+        (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
+        (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
+        self.ground.cgroups = cgroups;
+        let alive = self.running.iter().filter(|(_, running)| running.exit.is_none());
+        self.by_pid = alive.map(|(task, running)| (running.started.pid, *task)).collect();
+        self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
     }
 
     /// What is held, for the agent.
@@ -184,6 +243,7 @@ impl Tasks {
             }
             ToKeeper::Hello { .. }
             | ToKeeper::Beat { .. }
+            | ToKeeper::Upgrade { .. }
             | ToKeeper::Lease { .. }
             | ToKeeper::Shutdown
             | ToKeeper::ShutdownIfIdle => {}
@@ -291,7 +351,11 @@ impl Tasks {
             if !next.parked && !next.request.fits(&self.capacity.less(&self.booked)) {
                 break;
             }
-            match self.launch(place) {
+            let launched = self.launch(place);
+            if !matches!(launched, Ok(Some(_))) {
+                self.ground.devices.remove(&task);
+            }
+            match launched {
                 Ok(Some(launched)) => self.note_start(place, launched, link),
                 Ok(None) => {
                     self.park(place);
@@ -310,6 +374,7 @@ impl Tasks {
     /// Starts what waits at that place. `None` if it must wait for its session, whatever the room.
     fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
+        self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
         let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
         if next.body.session.is_none() {
             let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
@@ -452,6 +517,7 @@ impl Tasks {
             held.cpu = 0;
         }
         self.booked.sub(&held);
+        self.ground.devices.remove(&task);
         let slot = running.started.slot;
         let oom = slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
         let end = match running.cause {

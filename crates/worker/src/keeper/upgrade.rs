@@ -1,0 +1,336 @@
+//! A keeper becomes a newer program under its running tasks: it writes down what it holds, executes the
+//! program, and goes on there. The process stays the same, and with it its number, its children, its
+//! namespace, and the files that it keeps open on the way.
+//!
+//! A newer keeper reads what an older one wrote, so fields are only ever added, each with a default.
+
+use super::lease::Lease;
+use super::link::Link;
+use super::session::Sessions;
+use super::tasks::{SavedTasks, Tasks};
+use super::{Keeper, KeeperOptions};
+use crate::cgroup::Cgroups;
+use crate::process;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use windlass_core::Resources;
+
+/// What a keeper hands over.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    tasks: SavedTasks,
+    cgroups: Option<Cgroups>,
+    lease_until: Option<u64>,
+    namespaced: bool,
+    notes: Vec<String>,
+    #[serde(with = "kept_file")]
+    listener: File,
+    /// The limit of open files that tasks get.
+    files_before: Option<(u64, u64)>,
+}
+
+/// Which program a process runs: what identifies the file, whatever its path is now.
+pub fn program_of_this_process() -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::metadata("/proc/self/exe").ok()?;
+    Some(format!("{}:{}:{}:{}", file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
+}
+
+impl Keeper {
+    /// Goes on as another program. Returns only if that cannot be: then everything is as it was.
+    pub fn become_program(&mut self, options: &KeeperOptions, program: &Path) -> io::Error {
+        super::say(format_args!("goes on as {}", program.display()));
+        let listener = match self.link.listener().try_clone_to_owned() {
+            Ok(listener) => File::from(listener),
+            Err(e) => return e,
+        };
+        let (tasks, cgroups) = self.tasks.save();
+        let saved = Saved {
+            tasks,
+            cgroups,
+            lease_until: self.lease.until(),
+            namespaced: self.namespaced,
+            notes: self.notes.clone(),
+            listener,
+            files_before: process::files_before(),
+        };
+        let why = hand_over(&saved, options, program);
+        // Kept open for nobody: tasks must not get them.
+        close_at_exec();
+        self.tasks.put_back(saved.tasks, saved.cgroups);
+        why
+    }
+
+    /// Goes on with what an earlier program handed over.
+    pub fn resume(options: &KeeperOptions, memory: RawFd) -> io::Result<Keeper> {
+        // SAFETY: the earlier program left this descriptor open for us, and it stays open.
+        let mut memory = ManuallyDrop::new(unsafe { File::from_raw_fd(memory) });
+        let mut text = Vec::new();
+        memory.seek(SeekFrom::Start(0))?;
+        memory.read_to_end(&mut text)?;
+        let saved: Saved = serde_json::from_slice(&text)?;
+        if let Some(limits) = saved.files_before {
+            process::set_files_before(limits);
+        }
+        let mut lease = Lease::new()?;
+        lease.set(saved.lease_until);
+        let link = Link::resume(OwnedFd::from(saved.listener).into());
+        let mut tasks = Tasks::new(Keeper::ground(options, None, saved.namespaced)?, Sessions::default());
+        tasks.put_back(saved.tasks, saved.cgroups);
+        let keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
+        close_kept();
+        Ok(keeper)
+    }
+}
+
+/// Returns only if it cannot be.
+fn hand_over(saved: &Saved, options: &KeeperOptions, program: &Path) -> io::Error {
+    let write = || -> io::Result<(File, File)> {
+        let old = File::open("/proc/self/exe")?;
+        let mut memory = File::from(memfd_create("keeper", MemfdFlags::CLOEXEC)?);
+        serde_json::to_writer(&mut memory, saved)?;
+        keep(&old)?;
+        keep(&memory)?;
+        Ok((old, memory))
+    };
+    match write() {
+        Ok((old, memory)) => {
+            let mut arguments = arguments(options);
+            arguments.extend(["--resume".to_owned(), memory.as_raw_fd().to_string()]);
+            arguments.extend(["--fallback".to_owned(), old.as_raw_fd().to_string()]);
+            execute(program, &arguments)
+        }
+        Err(e) => e,
+    }
+}
+
+/// All files that are open are closed in programs that we execute.
+fn close_at_exec() {
+    // SAFETY: changes a flag of descriptors, and closes none.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Closes what the earlier program kept open for us: we have descriptors of our own by now.
+fn close_kept() {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<RawFd> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+    for fd in numbers {
+        // SAFETY: ours are closed at exec; whatever is not has no owner in this program.
+        unsafe {
+            let flags = libc::fcntl(fd, libc::F_GETFD);
+            if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
+/// The program that could not go on gives way to the one before it.
+pub fn fall_back(options: &KeeperOptions, memory: RawFd, old: RawFd) -> io::Error {
+    let mut arguments = arguments(options);
+    arguments.extend(["--resume".to_owned(), memory.to_string()]);
+    execute(Path::new(&format!("/proc/self/fd/{old}")), &arguments)
+}
+
+fn arguments(options: &KeeperOptions) -> Vec<String> {
+    let mut arguments = vec![
+        "keeper".to_owned(),
+        "--state".to_owned(),
+        options.state.display().to_string(),
+        "--incarnation".to_owned(),
+        options.incarnation.to_string(),
+        "--log-bytes-max".to_owned(),
+        options.log_bytes_max.to_string(),
+    ];
+    arguments.extend(options.plain.then(|| "--plain".to_owned()));
+    arguments
+}
+
+/// Executes a program with our environment. Returns only if that fails.
+fn execute(program: &Path, arguments: &[String]) -> io::Error {
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+    let made = || -> io::Result<(CString, Vec<CString>)> {
+        let program = text(program.as_os_str().as_bytes())?;
+        let rest = arguments.iter().map(|argument| text(argument.as_bytes()));
+        let all = std::iter::once(Ok(program.clone())).chain(rest).collect::<io::Result<_>>()?;
+        Ok((program, all))
+    };
+    let (program, all) = match made() {
+        Ok(made) => made,
+        Err(e) => return e,
+    };
+    let argv: Vec<*const libc::c_char> =
+        all.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
+    // SAFETY: the strings end with NUL, the list with a null pointer, and both outlive the call.
+    unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// A descriptor stays open when another program is executed.
+fn keep(file: &impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfd(file)?;
+    Ok(fcntl_setfd(file, flags - FdFlags::CLOEXEC)?)
+}
+
+/// A file by its descriptor, which is kept open.
+pub mod kept_file {
+    use super::{AsRawFd, BorrowedFd, Deserialize, File, RawFd, fcntl_dupfd_cloexec, keep};
+    use serde::{Deserializer, Serializer};
+
+    /// Keeps it open and writes its number.
+    pub fn serialize<S: Serializer>(file: &File, serializer: S) -> Result<S::Ok, S::Error> {
+        keep(file).map_err(serde::ser::Error::custom)?;
+        serializer.serialize_i32(file.as_raw_fd())
+    }
+
+    /// A descriptor of our own for it. The kept one stays open: whoever fails at the rest of what was
+    /// handed over leaves everything to the program before.
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<File, D::Error> {
+        let fd = RawFd::deserialize(deserializer)?;
+        if fd < 0 {
+            return Err(serde::de::Error::custom("a negative descriptor"));
+        }
+        // SAFETY: the earlier program kept it open.
+        let kept = unsafe { BorrowedFd::borrow_raw(fd) };
+        fcntl_dupfd_cloexec(kept, 3).map(File::from).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Some files by their descriptors.
+pub mod kept_files {
+    use super::{Deserialize, File, Serialize, kept_file};
+    use serde::{Deserializer, Serializer};
+
+    #[derive(Serialize)]
+    struct Ref<'a>(#[serde(with = "kept_file")] &'a File);
+    #[derive(Deserialize)]
+    struct Own(#[serde(with = "kept_file")] File);
+
+    /// Keeps them open.
+    pub fn serialize<'a, S: Serializer>(
+        files: impl IntoIterator<Item = &'a File>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(files.into_iter().map(Ref))
+    }
+
+    /// Takes them over.
+    pub fn deserialize<'d, D: Deserializer<'d>, T: TryFrom<Vec<File>>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let files: Vec<Own> = Vec::deserialize(deserializer)?;
+        let files: Vec<File> = files.into_iter().map(|Own(file)| file).collect();
+        T::try_from(files).map_err(|_| serde::de::Error::custom("another number of files"))
+    }
+}
+
+/// A file that may not be there.
+pub mod kept_option {
+    use super::{Deserialize, File, Serialize, kept_file};
+    use serde::{Deserializer, Serializer};
+
+    #[derive(Serialize)]
+    struct Ref<'a>(#[serde(with = "kept_file")] &'a File);
+    #[derive(Deserialize)]
+    struct Own(#[serde(with = "kept_file")] File);
+
+    /// Keeps it open.
+    pub fn serialize<S: Serializer>(file: &Option<File>, serializer: S) -> Result<S::Ok, S::Error> {
+        file.as_ref().map(Ref).serialize(serializer)
+    }
+
+    /// Takes it over.
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<File>, D::Error> {
+        Ok(Option::<Own>::deserialize(deserializer)?.map(|Own(file)| file))
+    }
+}
+
+/// A moment, as nanoseconds from now.
+pub mod moment {
+    use super::Deserialize;
+    use serde::{Deserializer, Serializer};
+    use std::time::{Duration, Instant};
+
+    /// How far it is away; negative is past.
+    pub fn serialize<S: Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
+        let now = Instant::now();
+        let ahead = at.saturating_duration_since(now).as_nanos() as i64;
+        let behind = now.saturating_duration_since(*at).as_nanos() as i64;
+        serializer.serialize_i64(ahead - behind)
+    }
+
+    /// The moment that far away.
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Instant, D::Error> {
+        let ns = i64::deserialize(deserializer)?;
+        let (now, by) = (Instant::now(), Duration::from_nanos(ns.unsigned_abs()));
+        Ok(if ns < 0 { now.checked_sub(by).unwrap_or(now) } else { now + by })
+    }
+}
+
+/// A moment that may not come.
+pub mod maybe_moment {
+    use super::{Deserialize, Serialize, moment};
+    use serde::{Deserializer, Serializer};
+    use std::time::Instant;
+
+    #[derive(Serialize, Deserialize)]
+    struct Moment(#[serde(with = "moment")] Instant);
+
+    /// As [`moment`].
+    pub fn serialize<S: Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+        at.map(Moment).serialize(serializer)
+    }
+
+    /// As [`moment`].
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<Instant>, D::Error> {
+        Ok(Option::<Moment>::deserialize(deserializer)?.map(|Moment(at)| at))
+    }
+}
+
+/// A map by pairs: in JSON a key can be nothing but text.
+pub mod pairs {
+    use super::{Deserialize, Serialize};
+    use serde::{Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    /// Writes the pairs.
+    pub fn serialize<S: Serializer, K: Serialize, V: Serialize>(
+        map: &BTreeMap<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    /// Reads them.
+    pub fn deserialize<'d, D: Deserializer<'d>, K: Deserialize<'d> + Ord, V: Deserialize<'d>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<K, V>, D::Error> {
+        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+/// Amounts of the core.
+pub mod amounts {
+    use super::{Deserialize, Resources, Serialize};
+    use crate::protocol::Amounts;
+    use serde::{Deserializer, Serializer};
+
+    /// Writes them.
+    pub fn serialize<S: Serializer>(amounts: &Resources, serializer: S) -> Result<S::Ok, S::Error> {
+        Amounts::from(amounts.clone()).serialize(serializer)
+    }
+
+    /// Reads them.
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Resources, D::Error> {
+        Amounts::deserialize(deserializer).map(Into::into)
+    }
+}
