@@ -231,6 +231,25 @@ fn each_task_sees_the_devices_that_it_holds() {
     assert_eq!(devices, ["0", "1"]);
 }
 
+#[test]
+fn what_a_caller_s_environment_holds_stays_on_the_caller_s_machine() {
+    let Some(farm) = Farm::start("30", 1) else { return };
+    let token = farm.json(&["token", "create", "--role", "user", "--user", "ann"]);
+    fs::write(farm.path("ann.token"), token["bearer"].as_str().unwrap()).unwrap();
+    let run = |env: &[&str]| {
+        let mut command = inside(&farm.spaces[1], Path::new(windlass()), farm.dir.path());
+        command.args(["--server", "https://10.213.1.1:7117", "--ca"]).arg(farm.path("ca/ca.pem"));
+        command.arg("--token-file").arg(farm.path("ann.token")).arg("run").args(env).args(["--", "env"]);
+        command.env("SECRET", "hunter2").env("SHOWN", "yes").stdout(Stdio::piped());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}\n{}", show(&output), farm.logs());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let named = run(&["--env", "SHOWN"]);
+    assert!(named.contains("SHOWN=yes\n") && !named.contains("hunter2"), "{named}");
+    assert!(run(&["--env", "all"]).contains("SECRET=hunter2\n"));
+}
+
 /// Everything that is lost, in random order.
 fn losses(random: &mut Random) -> Vec<Loss> {
     let mut all = vec![Loss::Server; 10];
