@@ -40,6 +40,17 @@ impl Address {
             None => Address::Http(format!("https://{text}")),
         }
     }
+
+    /// True of a server on this machine, as far as its address tells.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Unix(_) => true,
+            Address::Http(base) => {
+                let host = base.split_once("://").map_or(base.as_str(), |(_, host)| host);
+                is_loopback(host.split('/').next().unwrap_or_default())
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Address {
@@ -337,9 +348,9 @@ impl Client {
         }))
     }
 
-    /// All workers.
-    pub async fn workers(&self) -> Result<Vec<Worker>, ClientError> {
-        self.all("/api/v1/workers").await
+    /// The workers; with `all` also those that somebody said are gone.
+    pub async fn workers(&self, all: bool) -> Result<Vec<Worker>, ClientError> {
+        self.all(if all { "/api/v1/workers?all=true" } else { "/api/v1/workers" }).await
     }
 
     /// One worker.

@@ -216,4 +216,10 @@ pub struct Version {
     /// Whose token was shown, where one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// What it lets its holder do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<crate::Role>,
+    /// The worker that it speaks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
 }

@@ -4,7 +4,7 @@ use crate::submit::Resources;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
-use windlass_core::worker as core;
+use windlass_core::{Time, worker as core};
 
 /// A machine with its agent.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -27,7 +27,25 @@ pub struct Worker {
     pub queued: usize,
     /// How often its earlier bookings were fenced off.
     pub epoch: u64,
+    /// Whether it is reached now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected: Option<bool>,
+    /// When it was last heard from; absent of one that does not beat, and since the server started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ms: Option<u64>,
+    /// When its lease runs out; absent of one that has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_until_ms: Option<u64>,
+    /// Its agent's release; absent while it is not reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The tasks that hold some of it, the first 1000; only where one worker is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Vec<String>>,
 }
+
+/// Tasks that one worker is shown with.
+const TASKS_MAX: usize = 1_000;
 
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -64,7 +82,18 @@ impl Worker {
             running: from.running.len(),
             queued: from.backlog.len(),
             epoch: from.epoch.0,
+            connected: Some(from.connected),
+            heard_ms: from.heard.map(Time::as_ms),
+            lease_until_ms: from.lease_until.map(Time::as_ms),
+            version: None,
+            tasks: None,
         }
+    }
+
+    /// The same with its tasks.
+    pub fn with_tasks(from: &core::Worker) -> Self {
+        let tasks = from.running.iter().take(TASKS_MAX).map(ToString::to_string);
+        Worker { tasks: Some(tasks.collect()), ..Worker::from_core(from) }
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use windlass_api::client::Client;
+use windlass_api::client::{Address, Client};
 use windlass_api::{FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
 
 /// What stands for the task's value in a command, as in GNU parallel.
@@ -63,7 +63,8 @@ pub struct TaskArgs {
     /// Run a failed task again, so many times
     #[arg(long, value_name = "N", default_value = "0")]
     pub retries: u32,
-    /// Set a variable (K=V), copy one (K), or start from no environment (none); may be repeated
+    /// Set a variable (K=V), copy one (K), or start from this whole environment (all) or from none (none),
+    /// as a server on another machine does unless told otherwise; may be repeated
     #[arg(long, value_name = "VAR")]
     pub env: Vec<String>,
     /// The working directory of the tasks; the current one by default
@@ -91,6 +92,22 @@ pub enum FailFastArg {
     Kill,
 }
 
+/// Which of the caller's variables tasks have where nobody names any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inherit {
+    /// All: the tasks run on the caller's own machine.
+    All,
+    /// None: what holds for the caller's machine means nothing on others.
+    Nothing,
+}
+
+impl Inherit {
+    /// For jobs of this server; `None` is the user's own.
+    pub fn at(server: Option<&Address>) -> Self {
+        if server.is_none_or(Address::is_local) { Inherit::All } else { Inherit::Nothing }
+    }
+}
+
 impl From<FailFastArg> for FailFast {
     fn from(how: FailFastArg) -> Self {
         match how {
@@ -103,9 +120,9 @@ impl From<FailFastArg> for FailFast {
 impl TaskArgs {
     /// The request, as far as it can be made without a server: whatever is wrong with the command
     /// line is known before anything is started or sent.
-    pub fn request(&self) -> Result<SubmitRequest, CliError> {
+    pub fn request(&self, inherit: Inherit) -> Result<SubmitRequest, CliError> {
         if let Some(file) = &self.template.file {
-            return crate::template::request(file, self);
+            return crate::template::request(file, self, inherit);
         }
         let param = self.param()?;
         let mut command = self.command.clone();
@@ -113,7 +130,7 @@ impl TaskArgs {
         if has_values && !command.iter().any(|argument| REPLACEMENTS.iter().any(|r| argument.contains(r))) {
             command.push("{}".to_owned());
         }
-        let (env, left_out) = environment(&self.env, std::env::vars_os())?;
+        let (env, left_out) = environment(&self.env, inherit, std::env::vars_os())?;
         if !left_out.is_empty() {
             talk!(
                 "note: left out of the environment, because it is not UTF-8 or has no usable name: {}",
@@ -233,6 +250,7 @@ fn integer(text: &str) -> Option<i64> {
 /// The environment of the tasks, and the names of what cannot be sent.
 pub fn environment(
     choices: &[String],
+    inherit: Inherit,
     caller: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
     let mut own = BTreeMap::new();
@@ -250,12 +268,16 @@ pub fn environment(
     own.remove("WINDLASS_TASK");
     // It would be in the store for as long as the job is.
     own.remove("WINDLASS_TOKEN");
-    let empty = choices.iter().any(|choice| choice == "none");
-    if empty {
-        left_out.clear();
+    let has = |word: &str| choices.iter().any(|choice| choice == word);
+    let all = match (has("all"), has("none")) {
+        (true, true) => return Err(CliError::usage("--env: all and none contradict each other")),
+        (all, none) => all || (inherit == Inherit::All && !none),
+    };
+    if !all {
+        left_out.retain(|name| choices.contains(name));
     }
-    let mut env = if empty { BTreeMap::new() } else { own.clone() };
-    for choice in choices.iter().filter(|choice| *choice != "none") {
+    let mut env = if all { own.clone() } else { BTreeMap::new() };
+    for choice in choices.iter().filter(|choice| !["all", "none"].contains(&choice.as_str())) {
         match choice.split_once('=') {
             Some(("", _)) => return Err(CliError::usage(format!("--env: '{choice}' has no name"))),
             Some((name, value)) => {
@@ -314,7 +336,7 @@ mod tests {
     }
 
     fn step(line: &str) -> StepRequest {
-        parse(line).unwrap().request().unwrap().steps.remove(0)
+        parse(line).unwrap().request(Inherit::All).unwrap().steps.remove(0)
     }
 
     #[test]
@@ -360,10 +382,10 @@ mod tests {
 
     #[test]
     fn no_values_are_no_tasks() {
-        let request = parse("--each -- echo").unwrap().request().unwrap();
+        let request = parse("--each -- echo").unwrap().request(Inherit::All).unwrap();
         assert!(is_empty(&request));
         assert_eq!(tasks_of(&request), 0);
-        assert!(!is_empty(&parse("-- echo").unwrap().request().unwrap()));
+        assert!(!is_empty(&parse("-- echo").unwrap().request(Inherit::All).unwrap()));
     }
 
     #[test]
@@ -394,18 +416,37 @@ mod tests {
     #[test]
     fn the_environment_is_chosen() {
         let caller = || [("A", "1"), ("B", "2")].map(|(k, v)| (k.into(), v.into())).into_iter();
-        let of = |choices: &[&str]| {
+        let from = |inherit, choices: &[&str]| {
             let choices: Vec<String> = choices.iter().map(ToString::to_string).collect();
-            environment(&choices, caller()).unwrap().0.into_iter().collect::<Vec<_>>()
+            environment(&choices, inherit, caller()).unwrap().0.into_iter().collect::<Vec<_>>()
         };
+        let of = |choices: &[&str]| from(Inherit::All, choices);
+        let on_farm = |choices: &[&str]| from(Inherit::Nothing, choices);
         let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
         assert_eq!(of(&[]), [pair("A", "1"), pair("B", "2")]);
         assert!(of(&["none"]).is_empty());
         assert_eq!(of(&["none", "B", "UNSET"]), [pair("B", "2")]);
         assert_eq!(of(&["A=x=y"]), [pair("A", "x=y"), pair("B", "2")]);
         assert_eq!(of(&["A="]), [pair("A", ""), pair("B", "2")]);
-        assert!(environment(&["=x".to_owned()], caller()).is_err());
-        assert!(environment(&[String::new()], caller()).is_err());
+        assert!(on_farm(&[]).is_empty());
+        assert_eq!(on_farm(&["B", "C=3"]), [pair("B", "2"), pair("C", "3")]);
+        assert_eq!(on_farm(&["all", "A=0"]), [pair("A", "0"), pair("B", "2")]);
+        for bad in [&["=x"][..], &[""], &["all", "none"]] {
+            let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
+            assert!(environment(&bad, Inherit::All, caller()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_environment_stays_on_its_machine() {
+        let at = |server: &str| Inherit::at(Some(&Address::parse(server)));
+        assert_eq!(Inherit::at(None), Inherit::All);
+        for here in ["unix:/run/w.sock", "127.0.0.1:7117", "https://localhost:7117", "http://[::1]:1/"] {
+            assert_eq!(at(here), Inherit::All, "{here}");
+        }
+        for there in ["farm.example:7117", "http://10.0.0.1:7117", "https://localhost.example:1"] {
+            assert_eq!(at(there), Inherit::Nothing, "{there}");
+        }
     }
 
     #[test]
@@ -413,9 +454,14 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let odd = OsString::from_vec(vec![b'x', 0xff]);
         let caller = [(OsString::from("BAD"), odd), (OsString::from("OK"), OsString::from("1"))];
-        let (env, left_out) = environment(&[], caller.into_iter()).unwrap();
+        let (env, left_out) = environment(&[], Inherit::All, caller.clone().into_iter()).unwrap();
         assert_eq!(env.len(), 1);
         assert_eq!(left_out, ["BAD"]);
+        let left_out = |choices: &[String]| {
+            environment(choices, Inherit::Nothing, caller.clone().into_iter()).unwrap().1
+        };
+        assert!(left_out(&[]).is_empty());
+        assert_eq!(left_out(&["BAD".to_owned()]), ["BAD"]);
     }
 
     #[test]
@@ -428,6 +474,9 @@ mod tests {
     #[test]
     fn every_submission_has_a_key_of_its_own() {
         assert_ne!(fresh_key(), fresh_key());
-        assert_eq!(parse("--key k -- true").unwrap().request().unwrap().key.as_deref(), Some("k"));
+        assert_eq!(
+            parse("--key k -- true").unwrap().request(Inherit::All).unwrap().key.as_deref(),
+            Some("k")
+        );
     }
 }

@@ -1,21 +1,45 @@
 //! `windlass doctor`: whether this machine has what Windlass needs, and what to do where it has not.
 
+mod certificate;
+mod server;
+mod worker;
+
 use crate::Context;
 use crate::error::{CliError, FAILED, UNREACHABLE};
 use crate::output::{print_list, talk};
 use crate::paths::Paths;
+use crate::remote::StartArgs;
 use crate::run::end_with;
-use crate::serve;
+use crate::serve::{self, ServeOptions};
 use crate::show::findings_grid;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use windlass_core::resources::Bytes;
+use windlass_worker::Finding;
 
 /// Less room than this, and a burst of logs fills the disk.
 const FREE_BYTES_MIN: u64 = 256 << 20;
+
+/// Looks for what this machine lacks.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct DoctorArgs {
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this machine is to be on a farm. The flags are those with which it is started.
+#[derive(Subcommand, Debug)]
+enum Role {
+    /// Look for what a worker of a farm lacks here; with the flags of 'worker start'
+    Worker(Box<StartArgs>),
+    /// Look for what a server of a farm lacks here; with the flags of 'server start'
+    Server(Box<ServeOptions>),
+}
 
 /// One thing that was looked at.
 #[derive(Serialize)]
@@ -29,7 +53,17 @@ struct Check {
 }
 
 /// `windlass doctor`.
-pub async fn doctor(context: &Context) -> Result<(), CliError> {
+pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError> {
+    let checks = match args.role {
+        None => own(context).await,
+        Some(Role::Worker(args)) => worker::checks(context, &args).await?,
+        Some(Role::Server(options)) => server::checks(*options).await,
+    };
+    show(context, &checks)
+}
+
+/// What a user needs whose server starts by itself.
+async fn own(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     match Paths::for_user() {
         Ok(paths) => {
@@ -46,28 +80,39 @@ pub async fn doctor(context: &Context) -> Result<(), CliError> {
         )),
     }
     checks.push(server(context).await);
-    checks.extend(windlass_worker::doctor().into_iter().map(|finding| Check {
-        what: finding.what,
-        // A worker does without each of these, and says what it then cannot promise.
-        state: if finding.ok { "ok" } else { "note" },
-        detail: finding.detail,
-        advice: finding.advice,
-    }));
+    checks.extend(windlass_worker::doctor().into_iter().map(Check::from));
+    checks
+}
+
+fn show(context: &Context, checks: &[Check]) -> Result<(), CliError> {
     print_list(
         context.format,
-        &checks,
+        checks,
         |check| format!("{} {}", check.state, check.what),
         |checks| {
             let row = |check: &Check| vec![check.what.clone(), check.state.to_owned(), check.detail.clone()];
             findings_grid(checks.iter().map(row).collect())
         },
     )?;
-    for check in &checks {
+    for check in checks {
         if let (Some(advice), false) = (&check.advice, context.format.is_json()) {
             talk!("{}: {advice}", check.what);
         }
     }
     end_with(if checks.iter().any(|check| check.state == "missing") { FAILED } else { 0 })
+}
+
+impl From<Finding> for Check {
+    fn from(finding: Finding) -> Self {
+        let Finding { ok, needed, what, detail, advice } = finding;
+        let state = match (ok, needed) {
+            (true, _) => "ok",
+            // A worker does without it, and says what it then cannot promise.
+            (false, false) => "note",
+            (false, true) => "missing",
+        };
+        Check { what, state, detail, advice }
+    }
 }
 
 impl Check {

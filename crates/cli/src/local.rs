@@ -267,6 +267,10 @@ impl WorkerLink for LocalLink {
         self.id
     }
 
+    fn version(&self) -> Option<String> {
+        Some(env!("CARGO_PKG_VERSION").to_owned())
+    }
+
     /// What is sent is written to the keeper's socket, which takes it at once unless the keeper stands
     /// still; then for some seconds at most.
     fn deliver(&self, parcel: Vec<Delivery>) {

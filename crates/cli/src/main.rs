@@ -112,7 +112,7 @@ enum Command {
     /// Tell why a task does not run, and what would make it run
     Why(show::WhyArgs),
     /// List the workers
-    Workers,
+    Workers(worker::ListArgs),
     /// Look at workers and act on them
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
@@ -121,7 +121,7 @@ enum Command {
     /// Show what happens as it happens
     Events(show::EventsArgs),
     /// Look for what this machine lacks
-    Doctor,
+    Doctor(doctor::DoctorArgs),
     /// Print the versions of this program and of the server
     Version,
     /// Make and end the tokens that let people and workers in
@@ -255,11 +255,11 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Why(args) => show::why(context, &args).await,
-        Command::Workers => worker::list(context).await,
+        Command::Workers(args) => worker::list(context, args).await,
         Command::Worker(command) => worker::command(context, command).await,
         Command::Queues => list::queues(context).await,
         Command::Events(args) => show::events(context, &args).await,
-        Command::Doctor => doctor::doctor(context).await,
+        Command::Doctor(args) => doctor::doctor(context, args).await,
         Command::Version => show::version(context).await,
         Command::Token(command) => token::command(context, command).await,
         Command::Ca(command) => ca::command(command),

@@ -19,10 +19,14 @@ const LOG_BYTES_MAX: u64 = 1 << 30;
 
 /// What this machine gives.
 #[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Also from the environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
+this worker's certificate; WINDLASS_LOG=debug, to say more."
+)]
 pub struct StartArgs {
     /// Unique on the farm [default: the name used before in this directory, else the machine's]
     #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
-    name: Option<String>,
+    pub name: Option<String>,
     /// Cores that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = crate::quantity::parse_cpus)]
     cpus: Option<f64>,
@@ -31,20 +35,30 @@ pub struct StartArgs {
     memory: Option<u64>,
     /// Devices that tasks may use [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
-    gpus: Option<u32>,
+    pub gpus: Option<u32>,
     /// A tag besides what is detected, KEY or KEY=VALUE; may be given again
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     tags: Vec<String>,
     /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; may be given
     /// again [default: all run as the worker's own user]
     #[arg(long = "map-user", env = "WINDLASS_WORKER_USERS", value_delimiter = ',', value_name = "MAP")]
-    map_user: Vec<UserEntry>,
+    pub map_user: Vec<UserEntry>,
     /// The worker's directory: its keeper, and the output of tasks
     #[arg(long, env = "WINDLASS_WORKER_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
     /// How much of one output file is kept: its first MiB and its end [default: 1GiB]
     #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     log_bytes_max: Option<u64>,
+}
+
+impl StartArgs {
+    /// The worker's directory.
+    pub fn state(&self) -> anyhow::Result<PathBuf> {
+        match &self.state {
+            Some(state) => std::path::absolute(state).context("cannot use --state"),
+            None => Ok(Paths::for_user()?.state.join("worker")),
+        }
+    }
 }
 
 /// Works until it is told to end. Running tasks go on under their keeper.
@@ -59,10 +73,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     let shown = credentials()?;
     windlass_worker::raise_file_limit();
     start_logging();
-    let state = match &args.state {
-        Some(state) => std::path::absolute(state).context("cannot use --state")?,
-        None => Paths::for_user()?.state.join("worker"),
-    };
+    let state = args.state()?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
     made.with_context(|| format!("cannot make the worker's directory {}", state.display()))?;
     let _only_one = lock(&state)?;

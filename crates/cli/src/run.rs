@@ -1,7 +1,7 @@
 //! `run` and `submit`: work goes in, output and the exit code come out.
 
 use crate::Context;
-use crate::args::{self, TaskArgs};
+use crate::args::{self, Inherit, TaskArgs};
 use crate::error::{BROKEN_PIPE, CliError, Doing, FAILED};
 use crate::follow::{self, follow};
 use crate::link::{Link, may_pass};
@@ -77,7 +77,8 @@ pub struct SubmitArgs {
 
 /// `windlass run`.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
-    let mut request = args.tasks.request()?;
+    let server = context.server.as_ref().filter(|_| !args.foreground);
+    let mut request = args.tasks.request(Inherit::at(server))?;
     if args::is_empty(&request) {
         talk!("note: there are no values, so there is nothing to run");
         return Ok(());
@@ -138,7 +139,7 @@ async fn run_on(
 
 /// `windlass submit`.
 pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
-    let mut request = args.tasks.request()?;
+    let mut request = args.tasks.request(Inherit::at(context.server.as_ref()))?;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }

@@ -174,7 +174,7 @@ pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
 }
 
 /// The settings: file, then flags over it.
-fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
+pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     let mut config = match &options.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
@@ -279,7 +279,7 @@ impl Server {
 }
 
 /// What protects the server's port.
-fn protection(config: &Config) -> anyhow::Result<Protection> {
+pub fn protection(config: &Config) -> anyhow::Result<Protection> {
     let tls = windlass_server::server_config(&config.tls)?;
     let (auth, insecure_plaintext) = (config.auth.required, config.auth.insecure_plaintext);
     if auth && insecure_plaintext && tls.is_none() {

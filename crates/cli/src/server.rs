@@ -68,7 +68,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
 
 async fn gather(client: &Client) -> Result<Status, ClientError> {
     let version = client.version().await?;
-    let (workers, queues) = (client.workers().await?, client.queues().await?);
+    let (workers, queues) = (client.workers(false).await?, client.queues().await?);
     Ok(Status {
         address: client.address().to_string(),
         version,

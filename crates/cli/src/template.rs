@@ -1,6 +1,6 @@
 //! `run -f` and `submit -f`: jobs from Open Job Description templates.
 
-use crate::args::{TaskArgs, environment, fresh_key, working_directory};
+use crate::args::{Inherit, TaskArgs, environment, fresh_key, working_directory};
 use crate::error::CliError;
 use clap::Args;
 use std::io::Read;
@@ -25,12 +25,12 @@ pub struct TemplateArgs {
 }
 
 /// The request that a template makes with these flags.
-pub fn request(file: &str, args: &TaskArgs) -> Result<SubmitRequest, CliError> {
+pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
     let (text, dir) = read(file)?;
     let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let format = if json || text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
     let values = windlass_openjd::parameters(&args.template.param).map_err(refuse)?;
-    let (env, _) = environment(&args.env, std::env::vars_os())?;
+    let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
     let options = Options {
         file: if file == "-" { "standard input".to_owned() } else { file.to_owned() },
@@ -95,12 +95,15 @@ mod tests {
         let path = dir.path().join("job.yaml");
         std::fs::write(&path, TEMPLATE).unwrap();
         let args = TaskArgs { retries: 2, tag: vec!["x".to_owned()], priority: 3, ..Default::default() };
-        let request = super::request(path.to_str().unwrap(), &args).unwrap();
+        let request = super::request(path.to_str().unwrap(), &args, Inherit::All).unwrap();
         assert_eq!((request.name.as_deref(), request.priority), (Some("T"), 3));
         assert_eq!((request.steps[0].retries, &request.steps[0].tags[..]), (2, &["x".to_owned()][..]));
         assert!(request.key.is_some());
         let named = TaskArgs { name: Some("other".to_owned()), ..Default::default() };
-        assert_eq!(super::request(path.to_str().unwrap(), &named).unwrap().name.as_deref(), Some("other"));
+        assert_eq!(
+            super::request(path.to_str().unwrap(), &named, Inherit::All).unwrap().name.as_deref(),
+            Some("other")
+        );
     }
 
     #[test]
@@ -108,9 +111,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("job.yaml");
         std::fs::write(&path, TEMPLATE.replace("onRun", "onRum")).unwrap();
-        let error = request(path.to_str().unwrap(), &TaskArgs::default()).unwrap_err();
+        let error = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.message().contains("job.yaml:6: steps[0]"), "{}", error.message());
-        assert!(request("/no/such/file", &TaskArgs::default()).is_err());
+        assert!(request("/no/such/file", &TaskArgs::default(), Inherit::All).is_err());
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::Context;
 use crate::error::{CliError, Doing};
-use crate::output::{Format, Grid, print_list, print_one, talk};
+use crate::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
+use crate::quantity::{age, elapsed, now_ms};
 use crate::remote::StartArgs;
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +11,16 @@ use std::fmt::Write as _;
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::resources::Bytes;
 
+/// Tasks of a worker that people are shown.
+const TASKS_SHOWN_MAX: usize = 20;
+
 /// Looks at workers and acts on them.
 #[derive(Subcommand, Debug)]
 pub enum WorkerCommand {
     /// Work for a server: run what it sends to this machine
     Start(Box<StartArgs>),
     /// List the workers
-    List,
+    List(ListArgs),
     /// Show one worker
     Show(NameArgs),
     /// Let a worker take no new work; what it runs goes on
@@ -27,6 +31,14 @@ pub enum WorkerCommand {
     Forget(NameArgs),
     /// Show what this machine would declare as a worker
     Detect,
+}
+
+/// Which workers to list.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ListArgs {
+    /// Also those that somebody said are gone
+    #[arg(long)]
+    all: bool,
 }
 
 /// A worker.
@@ -41,7 +53,7 @@ pub struct NameArgs {
 pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
     match command {
         WorkerCommand::Start(args) => crate::remote::start(context.server.as_ref(), *args).await,
-        WorkerCommand::List => list(context).await,
+        WorkerCommand::List(args) => list(context, args).await,
         WorkerCommand::Show(args) => {
             let worker = context.client().await?.worker(&args.name).await;
             print(context, &worker.doing(format_args!("show worker {}", args.name))?)
@@ -54,8 +66,8 @@ pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), Cl
 }
 
 /// `windlass workers` and `windlass worker list`.
-pub async fn list(context: &Context) -> Result<(), CliError> {
-    let workers = context.client().await?.workers().await.doing("list the workers")?;
+pub async fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
+    let workers = context.client().await?.workers(args.all).await.doing("list the workers")?;
     print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
 }
 
@@ -70,14 +82,25 @@ fn workers_grid(workers: &[Worker]) -> Grid {
             format!("{}/{}", used.gpus, has.gpus),
             worker.running.to_string(),
             worker.queued.to_string(),
+            or_dash(worker.heard_ms.map(age)),
+            or_dash(worker.lease_until_ms.map(left)),
+            or_dash(worker.version.clone()),
             tags(&worker.attributes),
         ]
     };
     Grid {
-        header: &["NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "TAGS"],
+        header: &[
+            "NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "HEARD", "LEASE", "VERSION",
+            "TAGS",
+        ],
         rows: workers.iter().map(row).collect(),
         empty: "no workers",
     }
+}
+
+/// How long until then.
+fn left(until_ms: u64) -> String {
+    elapsed(until_ms.saturating_sub(now_ms()))
 }
 
 fn worker_state(state: WorkerState) -> &'static str {
@@ -120,15 +143,48 @@ fn text(worker: &Worker) -> String {
         let _ = writeln!(text, "{name:<10} {value}");
     };
     line("worker", worker.name.clone());
-    line("state", worker_state(worker.state).to_owned());
+    line("state", state_in_words(worker));
     line("cpus", format!("{} of {} booked", used.cpus, has.cpus));
     line("memory", format!("{} of {} booked", Bytes(used.memory), Bytes(has.memory)));
     line("gpus", format!("{} of {} booked", used.gpus, has.gpus));
-    line("running", worker.running.to_string());
+    let tasks = worker.tasks.as_deref().filter(|tasks| !tasks.is_empty());
+    let tasks = tasks.map(|tasks| format!(" ({})", first_of(tasks)));
+    line("running", format!("{}{}", worker.running, tasks.unwrap_or_default()));
     line("queued", worker.queued.to_string());
+    if let Some(heard) = worker.heard_ms {
+        line("heard", format!("{} ago", age(heard)));
+    }
+    if worker.state != WorkerState::Forgotten {
+        let lease = worker.lease_until_ms.map(|until| format!("{} left", left(until)));
+        line("lease", lease.unwrap_or_else(|| "none".to_owned()));
+    }
+    if let Some(version) = &worker.version {
+        line("version", fit(version, None));
+    }
     line("tags", tags(&worker.attributes));
     line("epoch", worker.epoch.to_string());
     text
+}
+
+/// The state, and what follows from it.
+fn state_in_words(worker: &Worker) -> String {
+    let word = worker_state(worker.state);
+    match worker.state {
+        WorkerState::Suspect if worker.lease_until_ms.is_none() => {
+            format!("{word}: not heard from; 'windlass worker forget {}' if it is gone", worker.name)
+        }
+        WorkerState::Suspect => {
+            format!("{word}: not heard from; its tasks run elsewhere when its lease is over")
+        }
+        WorkerState::Draining if worker.connected == Some(false) => format!("{word}, not heard from"),
+        WorkerState::Expired => format!("{word}: its lease is over, and what it ran runs elsewhere"),
+        _ => word.to_owned(),
+    }
+}
+
+fn first_of(tasks: &[String]) -> String {
+    let more = if tasks.len() > TASKS_SHOWN_MAX { ", …" } else { "" };
+    format!("{}{more}", tasks[..tasks.len().min(TASKS_SHOWN_MAX)].join(", "))
 }
 
 /// What this machine is and has, as far as it can tell.
@@ -145,6 +201,11 @@ fn detect() -> Worker {
         running: 0,
         queued: 0,
         epoch: 0,
+        connected: None,
+        heard_ms: None,
+        lease_until_ms: None,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        tasks: None,
     }
 }
 

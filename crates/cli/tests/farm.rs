@@ -152,6 +152,33 @@ fn an_upgraded_agent_upgrades_its_keeper_under_running_tasks() {
 }
 
 #[test]
+fn an_operator_sees_what_became_of_a_worker_and_forgets_it() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    let job = farm.submit(&["--", "sh", "-c", "touch up; exec sleep 1000.75"]);
+    farm.wait("it runs", |farm| farm.path("up").exists());
+    let shown = farm.json(&["worker", "show", "w0"]);
+    assert_eq!(shown["tasks"], serde_json::json!([format!("{job}.0")]), "{shown}");
+    assert_eq!(shown["version"], env!("CARGO_PKG_VERSION"), "{shown}");
+    let lease_ms = shown["lease_until_ms"].as_u64().unwrap().checked_sub(shown["heard_ms"].as_u64().unwrap());
+    assert!(lease_ms.is_some_and(|ms| ms <= 30_000), "{shown}");
+    let refused = farm.run(&["worker", "forget", "w0"]);
+    assert!(!refused.status.success() && show(&refused).contains("w0"), "{}", show(&refused));
+    farm.workers[0].kill_agent();
+    farm.wait("it is missed", |farm| farm.json(&["worker", "show", "w0"])["state"] == "suspect");
+    let text = farm.ok(&["worker", "show", "w0"]);
+    assert!(
+        text.contains("its tasks run elsewhere when its lease is over") && text.contains(" left"),
+        "{text}"
+    );
+    kill(farm.workers[0].keeper(), "KILL");
+    farm.ok(&["worker", "forget", "w0"]);
+    assert_eq!(farm.ok(&["workers", "-o", "name"]), "");
+    assert_eq!(farm.json(&["worker", "list", "--all"])[0]["state"], "forgotten");
+    let task = farm.json(&["job", "tasks", &job])[0].clone();
+    assert_eq!(task["state"], "ready", "{task}");
+}
+
+#[test]
 fn tasks_run_as_the_user_that_their_submitter_is_mapped_to() {
     let Some(mut farm) = Farm::start("30", 1) else { return };
     farm.workers[0].kill_agent();
@@ -212,6 +239,25 @@ fn each_task_sees_the_devices_that_it_holds() {
     let mut devices = [device(1), device(2)];
     devices.sort();
     assert_eq!(devices, ["0", "1"]);
+}
+
+#[test]
+fn what_a_caller_s_environment_holds_stays_on_the_caller_s_machine() {
+    let Some(farm) = Farm::start("30", 1) else { return };
+    let token = farm.json(&["token", "create", "--role", "user", "--user", "ann"]);
+    fs::write(farm.path("ann.token"), token["bearer"].as_str().unwrap()).unwrap();
+    let run = |env: &[&str]| {
+        let mut command = inside(&farm.spaces[1], Path::new(windlass()), farm.dir.path());
+        command.args(["--server", "https://10.213.1.1:7117", "--ca"]).arg(farm.path("ca/ca.pem"));
+        command.arg("--token-file").arg(farm.path("ann.token")).arg("run").args(env).args(["--", "env"]);
+        command.env("SECRET", "hunter2").env("SHOWN", "yes").stdout(Stdio::piped());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}\n{}", show(&output), farm.logs());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let named = run(&["--env", "SHOWN"]);
+    assert!(named.contains("SHOWN=yes\n") && !named.contains("hunter2"), "{named}");
+    assert!(run(&["--env", "all"]).contains("SECRET=hunter2\n"));
 }
 
 /// Everything that is lost, in random order.

@@ -58,7 +58,7 @@ fn environment_and_directory_are_the_callers() {
         "--",
         "/bin/sh",
         "-c",
-        "echo $A$HOME; pwd",
+        "echo $A$WINDLASS_STATE; pwd",
     ]);
     assert_eq!(chosen, "1\n/\n");
 }
@@ -379,4 +379,16 @@ fn a_drained_worker_takes_no_new_work() {
     let missing = farm.fails(3, &["worker", "drain", "nobody"]);
     assert!(missing.contains("no worker 'nobody'"), "{missing}");
     assert!(farm.json(&["worker", "detect"])["capacity"]["cpus"].as_f64().unwrap() >= 1.0);
+}
+
+#[test]
+fn a_task_without_an_environment_finds_programs_and_its_home() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let env = farm.ok(&["run", "--env", "none", "--env", "MINE=1", "--", "env"]);
+    let theirs: Vec<&str> = env.lines().filter(|line| !line.starts_with("WINDLASS_")).collect();
+    assert!(theirs.contains(&"PATH=/usr/local/bin:/usr/bin:/bin") && theirs.contains(&"MINE=1"), "{env}");
+    assert!(theirs.iter().any(|line| line.starts_with("HOME=/")) && theirs.len() == 3, "{env}");
+    assert_eq!(farm.ok(&["run", "--env", "PATH=/bin", "--", "sh", "-c", "echo $PATH"]), "/bin\n");
+    let told = farm.fails(127, &["run", "--cwd", "/no/such/place", "--", "true"]);
+    assert!(told.contains("'/no/such/place'") && told.contains("--cwd DIR"), "{told}");
 }

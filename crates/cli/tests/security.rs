@@ -348,3 +348,97 @@ fn a_million_random_frames_disturb_nobody() {
     let jobs = plain.admin(&["jobs", "-o", "name"]);
     assert_eq!(jobs.trim(), "1", "garbage became jobs: {jobs}");
 }
+
+/// What `doctor` says of each thing: its state and its detail with the advice.
+fn findings(output: &Output) -> std::collections::BTreeMap<String, (String, String)> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let all: Vec<serde_json::Value> =
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {}", show(output)));
+    let word = |finding: &serde_json::Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    let each = all
+        .iter()
+        .map(|f| (word(f, "what"), (word(f, "state"), word(f, "detail") + "; " + &word(f, "advice"))));
+    each.collect()
+}
+
+#[test]
+fn the_doctor_says_why_a_worker_is_not_let_in() {
+    let port = Port::with_tls(&["--no-worker"]);
+    let state = port.dir.join("w").display().to_string();
+    let doctor = ["doctor", "worker", "--name", "box1", "--state", &state, "-o", "json"];
+    let token = port.token(&["--role", "worker", "--worker", "box1"]);
+    let well = port.run_as(&token, &doctor);
+    assert!(well.status.success(), "{}", show(&well));
+    let all = findings(&well);
+    for (what, detail) in [
+        ("server", env!("CARGO_PKG_VERSION")),
+        ("token", "speaks for worker 'box1'"),
+        ("keeper", "none yet"),
+        ("users", "own user"),
+        ("clock", "CLOCK_BOOTTIME"),
+    ] {
+        assert!(all[what].0 == "ok" && all[what].1.contains(detail), "{what}: {all:?}");
+    }
+    assert!(!std::path::Path::new(&state).exists(), "it only looks");
+    let says = |token: &str, args: &[&str], what: &str, expected: &str| {
+        let output = port.run_as(token, &[&doctor[..], args].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+        let all = findings(&output);
+        assert!(all[what].0 == "missing" && all[what].1.contains(expected), "{what}, {expected}: {all:?}");
+    };
+    let (other, user) =
+        (port.token(&["--role", "worker", "--worker", "box2"]), port.token(&["--role", "viewer"]));
+    says(&other, &[], "token", "'windlass token create --role worker --worker box1'");
+    says(&user, &[], "token", "of the role viewer");
+    says("wl_0_0", &[], "token", "no token of a Windlass server");
+    says(&token, &["--server", "127.0.0.1:1"], "server", "nobody listens there");
+    says(&token, &["--ca", "ca/none.pem"], "credentials", "none.pem");
+    port.farm.ok(&["ca", "init", "other"]);
+    says(&token, &["--ca", "other/ca.pem"], "server", "another authority");
+    says(&token, &["--map-user", "ann=no-such-user-here"], "users", "--map-user");
+}
+
+#[test]
+fn the_doctor_looks_at_a_server_s_settings() {
+    let mut port = Port::with_tls(&["--no-worker"]);
+    let listen = port.host().to_owned();
+    let flags = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
+    let doctor = |listen: &str, flags: &[&str], more: &[&str]| {
+        let args = ["--ca", "ca/ca.pem", "-o", "json", "doctor", "server", "--listen", listen];
+        port.farm.run(&[&args[..], flags, more].concat())
+    };
+    let running = doctor(&listen, &flags, &[]);
+    assert!(running.status.success(), "{}", show(&running));
+    let all = findings(&running);
+    assert!(
+        all["store"].1.contains("a server has it open") && all["address"].1.contains("answers"),
+        "{all:?}"
+    );
+    assert!(all["administrators"].0 == "note" && all["certificate"].0 == "ok", "{all:?}");
+    assert_eq!(all["certificate's names"].0, "ok", "{all:?}");
+    port.token(&["--role", "admin"]);
+    assert_eq!(findings(&doctor(&listen, &flags, &[]))["administrators"].0, "ok");
+    let says = |listen: &str, flags: &[&str], what: &str, expected: &str| {
+        let output = doctor(listen, flags, &[]);
+        assert_eq!(output.status.code(), Some(1), "{}", show(&output));
+        let all = findings(&output);
+        assert!(all[what].0 == "missing" && all[what].1.contains(expected), "{what}, {expected}: {all:?}");
+    };
+    let other = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/worker-box1.key"];
+    says(&listen, &other, "TLS", "'windlass ca issue' makes both");
+    says(&listen, &["--auth", "--tls-cert", "none.pem", "--tls-key", "none.key"], "TLS", "none.");
+    says("0.0.0.0:0", &[], "address", "--auth");
+    says("0.0.0.0:0", &["--auth"], "address", "plain text");
+    says(&listen, &["--config", "none.toml"], "settings", "none.toml");
+    assert_eq!(findings(&doctor(&listen, &flags, &["--store", "memory"]))["store"].0, "note");
+    port.server.kill().unwrap();
+    port.server.wait().unwrap();
+    let stopped = findings(&port.farm.run(
+        &[&["--ca", "ca/ca.pem", "-o", "json", "doctor", "server", "--listen", &listen], &flags[..]].concat(),
+    ));
+    assert!(
+        stopped["address"].1.contains("nobody listens") && stopped["store"].1.contains("sqlite:"),
+        "{stopped:?}"
+    );
+    assert_eq!(stopped["administrators"].0, "ok", "{stopped:?}");
+}

@@ -27,6 +27,8 @@ pub use windlass_api::Role;
 pub const WORKER_PATHS: &str = "/windlass.worker.v1.";
 /// Where anybody may ask whether the server is well.
 pub const HEALTH_PATH: &str = "/healthz";
+/// Where everybody who is known may ask who answers, and as whom they are known.
+const VERSION_PATH: &str = "/api/v1/version";
 /// Where tokens are made; for administrators alone.
 const TOKEN_PATH: &str = "/api/v1/tokens";
 /// What users may do to jobs; to their own, which the handlers check.
@@ -100,7 +102,7 @@ impl Caller {
             path.strip_prefix(TOKEN_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         match self.role {
             Role::Admin => true,
-            Role::Worker => path.starts_with(WORKER_PATHS),
+            Role::Worker => path.starts_with(WORKER_PATHS) || (looks && path == VERSION_PATH),
             Role::User | Role::Viewer if tokens || path.starts_with(WORKER_PATHS) => false,
             Role::Viewer => looks,
             Role::User => looks || (method == Method::POST && is_about_jobs(path)),

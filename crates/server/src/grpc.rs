@@ -36,6 +36,8 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 const BODIES_MAX: usize = 64;
 /// Parts of output that may be asked of a worker at a time.
 const LOG_READS_MAX: usize = 256;
+/// Bytes of the name of an agent's release; a longer one is none.
+const VERSION_BYTES_MAX: usize = 64;
 /// How long a worker may take to read a part of an output file.
 const LOG_PATIENCE: Duration = Duration::from_secs(20);
 /// How long an agent may take to find or start its keeper and say hello.
@@ -293,8 +295,10 @@ impl Listener {
     fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadWorker> {
         let message = match what {
             report::What::Hello(hello) => {
+                let version = hello.version.clone();
                 let hello = Box::new(hello.into_core()?);
                 self.check_name(&hello.name)?;
+                *lock(&self.link.version) = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
                 self.name = Some(hello.name.clone());
                 // The keeper may be another than before, which has no bodies.
                 self.link.bodies().clear();
@@ -342,6 +346,7 @@ type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
 /// The half that speaks to the worker.
 struct RemoteLink {
     id: u64,
+    version: Mutex<Option<String>>,
     peer: Peer,
     refusals: Arc<Refusals>,
     /// Orders that were not sent yet.
@@ -359,6 +364,7 @@ impl RemoteLink {
         let waiting: Arc<AtomicUsize> = Arc::default();
         let link = RemoteLink {
             id,
+            version: Mutex::default(),
             peer,
             refusals,
             waiting: waiting.clone(),
@@ -438,6 +444,10 @@ impl RemoteLink {
 impl WorkerLink for RemoteLink {
     fn id(&self) -> u64 {
         self.id
+    }
+
+    fn version(&self) -> Option<String> {
+        lock(&self.version).clone()
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {

@@ -14,6 +14,9 @@ pub trait WorkerLink: Send + Sync {
     /// Its own number, from [`Handle::next_link`](crate::Handle::next_link).
     fn id(&self) -> u64;
 
+    /// The agent's release, as far as it said so.
+    fn version(&self) -> Option<String>;
+
     /// Carries messages to the worker, in order. Called on the engine's thread: it must not wait.
     fn deliver(&self, parcel: Vec<Delivery>);
 

@@ -13,6 +13,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// The group beside those of the tasks in which a unit of systemd keeps the agent: DelegateSubgroup=.
+const AGENT_GROUP: &str = "windlass-agent";
+
 /// The keeper's part of the hierarchy.
 #[derive(Serialize, Deserialize)]
 pub struct Cgroups {
@@ -60,12 +63,13 @@ impl Cgroups {
     pub fn open(name: &str, step_aside: bool) -> Result<Cgroups, String> {
         let mounts = Mounts::read()?;
         let own = mounts.v2_own.ok_or("no cgroup v2 is mounted")?;
+        let (own, may_step_aside) = place(own);
         let base = make(&own, name)?;
         if !base.join("cgroup.kill").exists() {
             _ = fs::remove_dir(&base);
             return Err("the kernel's cgroups have no cgroup.kill (Linux 5.14)".to_owned());
         }
-        let memory_v2 = enable_memory(&own, &base, step_aside);
+        let memory_v2 = enable_memory(&own, &base, step_aside && may_step_aside);
         let memory_v1 = match mounts.memory_v1_own {
             Some(own) if !memory_v2 => make(&own, name).ok(),
             _ => None,
@@ -226,6 +230,19 @@ pub fn sweep(dirs: &[PathBuf]) -> bool {
     dirs.iter().all(|dir| !dir.exists())
 }
 
+/// The group below which ours go, and whether processes may be moved inside it. systemd starts a service
+/// again in the group in which it was: while tasks have groups with controllers below that one, the
+/// kernel lets nobody in.
+fn place(own: PathBuf) -> (PathBuf, bool) {
+    match own.parent() {
+        Some(unit) if own.ends_with(AGENT_GROUP) => (unit.to_owned(), false),
+        _ => {
+            let is_service = own.extension().is_some_and(|kind| kind == "service");
+            (own, !is_service)
+        }
+    }
+}
+
 /// Where the hierarchies are and where in them this process is.
 struct Mounts {
     v2_own: Option<PathBuf>,
@@ -356,6 +373,18 @@ mod tests {
         let mounts = Mounts::parse(mountinfo, "0::/pod/x/sub\n");
         assert_eq!(mounts.v2_own.unwrap(), Path::new("/sys/fs/cgroup/sub"));
         assert!(mounts.memory_v1_own.is_none());
+    }
+
+    #[test]
+    fn a_service_can_be_started_again_under_its_tasks() {
+        let of = |own: &str| place(PathBuf::from(own));
+        let unit = PathBuf::from("/sys/fs/cgroup/system.slice/windlass-worker.service");
+        assert_eq!(
+            of("/sys/fs/cgroup/system.slice/windlass-worker.service/windlass-agent"),
+            (unit.clone(), false)
+        );
+        assert_eq!(place(unit.clone()), (unit, false));
+        assert_eq!(of("/sys/fs/cgroup/session-1.scope"), ("/sys/fs/cgroup/session-1.scope".into(), true));
     }
 
     #[test]

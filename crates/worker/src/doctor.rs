@@ -1,14 +1,28 @@
 //! Whether this machine has what a worker needs, and what to do where it has not.
 
 use crate::cgroup::Cgroups;
-use std::fs;
+use crate::detect::gpus;
+use crate::keeper::KeeperFile;
+use crate::process::start_ticks;
+use crate::users::{BadUser, UserEntry, UserMap};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use windlass_core::resources::Bytes;
+
+/// Bytes of the file by which it is found out whether a file system can let go of a file's middle.
+const TRIAL_BYTES: u64 = 256 << 10;
 
 /// One thing looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// Works, or is not needed.
     pub ok: bool,
+    /// Without it nothing works.
+    pub needed: bool,
     /// What.
     pub what: String,
     /// What was found.
@@ -17,14 +31,39 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
+/// A worker that is to be examined.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// Its directory, which need not be there yet.
+    pub state: PathBuf,
+    /// The program that its keeper is to be.
+    pub program: PathBuf,
+    /// As whom submitters' tasks are to run.
+    pub users: Vec<UserEntry>,
+    /// Devices that somebody said it has.
+    pub gpus: Option<u32>,
+}
+
 /// Looks at namespaces, control groups, pressure files and limits of this machine.
 pub fn doctor() -> Vec<Finding> {
     vec![namespaces(), cgroups(), pressure(), descriptors()]
 }
 
+/// Looks at what a worker of a farm needs besides.
+pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
+    let mut findings = doctor();
+    findings.extend([clock(), devices(worker.gpus), holes(&worker.state), users(&worker.users)]);
+    findings.push(keeper(&worker.state, &worker.program));
+    findings
+}
+
 fn found(ok: bool, what: &str, detail: impl Into<String>, advice: &str) -> Finding {
     let advice = (!ok).then(|| advice.to_owned());
-    Finding { ok, what: what.to_owned(), detail: detail.into(), advice }
+    Finding { ok, needed: false, what: what.to_owned(), detail: detail.into(), advice }
+}
+
+fn needed(ok: bool, what: &str, detail: impl Into<String>, advice: &str) -> Finding {
+    Finding { needed: true, ..found(ok, what, detail, advice) }
 }
 
 fn namespaces() -> Finding {
@@ -38,7 +77,8 @@ fn namespaces() -> Finding {
         "PID namespaces",
         if ok { "available: nothing outlives the keeper" } else { "refused" },
         "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1) or run as root; without them tasks \
-         are tied to the keeper by parent-death signals",
+         are tied to the keeper by parent-death signals, and a worker has no lease: 'windlass worker forget' \
+         says that it is gone",
     )
 }
 
@@ -70,4 +110,170 @@ fn descriptors() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let shown = limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
     found(limit.is_none_or(|n| n >= 1024), "open files", shown, "raise it with 'ulimit -n 4096'")
+}
+
+/// Leases are counted on a clock that goes on while the machine sleeps.
+fn clock() -> Finding {
+    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC);
+    let detail = timer.as_ref().map_or_else(ToString::to_string, |_| "CLOCK_BOOTTIME has timers".to_owned());
+    needed(timer.is_ok(), "clock", detail, "a keeper cannot start without such timers: use another kernel")
+}
+
+fn devices(asked: Option<u32>) -> Finding {
+    let (count, bytes) = gpus();
+    let detail = match count {
+        0 => "none: nvidia-smi is not there or shows none".to_owned(),
+        _ => format!("{count}, with {} together", Bytes(bytes)),
+    };
+    found(
+        asked.is_none_or(|asked| asked <= count),
+        "gpus",
+        detail,
+        "more are declared than the driver shows: correct --gpus or WINDLASS_WORKER_GPUS",
+    )
+}
+
+/// Whether the middle of a file that grew too long can be let go of.
+fn holes(state: &Path) -> Finding {
+    let dir = state.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let tried = try_holes(dir);
+    let detail = match &tried {
+        Ok(true) => "files can lose their middle".to_owned(),
+        Ok(false) => format!("{}: its holes are not told", dir.display()),
+        Err(e) => format!("{}: {e}", dir.display()),
+    };
+    found(
+        matches!(tried, Ok(true)),
+        "file system",
+        detail,
+        "put --state on a local ext4, xfs, btrfs or tmpfs that this user may write to; elsewhere output over \
+         --log-bytes-max is kept whole",
+    )
+}
+
+fn try_holes(dir: &Path) -> io::Result<bool> {
+    let path = dir.join(format!(".windlass-doctor-{}", std::process::id()));
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    // It is gone with this process, whatever happens.
+    fs::remove_file(&path)?;
+    file.write_all(&vec![1; TRIAL_BYTES as usize])?;
+    let (from, bytes) = (TRIAL_BYTES / 4, TRIAL_BYTES / 2);
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes)?;
+    Ok(seek(&file, SeekFrom::Hole(0))? == from && seek(&file, SeekFrom::Data(from))? == from + bytes)
+}
+
+fn users(entries: &[UserEntry]) -> Finding {
+    const WHAT: &str = "users";
+    let map = match UserMap::new(entries.iter().cloned()) {
+        Ok(map) => map,
+        Err(e) => {
+            return needed(false, WHAT, e.to_string(), "start the worker as root, or without --map-user");
+        }
+    };
+    let bad: Vec<String> = entries
+        .iter()
+        .filter_map(|e| map.resolve(e.submitter()).err())
+        .map(|e: BadUser| e.to_string())
+        .collect();
+    let detail = match (entries.len(), bad.is_empty()) {
+        (0, _) => "all tasks run as the worker's own user".to_owned(),
+        (n, true) => format!("{n} mapped"),
+        (_, false) => bad.join("; "),
+    };
+    needed(bad.is_empty(), WHAT, detail, "correct --map-user, or make those users")
+}
+
+/// The keeper that runs there, if one does.
+fn keeper(state: &Path, program: &Path) -> Finding {
+    const WHAT: &str = "keeper";
+    let Some(file) = KeeperFile::read(state) else { return found(true, WHAT, "none yet", "") };
+    let KeeperFile { pid, incarnation, namespaced, .. } = file;
+    if start_ticks(pid) != Some(file.start_ticks) {
+        return found(true, WHAT, "the last one has ended, and its tasks with it", "");
+    }
+    let detail = format!("process {pid}, incarnation {incarnation:016x}");
+    if !namespaced {
+        let detail = format!("{detail}, without a namespace");
+        return found(
+            false,
+            WHAT,
+            detail,
+            "see PID namespaces; the next keeper gets one where they are allowed",
+        );
+    }
+    if is_program(pid, program) {
+        return found(true, WHAT, format!("{detail}, this program"), "");
+    }
+    let detail = format!("{detail}, another program than {}", program.display());
+    found(false, WHAT, detail, "start the worker again: its keeper becomes this program, and its tasks go on")
+}
+
+/// Whether a process runs this very file.
+fn is_program(pid: i32, program: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let file = |path: &Path| File::open(path).and_then(|f| f.metadata()).map(|m| (m.dev(), m.ino()));
+    match (file(Path::new(&format!("/proc/{pid}/exe"))), file(program)) {
+        (Ok(theirs), Ok(ours)) => theirs == ours,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &[&str]) -> Vec<UserEntry> {
+        text.iter().map(|entry| entry.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn users_that_are_not_there_are_named() {
+        assert!(users(&[]).ok);
+        if !rustix::process::geteuid().is_root() {
+            let refused = users(&entries(&["*=nobody"]));
+            assert!(!refused.ok && refused.needed && refused.detail.contains("root"), "{refused:?}");
+            return;
+        }
+        assert!(users(&entries(&["*=nobody"])).ok);
+        let bad = users(&entries(&["ann=no-such-user-here", "bob=root"]));
+        assert!(!bad.ok && bad.needed, "{bad:?}");
+        assert!(bad.detail.contains("no-such-user-here") && bad.detail.contains("'bob'"), "{bad:?}");
+    }
+
+    #[test]
+    fn a_keeper_is_judged_by_its_process_and_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, program) = (std::process::id() as i32, std::env::current_exe().unwrap());
+        assert_eq!(keeper(dir.path(), &program).detail, "none yet");
+        let write = |ticks: u64, namespaced: bool| {
+            let file = serde_json::json!({
+                "pid": own, "start_ticks": ticks, "incarnation": 7, "namespaced": namespaced,
+            });
+            fs::write(dir.path().join("keeper.json"), serde_json::to_vec(&file).unwrap()).unwrap();
+        };
+        let ticks = start_ticks(own).unwrap();
+        write(ticks + 1, true);
+        assert!(keeper(dir.path(), &program).detail.contains("has ended"));
+        write(ticks, true);
+        assert!(keeper(dir.path(), &program).ok);
+        let other = keeper(dir.path(), Path::new("/bin/sh"));
+        assert!(!other.ok && other.detail.contains("another program"), "{other:?}");
+        write(ticks, false);
+        assert!(keeper(dir.path(), &program).detail.contains("without a namespace"));
+    }
+
+    #[test]
+    fn a_directory_that_takes_no_file_cannot_let_go_of_any() {
+        let refused = holes(Path::new("/proc/self/absent"));
+        assert!(!refused.ok && !refused.needed && refused.detail.contains("/proc/self"), "{refused:?}");
+        let tried = holes(&std::env::temp_dir().join("windlass-absent"));
+        assert_eq!(tried.advice.is_none(), tried.ok);
+    }
+
+    #[test]
+    fn devices_that_nobody_has_are_told() {
+        assert!(devices(None).ok && clock().ok);
+        let more = devices(Some(u32::MAX));
+        assert!(!more.ok && more.advice.is_some());
+    }
 }

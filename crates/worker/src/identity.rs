@@ -3,7 +3,7 @@
 use crate::agent::fresh_number;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The worker's own number, made when its directory is first used.
 pub fn identity(state: &Path) -> io::Result<u64> {
@@ -19,13 +19,25 @@ pub fn identity(state: &Path) -> io::Result<u64> {
 /// The name asked for, or the one that the worker had before: what is booked is booked under it, and a
 /// machine's own name may change.
 pub fn name(state: &Path, asked: Option<String>, host: Option<String>) -> io::Result<String> {
-    let path = state.join("worker-name");
-    let before = fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
-    let name = asked.or_else(|| before.clone()).or(host).unwrap_or_else(|| "local".to_owned());
-    if before.as_ref() != Some(&name) {
-        write(&path, &name)?;
+    let name = expected_name(state, asked, host);
+    if before(state).as_ref() != Some(&name) {
+        write(&name_file(state), &name)?;
     }
     Ok(name)
+}
+
+/// The name that [`name`] would give, without keeping it.
+pub fn expected_name(state: &Path, asked: Option<String>, host: Option<String>) -> String {
+    asked.or_else(|| before(state)).or(host).unwrap_or_else(|| "local".to_owned())
+}
+
+fn name_file(state: &Path) -> PathBuf {
+    state.join("worker-name")
+}
+
+/// The name that the worker had last.
+fn before(state: &Path) -> Option<String> {
+    fs::read_to_string(name_file(state)).ok().filter(|name| !name.is_empty())
 }
 
 /// Whole or not at all: half a number would be another worker.

@@ -22,8 +22,8 @@ mod wire;
 
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
 pub use detect::{attributes, capacity};
-pub use doctor::{Finding, doctor};
-pub use identity::{identity, name};
+pub use doctor::{Examined, Finding, doctor, doctor_worker};
+pub use identity::{expected_name, identity, name};
 pub use keeper::{KeeperOptions, keeper_main};
 pub use logs::{LogDir, Stream};
 pub use process::{close_inherited, raise_file_limit};

@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 
+/// Where programs are looked for where a task's environment does not say.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Bytes of stack for the moment between clone and exec.
 const CHILD_STACK_BYTES: usize = 64 << 10;
 
@@ -63,22 +65,26 @@ pub struct SpawnError {
 }
 
 impl Command {
-    /// A command; `env` is `NAME=value` pairs of which `PATH` serves to find the program. A NUL byte
-    /// anywhere is an error.
+    /// A command; `env` is `NAME=value` pairs of which `PATH` serves to find the program. One without it
+    /// gets ours. A NUL byte anywhere is an error.
     pub fn new<'a>(
         argv: &[String],
         env: impl Iterator<Item = (&'a str, &'a str)>,
         cwd: &str,
     ) -> Result<Command, SpawnError> {
         let nul = |_| SpawnError { step: "read the command", source: io::ErrorKind::InvalidInput.into() };
-        let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
+        let mut path = None;
         let mut pairs = Vec::new();
         for (name, value) in env {
             if name == "PATH" {
-                value.clone_into(&mut path);
+                path = Some(value);
             }
             pairs.push(CString::new(format!("{name}={value}")).map_err(nul)?);
         }
+        if path.is_none() {
+            pairs.push(CString::new(format!("PATH={PATH}")).map_err(nul)?);
+        }
+        let path = path.unwrap_or(PATH);
         let program = argv.first().map_or("", String::as_str);
         let programs: Vec<String> = if program.contains('/') {
             vec![program.to_owned()]

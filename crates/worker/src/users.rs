@@ -85,6 +85,11 @@ impl UserEntry {
     pub fn new(submitter: &str, user: &str) -> Self {
         UserEntry { submitter: submitter.to_owned(), user: user.to_owned() }
     }
+
+    /// Whose tasks.
+    pub fn submitter(&self) -> &str {
+        &self.submitter
+    }
 }
 
 impl UserMap {

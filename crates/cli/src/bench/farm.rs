@@ -145,7 +145,7 @@ pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<
 
 async fn wait_for_workers(server: &Server, count: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while server.client.workers().await?.len() < count {
+    while server.client.workers(false).await?.len() < count {
         anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

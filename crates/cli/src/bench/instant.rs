@@ -126,6 +126,10 @@ impl WorkerLink for Link {
         self.id
     }
 
+    fn version(&self) -> Option<String> {
+        None
+    }
+
     fn deliver(&self, parcel: Vec<Delivery>) {
         _ = self.parcels.send((self.id, parcel));
     }

@@ -18,12 +18,15 @@ use windlass_core::worker::WorkerState;
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
 pub async fn version(State(app): State<App>, Extension(caller): Extension<Caller>) -> Json<Version> {
+    let shown = caller.token.is_some();
     Json(Version {
         name: "windlass".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: app.shared.store.clone(),
         pid: std::process::id(),
-        user: caller.token.is_some().then_some(caller.user),
+        user: shown.then_some(caller.user),
+        role: shown.then_some(caller.role),
+        worker: caller.worker,
     })
 }
 

@@ -23,6 +23,9 @@ pub struct WorkersQuery {
     state: Option<WorkerWord>,
     /// Whose name holds this text.
     name: Option<String>,
+    /// Also those that somebody said are gone.
+    #[serde(default)]
+    all: bool,
     /// That are this: `key`, `key=value` or `key=a|b`.
     tag: Option<String>,
     /// At most so many; 100 by default, 1000 at most.
@@ -42,13 +45,17 @@ pub async fn list(
     let limit = page_size(query.limit)?;
     let need = query.tag.as_deref().map(Need::parse);
     let list = move |engine: &Engine| {
-        let all = engine.workers().present().filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
-        let some = all.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
+        let gone = query.all || query.state == Some(WorkerWord::Forgotten);
+        let all = engine.workers().iter().filter(|w| gone || w.state != WorkerState::Forgotten);
+        let some = all.filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
+        let some = some.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
         let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.attributes)));
         let some = some.map(Worker::from_core).filter(|w| query.state.is_none_or(|state| w.state == state));
-        some.take(limit + 1).collect()
+        some.take(limit + 1).collect::<Vec<_>>()
     };
-    Ok(Json(part(app.handle.query(list).await?, limit, |worker: &Worker| worker.id.to_string())))
+    let mut workers = app.handle.query(list).await?;
+    workers.iter_mut().for_each(|worker| add_version(&app, worker));
+    Ok(Json(part(workers, limit, |worker| worker.id.to_string())))
 }
 
 /// Shows a worker.
@@ -113,10 +120,17 @@ async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten);
-        known.map(Worker::from_core)
+        known.map(Worker::with_tasks)
     };
-    app.handle.query(look).await?.ok_or_else(|| {
+    let mut worker = app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
             .hint("'windlass worker list' lists them")
-    })
+    })?;
+    add_version(app, &mut worker);
+    Ok(worker)
+}
+
+/// Only the connection knows which release is at its other end.
+fn add_version(app: &App, worker: &mut Worker) {
+    worker.version = app.handle.link(windlass_core::WorkerId(worker.id)).and_then(|link| link.version());
 }

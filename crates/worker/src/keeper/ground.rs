@@ -47,6 +47,10 @@ impl Body {
                     for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
                         env.entry(name.to_owned()).or_insert_with(|| value.clone());
                     }
+                } else if let Some(home) =
+                    std::env::home_dir().and_then(|home| home.to_str().map(str::to_owned))
+                {
+                    env.entry("HOME".to_owned()).or_insert(home);
                 }
                 Some(Body { command, env, cwd, session, run_as, refused })
             }
@@ -269,7 +273,16 @@ fn refuse_log(e: io::Error) -> Refused {
 fn refuse_spawn(e: SpawnError, command: &Command) -> Refused {
     let what = match e.step {
         "start the command" => format!("start '{}'", command.program()),
-        "enter its working directory" => format!("enter the working directory '{}'", command.cwd()),
+        "enter its working directory" => {
+            let refused = refuse(&format!("enter the working directory '{}'", command.cwd()), e.source);
+            // The caller's own directory need not be on a worker that is another machine.
+            return match refused {
+                Refused::Failed(why) => {
+                    Refused::Failed(format!("{why}; --cwd DIR names one that this worker has"))
+                }
+                refused => refused,
+            };
+        }
         step => step.to_owned(),
     };
     refuse(&what, e.source)

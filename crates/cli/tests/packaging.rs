@@ -1,0 +1,107 @@
+//! The files for packages: units that systemd accepts, and examples that the program accepts.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Farm, show, windlass};
+
+fn packaging(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(file)
+}
+
+fn text(file: &str) -> String {
+    std::fs::read_to_string(packaging(file)).unwrap()
+}
+
+/// The values of a key of a unit.
+fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+    let lines = unit.lines().filter_map(|line| line.split_once('='));
+    lines.filter(|(name, _)| *name == key).map(|(_, value)| value).collect()
+}
+
+const UNITS: [&str; 2] = ["systemd/windlass-server.service", "systemd/windlass-worker.service"];
+
+#[test]
+fn units_start_what_there_is() {
+    let farm = Farm::new();
+    for unit in UNITS {
+        let unit = text(unit);
+        let start = values(&unit, "ExecStart");
+        let words: Vec<&str> = start[0].split(' ').collect();
+        assert_eq!((start.len(), words[0]), (1, "/usr/bin/windlass"));
+        let help = farm.ok(&[words[1], words[2], "--help"]);
+        for flag in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(
+                help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}\n")),
+                "{flag}: {help}"
+            );
+        }
+        let state = words.iter().skip_while(|word| **word != "--state").nth(1).unwrap();
+        assert_eq!(*state, format!("/var/lib/{}", values(&unit, "StateDirectory")[0]));
+        assert_eq!(values(&unit, "Restart"), ["always"]);
+        assert_eq!(values(&unit, "StartLimitIntervalSec"), ["0"]);
+    }
+}
+
+#[test]
+fn a_worker_s_unit_leaves_its_tasks_alone() {
+    let unit = text("systemd/windlass-worker.service");
+    let expected = [
+        ("KillMode", "process"),
+        ("Delegate", "yes"),
+        ("DelegateSubgroup", "windlass-agent"),
+        ("OOMPolicy", "continue"),
+        ("TasksMax", "infinity"),
+        ("EnvironmentFile", "-/etc/windlass/worker.env"),
+    ];
+    for (key, value) in expected {
+        assert_eq!(values(&unit, key), [value], "{key}");
+    }
+    // Each of these would be every task's, too.
+    for key in ["User", "NoNewPrivileges", "PrivateTmp", "ProtectSystem", "ProtectHome", "RestrictNamespaces"]
+    {
+        assert!(values(&unit, key).is_empty(), "{key}");
+    }
+    assert_eq!(values(&text("systemd/windlass-server.service"), "LimitNOFILE"), ["65536"]);
+}
+
+#[test]
+fn systemd_accepts_the_units() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        println!("SKIP packaging: there is no systemd-analyze");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for unit in UNITS {
+        // It looks whether the program is there.
+        let here = text(unit).replace("/usr/bin/windlass", windlass());
+        let path = dir.path().join(Path::new(unit).file_name().unwrap());
+        std::fs::write(&path, here).unwrap();
+        let output =
+            Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output().unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        // Other units of the machine are read too, and releases before 254 do not know one key.
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let about_it =
+            said.lines().filter(|line| line.contains(name) && !line.contains("'DelegateSubgroup'"));
+        assert_eq!(about_it.count(), 0, "{}", show(&output));
+    }
+}
+
+#[test]
+fn the_examples_are_settings() {
+    let config = windlass_server::Config::read(&packaging("etc/server.toml")).unwrap();
+    assert!(config.auth.required && !config.worker.enabled && config.tls.cert.is_some());
+    let help = Farm::new().ok(&["worker", "start", "--help"]);
+    let mut named = 0;
+    for line in text("etc/worker.env").lines() {
+        let line = line.strip_prefix('#').filter(|line| line.starts_with("WINDLASS_")).unwrap_or(line);
+        let Some((name, _)) = line.split_once('=').filter(|_| !line.starts_with('#')) else { continue };
+        let whole =
+            |at: usize| !help[at + name.len()..].starts_with(|c: char| c == '_' || c.is_ascii_uppercase());
+        assert!(help.match_indices(name).any(|(at, _)| whole(at)), "{name} is not in {help}");
+        named += 1;
+    }
+    assert!(named > 8, "{named}");
+}
