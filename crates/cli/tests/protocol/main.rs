@@ -1,0 +1,11 @@
+//! The worker protocol's promises: agents and servers, agents and keepers are upgraded apart, and
+//! whoever says nonsense disturbs nobody else.
+
+mod golden;
+mod later;
+mod place;
+mod play;
+mod record;
+mod stream;
+#[path = "../support/mod.rs"]
+mod support;
