@@ -219,26 +219,33 @@ impl Listener {
             let patience = if self.name.is_some() { self.beat * BEATS_MISSED } else { HELLO_PATIENCE };
             tokio::select! {
                 next = tokio::time::timeout(patience, stream.message()) => match next {
-                    Err(_) => break self.blame(format!("it was silent for {} s", patience.as_secs_f64())),
+                    Err(_) => {
+                        self.blame(&format!("it was silent for {} s", patience.as_secs_f64()));
+                        break None;
+                    }
                     // It sent what is no message, or too large a one.
                     Ok(Err(status)) if matches!(status.code(), Code::Internal | Code::OutOfRange) => {
-                        break self.blame(status.message().to_owned());
+                        self.blame(status.message());
+                        break None;
                     }
-                    Ok(Err(status)) => break status.message().to_owned(),
-                    Ok(Ok(None)) => break "it hung up".to_owned(),
+                    Ok(Err(status)) => break Some(status.message().to_owned()),
+                    Ok(Ok(None)) => break Some("it hung up".to_owned()),
                     Ok(Ok(Some(message))) => {
                         if !self.pass_on(message).await {
-                            break "the server is ending".to_owned();
+                            break Some("the server is ending".to_owned());
                         }
                     }
                 },
-                () = turned(&mut closing) => break "the server is ending".to_owned(),
-                () = turned(&mut ended) => break "it was refused, or did not read".to_owned(),
+                () = turned(&mut closing) => break Some("the server is ending".to_owned()),
+                () = turned(&mut ended) => break None,
             }
         };
         self.link.end();
         if let Some(name) = &self.name {
-            tracing::info!("the connection of worker '{name}' ended: {why}");
+            // What it did wrong was told, as far as the log has room for it.
+            if let Some(why) = why {
+                tracing::info!("the connection of worker '{name}' ended: {why}");
+            }
             self.handle.worker_tells(self.link.id, vec![WorkerMessage::Lost]).await;
         }
     }
@@ -261,9 +268,8 @@ impl Listener {
     }
 
     /// Tells of what whoever opened the stream did wrong.
-    fn blame(&self, why: String) -> String {
-        self.link.refusals.tell(&self.link.peer, &why);
-        why
+    fn blame(&self, why: &str) {
+        self.link.refusals.tell(&self.link.peer, why);
     }
 
     /// Whether whoever opened the stream may speak for the worker of that name.
@@ -502,4 +508,19 @@ impl WorkerLink for RemoteLink {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_limit_to_open_streams_and_places_are_given_back() {
+        let open = Arc::default();
+        let taken: Vec<Place> = (0..LINKS_MAX).map_while(|_| Place::take(&open)).collect();
+        assert_eq!(taken.len(), LINKS_MAX);
+        assert!(Place::take(&open).is_none());
+        drop(taken);
+        assert!(Place::take(&open).is_some());
+    }
 }

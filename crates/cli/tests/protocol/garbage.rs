@@ -1,0 +1,254 @@
+//! What no worker should say, while a real one works: nobody else is disturbed.
+
+use crate::golden::{orders, reports};
+use crate::place::{Agent, Server};
+use crate::stream::open;
+use prost::Message as _;
+use windlass_api::wire::{
+    Amounts, Attribute, Beat, Finished, FromWorker, Held, Hello, Inventory, LogPart, Lost, Progress,
+    Reclaimed, Report, Started, Task, finished, order, report,
+};
+use windlass_api::{JobState, StepRequest, SubmitRequest, TaskState};
+
+/// Messages that are thrown in all, and by how many at a time.
+const MESSAGES: usize = 100_000;
+const THROWERS: u64 = 4;
+/// What the server's memory may grow by meanwhile.
+const GROWTH_BYTES_MAX: u64 = 256 << 20;
+
+/// Xorshift.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Small, or at the end of its range, or anything.
+    fn number(&mut self) -> u64 {
+        match self.next() % 4 {
+            0 => u64::MAX - self.next() % 2,
+            1 => self.next(),
+            _ => self.next() % 4,
+        }
+    }
+
+    fn task(&mut self) -> Option<Task> {
+        let (job, index, attempt) = (self.number(), self.number() as u32, self.number() as u32);
+        (!self.next().is_multiple_of(16)).then_some(Task { job, index, attempt })
+    }
+
+    fn text(&mut self) -> String {
+        (0..self.next() % 40).map(|_| char::from_u32(self.next() as u32 % 0x300).unwrap_or('x')).collect()
+    }
+
+    fn inventory(&mut self) -> Option<Inventory> {
+        let held = (0..self.next() % 8).map(|_| Held {
+            task: self.task(),
+            phase: self.next() as i32 % 7,
+            started: self.number(),
+        });
+        let held = held.collect();
+        Some(Inventory { seq: self.next() % 5, held })
+    }
+
+    /// Of a worker that may be taken, or not.
+    fn hello(&mut self, good: bool) -> Hello {
+        let number = |random: &mut Random| if good { 1 + random.next() % 9 } else { random.number() };
+        let name = if good || !self.next().is_multiple_of(3) { "stranger".to_owned() } else { self.text() };
+        Hello {
+            version: self.text(),
+            name: format!("{name}{}", if good { self.0 % 4 } else { self.number() }),
+            identity: number(self),
+            incarnation: number(self),
+            fences: self.next().is_multiple_of(2),
+            sent: self.number(),
+            capacity: Some(Amounts { cpu: u32::MAX, memory: self.number(), ..Amounts::default() }),
+            attributes: vec![Attribute { key: self.text(), values: vec![self.text()] }],
+            inventory: self.inventory(),
+        }
+    }
+
+    fn finished(&mut self) -> Finished {
+        let end = match self.next() % 5 {
+            0 => None,
+            1 => Some(finished::End::NotStarted(self.text())),
+            2 => Some(finished::End::Exited(self.next() as i32)),
+            3 => Some(finished::End::Signaled(self.next() as i32)),
+            _ => Some(finished::End::Other(self.next() as i32 % 9)),
+        };
+        let (started, finished) = (Some(self.number()), Some(self.number()));
+        let (cpu_ms, peak_memory) = (Some(self.number()), Some(self.number()));
+        let (out_bytes, err_bytes, message) = (self.number(), self.number(), Some(self.text()));
+        let (task, epoch) = (self.task(), self.number());
+        Finished { task, epoch, end, started, finished, cpu_ms, peak_memory, out_bytes, err_bytes, message }
+    }
+
+    fn report(&mut self) -> report::What {
+        let (task, epoch) = (self.task(), self.number());
+        match self.next() % 8 {
+            0 => report::What::Beat(Beat { sent: self.number(), inventory: self.inventory() }),
+            1 => report::What::Started(Started { task, epoch, at: self.number() }),
+            2 => report::What::Reclaimed(Reclaimed { task, epoch }),
+            3 => report::What::Progress(Progress {
+                task,
+                epoch,
+                percent: Some(f64::from_bits(self.next())),
+                status: Some(self.text()),
+            }),
+            4 => report::What::Log(LogPart { id: self.number(), next: self.number(), ..LogPart::default() }),
+            5 if self.next().is_multiple_of(512) => report::What::Hello(self.hello(false)),
+            6 if self.next().is_multiple_of(512) => report::What::Lost(Lost {}),
+            _ => report::What::Finished(self.finished()),
+        }
+    }
+
+    /// A message, or now and then bytes that are none.
+    fn message(&mut self) -> Vec<u8> {
+        if self.next().is_multiple_of(2_000) {
+            return (0..self.next() % 64).map(|_| self.next() as u8).collect();
+        }
+        say((0..1 + self.next() % 3).map(|_| self.report()).collect())
+    }
+}
+
+fn say(what: Vec<report::What>) -> Vec<u8> {
+    let reports = what.into_iter().map(|what| Report { what: Some(what) }).collect();
+    FromWorker { reports }.encode_to_vec()
+}
+
+/// Throws its part, on a new stream whenever the last one was ended. Half of the streams say hello first.
+async fn throw(url: String, seed: u64) {
+    let mut random = Random(seed);
+    let mut left = MESSAGES / THROWERS as usize;
+    while left > 0 {
+        let mut end = open(&url).await;
+        if random.next().is_multiple_of(2) {
+            let hello = random.hello(true);
+            end.out.send(say(vec![report::What::Hello(hello)])).await.unwrap();
+        }
+        loop {
+            tokio::select! {
+                biased;
+                heard = end.incoming.message() => if !matches!(heard, Ok(Some(_))) { break },
+                sent = end.out.send(random.message()) => {
+                    left -= usize::from(left > 0);
+                    if sent.is_err() || left == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A job for the one real worker.
+fn job(command: &[&str]) -> SubmitRequest {
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    let step = StepRequest { command, workers: vec!["w1".to_owned()], ..StepRequest::default() };
+    SubmitRequest { steps: vec![step], ..SubmitRequest::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_random_messages_disturb_nobody() {
+    let server = Server::start(&[]);
+    let agent = Agent::start(&server.url, "w1");
+    let run = async || {
+        let submitted = server.client.submit(&job(&["true"])).await.unwrap();
+        let ended = server.client.wait(submitted.job, None).await.unwrap();
+        assert_eq!(ended.state, JobState::Succeeded, "{}\n{}", server.log(), agent.log());
+    };
+    run().await;
+    let before = server.resident_bytes();
+    let mut throwers = tokio::task::JoinSet::new();
+    for number in 1..=THROWERS {
+        throwers.spawn(throw(server.url.clone(), 0x9e37_79b9_7f4a_7c15 ^ number));
+    }
+    while !throwers.is_empty() {
+        run().await;
+        while let Some(ended) = throwers.try_join_next() {
+            ended.unwrap();
+        }
+    }
+    run().await;
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < GROWTH_BYTES_MAX, "the server holds {grown} bytes more");
+    let log = server.log();
+    assert!(log.contains("refused 127.0.0.1:") && log.contains("decode"), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+    assert!(log.len() < 1 << 20, "garbage filled the log with {} bytes", log.len());
+}
+
+fn hello(name: &str) -> Vec<u8> {
+    let capacity = Some(Amounts { cpu: 100, ..Amounts::default() });
+    let (name, inventory) = (name.to_owned(), Some(Inventory::default()));
+    let hello =
+        Hello { name, identity: 77, incarnation: 78, fences: true, capacity, inventory, ..Hello::default() };
+    say(vec![report::What::Hello(hello)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lies_about_anothers_task_changes_nothing() {
+    let server = Server::start(&[]);
+    let _agent = Agent::start(&server.url, "w1");
+    server.client.submit(&job(&["sleep", "1011"])).await.unwrap();
+    let started = async || server.client.task("1.0").await.unwrap().attempt.started_ms.is_some();
+    server.until("it runs", async |_| started().await).await;
+    let mut liar = open(&server.url).await;
+    liar.out.send(hello("liar")).await.unwrap();
+    let task = |job, attempt| Some(Task { job, index: 0, attempt });
+    // Its own epoch, one that is over, and one to come; another attempt; no such job, no such task.
+    let lies = [(task(1, 1), 1), (task(1, 1), 0), (task(1, 1), 9), (task(1, 2), 0), (task(99, 1), 0)];
+    let end = Some(finished::End::Exited(0));
+    for (task, epoch) in lies {
+        let lie = vec![
+            report::What::Started(Started { task, epoch, at: 1 }),
+            report::What::Progress(Progress { task, epoch, percent: Some(99.0), status: None }),
+            report::What::Reclaimed(Reclaimed { task, epoch }),
+            report::What::Finished(Finished { task, epoch, end: end.clone(), ..Finished::default() }),
+        ];
+        assert_eq!(reports(&say(lie.clone())).len(), 4);
+        liar.out.send(say(lie)).await.unwrap();
+    }
+    let mut acks = 0;
+    while acks < lies.len() {
+        let heard = orders(&liar.incoming.message().await.unwrap().unwrap());
+        acks += heard.iter().filter(|order| matches!(order.what, Some(order::What::Ack(_)))).count();
+    }
+    let task = server.client.task("1.0").await.unwrap();
+    assert_eq!((task.state, task.attempt.attempt, task.progress), (TaskState::Running, 1, None));
+    assert_eq!(task.attempt.worker.as_deref(), Some("w1"));
+    let late: Vec<_> =
+        task.history.iter().map(|late| (late.late, late.attempt, late.worker.clone())).collect();
+    assert_eq!(late, [(true, 1, Some("liar".to_owned()))]);
+    // A stream is one worker's.
+    liar.out.send(hello("another")).await.unwrap();
+    server.until("it is refused", async |_| server.log().contains("a stream is one worker's")).await;
+    assert_eq!(server.client.workers().await.unwrap().len(), 2);
+    server.client.act(1, "cancel").await.unwrap();
+    assert_eq!(server.client.wait(1, None).await.unwrap().state, JobState::Canceled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_does_not_read_is_let_go_and_so_is_one_that_says_too_much() {
+    let server = Server::start(&[]);
+    let before = server.resident_bytes();
+    let deaf = open(&server.url).await;
+    deaf.out.send(hello("deaf")).await.unwrap();
+    let beat = report::What::Beat(Beat { sent: 1, inventory: Some(Inventory::default()) });
+    let beats = say(vec![beat; 50_000]);
+    // Each beat is answered. The stream ends long before all of them are.
+    for _ in 0..16 {
+        _ = deaf.out.send(beats.clone()).await;
+    }
+    server.until("it is let go", async |_| server.log().contains("does not read what it is sent")).await;
+    let mut loud = open(&server.url).await;
+    loud.out.send(vec![0; (16 << 20) + 1]).await.unwrap();
+    while let Ok(Some(_)) = loud.incoming.message().await {}
+    server.until("it is told", async |_| server.log().contains("message length too large")).await;
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < GROWTH_BYTES_MAX, "the server holds {grown} bytes more");
+}

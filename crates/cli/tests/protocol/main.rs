@@ -1,0 +1,12 @@
+//! The worker protocol's promises: agents and servers, agents and keepers are upgraded apart, and
+//! whoever says nonsense disturbs nobody else.
+
+mod garbage;
+mod golden;
+mod later;
+mod place;
+mod play;
+mod record;
+mod stream;
+#[path = "../support/mod.rs"]
+mod support;
