@@ -40,7 +40,9 @@ fn no_task_runs_twice_whatever_is_lost() {
     for loss in losses(&mut random) {
         let begun = names(&farm.path("ran")).len();
         let more = begun + random.below(60) as usize;
-        farm.pause("more tasks began", Duration::from_secs(2), |farm| names(&farm.path("ran")).len() >= more.min(TASKS));
+        farm.pause("more tasks began", Duration::from_secs(2), |farm| {
+            names(&farm.path("ran")).len() >= more.min(TASKS)
+        });
         farm.suffer(loss);
         if let Loss::Link(_, span) = loss
             && span > LEASE

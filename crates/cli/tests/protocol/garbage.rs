@@ -227,7 +227,7 @@ async fn a_worker_that_lies_about_anothers_task_changes_nothing() {
     // A stream is one worker's.
     liar.out.send(hello("another")).await.unwrap();
     server.until("it is refused", async |_| server.log().contains("a stream is one worker's")).await;
-    assert_eq!(server.client.workers().await.unwrap().len(), 2);
+    assert_eq!(server.client.workers(false).await.unwrap().len(), 2);
     server.client.act(1, "cancel").await.unwrap();
     assert_eq!(server.client.wait(1, None).await.unwrap().state, JobState::Canceled);
 }
