@@ -62,7 +62,7 @@ pub enum FromAgent {
         held: Vec<crate::protocol::Held>,
         /// What it could not set up.
         notes: Vec<String>,
-        /// This machine's clock when it was asked, on [`boot_ns`].
+        /// This machine's clock when it was asked, on the clock that counts from boot.
         sent: u64,
         /// It ends its tasks by itself when its lease runs out.
         fences: bool,

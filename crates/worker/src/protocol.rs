@@ -57,7 +57,7 @@ pub enum ToKeeper {
     },
     /// How long tasks may run without another word.
     Lease {
-        /// Until then, on [`boot_ns`](crate::clock::boot_ns); absent is for ever.
+        /// Until then, in nanoseconds since this machine booted; absent is for ever.
         until: Option<u64>,
     },
     /// What tasks of this step run; comes before their first start.
