@@ -513,6 +513,50 @@ mod tests {
         assert_eq!(result.end, WireEnd::Unknown);
     }
 
+    /// What an agent and a keeper said to each other, of the first version of this protocol.
+    const AGENT: &str = include_str!("../../cli/tests/golden/worker-v1/agent.jsonl");
+    const KEEPER: &str = include_str!("../../cli/tests/golden/worker-v1/keeper.jsonl");
+
+    fn recorded<T: for<'a> Deserialize<'a> + Serialize + PartialEq + std::fmt::Debug>(text: &str) {
+        let messages = read::<T>(text).unwrap();
+        assert_eq!(messages.len(), text.lines().count());
+        let mut again = Vec::new();
+        messages.iter().for_each(|message| to_line(message, &mut again));
+        assert_eq!(String::from_utf8(again).unwrap(), text);
+        let later =
+            text.replace("}\n", ",\"later\":{\"a\":[1]}}\n").replace("{\"task\"", "{\"x\":\"y\",\"task\"");
+        // The field after the last of a message is one of the message, not of its envelope.
+        let later = later.replace("},\"later\":{\"a\":[1]}}", ",\"later\":{\"a\":[1]}}}");
+        assert_eq!(read::<T>(&later).unwrap(), messages);
+    }
+
+    #[test]
+    fn recorded_lines_mean_what_they_meant_and_a_later_releases_fields_are_passed_over() {
+        recorded::<ToKeeper>(AGENT);
+        recorded::<FromKeeper>(KEEPER);
+    }
+
+    #[test]
+    fn lines_without_the_fields_that_were_added_later_are_read() {
+        let task = r#""task":{"job":1,"index":0,"attempt":1}"#;
+        let to_keeper = [
+            r#"{"hello":{"capacity":{"cpu":100}}}"#.to_owned(),
+            r#"{"body":{"job":1,"step":0,"command":["true"],"env":{},"cwd":"/"}}"#.to_owned(),
+            format!(
+                r#"{{"start":{{{task},"step":0,"epoch":1,"seq":1,"request":{{"cpu":1}},"time_limit_ms":null,"value":null}}}}"#
+            ),
+        ];
+        assert_eq!(read::<ToKeeper>(&(to_keeper.join("\n") + "\n")).unwrap().len(), to_keeper.len());
+        let from_keeper = [
+            r#"{"state":{"incarnation":1,"seq":0,"held":[],"notes":[]}}"#.to_owned(),
+            format!(r#"{{"progress":{{{task},"epoch":1}}}}"#),
+            format!(
+                r#"{{"finished":{{{task},"epoch":1,"result":{{"end":"time_limit","out_bytes":0,"err_bytes":0}}}}}}"#
+            ),
+        ];
+        assert_eq!(read::<FromKeeper>(&(from_keeper.join("\n") + "\n")).unwrap().len(), from_keeper.len());
+    }
+
     #[test]
     fn what_is_no_json_ends_the_connection() {
         for line in ["{\"beat\":\n", "beat\n", "{\"kill\":{\"task\":}}\n"] {

@@ -3,6 +3,7 @@
 
 mod garbage;
 mod golden;
+mod keeper;
 mod later;
 mod place;
 mod play;
