@@ -25,6 +25,8 @@ pub const PREFETCH_MS: f64 = 20.0;
 pub const LEASE_NS: u64 = 300 * NS_PER_S;
 /// How long a worker may be silent before it gets no new work, unless set otherwise.
 pub const SUSPECT_NS: u64 = 90 * NS_PER_S;
+/// Workers that the farm may know, forgotten ones too.
+pub const WORKERS_MAX: usize = 100_000;
 /// Outcomes of ended jobs that the engine remembers for those that come `after` them.
 pub const RECENT_JOBS_MAX: usize = 10_000;
 /// Examples that an explanation gives of each reason.

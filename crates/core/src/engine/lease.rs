@@ -8,14 +8,20 @@
 use super::event::Hello;
 use super::{Answer, Engine, Holder, Note, Order, Outbox, Refusal, Write};
 use crate::ids::{RequestId, WorkerId};
+use crate::limits;
 use crate::worker::{Worker, WorkerState};
 
 impl Engine {
     /// Whether a worker may introduce itself so. A name is one machine's at a time: another one gets it
     /// when nothing of the first can run any more.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        let known = self.workers.by_name(&hello.name).filter(|w| w.incarnation != hello.incarnation);
-        let Some(known) = known else { return Ok(()) };
+        let Some(known) = self.workers.by_name(&hello.name) else {
+            let (what, is, max) = ("workers", self.workers.len() as u64, limits::WORKERS_MAX as u64);
+            return if is < max { Ok(()) } else { Err(Refusal::TooMany { what, is, max }) };
+        };
+        if known.incarnation == hello.incarnation {
+            return Ok(());
+        }
         let taken = |holder| Err(Refusal::NameTaken { name: hello.name.clone(), holder });
         let same_machine = known.identity == hello.identity || known.identity == 0;
         if known.connected && (hello.new_link || !same_machine) {

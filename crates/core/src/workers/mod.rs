@@ -129,6 +129,16 @@ impl Workers {
         self.all.values()
     }
 
+    /// How many there are, forgotten ones too.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// True if there never was any.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// The largest id.
     pub fn last_id(&self) -> Option<WorkerId> {
         self.all.keys().next_back().copied()
