@@ -16,7 +16,7 @@ use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
 };
-use windlass_worker::{Agent, AgentOptions, FromAgent, Held, Stream, TaskRef, ToKeeper, UserEntry, UserMap};
+use windlass_worker::{Agent, AgentOptions, FromAgent, Held, Stream, TaskRef, ToKeeper};
 
 /// Steps whose body the keeper has at a time.
 const BODIES_MAX: usize = 64;
@@ -45,7 +45,6 @@ struct Link {
     /// The keeper whose shortcomings were told.
     told: AtomicU64,
     life: Life,
-    users: UserMap,
     /// Added to every task's environment.
     env: BTreeMap<String, String>,
 }
@@ -64,8 +63,6 @@ pub async fn start(
     let attributes = attributes(&config.tags);
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     let name = windlass_worker::name(state, config.name.clone(), host)?;
-    let entries = config.users.iter().map(|(submitter, user)| UserEntry::new(submitter, user));
-    let users = UserMap::new(entries)?;
     let identity = windlass_worker::identity(state)?;
     let (welcomed, welcome) = oneshot::channel();
     let link = Arc::new(Link {
@@ -79,7 +76,6 @@ pub async fn start(
         epoch: AtomicU64::new(0),
         told: AtomicU64::new(0),
         life,
-        users,
         env: BTreeMap::from([("WINDLASS_SERVER".to_owned(), server.to_owned())]),
     });
     let options = AgentOptions {
@@ -248,7 +244,8 @@ impl Link {
         let mut env = body.env.clone();
         env.extend(self.env.clone());
         let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
-        let (run_as, refused) = self.users.resolve_or_refuse(&start.job.user);
+        // Users are mapped by workers of their own: their directory lets others in.
+        let (run_as, refused) = (None, None);
         into.push(ToKeeper::Body { job, step, command, env, cwd, session, run_as, refused });
     }
 }

@@ -8,7 +8,7 @@ use crate::serve::{start_logging, stop_signal};
 use anyhow::Context as _;
 use clap::Args;
 use std::fs::{DirBuilder, File, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use windlass_api::client::Address;
 use windlass_core::tags::Attributes;
@@ -83,6 +83,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         // Sessions of job templates are in there, and belong to the users of their tasks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
+        check_passable(&state)?;
     }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let options = RemoteOptions {
@@ -131,6 +132,21 @@ pub fn attributes(tags: &[String]) -> Attributes {
         values.extend((!value.is_empty()).then(|| value.to_owned()));
     }
     attributes
+}
+
+/// Tasks of other users work below the worker's directory.
+fn check_passable(state: &Path) -> anyhow::Result<()> {
+    for dir in state.ancestors() {
+        let mode =
+            std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?.mode();
+        anyhow::ensure!(
+            mode & 0o001 != 0,
+            "users cannot come through {} to the worker's directory, where their tasks work; give --state a \
+             directory elsewhere, such as /var/lib/windlass/worker",
+            dir.display()
+        );
+    }
+    Ok(())
 }
 
 /// Two agents of one directory would take the keeper from each other again and again.

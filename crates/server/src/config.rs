@@ -1,7 +1,6 @@
 //! The server's settings: one TOML file; every setting has a default, and flags go over the file.
 
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -97,9 +96,6 @@ pub struct Worker {
     pub gpus: Option<u32>,
     /// Tags besides what is detected: `key` or `key=value`.
     pub tags: Vec<String>,
-    /// As which user of this machine a submitter's tasks run; `*` is everybody else. Without entries all
-    /// run as the server's own user.
-    pub users: BTreeMap<String, String>,
 }
 
 /// Encryption of connections over TCP, with files in PEM.
@@ -159,15 +155,7 @@ pub enum ConfigError {
 
 impl Default for Worker {
     fn default() -> Self {
-        Worker {
-            enabled: true,
-            name: None,
-            cpus: None,
-            memory: None,
-            gpus: None,
-            tags: Vec::new(),
-            users: BTreeMap::new(),
-        }
+        Worker { enabled: true, name: None, cpus: None, memory: None, gpus: None, tags: Vec::new() }
     }
 }
 

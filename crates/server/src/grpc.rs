@@ -252,6 +252,10 @@ impl Listener {
 
     /// False once the server has ended.
     async fn pass_on(&mut self, message: FromWorker) -> bool {
+        if let Err(bad) = self.check_token() {
+            self.link.refuse(&bad.to_string());
+            return true;
+        }
         let mut messages = Vec::with_capacity(message.reports.len());
         for Report { what } in message.reports {
             match what.map(|what| self.take(what)) {
@@ -311,7 +315,6 @@ impl Listener {
                 Some(WorkerMessage::Hello { hello, link: self.link.clone() })
             }
             report::What::Beat(beat) => {
-                self.check_token()?;
                 let inventory = beat.inventory.unwrap_or_default().into_core()?;
                 Some(WorkerMessage::Beat { sent: beat.sent, inventory })
             }

@@ -320,7 +320,9 @@ impl Shell {
                     Some(Inbox::Worker { link, mut messages }) => {
                         // Without its hello there is no way to reach a worker.
                         messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
-                        later.push(Inbox::Worker { link, messages });
+                        if !messages.is_empty() {
+                            later.push(Inbox::Worker { link, messages });
+                        }
                     }
                     Some(Inbox::Query(question)) => question(&self.engine),
                     Some(Inbox::Stop(done)) => self.stopping = Some(done),

@@ -286,7 +286,7 @@ impl Agent {
                 _ => {}
             }
         }
-        fs::write(path, ours).map_err(io)
+        crate::identity::write(&path, &ours).map_err(io)
     }
 
     fn listen(&self, mut stream: UnixStream, on: &mut impl FnMut(&Agent, Vec<FromAgent>)) {

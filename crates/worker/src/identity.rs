@@ -2,14 +2,19 @@
 
 use crate::agent::fresh_number;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The worker's own number, made when its directory is first used.
 pub fn identity(state: &Path) -> io::Result<u64> {
     let path = state.join("identity");
-    if let Some(number) = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()) {
-        return Ok(number);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            return text.trim().parse().map_err(|_| io::Error::other("the file 'identity' is damaged"));
+        }
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Err(_) => {}
     }
     let number = fresh_number();
     write(&path, &number.to_string())?;
@@ -40,10 +45,13 @@ fn before(state: &Path) -> Option<String> {
     fs::read_to_string(name_file(state)).ok().filter(|name| !name.is_empty())
 }
 
-/// Whole or not at all: half a number would be another worker.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file whole or not at all: half a number would be another worker.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    fs::write(&fresh, text)?;
+    // The number is what tells this machine from one that claims its name.
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     fs::rename(fresh, path)
 }
 

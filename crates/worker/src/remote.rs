@@ -290,6 +290,9 @@ impl Session<'_> {
         for message in messages {
             if let FromAgent::Hello { connection, notes, fences, .. } = &message {
                 self.connection = *connection;
+                // Starts that were sent before this hello is answered may be of a keeper that is gone, or
+                // lack what to run: the answer to the hello brings them again.
+                self.epoch = 0;
                 notes.iter().for_each(|note| tracing::warn!("{note}"));
                 if !fences && self.greeting.lease_ms.is_some() {
                     tracing::warn!(

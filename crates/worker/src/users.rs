@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::io;
 use std::str::FromStr;
 
 /// Groups that one user may be in.
 const GROUPS_MAX: usize = 1_024;
+/// How often a user database that fails is asked.
+const LOOK_UPS_MAX: u32 = 3;
 /// Bytes of one user's entry in the user database.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 
@@ -53,6 +56,16 @@ pub enum BadUser {
         /// As whom it is to run.
         user: String,
     },
+    /// The user database does not answer.
+    #[error(
+        "user '{user}' cannot be looked up on this worker: {why}; submit it again when its user database answers"
+    )]
+    LookUp {
+        /// Whom.
+        user: String,
+        /// Why.
+        why: String,
+    },
     /// Mapped to root.
     #[error("submitter '{0}' is mapped to root, which is never done")]
     Root(String),
@@ -66,16 +79,21 @@ pub enum BadUser {
 pub fn acting_as<T>(who: Option<&RunAs>, act: impl FnOnce() -> T) -> T {
     let Some(who) = who else { return act() };
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // SAFETY: these change the rights of this thread, the only one, and cannot fail for root.
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    // SAFETY: these change the rights of this thread, the only one; root may take them back.
     unsafe {
+        // Cannot fail for root, which alone maps users.
+        libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr());
         libc::setfsgid(who.gid);
         libc::setfsuid(who.uid);
     }
     let done = act();
+    let groups: Vec<u32> = groups.iter().map(|group| group.as_raw()).collect();
     // SAFETY: as above; the keeper's own rights again.
     unsafe {
         libc::setfsuid(uid);
         libc::setfsgid(gid);
+        libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr());
     }
     done
 }
@@ -110,7 +128,15 @@ impl UserMap {
         let user = self.entries.get(submitter).or_else(|| self.entries.get("*"));
         let user = user.ok_or_else(|| BadUser::NotMapped(submitter.to_owned()))?;
         let unknown = || BadUser::Unknown { submitter: submitter.to_owned(), user: user.clone() };
-        let found = look_up(user).ok_or_else(unknown)?;
+        let mut found = look_up(user);
+        for _ in 1..LOOK_UPS_MAX {
+            if found.is_ok() {
+                break;
+            }
+            found = look_up(user);
+        }
+        let found = found.map_err(|e| BadUser::LookUp { user: user.clone(), why: e.to_string() })?;
+        let found = found.ok_or_else(unknown)?;
         if found.uid == 0 || found.gid == 0 {
             return Err(BadUser::Root(submitter.to_owned()));
         }
@@ -142,8 +168,8 @@ impl FromStr for UserEntry {
 }
 
 /// The user as the machine's user database has it.
-fn look_up(name: &str) -> Option<RunAs> {
-    let c_name = CString::new(name).ok()?;
+fn look_up(name: &str) -> io::Result<Option<RunAs>> {
+    let Ok(c_name) = CString::new(name) else { return Ok(None) };
     let mut buffer = vec![0; ENTRY_BYTES_MAX];
     // SAFETY: all pointers are to storage of ours that outlives the call; the entry's strings point
     // into `buffer`, which outlives their use below.
@@ -151,9 +177,11 @@ fn look_up(name: &str) -> Option<RunAs> {
         let mut entry: libc::passwd = std::mem::zeroed();
         let mut found = std::ptr::null_mut();
         let (text, bytes) = (buffer.as_mut_ptr(), buffer.len());
-        libc::getpwnam_r(c_name.as_ptr(), &raw mut entry, text, bytes, &raw mut found);
+        let failed = libc::getpwnam_r(c_name.as_ptr(), &raw mut entry, text, bytes, &raw mut found);
         if found.is_null() {
-            return None;
+            // Some say that there is no such user by an error.
+            let absent = [0, libc::ENOENT, libc::ESRCH].contains(&failed);
+            return if absent { Ok(None) } else { Err(io::Error::from_raw_os_error(failed)) };
         }
         let home = CStr::from_ptr(entry.pw_dir).to_string_lossy().into_owned();
         (entry.pw_uid, entry.pw_gid, home)
@@ -163,10 +191,10 @@ fn look_up(name: &str) -> Option<RunAs> {
     // SAFETY: `groups` has room for `count` numbers.
     let whole = unsafe { libc::getgrouplist(c_name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
     if whole < 0 {
-        return None;
+        return Err(io::Error::other("it is in too many groups"));
     }
     groups.truncate(count as usize);
-    Some(RunAs { uid, gid, groups, name: name.to_owned(), home })
+    Ok(Some(RunAs { uid, gid, groups, name: name.to_owned(), home }))
 }
 
 #[cfg(test)]

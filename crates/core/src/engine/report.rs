@@ -11,8 +11,13 @@ use std::collections::BTreeMap;
 
 impl Engine {
     pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
-        // A keeper that was known under another name holds what was booked under that name.
-        let renamed = || self.workers.iter().find(|w| w.incarnation == hello.incarnation);
+        // A keeper that was known under another name holds what was booked under that name. Its number is
+        // no secret, so only the same machine may say so, and only when nobody works under the other name.
+        let renamed = || {
+            self.workers
+                .iter()
+                .find(|w| w.incarnation == hello.incarnation && w.identity == hello.identity && !w.connected)
+        };
         let known = self.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
         if let (Some(worker), Err(_)) = (known, self.admit(&hello)) {
             out.notes.push(Note::Worker { worker, name: hello.name, what: "claimed by another" });

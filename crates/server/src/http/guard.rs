@@ -3,17 +3,19 @@
 use super::App;
 use super::error::ApiError;
 use crate::auth::{Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use windlass_api::ErrorCode;
 
 /// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
 /// notes who changed something or was refused.
-pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     if path == HEALTH_PATH {
         return next.run(request).await;
@@ -26,30 +28,69 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Ok(caller) => (Some(caller), Some(Denied::Role)),
         Err(denied) => (None, Some(denied)),
     };
-    let response = match (&caller, denied) {
-        (Some(caller), None) => {
-            request.extensions_mut().insert(caller.clone());
-            next.run(request).await
-        }
-        (_, denied) => denied.unwrap_or(Denied::Missing).into_response(),
-    };
-    let note = || {
-        app.shared.audit.note(caller.as_ref(), &peer, (method.as_str(), &path), response.status().as_u16())
-    };
-    match response.status() {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
-            let why = denied.unwrap_or(Denied::Role);
-            // What floods the log must not push the past out of the audit log either.
-            let told = app.shared.refusals.tell(&peer, format_args!("{user}, {method} {path:?}: {why}"));
-            if told || caller.is_some() {
-                note();
-            }
-        }
-        _ if changes(&method, &path) => note(),
-        _ => {}
+    let asked = Asked { app, caller, denied, peer, method, path };
+    if asked.denied.is_none() && changes(&asked.method, &asked.path) {
+        // What changes something runs to its end and is noted, whether anybody still listens or not.
+        let answered = tokio::spawn(asked.answer(request, next)).await;
+        return answered.unwrap_or_else(|_| {
+            ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()
+        });
     }
-    response
+    asked.answer(request, next).await
+}
+
+/// A request, who makes it, and why not.
+struct Asked {
+    app: App,
+    caller: Option<Caller>,
+    denied: Option<Denied>,
+    peer: Peer,
+    method: Method,
+    path: String,
+}
+
+impl Asked {
+    async fn answer(self, mut request: Request, next: Next) -> Response {
+        let response = match (&self.caller, self.denied) {
+            (Some(caller), None) => {
+                request.extensions_mut().insert(caller.clone());
+                self.until_revoked(next.run(request).await)
+            }
+            (_, denied) => denied.unwrap_or(Denied::Missing).into_response(),
+        };
+        self.note(response.status());
+        response
+    }
+
+    /// Events and output go on for as long as somebody listens, but not longer than the token lasts.
+    fn until_revoked(&self, response: Response) -> Response {
+        let token = self.caller.as_ref().and_then(|caller| caller.token.clone());
+        let streams = self.path.ends_with("/events") || self.path.ends_with("/log");
+        let Some(token) = token.filter(|_| streams) else { return response };
+        let auth = self.app.shared.auth.clone();
+        response.map(|body| {
+            let parts = body.into_data_stream();
+            Body::from_stream(parts.take_while(move |_| std::future::ready(auth.is_in_force(&token))))
+        })
+    }
+
+    fn note(&self, status: StatusCode) {
+        let Asked { app, caller, denied, peer, method, path } = self;
+        let note = || app.shared.audit.note(caller.as_ref(), peer, (method.as_str(), path), status.as_u16());
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
+                let why = denied.unwrap_or(Denied::Role);
+                // What floods the log must not push the past out of the audit log either.
+                let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));
+                if told || caller.is_some() {
+                    note();
+                }
+            }
+            _ if changes(method, path) => note(),
+            _ => {}
+        }
+    }
 }
 
 /// True of requests that change something for people. What workers report is in the store.
@@ -104,14 +145,23 @@ fn names_this_machine(host: &str) -> bool {
     name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Counts requests under way, so that an idle server can tell that it is.
+/// Counts requests under way, so that an idle server can tell that it is. Those whose client hung up are
+/// over, too.
 pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
     app.shared.open.fetch_add(1, Ordering::Relaxed);
-    let response = next.run(request).await;
-    app.shared.open.fetch_sub(1, Ordering::Relaxed);
-    let last_ms = app.shared.started.elapsed().as_millis() as u64;
-    app.shared.last_ms.store(last_ms, Ordering::Relaxed);
-    response
+    let _open = Open(app);
+    next.run(request).await
+}
+
+/// A request under way.
+struct Open(App);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let shared = &self.0.shared;
+        shared.open.fetch_sub(1, Ordering::Relaxed);
+        shared.last_ms.store(shared.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
 }
 
 /// Closes the server when there was no request and no active job for that long.

@@ -16,6 +16,9 @@ use windlass_api::{Session, fill_in};
 /// Bytes that one process may map beyond its task's memory limit where we watch that limit ourselves.
 const MAPPED_BYTES_MORE: u64 = 4 << 30;
 
+/// Bytes that one argument may have with a value in every place.
+const FILLED_BYTES_MAX: usize = 64 << 20;
+
 /// What tasks of a step run.
 #[derive(Serialize, Deserialize)]
 pub struct Body {
@@ -194,7 +197,14 @@ impl Ground {
     /// The command with its values filled in and the variables that name the task.
     fn command(&self, task: TaskRef, body: &Body, value: Option<&str>) -> Result<Command, Refused> {
         let argv: Vec<String> = match value {
-            Some(value) => body.command.iter().map(|arg| fill_in(arg, value)).collect(),
+            Some(value) => {
+                let most = |arg: &String| arg.len() + arg.matches('{').count().saturating_mul(value.len());
+                if body.command.iter().any(|arg| most(arg) > FILLED_BYTES_MAX) {
+                    let why = "its arguments may be too long once its value is filled in";
+                    return Err(Refused::Failed(why.to_owned()));
+                }
+                body.command.iter().map(|arg| fill_in(arg, value)).collect()
+            }
             None => body.command.clone(),
         };
         self.command_of(

@@ -32,7 +32,8 @@ impl Lease {
             (_, now) => now,
         };
         self.fenced = self.fenced && !self.holds();
-        let at = self.until.unwrap_or(0);
+        // What has ended was told: a timer that is past would be readable for ever.
+        let at = self.until.filter(|_| !self.fenced).unwrap_or(0);
         let (tv_sec, tv_nsec) = ((at / 1_000_000_000) as i64, (at % 1_000_000_000) as i64);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let timer = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec, tv_nsec } };

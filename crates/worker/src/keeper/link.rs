@@ -3,6 +3,7 @@
 use crate::protocol::{FromKeeper, Lines, ToKeeper, to_line};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,7 @@ impl Link {
         let path = socket_path(&dir);
         _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(Link { listener, connection: None, had_agent: false, lines: Lines::default(), output: Vec::new() })
     }

@@ -20,16 +20,28 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use windlass_api::{
     Action, Cancel, EmbeddedFile, PathFormat, PathRule, Session as Spec, TaskValue, fill_references,
+    references,
 };
 
 /// How long a session without tasks waits for another one of its step.
 const LINGER: Duration = Duration::from_secs(3);
 /// How long one action that leaves an environment may take, where it does not say itself.
 const LEAVE_MAX: Duration = Duration::from_secs(300);
+
+/// Bytes that all files and arguments of a task may have once their references are filled in.
+const FILLED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a path that stands in for a reference.
+const PATH_BYTES_MAX: usize = 4096;
+/// Bytes of the variables that the actions of one environment may set.
+const VARIABLES_BYTES_MAX: usize = 1 << 20;
+/// What directories are called that are being removed.
+const GONE: &str = "sessions-gone-";
 
 /// A step of a job.
 pub type Key = (u64, u16);
@@ -100,7 +112,7 @@ impl Sessions {
     /// None; what earlier keepers left in their directory goes.
     pub fn new(state: &Path) -> Self {
         let root = state.join("sessions");
-        _ = fs::remove_dir_all(&root);
+        remove(&root, &root);
         Sessions { root, sessions: BTreeMap::new(), current: BTreeMap::new(), next: 1 }
     }
 
@@ -174,7 +186,10 @@ impl Sessions {
             whom.map_or(Ok(()), |who| std::os::unix::fs::chown(&dir, Some(who.uid), Some(who.gid)))
         });
         let made = made.and_then(|()| write_file(&dir.join(RULES_FILE), &rules_json(rules), false, whom));
-        made.map_err(|e| super::ground::refuse("make the session's directory", e))?;
+        made.map_err(|e| {
+            remove(&self.root, &dir);
+            super::ground::refuse("make the session's directory", e)
+        })?;
         let session = Session {
             key,
             dir,
@@ -231,11 +246,14 @@ impl Sessions {
                 (Said::Fail(text), _) => course.fail = Some(text),
                 (Said::Set(name, value), Some(layer)) => {
                     // Of an environment that does both, unsetting counts.
-                    if !matches!(layer.get(&name), Some(None)) {
+                    if !matches!(layer.get(&name), Some(None)) && has_room(layer, &name, &value) {
                         layer.insert(name, Some(value));
                     }
                 }
-                (Said::Unset(name), Some(layer)) => _ = layer.insert(name, None),
+                (Said::Unset(name), Some(layer)) if has_room(layer, &name, "") => {
+                    layer.insert(name, None);
+                }
+                (Said::Unset(_), Some(_)) => {}
                 (Said::Set(..) | Said::Unset(_), None) => {}
             }
         }
@@ -248,7 +266,7 @@ impl Sessions {
         session.tasks -= 1;
         session.idle_since = Instant::now();
         session.entering &= course.entering.is_none();
-        _ = fs::remove_dir_all(course.files_dir());
+        remove(&self.root, &course.files_dir());
         if !failed {
             return None;
         }
@@ -272,6 +290,18 @@ impl Sessions {
         self.sessions.values_mut().for_each(|session| session.tasks = 0);
     }
 
+    /// The lease ran out: others may enter the same environments now, so nothing is left by an action any
+    /// more.
+    pub fn fence(&mut self) {
+        self.current.clear();
+        for session in self.sessions.values_mut() {
+            session.layers.clear();
+            if let Some(leaving) = &mut session.leaving {
+                leaving.kill_at = Instant::now();
+            }
+        }
+    }
+
     /// True if there is no session.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
@@ -287,7 +317,7 @@ impl Sessions {
 
     /// Leaves what is over.
     pub fn settle(&mut self, now: Instant, ground: &mut Ground) {
-        let current = &mut self.current;
+        let (root, current) = (&self.root, &mut self.current);
         self.sessions.retain(|number, session| {
             let is_current = current.get(&session.key) == Some(number);
             if session.tasks > 0 || (is_current && now < session.idle_since + LINGER) {
@@ -296,7 +326,7 @@ impl Sessions {
             if is_current {
                 current.remove(&session.key);
             }
-            session.go_out(*number, now, ground)
+            session.go_out(root, *number, now, ground)
         });
     }
 
@@ -334,6 +364,7 @@ impl Session {
     ) -> Result<Next, Refused> {
         let body = self.body.clone();
         let Some(spec) = &body.session else { return Err(Refused::Failed("there is no session".to_owned())) };
+        check_size(&body, spec, &course.values)?;
         while let Some(environment) = spec.environments.get(self.layers.len()) {
             let n = self.layers.len();
             course.entering = Some(n);
@@ -392,7 +423,7 @@ impl Session {
     }
 
     /// Leaves the environments that were begun, the last one first. False once all is done.
-    fn go_out(&mut self, number: u64, now: Instant, ground: &mut Ground) -> bool {
+    fn go_out(&mut self, root: &Path, number: u64, now: Instant, ground: &mut Ground) -> bool {
         if let Some(leaving) = &mut self.leaving {
             if leaving.exit.is_none() && now < leaving.kill_at {
                 return true;
@@ -437,7 +468,7 @@ impl Session {
                 }
             }
         }
-        _ = fs::remove_dir_all(&self.dir);
+        remove(root, &self.dir);
         false
     }
 }
@@ -502,6 +533,51 @@ fn fill(text: &str, dir: &Path, spec: &Spec, environment: Option<usize>, task: O
     })
 }
 
+/// Refuses what would fill the keeper's memory once values stand in the place of their references.
+fn check_size(body: &Body, spec: &Spec, values: &[TaskValue]) -> Result<(), Refused> {
+    let longest = values.iter().map(|value| value.value.len().max(value.raw.as_ref().map_or(0, String::len)));
+    let longest = longest.max().unwrap_or(0).max(PATH_BYTES_MAX);
+    let files = spec.environments.iter().flat_map(|environment| &environment.files).chain(&spec.files);
+    let texts = files.map(|file| &file.data).chain(&body.command);
+    let most = texts.map(|text| text.len().saturating_add(references(text).count().saturating_mul(longest)));
+    if most.fold(0, usize::saturating_add) > FILLED_BYTES_MAX {
+        let why = "its files and arguments may be too large once their references are filled in";
+        return Err(Refused::Failed(why.to_owned()));
+    }
+    Ok(())
+}
+
+/// True while the variables that an environment sets may be more.
+fn has_room(layer: &BTreeMap<String, Option<String>>, name: &str, value: &str) -> bool {
+    let held = layer.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len));
+    held.sum::<usize>() + name.len() + value.len() <= VARIABLES_BYTES_MAX
+}
+
+/// Removes a directory in which a task could do what it liked: in a process of its own, for it may hold
+/// any number of files, at any depth. What is left of that when the keeper ends goes with the next one.
+fn remove(root: &Path, dir: &Path) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let Some(parent) = root.parent() else { return };
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let gone = parent.join(format!("{GONE}{}-{number}", super::tasks::now_ns()));
+    let moved = fs::rename(dir, &gone).is_ok();
+    let mut rm = std::process::Command::new("rm");
+    rm.args(["-rf", "--"]);
+    if dir == root {
+        // The first thing that a keeper does: all that earlier ones left.
+        let left = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+        rm.args(left.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(GONE))));
+    } else if moved {
+        rm.arg(gone);
+    } else {
+        return;
+    }
+    // Its end is collected as that of any orphan.
+    if let Err(e) = rm.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        super::say(format_args!("cannot remove {}: {e}", dir.display()));
+    }
+}
+
 fn write_files(
     files: &[EmbeddedFile],
     dir: &Path,
@@ -522,6 +598,8 @@ fn write_files(
 fn write_file(path: &Path, text: &str, runnable: bool, owner: Option<&RunAs>) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(if runnable { 0o700 } else { 0o600 });
+    // A pipe that nobody reads would hold the keeper up for ever.
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
     acting_as(owner, || options.open(path)?.write_all(text.as_bytes()))
 }
 

@@ -29,6 +29,9 @@ const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
 pub const EMPTY_POLL: Duration = Duration::from_millis(1);
 /// How long sessions may take to be left when the keeper ends.
 const LAST_EXITS: Duration = Duration::from_secs(5);
+/// Steps whose body is kept: more than an agent says at a time, which forgets what it said with every
+/// new connection.
+const BODIES_MAX: usize = 256;
 /// How long a full disk is left alone.
 const SPACE_RETRY: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,8 @@ pub struct Tasks {
     ground: Ground,
     sessions: Sessions,
     booked: Resources,
-    bodies: BTreeMap<(u64, u16), Rc<Body>>,
+    /// What steps run, the one that was said last at the end.
+    bodies: VecDeque<((u64, u16), Rc<Body>)>,
     waiting: VecDeque<Waiting>,
     running: BTreeMap<TaskRef, Running>,
     by_pid: BTreeMap<i32, TaskRef>,
@@ -99,8 +103,7 @@ pub struct SavedTasks {
     sessions: Sessions,
     #[serde(with = "upgrade::amounts")]
     booked: Resources,
-    #[serde(with = "upgrade::pairs")]
-    bodies: BTreeMap<(u64, u16), Rc<Body>>,
+    bodies: VecDeque<((u64, u16), Rc<Body>)>,
     waiting: VecDeque<Waiting>,
     #[serde(with = "upgrade::pairs")]
     running: BTreeMap<TaskRef, Running>,
@@ -123,7 +126,7 @@ impl Tasks {
             ground,
             sessions,
             booked: Resources::default(),
-            bodies: BTreeMap::new(),
+            bodies: VecDeque::new(),
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             by_pid: BTreeMap::new(),
@@ -200,17 +203,21 @@ impl Tasks {
         match message {
             ToKeeper::Body { job, step, .. } => {
                 if let Some(body) = Body::from_message(message) {
-                    self.bodies.insert((job, step), Rc::new(body));
+                    self.forget_body((job, step));
+                    self.bodies.push_back(((job, step), Rc::new(body)));
+                    if self.bodies.len() > BODIES_MAX {
+                        self.bodies.pop_front();
+                    }
                 }
             }
             ToKeeper::DropBody { job, step } => {
-                self.bodies.remove(&(job, step));
+                self.forget_body((job, step));
                 self.sessions.end_step((job, step));
             }
             // An old or doubled start may be of an attempt that ended and was forgotten.
             ToKeeper::Start { .. } if !fresh => {}
             ToKeeper::Start { task, step, epoch, request, time_limit_ms, value, params, .. } => {
-                let Some(body) = self.bodies.get(&(task.job, step)).cloned() else {
+                let Some(body) = self.body((task.job, step)) else {
                     let why = "the agent did not say what to run".to_owned();
                     self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
                     return;
@@ -255,10 +262,24 @@ impl Tasks {
         for waiting in std::mem::take(&mut self.waiting) {
             self.end_unstarted(waiting.task, waiting.epoch, WireEnd::Recalled, link);
         }
-        for running in self.running.values_mut().filter(|running| running.exit.is_none()) {
+        // One between two actions of its session must not begin the next.
+        let goes_on = |running: &&mut Running| {
+            running.exit.is_none() || running.course.as_ref().is_some_and(|(course, _)| course.is_entering())
+        };
+        for running in self.running.values_mut().filter(goes_on) {
             running.cause = Some(WireEnd::Fenced);
             running.kill_at = Some(Instant::now());
         }
+        self.sessions.fence();
+    }
+
+    /// What a step runs. The step of a start is most often the one that was said last.
+    fn body(&self, key: (u64, u16)) -> Option<Rc<Body>> {
+        self.bodies.iter().rev().find(|(known, _)| *known == key).map(|(_, body)| body.clone())
+    }
+
+    fn forget_body(&mut self, key: (u64, u16)) {
+        self.bodies.retain(|(known, _)| *known != key);
     }
 
     fn knows(&self, task: TaskRef) -> bool {
