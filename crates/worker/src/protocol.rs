@@ -177,7 +177,7 @@ pub enum FromKeeper {
         #[serde(default)]
         fences: bool,
         /// Which file its program is, so that an agent of another one can tell.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<String>,
     },
     /// The answer to `Beat`.
