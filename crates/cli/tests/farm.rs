@@ -217,6 +217,17 @@ fn tasks_run_as_the_user_that_their_submitter_is_mapped_to() {
     assert!(show(&output).contains("submitter 'eve' is mapped to no user"), "{}", show(&output));
 }
 
+#[test]
+fn a_revoked_token_ends_the_stream_that_it_opened() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    let tokens = farm.json(&["token", "list"]);
+    let token = tokens.as_array().unwrap().iter().find(|token| token["worker"] == "w0").unwrap();
+    farm.ok(&["token", "revoke", token["id"].as_str().unwrap()]);
+    farm.wait("the worker is let go", |farm| farm.json(&["worker", "show", "w0"])["state"] == "suspect");
+    farm.wait("the agent says why", |farm| farm.workers[0].log().contains("was revoked"));
+    farm.workers[0].kill_agent();
+}
+
 const SESSION: &str = "
 specificationVersion: jobtemplate-2023-09
 name: session

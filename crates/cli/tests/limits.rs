@@ -133,3 +133,12 @@ fn without_privileges_limits_and_trees_hold_too() {
     assert_eq!(output.status.code(), Some(124), "{}", support::show(&output));
     assert!(processes_with("sleep 1005.5").is_empty(), "left behind");
 }
+
+#[test]
+fn what_would_fill_the_keepers_memory_is_refused() {
+    let farm = Farm::with_server(&[]);
+    let (value, places) = ("x".repeat(100_000), "{}".repeat(20_000));
+    let said = farm.fails(127, &["run", "--each", &value, "--", "true", &places]);
+    assert!(said.contains("too long once its value is filled in"), "{said}");
+    farm.ok(&["run", "--", "true"]);
+}

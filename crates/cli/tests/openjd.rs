@@ -191,6 +191,27 @@ fn a_cancelled_task_is_notified_and_environments_are_left() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_does_not_hold_the_keeper_up() {
+    let farm = Farm::with_server(&[]);
+    let log = farm.work().join("log");
+    let script = format!(
+        "mkfifo cancel_info.json\ntrap 'echo told >> {0}; exit 3' TERM\necho started >> {0}\n\
+         while :; do sleep 0.05; done",
+        log.display()
+    );
+    let text = step(&script, "").replace(
+        "onRun: {",
+        "onRun: {cancelation: {mode: NOTIFY_THEN_TERMINATE, notifyPeriodInSeconds: 60}, ",
+    );
+    let job = farm.ok(&["submit", "-f", &template(&farm, &text), "-o", "name"]);
+    wait_for(&log, "started");
+    farm.ok(&["job", "cancel", job.trim()]);
+    wait_for(&log, "told");
+    farm.run(&["job", "wait", job.trim()]);
+    farm.ok(&["run", "--", "true"]);
+}
+
+#[test]
 fn a_task_that_is_terminated_is_not_asked() {
     let farm = Farm::with_server(&[]);
     let log = farm.work().join("log");

@@ -47,6 +47,18 @@ fn grants(out: &Outbox) -> Vec<(WorkerId, u64, u64)> {
 }
 
 #[test]
+fn a_keepers_number_alone_takes_over_no_worker() {
+    let mut engine = Engine::new(settings());
+    handle(&mut engine, 1000, hello(1, 7, true, 0));
+    // Another machine, under a name that nobody has, with the number that every task of the first knows.
+    handle(&mut engine, 1001, hello(2, 7, true, 0));
+    let names: Vec<String> = engine.workers().iter().map(|worker| worker.name.to_string()).collect();
+    assert_eq!(names, ["w1", "w2"]);
+    assert!(engine.workers().by_name("w1").is_some_and(|worker| worker.connected));
+    engine.check().unwrap();
+}
+
+#[test]
 fn a_beat_renews_and_writes_once_in_half_a_lease() {
     let mut engine = Engine::new(settings());
     let welcome = handle(&mut engine, 1000, hello(1, 7, true, 55));
