@@ -4,7 +4,7 @@ mod support;
 
 use std::io::Write as _;
 use std::path::Path;
-use support::{Farm, is_root, kill, names, show, wait_until};
+use support::{Farm, Random, is_root, kill, names, show, wait_until};
 
 /// Each task holds a lock file while it runs and writes one line when it is done.
 const LOCKED: &str = "exec 9>locks/{}; flock -n 9 || { echo {} >> double; exit 1; }; echo {} >> ran/{}; \
@@ -20,12 +20,9 @@ fn tasks_survive_twenty_kills_of_the_server() {
     let array = format!("1-{TASKS}");
     farm.ok(&["submit", "--array", &array, "--", "sh", "-c", LOCKED]);
     // A random moment of the work, not of the clock: after that many more tasks have begun.
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
     for _ in 0..20 {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let until = names(&farm.work().join("ran")).len() + (random % 90) as usize;
+        let until = names(&farm.work().join("ran")).len() + random.below(90) as usize;
         wait_until("more tasks began", || {
             let ran = names(&farm.work().join("ran")).len();
             ran >= until || ran == TASKS

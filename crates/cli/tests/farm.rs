@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use support::{PATIENCE, is_root, kill, names, processes_with, show, windlass};
+use support::{PATIENCE, Random, is_root, kill, names, processes_with, show, windlass};
 
 /// Each task holds a lock file while it runs, and so does what it leaves behind in a session of its own.
 /// Some run for longer than a worker that is cut off may go on.
@@ -286,18 +286,6 @@ fn losses(random: &mut Random) -> Vec<Loss> {
         all.swap(place, random.below(place as u64 + 1) as usize);
     }
     all
-}
-
-/// Xorshift: what is random here is the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
 }
 
 /// A server and workers, each in a network namespace, with TLS and tokens.

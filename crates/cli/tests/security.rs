@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Farm, show, wait_until};
+use support::{Farm, Random, show, wait_until};
 
 /// A server that listens on a port of this machine.
 struct Port {
@@ -248,17 +248,7 @@ const FRAMES: usize = 250_000;
 /// Frames on one connection.
 const FRAMES_PER_CONNECTION: usize = 250;
 
-/// Xorshift.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
     /// A frame of up to 63 random bytes; a third of them look like HTTP/2, a third like TLS.
     fn frame(&mut self) -> Vec<u8> {
         let random = self.next();

@@ -3,6 +3,7 @@
 use crate::golden::{orders, reports};
 use crate::place::{Agent, Server};
 use crate::stream::open;
+use crate::support::Random;
 use prost::Message as _;
 use windlass_api::wire::{
     Amounts, Attribute, Beat, Finished, FromWorker, Held, Hello, Inventory, LogPart, Lost, Progress,
@@ -16,17 +17,7 @@ const THROWERS: u64 = 4;
 /// What the server's memory may grow by meanwhile.
 const GROWTH_BYTES_MAX: u64 = 256 << 20;
 
-/// Xorshift.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
     /// Small, or at the end of its range, or anything.
     fn number(&mut self) -> u64 {
         match self.next() % 4 {

@@ -170,6 +170,24 @@ impl Drop for Farm {
     }
 }
 
+/// Xorshift: what is random in a test is the same in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// Any number but 0.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
 /// The event stream of a server.
 pub struct Events {
     child: Child,
