@@ -80,6 +80,8 @@ pub struct Printer {
     show: Show,
     quiet: bool,
     live: Option<Live>,
+    /// The last attempt whose end was shown: a list may tell of that before the event of its start comes.
+    ended_attempt: u32,
     /// The task in whose middle the connection broke.
     unfinished: Option<Unfinished>,
 }
@@ -99,7 +101,7 @@ struct Unfinished {
 impl Printer {
     /// A printer that has shown nothing yet.
     pub fn new(writer: Writer, show: Show, quiet: bool) -> Self {
-        Printer { writer, show, quiet, live: None, unfinished: None }
+        Printer { writer, show, quiet, live: None, ended_attempt: 0, unfinished: None }
     }
 
     /// True if what tasks wrote is shown.
@@ -111,7 +113,8 @@ impl Printer {
     /// only the last attempt is shown.
     pub fn started(&mut self, client: &Client, job: &Job, attempt: u32) {
         let retries = job.steps.first().map_or(0, |step| step.retries);
-        let is_shown = self.live.as_ref().is_some_and(|live| live.attempt >= attempt);
+        let is_live = self.live.as_ref().is_some_and(|live| live.attempt >= attempt);
+        let is_shown = is_live || self.ended_attempt >= attempt;
         if job.counts.total != 1 || attempt <= retries || is_shown || self.show != Show::Output {
             return;
         }
@@ -125,6 +128,7 @@ impl Printer {
 
     /// Shows a task that ended. After an error, [`resume`](Self::resume) goes on with it.
     pub async fn ended(&mut self, client: &Client, job: &Job, ended: Ended) -> Result<(), ClientError> {
+        self.ended_attempt = self.ended_attempt.max(ended.attempt);
         let live = self.live.take_if(|live| live.attempt == ended.attempt);
         let offsets = match live {
             Some(live) => live.settle().await,

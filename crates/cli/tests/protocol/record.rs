@@ -168,7 +168,7 @@ async fn record_control() -> [Recording; 3] {
     client.submit(&sleeper).await.unwrap();
     runs(0, "1.0.").await;
     // It lends its cpu to another job and gets it back.
-    client.submit(&job(vec![step("inner", &["echo", "inner"])])).await.unwrap();
+    client.submit(&job(vec![step("inner", &["sh", "-c", "sleep 0.7; echo inner"])])).await.unwrap();
     client.wait(2, Some("1.0")).await.unwrap();
     client.log("2.0", &LogQuery { stream: "stdout", ..LogQuery::default() }).await.map(drop).unwrap();
     client.act(1, "cancel").await.unwrap();
