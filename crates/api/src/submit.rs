@@ -359,6 +359,8 @@ impl StepRequest {
             time_limit_ms: self.time_limit_ms,
             retries: self.retries,
             depends,
+            limits: Default::default(),
+            hints: Default::default(),
             body: body.into(),
         })
     }

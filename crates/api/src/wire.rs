@@ -198,6 +198,7 @@ impl Finished {
             finished: self.finished.map(Time),
             cpu_ms: self.cpu_ms,
             peak_memory: self.peak_memory,
+            disk_bytes: None,
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
             message: self.message.map(cut),
@@ -210,7 +211,7 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Welcome { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
         CoreOrder::Lease { sent, lasts_ns } => What::Lease(Lease { sent, lasts_ns }),
-        CoreOrder::Start { task, step, attempt, request, time_limit_ms } => What::Start(Start {
+        CoreOrder::Start { task, step, attempt, request, time_limit_ms, .. } => What::Start(Start {
             task: Some(Task::new(task, attempt)),
             step: step.into(),
             request: Some(request.into()),

@@ -192,7 +192,7 @@ impl Link {
                     _ = welcomed.send(());
                 }
             }
-            Order::Start { task, step, attempt, request, time_limit_ms } => {
+            Order::Start { task, step, attempt, request, time_limit_ms, .. } => {
                 let Some(start) = start else { return };
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {

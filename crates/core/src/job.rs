@@ -51,8 +51,44 @@ pub struct StepSpec {
     pub retries: u32,
     /// Steps of the same job that come first.
     pub depends: Vec<Dependency>,
+    /// Licences that each task takes one of while it runs, by name.
+    pub limits: BTreeSet<String>,
+    /// What helps to choose a worker and to size the request.
+    pub hints: Hints,
     /// What the tasks run, opaque to the engine.
     pub body: Arc<[u8]>,
+}
+
+/// What a step says of itself beyond what it must have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hints {
+    /// What sort of work it is.
+    pub kind: Kind,
+    /// What its tasks run, with what differs from task to task left out: steps of one queue, name and
+    /// shape are taken for alike. Empty is unknown.
+    pub shape: String,
+    /// It mostly waits for the network: a fast one suits it.
+    pub network_bound: bool,
+    /// It is short, and best run where its inputs are.
+    pub prefer_local: bool,
+    /// It needs a worker that fetches (tag `fetch`); other evaluations leave those free.
+    pub fetches: bool,
+    /// What its tasks read from caches: each key, and its bytes where they are known.
+    pub caches: BTreeMap<String, Option<u64>>,
+    /// Milliseconds after which a ready task should have started; `None` is the policy's default.
+    pub deadline_ms: Option<u64>,
+    /// The cpus asked for are a guess to begin with: take what earlier tasks show to be right.
+    pub cpus_auto: bool,
+}
+
+/// What sort of work a step is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// Makes something.
+    #[default]
+    Build,
+    /// Finds out what is to be made.
+    Evaluation,
 }
 
 /// What a failed task does to the rest of its job.
@@ -179,6 +215,8 @@ pub struct TaskResult {
     pub cpu_ms: Option<u64>,
     /// Most bytes of memory held at one time.
     pub peak_memory: Option<u64>,
+    /// Bytes read from and written to disks.
+    pub disk_bytes: Option<u64>,
     /// Bytes written to standard output.
     pub out_bytes: u64,
     /// Bytes written to standard error.
@@ -196,6 +234,7 @@ impl TaskResult {
             finished: None,
             cpu_ms: None,
             peak_memory: None,
+            disk_bytes: None,
             out_bytes: 0,
             err_bytes: 0,
             message: None,
@@ -243,6 +282,9 @@ pub struct TaskRow {
     pub epoch: Epoch,
     /// When it was booked.
     pub booked: Time,
+    /// What it was booked with: hundredths of a core and bytes. `None` of a row from before this was
+    /// kept: as its step asks.
+    pub amounts: Option<(u32, u64)>,
 }
 
 /// A job as a store gives it back.

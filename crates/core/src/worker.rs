@@ -1,6 +1,7 @@
 //! Workers: what they have, what is booked on them.
 
 use crate::ids::{AllocId, Epoch, TaskId, WorkerId};
+use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::tags::Attributes;
 use crate::time::Time;
@@ -60,6 +61,10 @@ pub struct Worker {
     pub backlog_ms: f64,
     /// Places given to outside clients.
     pub allocs: BTreeMap<AllocId, Resources>,
+    /// What it said of its load last, and when; `None` of one that did not, or is stale.
+    pub load: Option<(Time, Box<LoadReport>)>,
+    /// The keys that its caches hold, with their bytes; `None` of one that has not said.
+    pub caches: Option<BTreeMap<String, u64>>,
     /// The number of the last message to it.
     pub seq: u64,
     /// The number of the last message before its last beat.
@@ -91,6 +96,8 @@ impl Worker {
             backlog: VecDeque::new(),
             backlog_ms: 0.0,
             allocs: BTreeMap::new(),
+            load: None,
+            caches: None,
             seq: 0,
             beat_seq: 0,
         }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Settings, Write};
+use windlass_core::engine::{Engine, Event, Ground, Hello, Inventory, Order, Outbox, Settings, Write};
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Resources, Time, WorkerId};
 
@@ -196,8 +196,8 @@ impl Farm {
             Step::Fail => {}
             Step::Restart(clock_off) => {
                 self.clock_off = clock_off;
-                let rows = self.rows.values().cloned().collect();
-                self.engine = Engine::restore(settings(), rows, Vec::new());
+                let workers = self.rows.values().cloned().collect();
+                self.engine = Engine::restore(settings(), Ground { workers, ..Ground::default() });
                 self.engine.settle_restored(Time(self.clock()), &mut Outbox::default());
             }
         }

@@ -50,7 +50,7 @@ pub(crate) enum Inbox {
 pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreError> {
     let snapshot = store.load().await?;
     let settings = Settings { first_job: snapshot.next_job, ..options.settings };
-    let engine = Engine::restore(settings, snapshot.workers, snapshot.jobs);
+    let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
     let metrics = Arc::new(Metrics::new());

@@ -16,6 +16,9 @@ pub fn write(write: &Write) -> String {
         Write::Late { task, attempt, result, .. } => format!("late {task}#{attempt} {:?}", result.end),
         Write::Worker(record) => format!("worker {} epoch {}", record.name, record.epoch),
         Write::Lease { .. }
+        | Write::History { .. }
+        | Write::Queue(_)
+        | Write::Limit { .. }
         | Write::JobHeld { .. }
         | Write::JobStop { .. }
         | Write::JobEnd { .. }

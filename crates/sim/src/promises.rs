@@ -191,7 +191,7 @@ impl Promises {
 
     /// A lease is granted that lasts until `until` or a little less: it is durable.
     pub fn lease(&self, store: &Memory, worker: WorkerId, until: Time) -> Checked {
-        let record = store.load().workers.into_iter().find(|record| record.id == worker);
+        let record = store.load().ground.workers.into_iter().find(|record| record.id == worker);
         match record.and_then(|record| record.lease_until) {
             Some(durable) if until <= durable.after(COMMIT_MAX) => Ok(()),
             durable => {
@@ -272,7 +272,7 @@ impl Promises {
 
     /// The engine knows what the store knows.
     pub fn durable(&self, store: &Memory, engine: &Engine) -> Checked {
-        let records = store.load().jobs;
+        let records = store.load().ground.jobs;
         let ids: BTreeSet<JobId> = records.iter().map(|record| record.id).collect();
         if let Some(extra) = engine.jobs().find(|job| !ids.contains(&job.id)) {
             return Err(format!("the engine has job {}, which is not active in the store", extra.id));

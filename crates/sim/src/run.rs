@@ -313,7 +313,7 @@ impl Run {
         let Some(scheduler) = &world.scheduler else { return false };
         let idle = |m: &Machine| m.retired || m.keeper.as_ref().is_some_and(|k| k.is_empty());
         let idle = world.machines.iter().all(idle);
-        let jobs = world.store.load().jobs;
+        let jobs = world.store.load().ground.jobs;
         idle && scheduler.is_idle()
             && jobs.is_empty()
             && scheduler.engine.jobs().next().is_none()

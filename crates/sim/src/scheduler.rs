@@ -63,7 +63,7 @@ impl World {
         let twice = self.leases_vary && self.rng.chance(300);
         let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
         let settings = Settings { first_job: snapshot.next_job, lease_ns, ..self.settings };
-        let mut engine = Engine::restore(settings, snapshot.workers, snapshot.jobs);
+        let mut engine = Engine::restore(settings, snapshot.ground);
         let mut forming = Outbox::default();
         engine.settle_restored(self.clock(), &mut forming);
         self.lives += 1;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass_core::engine::Write;
+use windlass_core::engine::{Ground, Write};
 use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -46,8 +46,11 @@ impl Memory {
         let active = tables.jobs.values().filter(|job| job.state == JobState::Active).map(|job| job.id);
         Snapshot {
             next_job: tables.next_job.max(1),
-            workers: tables.workers.values().cloned().collect(),
-            jobs: active.filter_map(|id| tables.record(id)).collect(),
+            ground: Ground {
+                workers: tables.workers.values().cloned().collect(),
+                jobs: active.filter_map(|id| tables.record(id)).collect(),
+                ..Ground::default()
+            },
         }
     }
 
@@ -176,6 +179,7 @@ impl Tables {
     /// True if the write's guard held.
     fn apply(&mut self, write: &Write) -> bool {
         match write {
+            Write::History { .. } | Write::Queue(_) | Write::Limit { .. } => true,
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -199,7 +203,7 @@ impl Tables {
                 view.counts = Some(*counts);
             }),
             Write::JobRetry { job } => self.retry(*job),
-            Write::Book { task, attempt, worker, epoch, at } => {
+            Write::Book { task, attempt, worker, epoch, at, .. } => {
                 self.book(*task, *attempt, (*worker, *epoch), *at)
             }
             Write::End { task, attempt, state, failures, losses, result } => {
@@ -254,7 +258,8 @@ impl Tables {
         };
         if free {
             let (index, state) = (task.index, TaskState::Booked);
-            let row = TaskRow { index, state, attempt, failures, losses, worker, epoch, booked };
+            let row =
+                TaskRow { index, state, attempt, failures, losses, worker, epoch, booked, amounts: None };
             self.tasks.insert(task, StoredTask { row, result: None });
         }
         free

@@ -126,6 +126,8 @@ fn step_from_json(step: StepJson) -> StepSpec {
         time_limit_ms: step.time_limit_ms,
         retries: step.retries,
         depends: step.depends.into_iter().map(|(on, task)| Dependency { on, kind: kind(task) }).collect(),
+        limits: BTreeSet::new(),
+        hints: Default::default(),
         body: Arc::default(),
     }
 }

@@ -1,8 +1,8 @@
 //! What a store tells.
 
 use std::sync::Arc;
-use windlass_core::job::{Counts, JobRecord, JobSpec, JobState, Stop, TaskResult, TaskRow};
-use windlass_core::worker::WorkerRecord;
+use windlass_core::engine::Ground;
+use windlass_core::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskRow};
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// What an engine starts from.
@@ -10,10 +10,8 @@ use windlass_core::{Epoch, JobId, Time, WorkerId};
 pub struct Snapshot {
     /// The number of the next job.
     pub next_job: u64,
-    /// All workers.
-    pub workers: Vec<WorkerRecord>,
-    /// All active jobs, by id.
-    pub jobs: Vec<JobRecord>,
+    /// All else.
+    pub ground: Ground,
 }
 
 /// A job for people; bodies are left out.

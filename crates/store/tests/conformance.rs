@@ -86,7 +86,7 @@ fn result(end: End) -> TaskResult {
 fn an_empty_store_is_empty() {
     on_all(async |store| {
         let snapshot = store.load().await.unwrap();
-        assert_eq!((snapshot.next_job, snapshot.jobs.len(), snapshot.workers.len()), (1, 0, 0));
+        assert_eq!((snapshot.next_job, snapshot.ground.jobs.len(), snapshot.ground.workers.len()), (1, 0, 0));
         assert_eq!(store.job(JobId(1)).await.unwrap(), None);
         assert!(store.tasks(JobId(1), 0..10).await.unwrap().is_empty());
         assert_eq!(store.body(JobId(1), 0).await.unwrap(), None);
@@ -130,7 +130,7 @@ fn a_job_comes_back_as_it_was_given() {
         assert!(commit(&store, vec![new_job(7, given.clone())]).await.is_empty());
         let snapshot = store.load().await.unwrap();
         assert_eq!(snapshot.next_job, 8);
-        let record = &snapshot.jobs[0];
+        let record = &snapshot.ground.jobs[0];
         assert_eq!(*record.spec, given);
         assert_eq!((record.id, record.created, record.state), (JobId(7), Time(1007), JobState::Active));
         let view = store.job(JobId(7)).await.unwrap().unwrap();
@@ -390,8 +390,8 @@ fn a_file_is_there_after_it_was_closed() {
     });
     block_on(async {
         let snapshot = Store::open(&address).unwrap().load().await.unwrap();
-        assert_eq!((snapshot.next_job, &*snapshot.jobs[0].spec), (4, &given));
-        assert_eq!(snapshot.jobs[0].tasks[0].state, TaskState::Booked);
+        assert_eq!((snapshot.next_job, &*snapshot.ground.jobs[0].spec), (4, &given));
+        assert_eq!(snapshot.ground.jobs[0].tasks[0].state, TaskState::Booked);
     });
 }
 

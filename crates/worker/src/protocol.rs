@@ -400,6 +400,7 @@ impl From<WireResult> for TaskResult {
             finished: from.finished.map(Time),
             cpu_ms: from.cpu_ms,
             peak_memory: from.peak_memory,
+            disk_bytes: None,
             out_bytes: from.out_bytes,
             err_bytes: from.err_bytes,
             message: from.message,

@@ -2,6 +2,8 @@
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
+use crate::load::pressure::LoadReport;
+use crate::queues::QueueRecord;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
@@ -73,6 +75,36 @@ pub enum Event {
         sent: u64,
         /// What it holds.
         inventory: Inventory,
+    },
+    /// What a worker's machine bears, once a second.
+    Load {
+        /// The worker.
+        worker: WorkerId,
+        /// The numbers.
+        report: Box<LoadReport>,
+    },
+    /// What a worker's caches hold: all of it, said after each hello and when it changed.
+    Caches {
+        /// The worker.
+        worker: WorkerId,
+        /// Keys of late use, and their bytes.
+        keys: BTreeMap<String, u64>,
+    },
+    /// Somebody sets a queue.
+    SetQueue {
+        /// Who waits.
+        request: RequestId,
+        /// The queue as it shall be.
+        queue: QueueRecord,
+    },
+    /// Somebody sets a limit, or takes it away.
+    SetLimit {
+        /// Who waits.
+        request: RequestId,
+        /// Its name.
+        name: String,
+        /// How many tasks may hold one at a time; `None` is no such limit.
+        max: Option<u32>,
     },
     /// The link to a worker is gone: no new work for it, its tasks stay booked.
     Lost {

@@ -27,8 +27,9 @@ use crate::ids::{AllocId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord, JobState};
 use crate::limits;
 use crate::matcher::{self, Class, Classes};
-use crate::queues::Queues;
+use crate::queues::{QueueRecord, Queues};
 use crate::resources::Resources;
+use crate::score::history::Sample;
 use crate::time::Time;
 use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{Saturation, Workers};
@@ -129,6 +130,21 @@ pub struct Engine {
     dirty: bool,
 }
 
+/// What a store holds and an engine starts from.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Ground {
+    /// All workers.
+    pub workers: Vec<WorkerRecord>,
+    /// All active jobs, by id.
+    pub jobs: Vec<JobRecord>,
+    /// What is known of tasks by signature, the signatures used last first.
+    pub history: Vec<(String, Vec<Sample>)>,
+    /// Queues that somebody set.
+    pub queues: Vec<QueueRecord>,
+    /// Limits that somebody set.
+    pub limits: BTreeMap<String, u32>,
+}
+
 impl Engine {
     /// An engine without jobs or workers.
     pub fn new(settings: Settings) -> Self {
@@ -154,7 +170,8 @@ impl Engine {
 
     /// An engine with what a store holds: its workers, not heard from yet, and its active jobs, whose
     /// booked tasks are at their workers until those say otherwise.
-    pub fn restore(settings: Settings, workers: Vec<WorkerRecord>, jobs: Vec<JobRecord>) -> Self {
+    pub fn restore(settings: Settings, ground: Ground) -> Self {
+        let Ground { workers, jobs, .. } = ground;
         let mut engine = Engine::new(settings);
         for record in workers {
             engine.workers.insert(Worker::unheard(record));
@@ -181,6 +198,19 @@ impl Engine {
             Event::Release { alloc } => self.release(alloc),
             Event::Hello(hello) => self.hello(*hello, out),
             Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
+            Event::Load { worker, report } => {
+                let now = self.now;
+                self.workers.update(worker, |w| w.load = Some((now, report)));
+            }
+            Event::Caches { worker, keys } => _ = self.workers.update(worker, |w| w.caches = Some(keys)),
+            Event::SetQueue { request, queue } => {
+                out.writes.push(Write::Queue(queue));
+                out.answers.push((request, Answer::Done));
+            }
+            Event::SetLimit { request, name, max } => {
+                out.writes.push(Write::Limit { name, max });
+                out.answers.push((request, Answer::Done));
+            }
             Event::Lost { worker } => self.worker_lost(worker, out),
             Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
             Event::Forget { request, worker } => self.forget_worker(request, worker, out),

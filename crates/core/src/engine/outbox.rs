@@ -3,7 +3,9 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
 use crate::matcher::RuledOut;
+use crate::queues::QueueRecord;
 use crate::resources::Resources;
+use crate::score::history::Sample;
 use crate::time::{NS_PER_S, Time};
 use crate::worker::WorkerRecord;
 use std::collections::BTreeSet;
@@ -98,6 +100,8 @@ pub enum Write {
         epoch: Epoch,
         /// When.
         at: Time,
+        /// Hundredths of a core that it holds, and bytes of memory.
+        amounts: (u32, u64),
     },
     /// An attempt ended and with it the task. Refused unless the attempt is the booked one.
     End {
@@ -143,6 +147,24 @@ pub enum Write {
     },
     /// A worker as it is now.
     Worker(WorkerRecord),
+    /// What is known of tasks of one kind, all of it.
+    History {
+        /// Which kind: see [`Engine`](super::Engine) on signatures.
+        signature: String,
+        /// Oldest first, [`SAMPLES_MAX`](crate::score::history::SAMPLES_MAX) at most.
+        samples: Vec<Sample>,
+        /// When.
+        at: Time,
+    },
+    /// A queue as somebody set it.
+    Queue(QueueRecord),
+    /// A limit as somebody set it; `None` takes it away.
+    Limit {
+        /// Its name.
+        name: String,
+        /// How many tasks may hold one at a time over the farm.
+        max: Option<u32>,
+    },
     /// A worker's lease lasts longer.
     Lease {
         /// The worker.
@@ -165,7 +187,11 @@ impl Write {
             | Write::End { task, .. }
             | Write::Again { task, .. }
             | Write::Late { task, .. } => Some(task.job),
-            Write::Worker(_) | Write::Lease { .. } => None,
+            Write::Worker(_)
+            | Write::Lease { .. }
+            | Write::History { .. }
+            | Write::Queue(_)
+            | Write::Limit { .. } => None,
         }
     }
 
@@ -216,6 +242,9 @@ pub enum Order {
         attempt: u32,
         /// What it holds while it runs.
         request: Resources,
+        /// Bytes beyond which it is killed; `None` is no limit. Below `request.memory` is none either: what
+        /// is held may be a guess.
+        memory_limit: Option<u64>,
         /// Milliseconds that it may run.
         time_limit_ms: Option<u64>,
     },

@@ -209,6 +209,7 @@ impl Engine {
             step,
             attempt: self.attempts.get(&task)?.number,
             request: spec.request.clone(),
+            memory_limit: (spec.request.memory > 0).then_some(spec.request.memory),
             time_limit_ms: spec.time_limit_ms,
         })
     }

@@ -118,6 +118,7 @@ impl Engine {
             worker: id,
             epoch: attempt.epoch,
             at: self.now,
+            amounts: (request.cpu, request.memory),
         });
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         attempt.seq = self.workers.get(id).map_or(0, |w| w.seq + 1);

@@ -41,6 +41,17 @@ impl Candidate {
     }
 }
 
+/// A queue as somebody set it, and as a store keeps it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueRecord {
+    /// Its name.
+    pub name: String,
+    /// Its share of what its band gets, against others': 1 to 10,000.
+    pub weight: u32,
+    /// Hundredths of a core that its tasks may hold together; `None` is no cap.
+    pub quota_cpu: Option<u32>,
+}
+
 /// One queue: its name, its band, its share, and its steps with ready tasks by class.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Queue {

@@ -235,7 +235,7 @@ pub fn bench_raw_commits(path: &Path, rows: u32, batch: u32) -> Result<f64, Stor
     let task = |index| TaskId { job: JobId(1), index };
     let book = |index| {
         let (worker, epoch) = (WorkerId(1), Epoch(1));
-        Write::Book { task: task(index), attempt: 1, worker, epoch, at: Time(1) }
+        Write::Book { task: task(index), attempt: 1, worker, epoch, at: Time(1), amounts: (100, 0) }
     };
     let end = |index| Write::End {
         task: task(index),

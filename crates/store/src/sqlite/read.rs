@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use windlass_core::engine::Ground;
 use windlass_core::job::{Counts, End, JobRecord, JobSpec, TaskResult, TaskRow};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -45,7 +46,8 @@ impl Reader {
             .query_map([], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let ids = active.into_iter().map(|id| JobId(id as u64)).collect();
-        Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, workers, jobs: self.records(&ids)? })
+        let ground = Ground { workers, jobs: self.records(&ids)?, ..Ground::default() };
+        Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, ground })
     }
 
     pub fn records(&self, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
@@ -189,6 +191,7 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
         finished: time_at(row, 4)?,
         cpu_ms: unsigned(5)?,
         peak_memory: unsigned(6)?,
+        disk_bytes: None,
         out_bytes: unsigned(7)?.unwrap_or(0),
         err_bytes: unsigned(8)?.unwrap_or(0),
         message,
@@ -208,6 +211,7 @@ fn task_from(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
             worker: WorkerId(number_at(row, 14)?),
             epoch: Epoch(number_at(row, 15)?),
             booked: Time(number_at(row, 16)?),
+            amounts: None,
         },
         result: result_from(row)?,
     })

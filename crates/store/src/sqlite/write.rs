@@ -38,13 +38,13 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
             .prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?
             .execute(params![int(job.0), codes::job_state(*state), time(*at), counts_to_json(counts)])?,
         Write::JobRetry { job } => retry(tx, *job)?,
-        Write::Book { task, attempt: 1, worker, epoch, at } => tx
+        Write::Book { task, attempt: 1, worker, epoch, at, .. } => tx
             .prepare_cached(
                 "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked)
                  VALUES (?1, ?2, 1, 1, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
             )?
             .execute((int(task.job.0), task.index, int(worker.0), int(epoch.0), time(*at)))?,
-        Write::Book { task, attempt, worker, epoch, at } => tx
+        Write::Book { task, attempt, worker, epoch, at, .. } => tx
             .prepare_cached(
                 "UPDATE tasks SET state = 1, attempt = ?3, worker = ?4, epoch = ?5, booked = ?6, end = NULL
                  WHERE job = ?1 AND idx = ?2 AND state = 0 AND attempt = ?3 - 1",
@@ -69,6 +69,7 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
         Write::Lease { worker, until } => tx
             .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
             .execute((int(worker.0), time(*until)))?,
+        Write::History { .. } | Write::Queue(_) | Write::Limit { .. } => 1,
     };
     Ok(rows > 0)
 }

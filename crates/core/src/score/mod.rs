@@ -1,0 +1,3 @@
+//! Who should run it: policies made of rules, and what they judge by.
+
+pub mod history;
