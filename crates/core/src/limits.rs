@@ -31,3 +31,13 @@ pub const WORKERS_MAX: usize = 100_000;
 pub const RECENT_JOBS_MAX: usize = 10_000;
 /// Examples that an explanation gives of each reason.
 pub const EXAMPLES_MAX: usize = 3;
+/// Workers that are scored for one task: the least loaded of those with room. On a farm of no more
+/// workers the choice is exact.
+pub const CANDIDATES_MAX: usize = 32;
+/// Values of an attribute by which workers are told apart in groups; one of more values is looked up.
+pub const GROUP_VALUES_MAX: usize = 64;
+/// Classes whose blocked time is watched for reservations.
+pub const BUCKETS_MAX: usize = 64;
+/// Steps of one class that a round passes over one by one, for reasons of their own, before it passes over
+/// the class.
+pub const STEP_MISSES_MAX: usize = 64;

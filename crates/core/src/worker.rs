@@ -1,12 +1,19 @@
 //! Workers: what they have, what is booked on them.
 
-use crate::ids::{AllocId, Epoch, TaskId, WorkerId};
+use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
+use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
+use crate::score::warmth::Warmth;
 use crate::tags::Attributes;
 use crate::time::Time;
+use crate::workers::Health;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Reports in a row while nothing of ours runs after which the pressure on cpus is not of our making: three
+/// times the ten seconds over which it is averaged.
+pub const REST_REPORTS: u32 = 30;
 
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,8 +68,18 @@ pub struct Worker {
     pub backlog_ms: f64,
     /// Places given to outside clients.
     pub allocs: BTreeMap<AllocId, Resources>,
+    /// Hundredths of a core that the running tasks of each step hold.
+    pub steps: BTreeMap<StepKey, u32>,
     /// What it said of its load last, and when; `None` of one that did not, or is stale.
     pub load: Option<(Time, Box<LoadReport>)>,
+    /// Pressures that hold it: it gets no work until they fall.
+    pub saturated: Saturated,
+    /// Reports in a row while nothing of ours ran.
+    pub quiet_reports: u32,
+    /// What its tasks say of it.
+    pub health: Health,
+    /// Which steps' inputs it is likely to have at hand.
+    pub warmth: Warmth,
     /// The keys that its caches hold, with their bytes; `None` of one that has not said.
     pub caches: Option<BTreeMap<String, u64>>,
     /// The number of the last message to it.
@@ -96,7 +113,12 @@ impl Worker {
             backlog: VecDeque::new(),
             backlog_ms: 0.0,
             allocs: BTreeMap::new(),
+            steps: BTreeMap::new(),
             load: None,
+            saturated: Saturated::default(),
+            quiet_reports: 0,
+            health: Health::default(),
+            warmth: Warmth::default(),
             caches: None,
             seq: 0,
             beat_seq: 0,
@@ -133,9 +155,52 @@ impl Worker {
     }
 
     /// When something must be done about it unless it is heard from before.
-    pub fn deadline(&self, suspect_ns: u64) -> Option<Time> {
+    pub fn deadline(&self, suspect_ns: u64, stale_ns: u64) -> Option<Time> {
         let silent = self.heard.filter(|_| self.connected).map(|at| at.after(suspect_ns));
-        silent.into_iter().chain(self.lease_until).min()
+        let stale = self.load.as_ref().map(|(at, _)| at.after(stale_ns));
+        let readmitted = self.health.out().map(|(until, _)| until);
+        [silent, stale, readmitted, self.lease_until].into_iter().flatten().min()
+    }
+
+    /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.
+    pub fn takes_work(&self) -> bool {
+        self.state == WorkerState::Up && !self.saturated.any() && self.health.out().is_none()
+    }
+
+    /// True if nothing of ours runs there.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.allocs.is_empty()
+    }
+
+    /// True if nothing of ours ran there for so long that pressure on its cpus is not of our making.
+    pub fn is_rested(&self) -> bool {
+        self.is_idle() && self.quiet_reports >= REST_REPORTS
+    }
+
+    /// What it said of its load, if that is not stale.
+    pub fn report(&self) -> Option<&LoadReport> {
+        self.load.as_ref().map(|(_, report)| &**report)
+    }
+
+    /// How loaded it is with one more task of so many hundredths of a core: about 0 to 1, and more where it
+    /// is under pressure.
+    pub fn load_with(&self, task_cpu: u32, settings: &LoadSettings) -> f64 {
+        let report = self.report().filter(|_| settings.pressure);
+        formula::load(self.capacity.cpu, self.booked.cpu, task_cpu, report, self.is_rested(), settings)
+    }
+
+    /// What a new booking may use: what is free, and of memory no more than can be had. Where none of ours
+    /// runs, what others hold does not count: it would keep the worker idle for ever, and pressure tells
+    /// when memory is really short.
+    pub fn room(&self) -> Resources {
+        let mut room = self.free();
+        if let Some(report) = self.report().filter(|_| !self.is_idle())
+            && let (Some(available), Some(own)) = (report.memory_available, report.memory_own)
+        {
+            let to_come = self.booked.memory.saturating_sub(own);
+            room.memory = room.memory.min(available.saturating_sub(to_come));
+        }
+        room
     }
 
     /// True if tasks are booked on it.

@@ -74,7 +74,7 @@ impl Engine {
                 continue;
             }
             entry.0.insert(*task);
-            entry.2.add(&self.held_by(*task, attempt));
+            entry.2.add(&Self::held_by(attempt));
             if attempt.lent == Lent::Reclaiming {
                 entry.3 += self.request_of(*task).cpu;
             }

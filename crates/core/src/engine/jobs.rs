@@ -78,6 +78,10 @@ impl Engine {
                 // It holds nothing until its worker says that it runs; until that worker is heard
                 // from it gets no new work, so nothing is booked twice over meanwhile.
                 self.workers.update(row.worker, |w| w.backlog.push_back(task));
+                let mut request = job.spec.steps[number].request.clone();
+                if let Some(amounts) = row.amounts {
+                    (request.cpu, request.memory) = amounts;
+                }
                 let attempt = Attempt {
                     number: row.attempt,
                     worker: row.worker,
@@ -86,6 +90,7 @@ impl Engine {
                     started: None,
                     failures: row.failures,
                     losses: row.losses,
+                    request,
                     seq: 0,
                     queued: true,
                     killing: job.kills(),

@@ -77,6 +77,8 @@ pub struct Attempt {
     pub failures: u32,
     /// Attempts of the task that were lost before.
     pub losses: u32,
+    /// What it holds while it runs: what its class asked for when it was booked.
+    pub request: Resources,
     /// The number of the message that carried it.
     seq: u64,
     /// In the worker's backlog: holds nothing yet.

@@ -201,15 +201,16 @@ impl Engine {
     }
 
     pub(super) fn start_order(&self, task: TaskId) -> Option<Order> {
-        let job = self.jobs.get(&task.job)?;
+        let (job, attempt) = (self.jobs.get(&task.job)?, self.attempts.get(&task)?);
         let step = job.step_of(task.index);
         let spec = &job.spec.steps[usize::from(step)];
         Some(Order::Start {
             task,
             step,
-            attempt: self.attempts.get(&task)?.number,
-            request: spec.request.clone(),
-            memory_limit: (spec.request.memory > 0).then_some(spec.request.memory),
+            attempt: attempt.number,
+            request: attempt.request.clone(),
+            // Where nobody asked for memory the amount is a guess, and nothing is killed for a guess.
+            memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory),
             time_limit_ms: spec.time_limit_ms,
         })
     }
@@ -292,7 +293,7 @@ impl Engine {
     /// Takes an attempt off the books: what it held is free.
     pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
         let attempt = self.attempts.remove(&task)?;
-        let held = self.held_by(task, &attempt);
+        let held = Self::held_by(&attempt);
         let ms = self.predicted_ms(task);
         self.workers.update(attempt.worker, |w| {
             if attempt.queued {
@@ -307,11 +308,11 @@ impl Engine {
     }
 
     /// What an attempt holds of its worker now.
-    pub(super) fn held_by(&self, task: TaskId, attempt: &Attempt) -> Resources {
+    pub(super) fn held_by(attempt: &Attempt) -> Resources {
         if attempt.queued {
             return Resources::default();
         }
-        let mut held = self.request_of(task);
+        let mut held = attempt.request.clone();
         if attempt.lent == Lent::Yes {
             held.cpu = 0;
         }
@@ -319,9 +320,7 @@ impl Engine {
     }
 
     pub(super) fn request_of(&self, task: TaskId) -> Resources {
-        self.jobs.get(&task.job).map_or_else(Resources::default, |job| {
-            job.spec.steps[usize::from(job.step_of(task.index))].request.clone()
-        })
+        self.attempts.get(&task).map_or_else(Resources::default, |attempt| attempt.request.clone())
     }
 
     /// Predicted run time of a task in milliseconds; 0 where nothing is known.
@@ -346,7 +345,7 @@ impl Engine {
         let Some(task) = self.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else { return };
         let Some(attempt) = self.attempts.get_mut(&task) else { return };
         attempt.queued = false;
-        let held = self.held_by(task, &self.attempts[&task]);
+        let held = Self::held_by(attempt);
         let ms = self.predicted_ms(task);
         self.workers.update(id, |w| {
             w.backlog.remove(place);

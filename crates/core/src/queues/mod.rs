@@ -1,5 +1,6 @@
 //! Whose turn it is: strict bands first, inside a band the queue that has had least for its weight,
-//! inside a queue priority, then the time since when a step is ready, then its id.
+//! inside a queue priority, then the time since when a step is ready less the head start that the tasks
+//! behind it give it, then its id.
 //!
 //! Properties: a band with work that fits is served before any lower band; a queue that was idle
 //! comes in at the clock of its band, so it neither gathers credit nor pays for others; the cost of
@@ -15,19 +16,30 @@ use crate::ids::{ClassId, JobId, QueueId, StepKey};
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Of how many classes, and how many steps of each, a worker that was found is offered others in the place
+/// of the step that it was found for.
+const RIVAL_CLASSES_MAX: usize = 8;
+const RIVALS_PER_CLASS_MAX: usize = 8;
 
 /// A step with ready tasks, in the order of its queue: smaller comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Candidate {
     priority: Reverse<i32>,
-    ready_since: Time,
+    ranked: Time,
     step: StepKey,
 }
 
 impl Candidate {
-    /// A step, its job's priority, and since when it has been ready.
-    pub fn new(priority: i32, ready_since: Time, step: StepKey) -> Self {
-        Candidate { priority: Reverse(priority), ready_since, step }
+    /// A step, its job's priority, and since when it has been ready, less its head start.
+    pub fn new(priority: i32, ranked: Time, step: StepKey) -> Self {
+        Candidate { priority: Reverse(priority), ranked, step }
+    }
+
+    /// True if the other one has the same priority.
+    pub fn is_peer(&self, other: &Candidate) -> bool {
+        self.priority == other.priority
     }
 
     /// The step.
@@ -63,14 +75,87 @@ pub struct Queue {
     pub share: Share,
     /// Booked or running tasks.
     pub active: u32,
+    /// Hundredths of a core that these hold or will.
+    pub booked_cpu: u64,
     by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
+    /// The first step of each class, in the queue's order.
+    heads: BTreeSet<(Candidate, ClassId)>,
+}
+
+/// What a round has given up on, each until the next round. Nothing comes off it, and no step is added to a
+/// queue during a round, so a queue is walked through once.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Skip {
+    /// Classes that fit nowhere.
+    pub classes: BTreeSet<ClassId>,
+    /// Classes of one queue, for the queue's own reasons.
+    pub in_queue: BTreeSet<(QueueId, ClassId)>,
+    /// Steps, for reasons of their own.
+    pub steps: BTreeSet<StepKey>,
+    /// Before which head of a queue there is nothing more.
+    cursors: BTreeMap<QueueId, (Candidate, ClassId)>,
+    exhausted: BTreeSet<QueueId>,
+}
+
+impl Skip {
+    fn class(&self, queue: QueueId, class: ClassId) -> bool {
+        self.classes.contains(&class) || self.in_queue.contains(&(queue, class))
+    }
 }
 
 impl Queue {
-    /// The first step in the queue's order whose class is not in `skip`.
-    fn first(&self, skip: &BTreeSet<ClassId>) -> Option<(Candidate, ClassId)> {
-        let open = self.by_class.iter().filter(|(class, _)| !skip.contains(class));
-        open.filter_map(|(class, steps)| Some((*steps.first()?, *class))).min()
+    /// The first step in the queue's order that is not skipped.
+    fn first(&self, id: QueueId, skip: &mut Skip) -> Option<(Candidate, ClassId)> {
+        let mut best: Option<(Candidate, ClassId)> = None;
+        let mut passed = None;
+        let from = skip.cursors.get(&id).map_or(Bound::Unbounded, Bound::Included);
+        for head in self.heads.range((from, Bound::Unbounded)) {
+            if best.is_some_and(|best| best < *head) {
+                break;
+            }
+            if skip.class(id, head.1) {
+                if best.is_none() {
+                    passed = Some(*head);
+                }
+                continue;
+            }
+            let open = self.by_class.get(&head.1).into_iter().flatten();
+            let open = open.copied().find(|candidate| !skip.steps.contains(&candidate.step));
+            best = open.map(|candidate| (candidate, head.1)).into_iter().chain(best).min();
+        }
+        if let Some(passed) = passed {
+            skip.cursors.insert(id, passed);
+        }
+        best
+    }
+
+    /// Steps that may be taken in the place of `candidate`: of its priority, the first of some classes that
+    /// are not skipped, in no order.
+    pub fn rivals<'a>(
+        &'a self,
+        id: QueueId,
+        candidate: &'a Candidate,
+        skip: &'a Skip,
+    ) -> impl Iterator<Item = (Candidate, ClassId)> + 'a {
+        let heads = self.heads.iter().take_while(|(head, _)| head.is_peer(candidate) || head < candidate);
+        let open = heads.filter(move |(_, class)| !skip.class(id, *class)).take(RIVAL_CLASSES_MAX);
+        let steps = open.flat_map(|(_, class)| {
+            self.by_class.get(class).into_iter().flatten().map(|candidate| (*candidate, *class))
+                .take(RIVALS_PER_CLASS_MAX)
+        });
+        steps.filter(move |(rival, _)| {
+            rival.is_peer(candidate) && rival != candidate && !skip.steps.contains(&rival.step)
+        })
+    }
+
+    /// The quota that would be exceeded by so many hundredths of a core more.
+    pub fn over_quota(&self, cpu: u32) -> Option<u32> {
+        self.quota_cpu.filter(|quota| self.booked_cpu + u64::from(cpu) > u64::from(*quota))
+    }
+
+    /// All of its steps that have ready tasks, by class.
+    pub fn steps_by_class(&self) -> impl Iterator<Item = (ClassId, &Candidate)> {
+        self.by_class.iter().flat_map(|(class, steps)| steps.iter().map(|step| (*class, step)))
     }
 
     /// How many steps have ready tasks.
@@ -107,7 +192,9 @@ impl Queues {
             band: band_of(name),
             share: Share::default(),
             active: 0,
+            booked_cpu: 0,
             by_class: BTreeMap::new(),
+            heads: BTreeSet::new(),
         });
         self.by_name.insert(name.to_owned(), id);
         id
@@ -136,7 +223,13 @@ impl Queues {
             queue.share.wake(clock);
             self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
         }
-        queue.by_class.entry(class).or_default().insert(candidate);
+        let steps = queue.by_class.entry(class).or_default();
+        let before = steps.first().copied();
+        steps.insert(candidate);
+        if before.is_none_or(|head| candidate < head) {
+            queue.heads.extend([(candidate, class)]);
+            before.map(|head| queue.heads.remove(&(head, class)));
+        }
     }
 
     /// Takes out a step that has no ready tasks any more.
@@ -144,6 +237,9 @@ impl Queues {
         let queue = &mut self.all[id.0 as usize];
         let Some(steps) = queue.by_class.get_mut(&class) else { return };
         steps.remove(candidate);
+        if queue.heads.remove(&(*candidate, class)) {
+            queue.heads.extend(steps.first().map(|head| (*head, class)));
+        }
         if steps.is_empty() {
             queue.by_class.remove(&class);
         }
@@ -152,36 +248,46 @@ impl Queues {
         }
     }
 
-    /// The step whose turn it is, of those whose class is not in `skip`.
-    pub fn next(&self, skip: &BTreeSet<ClassId>) -> Option<(QueueId, Candidate, ClassId)> {
+    /// The step whose turn it is, of those that are not skipped.
+    pub fn next(&self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
         self.turn.iter().find_map(|(_, _, id)| {
-            let (candidate, class) = self.get(*id).first(skip)?;
+            if skip.exhausted.contains(id) {
+                return None;
+            }
+            let Some((candidate, class)) = self.get(*id).first(*id, skip) else {
+                skip.exhausted.insert(*id);
+                return None;
+            };
             Some((*id, candidate, class))
         })
     }
 
-    /// One task of the queue was booked.
-    pub fn charge(&mut self, id: QueueId) {
+    /// One task of the queue was booked with so many hundredths of a core.
+    pub fn charge(&mut self, id: QueueId, cpu: u32) {
         let queue = &mut self.all[id.0 as usize];
         let before = (Reverse(queue.band), queue.share.clock(), id);
         let clock = self.clocks.entry(queue.band).or_default();
         *clock = (*clock).max(queue.share.clock());
         queue.share.charge();
         queue.active += 1;
+        queue.booked_cpu += u64::from(cpu);
         if self.turn.remove(&before) {
             self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
         }
     }
 
     /// A booked task of the queue is held by an attempt that a store gave back: no charge.
-    pub fn adopt(&mut self, id: QueueId) {
-        self.all[id.0 as usize].active += 1;
+    pub fn adopt(&mut self, id: QueueId, cpu: u32) {
+        let queue = &mut self.all[id.0 as usize];
+        queue.active += 1;
+        queue.booked_cpu += u64::from(cpu);
     }
 
     /// An attempt of the queue ended.
-    pub fn settle(&mut self, id: QueueId) {
+    pub fn settle(&mut self, id: QueueId, cpu: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active = queue.active.saturating_sub(1);
+        queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
     }
 
     /// How many queues with ready steps come before this one.

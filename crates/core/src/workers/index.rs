@@ -1,43 +1,67 @@
-//! Free room by class of worker.
+//! Free room by kind of worker.
 //!
-//! Workers with equal attributes are one group. Inside a group they stand in buckets by the power of
-//! two of their free memory, and inside a bucket by free cpu. A search looks at one worker of each
-//! bucket that has enough memory, plus those of the boundary bucket that have too little: its cost
-//! follows groups and buckets, not workers.
+//! Workers that are alike in what classes ask for are one group. Inside a group they stand in cells by
+//! the powers of two of their free memory and free cpu, and inside a cell by load. A search looks only
+//! into cells that have enough, and merges them by load until it has as many candidates as it wants: its
+//! cost follows groups, cells and candidates, not workers. A requirement that few workers meet (a host's
+//! name) is answered by the list of these.
 
 use crate::ids::WorkerId;
+use crate::limits;
+use crate::matcher::Class;
 use crate::resources::Resources;
-use crate::tags::Attributes;
+use crate::tags::{Attributes, Need};
 use crate::worker::Worker;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 
 /// Which of several workers with room is taken first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Saturation {
     /// Fill the worker with fewest free cpus first, instead of spreading.
     pub cores: bool,
-    /// Among buckets of memory take the tightest first, instead of the roomiest.
+    /// Take the worker with least free memory first.
     pub memory: bool,
 }
 
-type Bucket = BTreeSet<(u32, WorkerId)>;
+/// What the workers of a group have in common.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Kind {
+    /// Only of the keys that classes ask for.
+    attributes: Attributes,
+    gpus: bool,
+    custom: BTreeSet<String>,
+}
+
+/// Workers by load key; powers of two of free memory and free cpu.
+type Cells = BTreeMap<(u32, u32), BTreeSet<(u32, WorkerId)>>;
 
 /// The index.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Index {
     saturation: Saturation,
-    groups: BTreeMap<Attributes, BTreeMap<u32, Bucket>>,
+    /// The keys of attributes that tell groups apart.
+    keys: BTreeSet<String>,
+    groups: BTreeMap<Arc<Kind>, Cells>,
+    members: BTreeMap<WorkerId, Arc<Kind>>,
+    by_value: BTreeMap<String, BTreeMap<String, BTreeSet<WorkerId>>>,
 }
 
-/// 0 for no memory, else one more than the power of two that it reaches.
-fn bucket_of(memory: u64) -> u32 {
-    u64::BITS - memory.leading_zeros()
+/// 0 for nothing, else one more than the power of two that it reaches.
+fn bucket_of(amount: u64) -> u32 {
+    u64::BITS - amount.leading_zeros()
 }
 
 impl Index {
     /// An empty index with that policy.
     pub fn new(saturation: Saturation) -> Self {
-        Index { saturation, groups: BTreeMap::new() }
+        Index { saturation, ..Index::default() }
+    }
+
+    /// An empty index that tells groups apart by the same keys.
+    pub fn emptied(&self) -> Self {
+        Index { saturation: self.saturation, keys: self.keys.clone(), ..Index::default() }
     }
 
     /// The policy.
@@ -45,75 +69,176 @@ impl Index {
         self.saturation
     }
 
-    /// Where a worker with this much free cpu stands in its bucket: first is taken first.
-    fn rank(&self, free_cpu: u32) -> u32 {
-        if self.saturation.cores { free_cpu } else { u32::MAX - free_cpu }
+    /// True if groups must be told apart by one more key, and are from now on: the index is to be built
+    /// anew. A key with many values would make a group of each worker and is looked up by value instead.
+    pub fn learn(&mut self, needs: &[Need]) -> bool {
+        let open = needs.iter().map(|need| &need.key).filter(|key| !self.keys.contains(*key));
+        let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
+        let new: Vec<String> = open.filter(|key| values(key) <= limits::GROUP_VALUES_MAX).cloned().collect();
+        let learned = !new.is_empty();
+        self.keys.extend(new);
+        learned
     }
 
-    /// Puts a worker in by its free room.
-    pub fn check_in(&mut self, worker: &Worker) {
-        let free = worker.free();
-        let entry = (self.rank(free.cpu), worker.id);
-        if let Some(buckets) = self.groups.get_mut(&worker.attributes) {
-            buckets.entry(bucket_of(free.memory)).or_default().insert(entry);
-        } else {
-            let buckets = BTreeMap::from([(bucket_of(free.memory), Bucket::from([entry]))]);
-            self.groups.insert(worker.attributes.clone(), buckets);
+    /// True if a key has got too many values to tell groups apart by it, and does so no more: the index is
+    /// to be built anew.
+    pub fn unlearn(&mut self) -> bool {
+        let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
+        let before = self.keys.len();
+        // Twice as many, so that one worker more or less does not turn it over and over.
+        self.keys.retain(|key| values(key) <= 2 * limits::GROUP_VALUES_MAX);
+        self.keys.len() < before
+    }
+
+    fn kind_of(&self, worker: &Worker) -> Kind {
+        let known = worker.attributes.iter().filter(|(key, _)| self.keys.contains(*key));
+        Kind {
+            attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
+            gpus: worker.capacity.gpus > 0,
+            custom: worker.capacity.custom.keys().cloned().collect(),
         }
     }
 
-    /// Takes a worker out; its room must be what it was at `check_in`.
-    pub fn check_out(&mut self, worker: &Worker) {
-        let free = worker.free();
-        let entry = (self.rank(free.cpu), worker.id);
-        let Some(buckets) = self.groups.get_mut(&worker.attributes) else { return };
-        let Some(bucket) = buckets.get_mut(&bucket_of(free.memory)) else { return };
-        bucket.remove(&entry);
-        if bucket.is_empty() {
-            buckets.remove(&bucket_of(free.memory));
+    /// In which cell a worker stands, and where in it.
+    fn place_of(&self, worker: &Worker, load: f64) -> ((u32, u32), (u32, WorkerId)) {
+        let room = worker.room();
+        // Sixteenths of a percent, as far as 32 bits go.
+        let load = (load * 1600.0).min(f64::from(u32::MAX)) as u32;
+        let memory = (room.memory >> 20).min(u64::from(u32::MAX)) as u32;
+        let key = match self.saturation {
+            Saturation { memory: true, .. } => memory,
+            Saturation { cores: true, .. } => u32::MAX - load,
+            _ => load,
+        };
+        ((bucket_of(room.memory), bucket_of(room.cpu.into())), (key, worker.id))
+    }
+
+    /// Puts a listed worker in by its free room and its load.
+    pub fn check_in(&mut self, worker: &Worker, load: f64) {
+        let (cell, entry) = self.place_of(worker, load);
+        let Some(kind) = self.members.get(&worker.id) else { return };
+        let cells = match self.groups.get_mut(kind) {
+            Some(cells) => cells,
+            None => self.groups.entry(kind.clone()).or_default(),
+        };
+        cells.entry(cell).or_default().insert(entry);
+    }
+
+    /// Takes a worker out; it must be what it was at `check_in`.
+    pub fn check_out(&mut self, worker: &Worker, load: f64) {
+        let (cell, entry) = self.place_of(worker, load);
+        let Some(kind) = self.members.get(&worker.id) else { return };
+        let Some(cells) = self.groups.get_mut(kind) else { return };
+        let Some(workers) = cells.get_mut(&cell) else { return };
+        workers.remove(&entry);
+        if workers.is_empty() {
+            cells.remove(&cell);
         }
-        if buckets.is_empty() {
-            self.groups.remove(&worker.attributes);
+        if cells.is_empty() {
+            self.groups.remove(kind);
         }
     }
 
-    /// The best worker with room for `request` in a group that `group` accepts and that `fits`
-    /// accepts itself. Ties go to the smaller id.
-    pub fn find(
-        &self,
-        request: &Resources,
-        group: impl Fn(&Attributes) -> bool,
-        fits: impl Fn(WorkerId) -> bool,
-    ) -> Option<WorkerId> {
-        let mut best: Option<((u32, u32), WorkerId)> = None;
-        for buckets in self.groups.iter().filter(|(attributes, _)| group(attributes)).map(|(_, b)| b) {
-            for (number, bucket) in buckets.range(bucket_of(request.memory)..) {
-                let memory_rank = if self.saturation.memory { *number } else { u32::MAX - number };
-                let Some((cpu_rank, id)) = self.first_in(bucket, request.cpu, &fits) else { continue };
-                let found = (
-                    if self.saturation.memory { (memory_rank, cpu_rank) } else { (cpu_rank, memory_rank) },
-                    id,
-                );
-                if best.is_none_or(|b| found < b) {
-                    best = Some(found);
-                }
+    /// Takes note of what a worker is.
+    pub fn list(&mut self, worker: &Worker) {
+        let kind = self.kind_of(worker);
+        // One copy of what many workers have in common.
+        let kind = self.groups.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
+        self.members.insert(worker.id, kind);
+        for (key, values) in &worker.attributes {
+            let by_value = self.by_value.entry(key.clone()).or_default();
+            for value in values {
+                by_value.entry(value.clone()).or_default().insert(worker.id);
             }
         }
-        best.map(|(_, id)| id)
     }
 
-    fn first_in(
-        &self,
-        bucket: &Bucket,
-        cpu: u32,
-        fits: impl Fn(WorkerId) -> bool,
-    ) -> Option<(u32, WorkerId)> {
-        let zero = WorkerId(0);
-        let enough = if self.saturation.cores {
-            bucket.range((cpu, zero)..)
-        } else {
-            bucket.range(..=(u32::MAX - cpu, WorkerId(u64::MAX)))
-        };
-        enough.into_iter().find(|(_, id)| fits(*id)).copied()
+    /// Forgets what a worker was, which must be out.
+    pub fn unlist(&mut self, worker: &Worker) {
+        self.members.remove(&worker.id);
+        for (key, values) in &worker.attributes {
+            let Some(by_value) = self.by_value.get_mut(key) else { continue };
+            for value in values {
+                let Some(workers) = by_value.get_mut(value) else { continue };
+                workers.remove(&worker.id);
+                if workers.is_empty() {
+                    by_value.remove(value);
+                }
+            }
+            if by_value.is_empty() {
+                self.by_value.remove(key);
+            }
+        }
+    }
+
+    /// The workers that meet the most selective requirement, where these are few.
+    fn few(&self, needs: &[Need]) -> Option<BTreeSet<WorkerId>> {
+        let named = needs.iter().filter(|need| !need.any_of.is_empty());
+        let lists = named.map(|need| {
+            let by_value = self.by_value.get(&need.key);
+            let lists = need.any_of.iter().filter_map(move |value| by_value?.get(value));
+            (lists.clone().map(BTreeSet::len).sum::<usize>(), lists)
+        });
+        let (size, lists) = lists.min_by_key(|(size, _)| *size)?;
+        (size <= limits::CANDIDATES_MAX).then(|| lists.flatten().copied().collect())
+    }
+
+    /// Up to `max` workers with room for the class that `fits` accepts, least loaded first (or as the
+    /// policy of saturation has it); ties go to the smaller id.
+    pub fn candidates(&self, class: &Class, max: usize, fits: impl Fn(WorkerId) -> bool) -> Vec<WorkerId> {
+        if let Some(few) = self.few(&class.needs) {
+            return few.into_iter().filter(|id| fits(*id)).take(max).collect();
+        }
+        let request = &class.request;
+        let from = (bucket_of(request.memory), bucket_of(request.cpu.into()));
+        let mut open = BinaryHeap::new();
+        for (_, cells) in self.groups.iter().filter(|(kind, _)| kind.could_meet(class, request, &self.keys)) {
+            for (_, cell) in cells.range((from.0, 0)..).filter(|((_, cpu), _)| *cpu >= from.1) {
+                let mut entries = cell.iter();
+                open.extend(entries.next().map(|first| Head(Reverse(*first), entries)));
+            }
+        }
+        let mut found = Vec::new();
+        while found.len() < max
+            && let Some(Head(Reverse((_, id)), mut entries)) = open.pop()
+        {
+            if fits(id) {
+                found.push(id);
+            }
+            open.extend(entries.next().map(|next| Head(Reverse(*next), entries)));
+        }
+        found
+    }
+}
+
+impl Kind {
+    fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
+        let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
+        (request.gpus == 0 || self.gpus)
+            && request.custom.keys().all(|name| self.custom.contains(name))
+            && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
+    }
+}
+
+/// The next worker of a cell, and those behind it.
+struct Head<'a>(Reverse<(u32, WorkerId)>, std::collections::btree_set::Iter<'a, (u32, WorkerId)>);
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Head<'_> {}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
     }
 }

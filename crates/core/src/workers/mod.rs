@@ -1,11 +1,18 @@
 //! Who could run it: all workers, an index of their free room, and their deadlines.
 
+mod health;
 mod index;
+mod reserve;
 
+pub use health::{Fault, Health, Verdict};
 pub use index::{Index, Saturation};
+pub use reserve::{ReserveSettings, Reserves};
 
 use crate::ids::WorkerId;
+use crate::load::formula::LoadSettings;
+use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
+use crate::tags::{Attributes, Need};
 use crate::time::Time;
 use crate::worker::{Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,39 +28,111 @@ pub struct Workers {
     /// When which worker must be looked at, if it is not heard from before.
     deadlines: BTreeSet<(Time, WorkerId)>,
     suspect_ns: u64,
+    load: LoadSettings,
 }
 
 impl Workers {
     /// No workers, filled by the given policy, and suspect after so long a silence.
-    pub fn new(saturation: Saturation, suspect_ns: u64) -> Self {
-        Workers { index: Index::new(saturation), suspect_ns, ..Default::default() }
+    pub fn new(saturation: Saturation, suspect_ns: u64, load: LoadSettings) -> Self {
+        Workers { index: Index::new(saturation), suspect_ns, load, ..Default::default() }
+    }
+
+    /// How loads are judged.
+    pub fn load_settings(&self) -> &LoadSettings {
+        &self.load
+    }
+
+    /// Where a worker stands in the index: its load with one more task of one core.
+    fn rank(&self, worker: &Worker) -> f64 {
+        worker.load_with(100, &self.load)
+    }
+
+    fn deadline(&self, worker: &Worker) -> Option<Time> {
+        worker.deadline(self.suspect_ns, self.load.stale_ns)
     }
 
     /// Adds a worker or replaces the one with its id.
     pub fn insert(&mut self, worker: Worker) {
-        if let Some(old) = self.all.get(&worker.id) {
-            self.index.check_out(old);
-            move_deadline(&mut self.deadlines, old.id, old.deadline(self.suspect_ns), None);
+        if let Some(old) = self.all.remove(&worker.id) {
+            self.index.check_out(&old, self.rank(&old));
+            self.index.unlist(&old);
+            let deadline = self.deadline(&old);
+            move_deadline(&mut self.deadlines, old.id, deadline, None);
         }
         self.by_name.insert(worker.name.clone(), worker.id);
-        if worker.state == WorkerState::Up {
-            self.index.check_in(&worker);
+        self.index.list(&worker);
+        if worker.takes_work() {
+            self.index.check_in(&worker, self.rank(&worker));
         }
-        move_deadline(&mut self.deadlines, worker.id, None, worker.deadline(self.suspect_ns));
+        let deadline = self.deadline(&worker);
+        move_deadline(&mut self.deadlines, worker.id, None, deadline);
         self.all.insert(worker.id, worker);
+        self.narrow();
+    }
+
+    /// A worker says what it has and is.
+    pub fn describe(&mut self, id: WorkerId, capacity: Resources, attributes: Attributes) {
+        let Some(mut worker) = self.all.get(&id).cloned() else { return };
+        worker.capacity = capacity;
+        worker.attributes = attributes;
+        self.insert(worker);
+    }
+
+    /// Steps will ask for these: workers are told apart by them from now on.
+    pub fn learn(&mut self, needs: &[Need]) {
+        if self.index.learn(needs) {
+            self.rebuild();
+        }
+    }
+
+    /// Workers are told apart no more by what has too many values.
+    fn narrow(&mut self) {
+        if self.index.unlearn() {
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&mut self) {
+        let mut index = self.index.emptied();
+        for worker in self.all.values() {
+            index.list(worker);
+            if worker.takes_work() {
+                index.check_in(worker, self.rank(worker));
+            }
+        }
+        self.index = index;
     }
 
     /// Changes a worker. Returns what `change` returns, `None` if there is no such worker.
     pub fn update<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
+        let (load, suspect_ns) = (self.load, self.suspect_ns);
         let worker = self.all.get_mut(&id)?;
-        let deadline = worker.deadline(self.suspect_ns);
-        self.index.check_out(worker);
+        let deadline = worker.deadline(suspect_ns, load.stale_ns);
+        self.index.check_out(worker, worker.load_with(100, &load));
         let result = change(worker);
-        if worker.state == WorkerState::Up {
-            self.index.check_in(worker);
+        if !worker.is_idle() {
+            worker.quiet_reports = 0;
         }
-        move_deadline(&mut self.deadlines, id, deadline, worker.deadline(self.suspect_ns));
+        if worker.takes_work() {
+            self.index.check_in(worker, worker.load_with(100, &load));
+        }
+        move_deadline(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
         Some(result)
+    }
+
+    /// A worker says how loaded it is; `None`: what it said is stale. True if it may take work now that it
+    /// might not take before.
+    pub fn bears(&mut self, id: WorkerId, now: Time, report: Option<Box<LoadReport>>) -> bool {
+        let load = self.load;
+        let eased = self.update(id, |worker| {
+            let (takes, room) = (worker.takes_work(), worker.room());
+            worker.quiet_reports = if worker.is_idle() { worker.quiet_reports.saturating_add(1) } else { 0 };
+            worker.load = report.filter(|_| load.pressure).map(|report| (now, report));
+            let rested = worker.is_rested();
+            worker.saturated = worker.saturated.update(worker.report(), rested, &load);
+            worker.takes_work() && (!takes || worker.room().memory > room.memory)
+        });
+        eased.unwrap_or(false)
     }
 
     /// Gives a worker a name that no other has.
@@ -93,9 +172,10 @@ impl Workers {
     /// Changes a worker in nothing but what its deadline follows: the index of room is left alone.
     fn change_lease<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         let worker = self.all.get_mut(&id)?;
-        let deadline = worker.deadline(self.suspect_ns);
+        let deadline = worker.deadline(self.suspect_ns, self.load.stale_ns);
         let result = change(worker);
-        move_deadline(&mut self.deadlines, id, deadline, worker.deadline(self.suspect_ns));
+        let after = worker.deadline(self.suspect_ns, self.load.stale_ns);
+        move_deadline(&mut self.deadlines, id, deadline, after);
         Some(result)
     }
 
@@ -151,7 +231,8 @@ impl Workers {
 
     /// True if every index is what the workers make.
     pub fn is_consistent(&self) -> bool {
-        let mut rebuilt = Workers::new(self.index.saturation(), self.suspect_ns);
+        let mut rebuilt = Workers::new(self.index.saturation(), self.suspect_ns, self.load);
+        rebuilt.index = self.index.emptied();
         for worker in self.iter() {
             rebuilt.insert(worker.clone());
         }

@@ -1,0 +1,163 @@
+//! Workers that spoil what they are given: the launch breaker and the quarantine.
+//!
+//! A worker on which launches keep coming to nothing is left out for 30 seconds. One on which tasks of
+//! different jobs keep failing, while tasks succeed elsewhere, is left out for a minute, and for twice as
+//! long each time that it is no better after that. One success there ends the suspicion. A job that fails
+//! everywhere is one job, however many of its tasks fail, and harms no worker's name.
+
+use crate::ids::JobId;
+use crate::time::{NS_PER_S, Time};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Launches in a row that came to nothing, of more than one job, that open the breaker.
+const LAUNCHES: u32 = 3;
+/// How long the breaker leaves a worker out.
+const BREAKER_NS: u64 = 30 * NS_PER_S;
+/// Failures in a row that raise suspicion, and of how many jobs they must be.
+const FAILURES: u32 = 5;
+const JOBS: usize = 3;
+/// How long the first quarantine lasts, and how often that is doubled.
+const QUARANTINE_NS: u64 = 60 * NS_PER_S;
+const DOUBLINGS: u32 = 6;
+
+/// How an attempt spoke for its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It succeeded.
+    Succeeded,
+    /// It ran and failed.
+    Failed,
+    /// It never began to run, and not because somebody wanted it so.
+    NotStarted,
+}
+
+/// Why a worker is left out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// So many launches in a row came to nothing.
+    Launches(u32),
+    /// So many tasks in a row failed, of so many jobs, while others succeeded elsewhere.
+    Failures(u32, u32),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Launches(n) => write!(f, "the last {n} tasks sent to it did not start"),
+            Fault::Failures(n, jobs) => {
+                write!(f, "the last {n} tasks on it failed, of {jobs} jobs, while others succeeded elsewhere")
+            }
+        }
+    }
+}
+
+/// What a worker's tasks say of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// Left out until then.
+    out: Option<(Time, Fault)>,
+    launches: u32,
+    failures: u32,
+    /// Whose failures and launches these were, as far as it matters.
+    jobs: BTreeSet<JobId>,
+    /// How many tasks had succeeded on the farm when the row of failures began.
+    succeeded_then: u64,
+    /// Quarantines in a row.
+    times: u32,
+}
+
+impl Health {
+    /// Until when and why it is left out.
+    pub fn out(&self) -> Option<(Time, Fault)> {
+        self.out
+    }
+
+    /// It is tried again.
+    pub fn readmit(&mut self) {
+        self.out = None;
+        (self.launches, self.failures) = (0, 0);
+        self.jobs.clear();
+    }
+
+    /// An attempt ended here. `succeeded` counts the tasks that succeeded on the whole farm so far. True if
+    /// the worker is left out from now on.
+    pub fn ended(&mut self, now: Time, job: JobId, verdict: Verdict, succeeded: u64) -> bool {
+        match verdict {
+            Verdict::Succeeded => {
+                self.readmit();
+                self.times = 0;
+                return false;
+            }
+            Verdict::Failed => self.launches = 0,
+            Verdict::NotStarted => self.launches += 1,
+        }
+        if self.failures == 0 {
+            self.succeeded_then = succeeded;
+        }
+        self.failures += 1;
+        if self.jobs.len() < JOBS {
+            self.jobs.insert(job);
+        }
+        let elsewhere = succeeded - self.succeeded_then;
+        if self.failures >= FAILURES && self.jobs.len() >= JOBS && elsewhere >= u64::from(FAILURES) {
+            let lasts_ns = QUARANTINE_NS << self.times.min(DOUBLINGS);
+            self.times += 1;
+            self.out = Some((now.after(lasts_ns), Fault::Failures(self.failures, self.jobs.len() as u32)));
+        } else if self.launches >= LAUNCHES && self.jobs.len() > 1 {
+            self.out = Some((now.after(BREAKER_NS), Fault::Launches(self.launches)));
+        }
+        self.out.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time(1_000 * NS_PER_S);
+
+    #[test]
+    fn a_poison_job_harms_no_worker() {
+        let mut health = Health::default();
+        for n in 0..100 {
+            assert!(!health.ended(NOW, JobId(1), Verdict::Failed, n));
+            assert!(!health.ended(NOW, JobId(1), Verdict::NotStarted, n));
+        }
+    }
+
+    #[test]
+    fn failures_of_many_jobs_count_only_while_others_succeed_elsewhere() {
+        let mut health = Health::default();
+        assert!((0..20).all(|n| !health.ended(NOW, JobId(n), Verdict::Failed, 7)), "everything fails");
+        assert!(health.ended(NOW, JobId(21), Verdict::Failed, 12));
+        assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(21, 3))));
+    }
+
+    #[test]
+    fn each_quarantine_is_twice_as_long_until_something_succeeds() {
+        let mut health = Health::default();
+        let mut spoil = |health: &mut Health| {
+            health.readmit();
+            let mut out = false;
+            for n in 0..5 {
+                out = health.ended(NOW, JobId(n), Verdict::Failed, n * 10);
+            }
+            assert!(out);
+            health.out().map(|(until, _)| until.since(NOW) / NS_PER_S)
+        };
+        let lasts: Vec<_> = (0..8).map(|_| spoil(&mut health)).collect();
+        assert_eq!(lasts, [60, 120, 240, 480, 960, 1920, 3840, 3840].map(Some));
+        assert!(!health.ended(NOW, JobId(1), Verdict::Succeeded, 0));
+        assert_eq!(spoil(&mut health), Some(60));
+    }
+
+    #[test]
+    fn launches_of_two_jobs_that_come_to_nothing_open_the_breaker() {
+        let mut health = Health::default();
+        assert!(!health.ended(NOW, JobId(1), Verdict::NotStarted, 0));
+        assert!(!health.ended(NOW, JobId(2), Verdict::NotStarted, 0));
+        assert!(health.ended(NOW, JobId(2), Verdict::NotStarted, 0));
+        assert_eq!(health.out(), Some((NOW.after(30 * NS_PER_S), Fault::Launches(3))));
+    }
+}

@@ -1,0 +1,208 @@
+//! Reservation with backfill: what keeps wide work from waiting for ever behind narrow work.
+//!
+//! A class earns a reservation when its bucket of net blocked time is full: the bucket fills while tasks of
+//! the class wait and none is placed, and drains while some are; and when meanwhile other work was placed
+//! on workers that the class would fit when they are empty. The workers reserved for it take only work that
+//! is expected to end before the holder could start there. A task then waits for what runs on one worker at
+//! that moment, and for no more.
+//!
+//! Threshold, width test and caps after the planner that OpenCue's scheduler was replaced by.
+
+use crate::ids::{ClassId, WorkerId};
+use crate::limits;
+use crate::time::{NS_PER_S, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How reservations are given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReserveSettings {
+    /// Net blocked nanoseconds that earn one.
+    pub after_ns: u64,
+    /// Workers reserved at one time, over all classes.
+    pub holders_max: usize,
+}
+
+impl Default for ReserveSettings {
+    fn default() -> Self {
+        ReserveSettings { after_ns: 60 * NS_PER_S, holders_max: 8 }
+    }
+}
+
+/// Time that a class was blocked, less the time that it was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Bucket {
+    blocked_ns: u64,
+    /// Other work was placed where the class would fit.
+    overtaken: bool,
+    /// It was blocked when the last round ended.
+    blocked: bool,
+}
+
+/// Who earns reservations, and who has them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Reserves {
+    settings: ReserveSettings,
+    buckets: BTreeMap<ClassId, Bucket>,
+    holders: BTreeMap<WorkerId, ClassId>,
+    observed: Time,
+}
+
+impl Reserves {
+    /// None yet.
+    pub fn new(settings: ReserveSettings) -> Self {
+        Reserves { settings, ..Reserves::default() }
+    }
+
+    /// For which class a worker is reserved.
+    pub fn holder(&self, worker: WorkerId) -> Option<ClassId> {
+        self.holders.get(&worker).copied()
+    }
+
+    /// All reserved workers.
+    pub fn holders(&self) -> impl Iterator<Item = (WorkerId, ClassId)> + '_ {
+        self.holders.iter().map(|(worker, class)| (*worker, *class))
+    }
+
+    /// How many workers are reserved for a class.
+    pub fn held_by(&self, class: ClassId) -> usize {
+        self.holders.values().filter(|holder| **holder == class).count()
+    }
+
+    /// Classes that wait and that nobody was seen to overtake yet.
+    pub fn unsuspecting(&self) -> Vec<ClassId> {
+        let waiting = self.buckets.iter().filter(|(_, bucket)| bucket.blocked && !bucket.overtaken);
+        waiting.map(|(class, _)| *class).collect()
+    }
+
+    /// Other work was placed where this class would fit.
+    pub fn overtaken(&mut self, class: ClassId) {
+        if let Some(bucket) = self.buckets.get_mut(&class) {
+            bucket.overtaken = true;
+        }
+    }
+
+    /// A round ended: which classes have work that it could not place, and which it placed. Returns those
+    /// that have earned a reservation and may have another.
+    pub fn observe(
+        &mut self,
+        now: Time,
+        blocked: &BTreeSet<ClassId>,
+        placed: &BTreeSet<ClassId>,
+    ) -> Vec<ClassId> {
+        let passed_ns = now.since(self.observed);
+        self.observed = now;
+        for (class, bucket) in &mut self.buckets {
+            if placed.contains(class) {
+                bucket.blocked_ns = bucket.blocked_ns.saturating_sub(passed_ns);
+            } else if bucket.blocked {
+                bucket.blocked_ns = (bucket.blocked_ns + passed_ns).min(self.settings.after_ns);
+            }
+            bucket.blocked = blocked.contains(class);
+        }
+        // A class that has nothing to run, or is served again, need not be remembered.
+        self.buckets.retain(|_, bucket| bucket.blocked || bucket.blocked_ns > 0);
+        for class in blocked {
+            if self.buckets.len() >= limits::BUCKETS_MAX {
+                break;
+            }
+            self.buckets.entry(*class).or_insert(Bucket { blocked: true, ..Bucket::default() });
+        }
+        if self.holders.len() >= self.settings.holders_max {
+            return Vec::new();
+        }
+        let full = self.buckets.iter().filter(|(_, b)| {
+            b.blocked && b.overtaken && b.blocked_ns >= self.settings.after_ns
+        });
+        full.map(|(class, _)| *class).collect()
+    }
+
+    /// When the next bucket will be full if nothing of its class is placed.
+    pub fn next_full(&self) -> Option<Time> {
+        if self.holders.len() >= self.settings.holders_max {
+            return None;
+        }
+        let filling = self.buckets.values().filter(|b| b.blocked && b.blocked_ns < self.settings.after_ns);
+        let left_ns = filling.map(|bucket| self.settings.after_ns - bucket.blocked_ns).min()?;
+        Some(self.observed.after(left_ns))
+    }
+
+    /// Reserves a worker for a class.
+    pub fn reserve(&mut self, worker: WorkerId, class: ClassId) {
+        self.holders.insert(worker, class);
+    }
+
+    /// How long a class was blocked, net.
+    pub fn blocked_ns(&self, class: ClassId) -> u64 {
+        self.buckets.get(&class).map_or(0, |bucket| bucket.blocked_ns)
+    }
+
+    /// The class does not earn one after all: it waits anew.
+    pub fn disappoint(&mut self, class: ClassId) {
+        if let Some(bucket) = self.buckets.get_mut(&class) {
+            bucket.blocked_ns = 0;
+        }
+    }
+
+    /// The holder started there, or the worker can be its no more.
+    pub fn release(&mut self, worker: WorkerId) {
+        self.holders.remove(&worker);
+    }
+
+    /// Drops the reservations that `keep` does not want.
+    pub fn retain(&mut self, mut keep: impl FnMut(WorkerId, ClassId) -> bool) {
+        self.holders.retain(|worker, class| keep(*worker, *class));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDE: ClassId = ClassId(1);
+
+    fn seconds(s: u64) -> Time {
+        Time(s * NS_PER_S)
+    }
+
+    /// Observes a class that is blocked or placed.
+    fn observe(reserves: &mut Reserves, s: u64, blocked: bool) -> bool {
+        let set = |yes: bool| if yes { BTreeSet::from([WIDE]) } else { BTreeSet::new() };
+        !reserves.observe(seconds(s), &set(blocked), &set(!blocked)).is_empty()
+    }
+
+    #[test]
+    fn a_bucket_fills_while_blocked_and_drains_while_served() {
+        let mut reserves = Reserves::default();
+        assert!(!observe(&mut reserves, 100, true));
+        reserves.overtaken(WIDE);
+        assert_eq!(reserves.next_full(), Some(seconds(160)));
+        assert!(!observe(&mut reserves, 150, true));
+        assert!(!observe(&mut reserves, 170, false), "served for 20 s: 30 s are left");
+        assert!(!observe(&mut reserves, 171, true), "blocked only from now on");
+        assert_eq!(reserves.next_full(), Some(seconds(202)));
+        assert!(observe(&mut reserves, 202, true));
+    }
+
+    #[test]
+    fn who_is_not_overtaken_waits_for_an_empty_worker_like_all() {
+        let mut reserves = Reserves::default();
+        observe(&mut reserves, 100, true);
+        assert_eq!(reserves.unsuspecting(), [WIDE]);
+        assert!(!observe(&mut reserves, 1_000, true));
+        reserves.overtaken(WIDE);
+        assert!(observe(&mut reserves, 1_001, true));
+    }
+
+    #[test]
+    fn no_more_workers_are_reserved_than_may_be() {
+        let mut reserves = Reserves::new(ReserveSettings { holders_max: 1, ..Default::default() });
+        observe(&mut reserves, 0, true);
+        reserves.overtaken(WIDE);
+        assert!(observe(&mut reserves, 60, true));
+        reserves.reserve(WorkerId(3), WIDE);
+        assert!(!observe(&mut reserves, 120, true));
+        assert_eq!((reserves.holder(WorkerId(3)), reserves.next_full()), (Some(WIDE), None));
+        reserves.release(WorkerId(3));
+        assert!(observe(&mut reserves, 121, true));
+    }
+}
