@@ -12,6 +12,16 @@ pub const AFTER_MAX: usize = 1_000;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Requirements and target workers of one step.
 pub const NEEDS_PER_STEP_MAX: usize = 64;
+/// Limits that one step may name.
+pub const LIMITS_PER_STEP_MAX: usize = 16;
+/// Cache keys that one step may name.
+pub const CACHES_PER_STEP_MAX: usize = 1_000;
+/// Bytes of a step's shape.
+pub const SHAPE_BYTES_MAX: usize = 255;
+/// Limits that the farm may have.
+pub const LIMITS_MAX: usize = 1_000;
+/// The largest weight of a queue.
+pub const WEIGHT_MAX: u32 = 10_000;
 /// Retries that one submission may ask for.
 pub const RETRIES_MAX: u32 = 1_000;
 /// How often a task is run again because its worker was lost. Such an end is not the task's fault

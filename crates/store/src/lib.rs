@@ -22,6 +22,9 @@ use windlass_core::engine::Outbox;
 use windlass_core::job::JobRecord;
 use windlass_core::{JobId, TaskId, Time};
 
+/// Signatures whose samples an engine starts with.
+pub const HISTORY_MAX: usize = 10_000;
+
 /// A place for jobs.
 #[derive(Clone)]
 pub enum Store {
@@ -127,7 +130,8 @@ impl Store {
         }
     }
 
-    /// What an engine starts from: workers, active jobs, the number of the next job.
+    /// What an engine starts from: workers, active jobs, the number of the next job, what is known of tasks
+    /// by signature (of [`HISTORY_MAX`] signatures, those used last), queues and limits.
     pub async fn load(&self) -> Result<Snapshot, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.load()),
@@ -228,8 +232,8 @@ impl Store {
         }
     }
 
-    /// Deletes jobs that ended before `before`, oldest first, but not more than about `rows` rows of
-    /// tasks. Returns the jobs that are gone, and whether there is more to delete.
+    /// Deletes jobs that ended before `before`, oldest first, and samples of tasks of which none ran since,
+    /// but not more than about `rows` rows. Returns the jobs that are gone, and whether there is more to delete.
     pub async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         match self {
             Store::Memory(memory) => Ok((memory.retain(before), false)),

@@ -1,6 +1,7 @@
 //! The store in memory: for tests, for the simulator, and for runs that leave nothing behind. Its
 //! guards are those of the SQL stores.
 
+use crate::HISTORY_MAX;
 use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,6 +9,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::{Ground, Write};
 use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
+use windlass_core::queues::QueueRecord;
+use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
@@ -25,6 +28,9 @@ struct Tables {
     history: BTreeMap<TaskId, Vec<AttemptView>>,
     workers: BTreeMap<WorkerId, WorkerRecord>,
     tokens: BTreeMap<String, TokenRecord>,
+    samples: BTreeMap<String, (Time, Vec<Sample>)>,
+    queues: BTreeMap<String, QueueRecord>,
+    limits: BTreeMap<String, u32>,
 }
 
 impl Memory {
@@ -49,7 +55,9 @@ impl Memory {
             ground: Ground {
                 workers: tables.workers.values().cloned().collect(),
                 jobs: active.filter_map(|id| tables.record(id)).collect(),
-                ..Ground::default()
+                history: tables.history_newest_first(),
+                queues: tables.queues.values().cloned().collect(),
+                limits: tables.limits.clone(),
             },
         }
     }
@@ -134,6 +142,7 @@ impl Memory {
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
         }
+        tables.samples.retain(|_, (at, _)| *at >= before);
         old
     }
 
@@ -154,6 +163,9 @@ impl Default for Tables {
             history: BTreeMap::new(),
             workers: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
     }
 }
@@ -179,7 +191,21 @@ impl Tables {
     /// True if the write's guard held.
     fn apply(&mut self, write: &Write) -> bool {
         match write {
-            Write::History { .. } | Write::Queue(_) | Write::Limit { .. } => true,
+            Write::History { signature, samples, at } => {
+                self.samples.insert(signature.clone(), (*at, samples.clone()));
+                true
+            }
+            Write::Queue(queue) => {
+                self.queues.insert(queue.name.clone(), queue.clone());
+                true
+            }
+            Write::Limit { name, max } => {
+                match max {
+                    Some(max) => _ = self.limits.insert(name.clone(), *max),
+                    None => _ = self.limits.remove(name),
+                }
+                true
+            }
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -203,8 +229,8 @@ impl Tables {
                 view.counts = Some(*counts);
             }),
             Write::JobRetry { job } => self.retry(*job),
-            Write::Book { task, attempt, worker, epoch, at, .. } => {
-                self.book(*task, *attempt, (*worker, *epoch), *at)
+            Write::Book { task, attempt, worker, epoch, at, amounts } => {
+                self.book(*task, *attempt, (*worker, *epoch), *at, *amounts)
             }
             Write::End { task, attempt, state, failures, losses, result } => {
                 self.end(*task, *attempt, *state, (*failures, *losses), result).is_some()
@@ -238,6 +264,17 @@ impl Tables {
         }
     }
 
+    fn history_newest_first(&self) -> Vec<(String, Vec<Sample>)> {
+        let mut newest: Vec<_> =
+            self.samples.iter().map(|(name, (at, samples))| (at, name, samples)).collect();
+        newest.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+        newest
+            .into_iter()
+            .take(HISTORY_MAX)
+            .map(|(_, name, samples)| (name.clone(), samples.clone()))
+            .collect()
+    }
+
     /// Only of an attempt that was there, and once: it is said again until it is acknowledged.
     fn add_late(&mut self, task: TaskId, late: AttemptView) {
         let was_there = self.tasks.get(&task).is_some_and(|stored| stored.row.attempt >= late.attempt);
@@ -248,7 +285,14 @@ impl Tables {
         }
     }
 
-    fn book(&mut self, task: TaskId, attempt: u32, (worker, epoch): (WorkerId, Epoch), booked: Time) -> bool {
+    fn book(
+        &mut self,
+        task: TaskId,
+        attempt: u32,
+        (worker, epoch): (WorkerId, Epoch),
+        booked: Time,
+        amounts: (u32, u64),
+    ) -> bool {
         let before = self.tasks.get(&task).map(|stored| &stored.row);
         let (free, failures, losses) = match before {
             None => (attempt == 1, 0, 0),
@@ -257,9 +301,8 @@ impl Tables {
             }
         };
         if free {
-            let (index, state) = (task.index, TaskState::Booked);
-            let row =
-                TaskRow { index, state, attempt, failures, losses, worker, epoch, booked, amounts: None };
+            let (index, state, amounts) = (task.index, TaskState::Booked, Some(amounts));
+            let row = TaskRow { index, state, attempt, failures, losses, worker, epoch, booked, amounts };
             self.tasks.insert(task, StoredTask { row, result: None });
         }
         free

@@ -1,10 +1,11 @@
-//! The JSON in which SQL stores keep a job's spec. The core is not serializable by design: these
+//! The JSON in which SQL stores keep a job's spec, amounts and samples. The core is not serializable by design: these
 //! mirrors are the boundary, and fields may only be added, each with a default.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::job::{Dependency, DependencyKind, FailFast, JobSpec, StepSpec};
+use windlass_core::job::{Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec};
+use windlass_core::score::history::Sample;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 
@@ -48,6 +49,41 @@ struct StepJson {
     /// The step's place and whether task by task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     depends: Vec<(u16, bool)>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    limits: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "HintsJson::is_default")]
+    hints: HintsJson,
+}
+
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct HintsJson {
+    #[serde(skip_serializing_if = "is_false")]
+    evaluation: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    shape: String,
+    #[serde(skip_serializing_if = "is_false")]
+    network_bound: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    prefer_local: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    fetches: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    caches: BTreeMap<String, Option<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<u64>,
+    #[serde(skip_serializing_if = "is_false")]
+    cpus_auto: bool,
+}
+
+impl HintsJson {
+    fn is_default(&self) -> bool {
+        *self == HintsJson::default()
+    }
+}
+
+fn is_false(b: &bool) -> bool {
+    !b
 }
 
 #[derive(Serialize, Deserialize)]
@@ -92,7 +128,23 @@ fn step_to_json(step: &StepSpec) -> StepJson {
         time_limit_ms: step.time_limit_ms,
         retries: step.retries,
         depends: step.depends.iter().map(|d| (d.on, d.kind == DependencyKind::Task)).collect(),
+        limits: step.limits.clone(),
+        hints: hints_to(&step.hints),
     }
+}
+
+fn hints_to(from: &Hints) -> HintsJson {
+    let Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
+        from.clone();
+    let evaluation = kind == Kind::Evaluation;
+    HintsJson { evaluation, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+}
+
+fn hints_from(from: HintsJson) -> Hints {
+    let HintsJson { evaluation, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
+        from;
+    let kind = if evaluation { Kind::Evaluation } else { Kind::Build };
+    Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
 }
 
 /// The spec in `text`, its bodies empty.
@@ -126,8 +178,8 @@ fn step_from_json(step: StepJson) -> StepSpec {
         time_limit_ms: step.time_limit_ms,
         retries: step.retries,
         depends: step.depends.into_iter().map(|(on, task)| Dependency { on, kind: kind(task) }).collect(),
-        limits: BTreeSet::new(),
-        hints: Default::default(),
+        limits: step.limits,
+        hints: hints_from(step.hints),
         body: Arc::default(),
     }
 }
@@ -160,4 +212,27 @@ pub fn attributes_to_json(from: &Attributes) -> String {
 /// Attributes from JSON.
 pub fn attributes_from_json(text: &str) -> Result<Attributes, serde_json::Error> {
     serde_json::from_str(text)
+}
+
+/// A sample: bytes of memory, milliseconds of cpu and of wall time, bytes of disk, killed for memory.
+/// Hundreds are kept of each signature, so they carry no names.
+type SampleJson = (Option<u64>, Option<u64>, Option<u64>, Option<u64>, bool);
+
+/// Samples as JSON.
+pub fn samples_to_json(from: &[Sample]) -> String {
+    let rows = from.iter().map(|s| (s.peak_memory, s.cpu_ms, s.wall_ms, s.disk_bytes, s.oom));
+    serde_json::to_string(&rows.collect::<Vec<SampleJson>>()).expect("numbers always serialize")
+}
+
+/// Samples from JSON.
+pub fn samples_from_json(text: &str) -> Result<Vec<Sample>, serde_json::Error> {
+    let rows: Vec<SampleJson> = serde_json::from_str(text)?;
+    let sample = |(peak_memory, cpu_ms, wall_ms, disk_bytes, oom)| Sample {
+        peak_memory,
+        cpu_ms,
+        wall_ms,
+        disk_bytes,
+        oom,
+    };
+    Ok(rows.into_iter().map(sample).collect())
 }

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::job::{
-    Counts, Dependency, DependencyKind, End, FailFast, JobSpec, JobState, StepSpec, Stop, TaskResult,
-    TaskState,
+    Counts, Dependency, DependencyKind, End, FailFast, Hints, JobSpec, JobState, Kind, StepSpec, Stop,
+    TaskResult, TaskState,
 };
+use windlass_core::queues::QueueRecord;
+use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{JobFilter, Store, StoreError, TokenRecord};
+use windlass_store::{HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
 
 /// Runs the test on every store.
 fn on_all(test: impl AsyncFn(Store)) {
@@ -40,6 +42,17 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
         time_limit_ms: Some(5000),
         retries: 2,
         depends: Vec::new(),
+        limits: ["maya".to_owned(), "nuke".to_owned()].into(),
+        hints: Hints {
+            kind: Kind::Evaluation,
+            shape: "gcc -c".to_owned(),
+            network_bound: true,
+            prefer_local: true,
+            fetches: true,
+            caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
+            deadline_ms: Some(90_000),
+            cpus_auto: true,
+        },
         body: Arc::from(name.as_bytes()),
     };
     let mut second = step("second", 3);
@@ -62,7 +75,7 @@ fn new_job(id: u64, spec: JobSpec) -> Write {
 }
 
 fn book(task: TaskId, attempt: u32) -> Write {
-    Write::Book { task, attempt, worker: WorkerId(4), epoch: Epoch(2), at: Time(77) }
+    Write::Book { task, attempt, worker: WorkerId(4), epoch: Epoch(2), at: Time(77), amounts: (150, 3 << 30) }
 }
 
 fn end(task: TaskId, attempt: u32, state: TaskState, end: End) -> Write {
@@ -76,6 +89,7 @@ fn result(end: End) -> TaskResult {
         finished: Some(Time(200)),
         cpu_ms: Some(3),
         peak_memory: None,
+        disk_bytes: Some(4096),
         out_bytes: 10,
         message: Some("too dark".to_owned()),
         err_bytes: 0,
@@ -238,7 +252,7 @@ fn a_job_ends_and_is_retried() {
             ],
         )
         .await;
-        assert!(store.load().await.unwrap().jobs.is_empty(), "ended jobs are not loaded");
+        assert!(store.load().await.unwrap().ground.jobs.is_empty(), "ended jobs are not loaded");
         let view = store.job(JobId(1)).await.unwrap().unwrap();
         assert_eq!((view.state, view.ended, view.counts), (JobState::Failed, Some(Time(500)), Some(counts)));
         assert_eq!((view.stop, view.held), (Some(Stop::After(JobId(3))), true));
@@ -357,21 +371,21 @@ fn workers_are_kept_by_id() {
         worker.draining = true;
         worker.lease_until = Some(Time(5));
         commit(&store, vec![Write::Worker(worker.clone())]).await;
-        assert_eq!(store.load().await.unwrap().workers, [worker.clone()]);
+        assert_eq!(store.load().await.unwrap().ground.workers, [worker.clone()]);
         let until = Time(9);
         let (known, unknown) = (WorkerId(1), WorkerId(2));
         let renewals = [known, unknown].map(|worker| Write::Lease { worker, until });
         assert_eq!(commit(&store, renewals.to_vec()).await, [1], "a worker that is not there has no lease");
         worker.lease_until = Some(until);
-        assert_eq!(store.load().await.unwrap().workers, [worker.clone()]);
+        assert_eq!(store.load().await.unwrap().ground.workers, [worker.clone()]);
         for state in
             [WorkerState::Suspect, WorkerState::Draining, WorkerState::Expired, WorkerState::Forgotten]
         {
             (worker.state, worker.lease_until) = (state, None);
             commit(&store, vec![Write::Worker(worker.clone())]).await;
-            assert_eq!(store.load().await.unwrap().workers, [worker.clone()]);
+            assert_eq!(store.load().await.unwrap().ground.workers, [worker.clone()]);
         }
-        assert_eq!(store.load().await.unwrap().workers, [worker]);
+        assert_eq!(store.load().await.unwrap().ground.workers, [worker]);
     });
 }
 
@@ -455,7 +469,7 @@ fn a_file_of_the_first_schema_is_brought_up_to_date() {
         capacity: Resources::new(800, 5),
         attributes: Default::default(),
     };
-    assert_eq!(block_on(store.load()).unwrap().workers, [worker]);
+    assert_eq!(block_on(store.load()).unwrap().ground.workers, [worker]);
 }
 
 #[test]
@@ -504,4 +518,159 @@ fn addresses_that_name_no_store_say_what_does() {
     assert!(postgres.contains("PostgreSQL") && postgres.contains("sqlite:PATH"), "{postgres}");
     assert!(!postgres.contains("secret"), "{postgres}");
     assert!(refuse("mysql:x").contains("is not a store"));
+}
+
+fn sample(n: u64) -> Sample {
+    let disk_bytes = n.is_multiple_of(2).then_some(n);
+    Sample {
+        peak_memory: Some(n << 30),
+        cpu_ms: Some(n),
+        wall_ms: None,
+        disk_bytes,
+        oom: !n.is_multiple_of(2),
+    }
+}
+
+fn history(signature: &str, samples: Vec<Sample>, at: u64) -> Write {
+    Write::History { signature: signature.to_owned(), samples, at: Time(at) }
+}
+
+#[test]
+fn a_booking_keeps_its_amounts_through_its_end_and_the_next_one() {
+    on_all(async |store| {
+        let a = task(1, 0);
+        commit(&store, vec![new_job(1, spec("n", "u", None)), book(a, 1)]).await;
+        let amounts = async || store.load().await.unwrap().ground.jobs[0].tasks[0].amounts;
+        assert_eq!(amounts().await, Some((150, 3 << 30)));
+        let again =
+            Write::Again { task: a, attempt: 1, failures: 1, losses: 0, result: result(End::OutOfMemory) };
+        commit(&store, vec![again]).await;
+        assert_eq!(amounts().await, Some((150, 3 << 30)));
+        let (worker, epoch) = (WorkerId(4), Epoch(2));
+        let twice = Write::Book { task: a, attempt: 2, worker, epoch, at: Time(80), amounts: (25, u64::MAX) };
+        commit(&store, vec![twice]).await;
+        assert_eq!(amounts().await, Some((25, u64::MAX)));
+        assert_eq!(store.history(a).await.unwrap()[0].result.disk_bytes, Some(4096));
+    });
+}
+
+#[test]
+fn samples_come_back_newest_first_and_the_oldest_go() {
+    on_all(async |store| {
+        let writes = vec![
+            history("b", vec![sample(1)], 10),
+            history("a", vec![sample(2)], 30),
+            history("c", vec![], 20),
+            history("b", vec![sample(1), sample(4)], 40),
+        ];
+        assert!(commit(&store, writes).await.is_empty());
+        let load = async || store.load().await.unwrap().ground.history;
+        let b = ("b".to_owned(), vec![sample(1), sample(4)]);
+        let a = ("a".to_owned(), vec![sample(2)]);
+        assert_eq!(load().await, [b.clone(), a.clone(), ("c".to_owned(), vec![])]);
+        assert_eq!(store.retain(Time(30), 10).await.unwrap(), (Vec::new(), false));
+        assert_eq!(load().await, [b, a]);
+    });
+}
+
+#[test]
+fn an_engine_starts_with_a_bounded_history() {
+    on_all(async |store| {
+        let max = HISTORY_MAX as u64;
+        let writes = (0..=max).map(|n| history(&format!("s{n}"), vec![sample(n)], n));
+        commit(&store, writes.collect()).await;
+        let known = store.load().await.unwrap().ground.history;
+        assert_eq!(known.len(), HISTORY_MAX);
+        assert_eq!(known[0], (format!("s{max}"), vec![sample(max)]));
+        assert!(!known.iter().any(|(signature, _)| signature == "s0"), "the oldest is left out");
+    });
+}
+
+#[test]
+fn queues_and_limits_are_as_they_were_set_last() {
+    on_all(async |store| {
+        let queue = |name: &str, weight, quota_cpu| QueueRecord { name: name.to_owned(), weight, quota_cpu };
+        let limit = |name: &str, max| Write::Limit { name: name.to_owned(), max };
+        let writes = vec![
+            Write::Queue(queue("b", 100, Some(50))),
+            Write::Queue(queue("a", 10_000, Some(u32::MAX))),
+            Write::Queue(queue("b", 1, None)),
+            limit("maya", Some(3)),
+            limit("nuke", Some(0)),
+            limit("maya", Some(u32::MAX)),
+            limit("gone", Some(1)),
+            limit("gone", None),
+            limit("never", None),
+        ];
+        assert!(commit(&store, writes).await.is_empty());
+        let ground = store.load().await.unwrap().ground;
+        assert_eq!(ground.queues, [queue("a", 10_000, Some(u32::MAX)), queue("b", 1, None)]);
+        assert_eq!(ground.limits, [("maya".to_owned(), u32::MAX), ("nuke".to_owned(), 0)].into());
+    });
+}
+
+#[test]
+fn a_large_old_history_goes_bit_by_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite:{}", dir.path().join("w.db").display())).unwrap();
+    block_on(async {
+        commit(&store, (0..5).map(|n| history(&n.to_string(), vec![], n)).collect()).await;
+        let left = async || store.load().await.unwrap().ground.history.len();
+        assert_eq!(store.retain(Time(4), 3).await.unwrap(), (Vec::new(), true));
+        assert_eq!(left().await, 2);
+        assert_eq!(store.retain(Time(4), 3).await.unwrap(), (Vec::new(), false));
+        assert_eq!(left().await, 1);
+    });
+}
+
+#[test]
+fn what_placement_goes_by_is_there_after_the_file_was_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = format!("sqlite:{}", dir.path().join("w.db").display());
+    let before = block_on(async {
+        let store = Store::open(&address).unwrap();
+        let queue = QueueRecord { name: "q".to_owned(), weight: 7, quota_cpu: Some(250) };
+        let limit = Write::Limit { name: "maya".to_owned(), max: Some(2) };
+        let job = new_job(1, spec("n", "u", None));
+        let known = history("s", vec![sample(1), sample(2)], 5);
+        commit(&store, vec![job, book(task(1, 0), 1), known, Write::Queue(queue), limit]).await;
+        store.load().await.unwrap()
+    });
+    assert_eq!(
+        (before.ground.history.len(), before.ground.queues.len(), before.ground.limits.len()),
+        (1, 1, 1)
+    );
+    assert_eq!(block_on(Store::open(&address).unwrap().load()).unwrap(), before);
+}
+
+#[test]
+fn a_file_of_the_third_schema_keeps_its_tasks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V1__initial.sql")).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V2__leases.sql")).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V3__tokens.sql")).unwrap();
+    // As the version that knew only these left it: the checksums are of the files' bytes.
+    db.execute_batch(
+        "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
+             applied_on VARCHAR(255), checksum VARCHAR(255));
+         INSERT INTO refinery_schema_history VALUES
+             (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485'),
+             (2, 'leases', '2026-01-01T00:00:00Z', '4101222979907797802'),
+             (3, 'tokens', '2026-01-01T00:00:00Z', '6567967102988101872');
+         INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES (1, 'n', 'q', 'u',
+             '{\"name\":\"n\",\"queue\":\"q\",\"user\":\"u\",\"priority\":0,\"steps\":[{\"name\":\"s\",\"tasks\":2,\"request\":{\"cpu\":100,\"memory\":0}}]}', 7, 0);
+         INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked) VALUES (1, 0, 1, 1, 4, 2, 77);
+         INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end) VALUES (1, 0, 1, 4, 1, 1, 7);",
+    )
+    .unwrap();
+    drop(db);
+    let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    let ground = block_on(store.load()).unwrap().ground;
+    let step = &ground.jobs[0].spec.steps[0];
+    assert_eq!((step.limits.len(), &step.hints), (0, &Hints::default()));
+    assert_eq!((ground.jobs[0].tasks[0].attempt, ground.jobs[0].tasks[0].amounts), (1, None));
+    assert_eq!(block_on(store.history(task(1, 0))).unwrap()[0].result.disk_bytes, None);
+    assert_eq!((ground.history.len(), ground.queues.len(), ground.limits.len()), (0, 0, 0));
 }

@@ -8,8 +8,10 @@ use crate::worker::Worker;
 use std::collections::BTreeSet;
 
 impl Engine {
-    /// All writes of `batch` are durable. Ended jobs are forgotten: the store answers for them.
+    /// All writes of `batch` are durable. Ended jobs are forgotten: the store answers for them. Queues and
+    /// limits are from now on as they were set.
     pub fn committed(&mut self, batch: &Outbox) {
+        self.come_into_force(&batch.writes);
         for id in &batch.ended {
             if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
                 self.forget(*id);

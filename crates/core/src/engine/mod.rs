@@ -18,6 +18,7 @@ mod lend;
 mod outbox;
 mod report;
 mod round;
+mod set;
 mod submit;
 
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
@@ -125,6 +126,8 @@ pub struct Engine {
     recent: VecDeque<(JobId, JobState, Option<Key>)>,
     allocs: BTreeMap<AllocId, WorkerId>,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
+    /// How many tasks may hold one of each limit at a time.
+    limits: BTreeMap<String, u32>,
     lease_ns: Option<u64>,
     /// After a failed commit: workers whose rows it wrote.
     unsaved: BTreeSet<WorkerId>,
@@ -164,6 +167,7 @@ impl Engine {
             recent: VecDeque::new(),
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
+            limits: BTreeMap::new(),
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
             dirty: false,
@@ -173,8 +177,10 @@ impl Engine {
     /// An engine with what a store holds: its workers, not heard from yet, and its active jobs, whose
     /// booked tasks are at their workers until those say otherwise.
     pub fn restore(settings: Settings, ground: Ground) -> Self {
-        let Ground { workers, jobs, .. } = ground;
+        let Ground { workers, jobs, queues, limits, history: _ } = ground;
         let mut engine = Engine::new(settings);
+        queues.iter().for_each(|queue| engine.queues.set(queue));
+        engine.limits = limits;
         for record in workers {
             engine.workers.insert(Worker::unheard(record));
         }
@@ -205,14 +211,8 @@ impl Engine {
                 self.workers.update(worker, |w| w.load = Some((now, report)));
             }
             Event::Caches { worker, keys } => _ = self.workers.update(worker, |w| w.caches = Some(keys)),
-            Event::SetQueue { request, queue } => {
-                out.writes.push(Write::Queue(queue));
-                out.answers.push((request, Answer::Done));
-            }
-            Event::SetLimit { request, name, max } => {
-                out.writes.push(Write::Limit { name, max });
-                out.answers.push((request, Answer::Done));
-            }
+            Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
+            Event::SetLimit { request, name, max } => self.set_limit(request, name, max, out),
             Event::Lost { worker } => self.worker_lost(worker, out),
             Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
             Event::Forget { request, worker } => self.forget_worker(request, worker, out),
@@ -274,6 +274,11 @@ impl Engine {
     /// All queues.
     pub fn queues(&self) -> &Queues {
         &self.queues
+    }
+
+    /// How many tasks may hold one of each limit at a time, by name.
+    pub fn limits(&self) -> &BTreeMap<String, u32> {
+        &self.limits
     }
 
     /// The class of a step of an active job.

@@ -3,7 +3,7 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
 use crate::matcher::RuledOut;
-use crate::queues::QueueRecord;
+use crate::queues::{BadSetting, QueueRecord};
 use crate::resources::Resources;
 use crate::score::history::Sample;
 use crate::time::{NS_PER_S, Time};
@@ -341,6 +341,12 @@ pub enum Refusal {
         /// Who has it.
         holder: Holder,
     },
+    /// There is no such limit.
+    #[error("there is no limit '{0}'")]
+    NoLimit(String),
+    /// A queue or a limit that cannot be as somebody wants it.
+    #[error(transparent)]
+    BadSetting(#[from] BadSetting),
     /// A worker that is there cannot be gone.
     #[error("worker '{0}' is connected; stop its agent first, or drain it to give it no new work")]
     Connected(String),

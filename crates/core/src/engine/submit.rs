@@ -310,6 +310,12 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         limit("bytes of a name", step.name.len(), limits::NAME_BYTES_MAX)?;
         limit("requirements of a step", step.needs.len() + step.targets.len(), limits::NEEDS_PER_STEP_MAX)?;
         limit("retries", step.retries as usize, limits::RETRIES_MAX as usize)?;
+        limit("limits of a step", step.limits.len(), limits::LIMITS_PER_STEP_MAX)?;
+        limit("caches of a step", step.hints.caches.len(), limits::CACHES_PER_STEP_MAX)?;
+        limit("bytes of a shape", step.hints.shape.len(), limits::SHAPE_BYTES_MAX)?;
+        for name in step.limits.iter().chain(step.hints.caches.keys()) {
+            limit("bytes of the name of a limit or cache", name.len(), limits::NAME_BYTES_MAX)?;
+        }
         if step.tasks == 0 {
             return Err(Refusal::NoTask(step.name.clone()));
         }

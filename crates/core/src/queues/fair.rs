@@ -14,7 +14,7 @@ pub struct Share {
 
 impl Default for Share {
     fn default() -> Self {
-        Share { weight: 100, clock: 0, tasks: 0 }
+        Share { weight: super::WEIGHT_DEFAULT, clock: 0, tasks: 0 }
     }
 }
 
@@ -27,6 +27,11 @@ impl Share {
     /// Its weight, 1 to 10,000.
     pub fn weight(&self) -> u32 {
         self.weight
+    }
+
+    /// What is charged from now on counts by this weight.
+    pub fn set_weight(&mut self, weight: u32) {
+        self.weight = weight;
     }
 
     /// Tasks charged so far.

@@ -13,6 +13,7 @@ pub use bands::band_of;
 pub use fair::Share;
 
 use crate::ids::{ClassId, JobId, QueueId, StepKey};
+use crate::limits::{NAME_BYTES_MAX, WEIGHT_MAX};
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,9 @@ impl Candidate {
     }
 }
 
+/// The weight of a queue that nobody set.
+pub const WEIGHT_DEFAULT: u32 = 100;
+
 /// A queue as somebody set it, and as a store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueRecord {
@@ -62,6 +66,45 @@ pub struct QueueRecord {
     pub weight: u32,
     /// Hundredths of a core that its tasks may hold together; `None` is no cap.
     pub quota_cpu: Option<u32>,
+}
+
+impl QueueRecord {
+    /// Refuses what no queue can be.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        check_name("the name of the queue", &self.name)?;
+        match self.quota_cpu {
+            _ if !(1..=WEIGHT_MAX).contains(&self.weight) => Err(BadSetting::Weight(self.weight)),
+            Some(0) => Err(BadSetting::Quota),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a queue or a limit is not set: the field and what it may be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadSetting {
+    /// A name that is empty or too long.
+    #[error("{what} has {bytes} bytes, and must have from 1 to {NAME_BYTES_MAX}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        bytes: usize,
+    },
+    /// A weight out of range.
+    #[error("weight must be from 1 to {WEIGHT_MAX}, not {0}")]
+    Weight(u32),
+    /// A quota under which nothing could ever run.
+    #[error("quota must be more than 0 cpus; hold the queue's jobs to let none run")]
+    Quota,
+}
+
+/// Refuses a name that is empty or too long.
+pub fn check_name(what: &'static str, name: &str) -> Result<(), BadSetting> {
+    match name.len() {
+        1..=NAME_BYTES_MAX => Ok(()),
+        bytes => Err(BadSetting::Name { what, bytes }),
+    }
 }
 
 /// One queue: its name, its band, its share, and its steps with ready tasks by class.
@@ -77,6 +120,8 @@ pub struct Queue {
     pub active: u32,
     /// Hundredths of a core that these hold or will.
     pub booked_cpu: u64,
+    /// Hundredths of a core that its tasks may hold together; `None` is no cap.
+    pub quota_cpu: Option<u32>,
     by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
     /// The first step of each class, in the queue's order.
     heads: BTreeSet<(Candidate, ClassId)>,
@@ -193,11 +238,20 @@ impl Queues {
             share: Share::default(),
             active: 0,
             booked_cpu: 0,
+            quota_cpu: None,
             by_class: BTreeMap::new(),
             heads: BTreeSet::new(),
         });
         self.by_name.insert(name.to_owned(), id);
         id
+    }
+
+    /// Sets a queue as a record says, made if there is none.
+    pub fn set(&mut self, record: &QueueRecord) {
+        let id = self.intern(&record.name);
+        let queue = &mut self.all[id.0 as usize];
+        queue.share.set_weight(record.weight);
+        queue.quota_cpu = record.quota_cpu;
     }
 
     /// The queue with this id.

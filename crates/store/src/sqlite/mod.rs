@@ -3,6 +3,7 @@
 
 mod codes;
 mod read;
+mod settings;
 mod tokens;
 mod write;
 

@@ -1,8 +1,10 @@
 //! The readers' side.
 
 use super::codes;
+use super::settings;
 use super::tokens;
 use super::write::int;
+use crate::HISTORY_MAX;
 use crate::spec;
 use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 use rusqlite::types::Type;
@@ -16,9 +18,9 @@ use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 const JOB: &str = "SELECT id, spec, created, state, stop, held, ended, counts FROM jobs";
-const TASK: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes,
-     idx, state, attempt, failures, losses, worker, epoch, booked FROM tasks";
-const ATTEMPT: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes,
+const TASK: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
+     idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory FROM tasks";
+const ATTEMPT: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
      attempt, worker, epoch, late FROM attempts";
 
 /// A connection that reads.
@@ -46,7 +48,13 @@ impl Reader {
             .query_map([], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let ids = active.into_iter().map(|id| JobId(id as u64)).collect();
-        let ground = Ground { workers, jobs: self.records(&ids)?, ..Ground::default() };
+        let ground = Ground {
+            workers,
+            jobs: self.records(&ids)?,
+            history: settings::history(&self.db, HISTORY_MAX)?,
+            queues: settings::queues(&self.db)?,
+            limits: settings::limits(&self.db)?,
+        };
         Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, ground })
     }
 
@@ -178,7 +186,7 @@ fn counts_from(json: &str) -> Option<Counts> {
     Some(Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped })
 }
 
-/// The result in the first nine columns; `None` if the attempt has not ended.
+/// The result in the first ten columns; `None` if the attempt has not ended.
 fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
     let Some(code) = row.get::<_, Option<i64>>(0)? else { return Ok(None) };
     let why: Option<String> = row.get(2)?;
@@ -191,7 +199,7 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
         finished: time_at(row, 4)?,
         cpu_ms: unsigned(5)?,
         peak_memory: unsigned(6)?,
-        disk_bytes: None,
+        disk_bytes: unsigned(9)?,
         out_bytes: unsigned(7)?.unwrap_or(0),
         err_bytes: unsigned(8)?.unwrap_or(0),
         message,
@@ -200,18 +208,19 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
 
 fn task_from(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
     let state =
-        codes::task_state_from(row.get(10)?).ok_or_else(|| bad(10, Type::Integer, "no such task state"))?;
+        codes::task_state_from(row.get(11)?).ok_or_else(|| bad(11, Type::Integer, "no such task state"))?;
+    let memory = row.get::<_, Option<i64>>(19)?.map(|bytes| bytes as u64);
     Ok(StoredTask {
         row: TaskRow {
-            index: row.get(9)?,
+            index: row.get(10)?,
             state,
-            attempt: row.get(11)?,
-            failures: row.get(12)?,
-            losses: row.get(13)?,
-            worker: WorkerId(number_at(row, 14)?),
-            epoch: Epoch(number_at(row, 15)?),
-            booked: Time(number_at(row, 16)?),
-            amounts: None,
+            attempt: row.get(12)?,
+            failures: row.get(13)?,
+            losses: row.get(14)?,
+            worker: WorkerId(number_at(row, 15)?),
+            epoch: Epoch(number_at(row, 16)?),
+            booked: Time(number_at(row, 17)?),
+            amounts: row.get::<_, Option<u32>>(18)?.zip(memory),
         },
         result: result_from(row)?,
     })
@@ -219,10 +228,10 @@ fn task_from(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
 
 fn attempt_from(row: &Row<'_>) -> rusqlite::Result<AttemptView> {
     Ok(AttemptView {
-        attempt: row.get(9)?,
-        worker: WorkerId(number_at(row, 10)?),
-        epoch: Epoch(number_at(row, 11)?),
-        late: row.get(12)?,
+        attempt: row.get(10)?,
+        worker: WorkerId(number_at(row, 11)?),
+        epoch: Epoch(number_at(row, 12)?),
+        late: row.get(13)?,
         result: result_from(row)?.ok_or_else(|| bad(0, Type::Null, "an attempt without an end"))?,
     })
 }

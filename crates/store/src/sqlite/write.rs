@@ -1,6 +1,7 @@
 //! The writer's side: one transaction for a batch, each write guarded by the row that it expects.
 
 use super::codes;
+use super::settings;
 use crate::spec;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use windlass_core::engine::Write;
@@ -38,18 +39,23 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
             .prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?
             .execute(params![int(job.0), codes::job_state(*state), time(*at), counts_to_json(counts)])?,
         Write::JobRetry { job } => retry(tx, *job)?,
-        Write::Book { task, attempt: 1, worker, epoch, at, .. } => tx
-            .prepare_cached(
-                "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked)
-                 VALUES (?1, ?2, 1, 1, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
-            )?
-            .execute((int(task.job.0), task.index, int(worker.0), int(epoch.0), time(*at)))?,
-        Write::Book { task, attempt, worker, epoch, at, .. } => tx
-            .prepare_cached(
-                "UPDATE tasks SET state = 1, attempt = ?3, worker = ?4, epoch = ?5, booked = ?6, end = NULL
-                 WHERE job = ?1 AND idx = ?2 AND state = 0 AND attempt = ?3 - 1",
-            )?
-            .execute((int(task.job.0), task.index, attempt, int(worker.0), int(epoch.0), time(*at)))?,
+        Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
+            // The first inserts the row, and that is the compare-and-swap.
+            let sql = match attempt {
+                1 => {
+                    "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
+                     VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING"
+                }
+                _ => {
+                    "UPDATE tasks SET state = 1, attempt = ?3, worker = ?4, epoch = ?5, booked = ?6, cpu = ?7,
+                         memory = ?8, end = NULL
+                     WHERE job = ?1 AND idx = ?2 AND state = 0 AND attempt = ?3 - 1"
+                }
+            };
+            let (worker, epoch, memory) = (int(worker.0), int(epoch.0), int(*memory));
+            let row = (int(task.job.0), task.index, attempt, worker, epoch, time(*at), cpu, memory);
+            tx.prepare_cached(sql)?.execute(row)?
+        }
         Write::End { task, attempt, state, failures, losses, result } => {
             end(tx, *task, *attempt, codes::task_state(*state), (*failures, *losses), result)?
         }
@@ -69,7 +75,12 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
         Write::Lease { worker, until } => tx
             .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
             .execute((int(worker.0), time(*until)))?,
-        Write::History { .. } | Write::Queue(_) | Write::Limit { .. } => 1,
+        Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
+        Write::Queue(queue) => settings::set_queue(tx, queue)?,
+        Write::Limit { name, max } => {
+            settings::set_limit(tx, name, *max)?;
+            1
+        }
     };
     Ok(rows > 0)
 }
@@ -120,7 +131,8 @@ fn end(
     let why = why.or(result.message.as_deref());
     tx.prepare_cached(
         "UPDATE tasks SET state = ?4, failures = ?5, losses = ?6, end = ?7, code = ?8, why = ?9,
-             started = ?10, finished = ?11, cpu_ms = ?12, peak = ?13, out_bytes = ?14, err_bytes = ?15
+             started = ?10, finished = ?11, cpu_ms = ?12, peak = ?13, out_bytes = ?14, err_bytes = ?15,
+             disk = ?16
          WHERE job = ?1 AND idx = ?2 AND attempt = ?3 AND state = 1",
     )?
     .execute(params![
@@ -139,6 +151,7 @@ fn end(
         result.peak_memory.map(int),
         int(result.out_bytes),
         int(result.err_bytes),
+        result.disk_bytes.map(int),
     ])
 }
 
@@ -146,9 +159,9 @@ fn end(
 fn archive(tx: &Transaction<'_>, task: TaskId, attempt: u32) -> rusqlite::Result<usize> {
     tx.prepare_cached(
         "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
-             cpu_ms, peak, out_bytes, err_bytes)
+             cpu_ms, peak, out_bytes, err_bytes, disk)
          SELECT job, idx, attempt, worker, epoch, 0, end, code, why, started, finished, cpu_ms, peak,
-             out_bytes, err_bytes
+             out_bytes, err_bytes, disk
          FROM tasks WHERE job = ?1 AND idx = ?2 AND attempt = ?3",
     )?
     .execute((int(task.job.0), task.index, attempt))
@@ -166,8 +179,8 @@ fn insert_late(
     let why = why.or(result.message.as_deref());
     tx.prepare_cached(
         "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
-             cpu_ms, peak, out_bytes, err_bytes)
-         SELECT ?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+             cpu_ms, peak, out_bytes, err_bytes, disk)
+         SELECT ?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
          WHERE EXISTS (SELECT 1 FROM tasks WHERE job = ?1 AND idx = ?2 AND attempt >= ?3)
              AND NOT EXISTS (SELECT 1 FROM attempts WHERE job = ?1 AND idx = ?2 AND attempt = ?3
                  AND worker = ?4 AND epoch = ?5 AND late = 1)",
@@ -187,6 +200,7 @@ fn insert_late(
         result.peak_memory.map(int),
         int(result.out_bytes),
         int(result.err_bytes),
+        result.disk_bytes.map(int),
     ])
 }
 
@@ -214,13 +228,21 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
     ])
 }
 
-/// Deletes jobs that ended before `before`, oldest first, until about `budget` rows of tasks are gone:
-/// a job of a million tasks goes in many transactions, and commits come between. Returns the jobs that
-/// are gone whole, and whether there is more.
+/// Deletes jobs that ended before `before`, oldest first, and then the samples of signatures of which
+/// nothing ran since, until about `budget` rows are gone: a job of a million tasks goes in many
+/// transactions, and commits come between. Returns the jobs that are gone whole, and whether there is more.
 pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Result<(Vec<JobId>, bool)> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (mut gone, mut left) = (Vec::new(), budget);
-    loop {
+    let mut left = budget;
+    let gone = retain_jobs(&tx, before, &mut left)?;
+    left -= settings::forget_history(&tx, before, left)?.min(left);
+    tx.commit()?;
+    Ok((gone, left == 0))
+}
+
+fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite::Result<Vec<JobId>> {
+    let mut gone = Vec::new();
+    while *left > 0 {
         let oldest = "SELECT id FROM jobs WHERE ended IS NOT NULL AND ended < ?1 ORDER BY ended LIMIT 1";
         let mut oldest = tx.prepare_cached(oldest)?;
         let Some(id) = oldest.query_row([time(before)], |row| row.get::<_, i64>(0)).optional()? else {
@@ -228,8 +250,8 @@ pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Res
         };
         let some =
             "DELETE FROM tasks WHERE job = ?1 AND idx IN (SELECT idx FROM tasks WHERE job = ?1 LIMIT ?2)";
-        left -= tx.prepare_cached(some)?.execute((id, left as i64))?.min(left);
-        if left == 0 {
+        *left -= tx.prepare_cached(some)?.execute((id, *left as i64))?.min(*left);
+        if *left == 0 {
             break;
         }
         for table in ["attempts", "bodies"] {
@@ -237,13 +259,9 @@ pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Res
         }
         tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
         gone.push(JobId(id as u64));
-        left -= 1;
-        if left == 0 {
-            break;
-        }
+        *left -= 1;
     }
-    tx.commit()?;
-    Ok((gone, left == 0))
+    Ok(gone)
 }
 
 /// Counts as JSON, in the order of the fields.

@@ -1,0 +1,89 @@
+//! Queues and limits as somebody sets them: what is refused, when they come into force, and that a
+//! restored engine has them.
+
+use windlass_core::Time;
+use windlass_core::engine::{Answer, Engine, Event, Ground, Outbox, Refusal, Settings, Write};
+use windlass_core::ids::RequestId;
+use windlass_core::limits::{LIMITS_MAX, WEIGHT_MAX};
+use windlass_core::queues::{BadSetting, QueueRecord};
+
+const REQUEST: RequestId = RequestId(1);
+
+fn queue(name: &str, weight: u32, quota_cpu: Option<u32>) -> QueueRecord {
+    QueueRecord { name: name.to_owned(), weight, quota_cpu }
+}
+
+fn set_limit(name: &str, max: Option<u32>) -> Event {
+    Event::SetLimit { request: REQUEST, name: name.to_owned(), max }
+}
+
+fn set_queue(queue: QueueRecord) -> Event {
+    Event::SetQueue { request: REQUEST, queue }
+}
+
+fn handle(engine: &mut Engine, event: Event) -> Outbox {
+    let mut out = Outbox::default();
+    engine.handle(Time(1), event, &mut out);
+    out
+}
+
+/// Why the event was refused; panics if it was not.
+fn refused(engine: &mut Engine, event: Event) -> Refusal {
+    let out = handle(engine, event);
+    assert!(out.writes.is_empty(), "{:?}", out.writes);
+    match out.answers.into_iter().next() {
+        Some((REQUEST, Answer::Refused(refusal))) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_queue_counts_as_set_from_its_commit_on() {
+    let mut engine = Engine::new(Settings::default());
+    let batch = handle(&mut engine, set_queue(queue("a", 300, Some(250))));
+    assert_eq!(batch.writes, [Write::Queue(queue("a", 300, Some(250)))]);
+    assert_eq!(engine.queues().by_name().count(), 0, "a failed commit leaves nothing");
+    engine.committed(&batch);
+    let set = engine.queues().by_name().next().unwrap();
+    assert_eq!((&*set.name, set.share.weight(), set.quota_cpu), ("a", 300, Some(250)));
+    assert_eq!(engine.next_wakeup(), Some(Time(1)), "what waited for it is looked at again");
+}
+
+#[test]
+fn a_limit_comes_changes_and_goes() {
+    let mut engine = Engine::new(Settings::default());
+    for (max, expected) in [(Some(3), vec![3]), (Some(0), vec![0]), (None, vec![])] {
+        let batch = handle(&mut engine, set_limit("maya", max));
+        engine.committed(&batch);
+        assert_eq!(engine.limits().values().copied().collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(refused(&mut engine, set_limit("maya", None)), Refusal::NoLimit("maya".to_owned()));
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_its_field() {
+    let mut engine = Engine::new(Settings::default());
+    let mut bad = |event, expected: &str| assert_eq!(refused(&mut engine, event).to_string(), expected);
+    bad(set_queue(queue("q", 0, None)), "weight must be from 1 to 10000, not 0");
+    bad(set_queue(queue("q", WEIGHT_MAX + 1, None)), "weight must be from 1 to 10000, not 10001");
+    let quota = "quota must be more than 0 cpus; hold the queue's jobs to let none run";
+    bad(set_queue(queue("q", 1, Some(0))), quota);
+    bad(set_queue(queue("", 1, None)), "the name of the queue has 0 bytes, and must have from 1 to 255");
+    let long = "l".repeat(256);
+    bad(set_limit(&long, Some(1)), "the name of the limit has 256 bytes, and must have from 1 to 255");
+    assert_eq!(queue("q", WEIGHT_MAX, Some(1)).check(), Ok(()));
+    assert_eq!(queue("q", WEIGHT_MAX + 1, Some(0)).check(), Err(BadSetting::Weight(WEIGHT_MAX + 1)));
+}
+
+#[test]
+fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
+    let limits = (0..LIMITS_MAX).map(|n| (n.to_string(), 1)).collect();
+    let ground = Ground { queues: vec![queue("a", 7, Some(1))], limits, ..Ground::default() };
+    let mut engine = Engine::restore(Settings::default(), ground);
+    let set = engine.queues().by_name().next().unwrap();
+    assert_eq!((set.share.weight(), set.quota_cpu), (7, Some(1)));
+    assert!(matches!(refused(&mut engine, set_limit("more", Some(1))), Refusal::TooMany { .. }));
+    let batch = handle(&mut engine, set_limit("7", Some(9)));
+    engine.committed(&batch);
+    assert_eq!(engine.limits()["7"], 9, "one that is there may change");
+}
