@@ -2,3 +2,4 @@
 //! entitled to how much. Text and numbers in, numbers out; no files.
 
 pub mod pressure;
+pub mod share;
