@@ -51,3 +51,7 @@ pub const BUCKETS_MAX: usize = 64;
 /// Steps of one class that a round passes over one by one, for reasons of their own, before it passes over
 /// the class.
 pub const STEP_MISSES_MAX: usize = 64;
+/// Workers whose judgement is kept with a decision: the winner and five runners-up.
+pub const RANKED_MAX: usize = 6;
+/// Decisions that are remembered, to explain them.
+pub const DECISIONS_MAX: usize = 1_000;

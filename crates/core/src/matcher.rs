@@ -1,16 +1,23 @@
-//! What fits where: a pure function over workers and queues, the same for all three ways that work
-//! and machines meet, and the same predicates that [`explain`](crate::explain) counts.
+//! What fits where, and where it fits best: pure functions over workers, the same for all three ways that
+//! work and machines meet, and the same predicates that [`explain`](crate::explain) counts.
 //!
 //! - [`push`]: a task looks for a worker.
-//! - [`pull`]: a worker asks for a task.
+//! - [`pull`]: a worker that was found is offered the queue's other tasks.
 //! - [`alloc`]: an outside client wants a place now.
+//!
+//! Who is held back by a rule is no candidate, whatever its points; among candidates most points win, then
+//! the least load, then the name.
 
-use crate::ids::{ClassId, QueueId, WorkerId};
-use crate::queues::{Candidate, Queues};
+use crate::ids::{ClassId, StepKey, WorkerId};
+use crate::limits;
+use crate::load::formula;
 use crate::resources::{Resources, Short};
-use crate::tags::{Attributes, Need};
+use crate::score::context::{self, InstanceContext, JobContext, Pair, WorkerContext};
+use crate::score::policy::{ScoringPolicy, Verdict};
+use crate::tags::Need;
+use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerState};
-use crate::workers::Workers;
+use crate::workers::{Fault, Workers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 
@@ -23,6 +30,8 @@ pub struct Class {
     pub needs: Vec<Need>,
     /// The only workers, by name; empty is any.
     pub targets: BTreeSet<String>,
+    /// Licences that a task takes one of.
+    pub limits: BTreeSet<String>,
 }
 
 /// Why a worker does not get a task, most lasting reason first.
@@ -38,8 +47,28 @@ pub enum RuledOut {
     Suspect,
     /// Told to take nothing new.
     Draining,
+    /// Left out for what its tasks came to, until then.
+    LeftOut {
+        /// Until when.
+        until: Time,
+        /// Why.
+        fault: Fault,
+    },
+    /// Held by pressure on this: `cpu`, `memory` or `io`.
+    Saturated(&'static str),
     /// Others hold what it needs.
     Busy(Short),
+    /// Something else than our tasks holds the memory that it needs.
+    Foreign(Short),
+    /// Reserved for tasks of another class, whose start this one could delay.
+    Reserved(ClassId),
+    /// A rule of the scoring policy holds the pair.
+    Held {
+        /// The rule.
+        rule: &'static str,
+        /// Why.
+        reason: &'static str,
+    },
 }
 
 impl RuledOut {
@@ -57,17 +86,30 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
     let needs = needs.map(|need| RuledOut::Attribute(need.clone()));
     let small = class.request.shorts(&worker.capacity).map(RuledOut::TooSmall);
+    let busy = iter::once_with(|| worker.room()).flat_map(|room| {
+        let shorts: Vec<Short> = class.request.shorts(&room).collect();
+        // What is too small when empty is said above.
+        let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource));
+        shorts.map(|short| {
+            let ours = short.need > amount(&worker.free(), &short.resource);
+            if ours { RuledOut::Busy(short) } else { RuledOut::Foreign(short) }
+        })
+    });
+    target.chain(needs).chain(small).chain(unfit(worker).chain(busy).filter(move |_| now))
+}
+
+/// Why a worker gets no work at all.
+pub fn unfit(worker: &Worker) -> impl Iterator<Item = RuledOut> + '_ {
     let state = match worker.state {
         WorkerState::Up => None,
         WorkerState::Draining => Some(RuledOut::Draining),
         WorkerState::Suspect | WorkerState::Expired | WorkerState::Forgotten => Some(RuledOut::Suspect),
     };
-    let busy = iter::once_with(|| worker.free()).flat_map(|free| {
-        let shorts: Vec<Short> = class.request.shorts(&free).collect();
-        // What is too small when empty is said above.
-        shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource)).map(RuledOut::Busy)
-    });
-    target.chain(needs).chain(small).chain(state.into_iter().chain(busy).filter(move |_| now))
+    let out = worker.health.out().map(|(until, fault)| RuledOut::LeftOut { until, fault });
+    let saturated = worker.saturated;
+    let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
+    let pressures = pressures.into_iter().filter(|(_, held)| *held).map(|(what, _)| RuledOut::Saturated(what));
+    state.into_iter().chain(out).chain(pressures)
 }
 
 fn amount(of: &Resources, name: &str) -> u64 {
@@ -90,41 +132,202 @@ pub fn fits_now(class: &Class, worker: &Worker) -> bool {
     rule_out(class, worker, true).next().is_none()
 }
 
-/// The worker for a task of the class, `None` if none has room now.
-pub fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
-    let fits = |id| workers.get(id).is_some_and(|worker| fits_now(class, worker));
-    if !class.targets.is_empty() {
-        // Few by nature; the roomiest of them, then the first by name.
-        let named = class.targets.iter().filter_map(|name| workers.by_name(name));
-        let open = named.filter(|worker| fits(worker.id));
-        return open.min_by_key(|w| (u32::MAX - w.free().cpu, w.name.clone())).map(|w| w.id);
-    }
-    let group = |attributes: &Attributes| class.needs.iter().all(|need| need.met_by(attributes));
-    workers.index().find(&class.request, group, fits)
+/// A step of which a task looks for a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The step.
+    pub step: StepKey,
+    /// Its class.
+    pub class_id: ClassId,
+    /// What that asks for.
+    pub class: &'a Class,
+    /// What rules see of it.
+    pub job: JobContext,
+    /// What it reads from caches.
+    pub caches: &'a BTreeMap<String, Option<u64>>,
+    /// The kind of work that warms a worker for it.
+    pub kind: u64,
+    /// Milliseconds that a task is expected to run.
+    pub predicted_ms: Option<f64>,
+    /// Other steps want room too.
+    pub others_wait: bool,
 }
 
-/// The next task in turn, of the classes not in `skip`, that the worker could run. Classes that it
-/// could not are added to `skip`.
-pub fn pull(
-    worker: &Worker,
-    queues: &Queues,
-    classes: &Classes,
-    skip: &mut BTreeSet<ClassId>,
-    fits: impl Fn(&Class, &Worker) -> bool,
-) -> Option<(QueueId, Candidate, ClassId)> {
-    loop {
-        let (queue, candidate, class) = queues.next(skip)?;
-        if fits(classes.get(class), worker) {
-            return Some((queue, candidate, class));
+/// A worker reserved for a class.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reserved {
+    /// For which.
+    pub class: ClassId,
+    /// When enough of it will be free; `None` is unknown.
+    pub starts: Option<Time>,
+}
+
+/// What a choice is made among, and by.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// The time.
+    pub now: Time,
+    /// All workers.
+    pub workers: &'a Workers,
+    /// Those that are reserved.
+    pub reserved: &'a BTreeMap<WorkerId, Reserved>,
+    /// How pairs are judged.
+    pub policy: &'static dyn ScoringPolicy,
+    /// What rules see of the farm.
+    pub instance: &'a InstanceContext,
+    /// Mean bytes of a key in workers' caches.
+    pub key_bytes: Option<u64>,
+}
+
+/// A worker as it was judged for a task.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ranked {
+    /// Which.
+    pub worker: WorkerId,
+    /// Its points.
+    pub score: f64,
+    /// Its load with the task.
+    pub load: f64,
+}
+
+/// Where a task goes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Found {
+    /// The best worker, and the next best behind it.
+    Best(Vec<Ranked>),
+    /// No worker has room for the class.
+    NoRoom,
+    /// Some have, but not for this step; this is why the first of them has not.
+    Held(RuledOut),
+}
+
+impl Scene<'_> {
+    /// What keeps a task of the step off a worker that has room for its class, or how it is judged there.
+    pub fn judge(&self, ask: &Ask, worker: &Worker) -> Result<Ranked, RuledOut> {
+        if let Some(reserved) = self.reserved.get(&worker.id).filter(|r| r.class != ask.class_id) {
+            // It may go in front only if it is expected to be gone when the holder could start.
+            let ends = ask.predicted_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
+            if ends.is_none() || reserved.starts.is_none_or(|starts| ends > Some(starts)) {
+                return Err(RuledOut::Reserved(reserved.class));
+            }
         }
-        skip.insert(class);
+        let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
+        let context = worker_context(worker);
+        match self.policy.score(&self.pair(ask, worker, &context, load)) {
+            Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
+            Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
+        }
+    }
+
+    /// The pair as rules see it.
+    pub fn pair<'a>(
+        &'a self,
+        ask: &'a Ask,
+        worker: &Worker,
+        context: &'a WorkerContext,
+        load: f64,
+    ) -> Pair<'a> {
+        Pair {
+            job: &ask.job,
+            worker: context,
+            instance: self.instance,
+            missing: context::missing(ask.caches, worker.caches.as_ref(), self.key_bytes),
+            step_cpu: worker.steps.get(&ask.step).copied().unwrap_or(0),
+            warmth: worker.warmth.of(&ask.kind),
+            others_wait: ask.others_wait,
+            load,
+        }
     }
 }
 
-/// The worker for an outside client's place, `None` if none has room now.
+/// What rules see of a worker.
+pub fn worker_context(worker: &Worker) -> WorkerContext {
+    let report = worker.report();
+    WorkerContext {
+        capacity: (&worker.capacity).into(),
+        booked: (&worker.booked).into(),
+        memory_free: (worker.capacity.memory > 0).then(|| worker.room().memory),
+        memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
+        foreign_cpu: report.and_then(|report| report.cpu_foreign),
+        core_score: worker.marks.core_score,
+        disk_mb_s: report.and_then(|report| report.disk_mb_s),
+        network_mbit_s: report.and_then(|report| report.network_mbit_s),
+        fetches: worker.marks.fetches,
+        has_arch: worker.marks.has_arch,
+    }
+}
+
+/// The worker for a task of the step.
+pub fn push(ask: &Ask, scene: &Scene) -> Found {
+    let mut ranked: Vec<(Ranked, &str)> = Vec::new();
+    let mut held = None;
+    let mut consider = |id: WorkerId| {
+        let Some(worker) = scene.workers.get(id).filter(|worker| fits_now(ask.class, worker)) else {
+            return false;
+        };
+        match scene.judge(ask, worker) {
+            Ok(judged) => ranked.push((judged, &*worker.name)),
+            Err(reason) => _ = held.get_or_insert(reason),
+        }
+        ranked.last().is_some_and(|(last, _)| last.worker == id)
+    };
+    if ask.class.targets.is_empty() {
+        scene.workers.index().candidates(ask.class, limits::CANDIDATES_MAX, consider);
+    } else {
+        // Few by nature.
+        let named = ask.class.targets.iter().filter_map(|name| scene.workers.by_name(name));
+        named.for_each(|worker| _ = consider(worker.id));
+    }
+    if ranked.is_empty() {
+        return held.map_or(Found::NoRoom, Found::Held);
+    }
+    let order = |a: &(Ranked, &str), b: &(Ranked, &str)| {
+        b.0.score.total_cmp(&a.0.score).then(a.0.load.total_cmp(&b.0.load)).then(a.1.cmp(b.1))
+    };
+    if ranked.len() > limits::RANKED_MAX {
+        ranked.select_nth_unstable_by(limits::RANKED_MAX, order);
+        ranked.truncate(limits::RANKED_MAX);
+    }
+    ranked.sort_by(order);
+    Found::Best(ranked.into_iter().map(|(ranked, _)| ranked).collect())
+}
+
+/// The best of several steps for a worker that has room: most points, then the one that comes first.
+pub fn pull<'a>(worker: &Worker, asks: impl IntoIterator<Item = Ask<'a>>, scene: &Scene) -> Option<(StepKey, f64)> {
+    let mut best: Option<(StepKey, f64)> = None;
+    for ask in asks {
+        if !fits_now(ask.class, worker) {
+            continue;
+        }
+        let Ok(judged) = scene.judge(&ask, worker) else { continue };
+        if best.is_none_or(|(_, score)| judged.score.total_cmp(&score).is_gt()) {
+            best = Some((ask.step, judged.score));
+        }
+    }
+    best
+}
+
+/// The worker for an outside client's place, `None` if none has room now: the least loaded. Such places wait
+/// for a network much of their time, so a worker has a few more of them than cores; that cap holds whatever
+/// its pressure.
 pub fn alloc(request: &Resources, needs: &[Need], workers: &Workers) -> Option<WorkerId> {
-    let class = Class { request: request.clone(), needs: needs.to_vec(), targets: BTreeSet::new() };
-    push(&class, workers)
+    let request_without_cpu = Resources { cpu: 0, ..request.clone() };
+    let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };
+    let mut best: Option<(f64, &str, WorkerId)> = None;
+    workers.index().candidates(&class, limits::CANDIDATES_MAX, |id| {
+        let Some(worker) = workers.get(id).filter(|worker| fits_now(&class, worker)) else { return false };
+        let slots = u64::from(formula::slots(worker.capacity.cpu / 100)) * 100;
+        if u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
+            return false;
+        }
+        let found = (worker.load_with(request.cpu, workers.load_settings()), &*worker.name, id);
+        let better = |best: &(f64, &str, WorkerId)| found.0.total_cmp(&best.0).then(found.1.cmp(best.1)).is_lt();
+        if best.as_ref().is_none_or(better) {
+            best = Some(found);
+        }
+        true
+    });
+    best.map(|(.., id)| id)
 }
 
 /// Classes by number, each kept as long as a step uses it.

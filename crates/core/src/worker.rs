@@ -79,7 +79,9 @@ pub struct Worker {
     /// What its tasks say of it.
     pub health: Health,
     /// Which steps' inputs it is likely to have at hand.
-    pub warmth: Warmth,
+    pub warmth: Warmth<u64>,
+    /// What rules look at of its attributes.
+    pub marks: Marks,
     /// The keys that its caches hold, with their bytes; `None` of one that has not said.
     pub caches: Option<BTreeMap<String, u64>>,
     /// The number of the last message to it.
@@ -91,6 +93,7 @@ pub struct Worker {
 impl Worker {
     /// A worker as a store knows it, before it is heard from: nothing is booked on it.
     pub fn unheard(record: WorkerRecord) -> Self {
+        let marks = Marks::of(&record.attributes);
         Worker {
             id: record.id,
             name: record.name.into(),
@@ -119,6 +122,7 @@ impl Worker {
             quiet_reports: 0,
             health: Health::default(),
             warmth: Warmth::default(),
+            marks,
             caches: None,
             seq: 0,
             beat_seq: 0,
@@ -211,6 +215,30 @@ impl Worker {
     /// What a new booking may use.
     pub fn free(&self) -> Resources {
         self.capacity.less(&self.booked)
+    }
+}
+
+/// What scoring rules look at of a worker's attributes.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Marks {
+    /// It fetches (tag `fetch`).
+    pub fetches: bool,
+    /// It names an architecture (`arch`).
+    pub has_arch: bool,
+    /// Speed of one core (`core_score`), in any unit that is the same for all workers.
+    pub core_score: Option<f64>,
+}
+
+impl Marks {
+    /// Reads them.
+    pub fn of(attributes: &Attributes) -> Self {
+        let score = attributes.get("core_score").and_then(|values| values.first());
+        let score = score.and_then(|text| text.parse::<f64>().ok());
+        Marks {
+            fetches: attributes.contains_key("fetch"),
+            has_arch: attributes.contains_key("arch"),
+            core_score: score.filter(|score| score.is_finite() && *score > 0.0),
+        }
     }
 }
 

@@ -183,11 +183,13 @@ impl Index {
         (size <= limits::CANDIDATES_MAX).then(|| lists.flatten().copied().collect())
     }
 
-    /// Up to `max` workers with room for the class that `fits` accepts, least loaded first (or as the
-    /// policy of saturation has it); ties go to the smaller id.
-    pub fn candidates(&self, class: &Class, max: usize, fits: impl Fn(WorkerId) -> bool) -> Vec<WorkerId> {
+    /// Shows `consider` the workers that seem to have room for the class, least loaded first (or as the
+    /// policy of saturation has it) and by id, until it has accepted `max` of them.
+    pub fn candidates(&self, class: &Class, max: usize, mut consider: impl FnMut(WorkerId) -> bool) {
+        let mut accepted = 0;
         if let Some(few) = self.few(&class.needs) {
-            return few.into_iter().filter(|id| fits(*id)).take(max).collect();
+            few.into_iter().for_each(|id| _ = consider(id));
+            return;
         }
         let request = &class.request;
         let from = (bucket_of(request.memory), bucket_of(request.cpu.into()));
@@ -198,16 +200,12 @@ impl Index {
                 open.extend(entries.next().map(|first| Head(Reverse(*first), entries)));
             }
         }
-        let mut found = Vec::new();
-        while found.len() < max
+        while accepted < max
             && let Some(Head(Reverse((_, id)), mut entries)) = open.pop()
         {
-            if fits(id) {
-                found.push(id);
-            }
+            accepted += usize::from(consider(id));
             open.extend(entries.next().map(|next| Head(Reverse(*next), entries)));
         }
-        found
     }
 }
 

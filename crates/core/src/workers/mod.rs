@@ -14,7 +14,7 @@ use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
-use crate::worker::{Worker, WorkerState};
+use crate::worker::{Marks, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -74,6 +74,7 @@ impl Workers {
     pub fn describe(&mut self, id: WorkerId, capacity: Resources, attributes: Attributes) {
         let Some(mut worker) = self.all.get(&id).cloned() else { return };
         worker.capacity = capacity;
+        worker.marks = Marks::of(&attributes);
         worker.attributes = attributes;
         self.insert(worker);
     }

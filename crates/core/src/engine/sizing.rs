@@ -1,0 +1,262 @@
+//! What earlier tasks of a kind teach: how much memory the next one is booked with, how many cpus, how long
+//! it will run; and how many may go first while nothing is known.
+
+use super::{Attempt, Engine, Outbox, Write};
+use crate::ids::{StepKey, TaskId};
+use crate::job::{End, StepSpec, TaskResult};
+use crate::matcher::{self, Class};
+use crate::resources::Resources;
+use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
+use crate::score::windows::Metric;
+use crate::time::{NS_PER_MS, Time};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Samples of a kind whose number is a power of two are written at once, others with the next windows.
+const WRITE_AT_ONCE_BELOW: usize = 64;
+
+/// Steps whose tasks are taken for alike.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Kin {
+    pub(super) signature: Arc<Signature>,
+    pub(super) prediction: Option<Prediction>,
+    /// What a task is booked with at least, rounded up so that small differences make no new class.
+    reserve: u64,
+    auto_cpu: Option<u32>,
+    steps: BTreeSet<StepKey>,
+    /// Attempts booked.
+    active: u32,
+    /// When the first of these was booked.
+    since: Option<Time>,
+    /// No more may be booked until more is known.
+    pub(super) gated: bool,
+    /// Samples came that the store does not have.
+    unsaved: bool,
+}
+
+/// Rounds up to an eighth of the power of two below, so that predictions that differ little are the same.
+fn rounded(bytes: u64) -> u64 {
+    let unit = (bytes.next_power_of_two() / 16).max(1 << 20);
+    bytes.div_ceil(unit).saturating_mul(unit)
+}
+
+impl Engine {
+    /// The kin of a new step.
+    pub(super) fn join_kin(&mut self, key: StepKey, queue: &str, spec: &StepSpec) -> u64 {
+        let signature =
+            Signature { queue: queue.to_owned(), step: spec.name.clone(), shape: spec.hints.shape.clone() };
+        let id = signature.number();
+        let prediction = self.histories.predict(&signature);
+        let kin = self.kin.entry(id).or_insert_with(|| Kin {
+            signature: Arc::new(signature),
+            prediction,
+            reserve: prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded),
+            auto_cpu: None,
+            steps: BTreeSet::new(),
+            active: 0,
+            since: None,
+            gated: false,
+            unsaved: false,
+        });
+        kin.steps.insert(key);
+        id
+    }
+
+    /// A step is gone.
+    pub(super) fn leave_kin(&mut self, id: u64, key: StepKey) {
+        let Some(kin) = self.kin.get_mut(&id) else { return };
+        kin.steps.remove(&key);
+        if kin.steps.is_empty() && !kin.unsaved {
+            self.kin.remove(&id);
+        }
+    }
+
+    /// What a task of a step is expected to hold and take.
+    pub(super) fn prediction(&self, kin: u64) -> Option<&Prediction> {
+        self.kin.get(&kin)?.prediction.as_ref()
+    }
+
+    /// The class of a step as it is sized now: never less than was asked for, never more than the largest
+    /// worker that fits it has.
+    pub(super) fn sized_class(&self, spec: &StepSpec, kin: u64) -> Class {
+        let mut class = Class {
+            request: spec.request.clone(),
+            needs: spec.needs.clone(),
+            targets: spec.targets.clone(),
+            limits: spec.limits.clone(),
+        };
+        let Some(kin) = self.kin.get(&kin).filter(|kin| kin.prediction.is_some()) else { return class };
+        if kin.reserve <= class.request.memory && !spec.hints.cpus_auto {
+            return class;
+        }
+        let fit = self.workers.present().filter(|worker| matcher::could_ever(&class, worker));
+        let (mut largest, mut sum) = (Resources::default(), (0_u64, 0_u64));
+        for worker in fit {
+            largest.memory = largest.memory.max(worker.capacity.memory);
+            largest.cpu = largest.cpu.max(worker.capacity.cpu);
+            sum = (sum.0 + worker.capacity.memory / 1024, sum.1 + u64::from(worker.capacity.cpu));
+        }
+        class.request.memory = class.request.memory.max(kin.reserve.min(largest.memory));
+        if spec.hints.cpus_auto
+            && let Some(prediction) = &kin.prediction
+        {
+            let memory_per_core = (sum.0 * 100).checked_div(sum.1).unwrap_or(0) * 1024;
+            let cpu = history::auto_cpus(prediction, memory_per_core, largest.cpu);
+            class.request.cpu = cpu.unwrap_or(class.request.cpu).max(spec.request.cpu);
+        }
+        class
+    }
+
+    /// An attempt is booked, or was when the engine started.
+    pub(super) fn kin_booked(&mut self, id: u64, at: Time) {
+        let Some(kin) = self.kin.get_mut(&id) else { return };
+        kin.active += 1;
+        kin.since = kin.since.or(Some(at));
+        self.gate(id);
+    }
+
+    /// An attempt is off the books.
+    pub(super) fn kin_left(&mut self, id: u64) {
+        let Some(kin) = self.kin.get_mut(&id) else { return };
+        kin.active = kin.active.saturating_sub(1);
+        if kin.active == 0 {
+            kin.since = None;
+        }
+        self.gate(id);
+    }
+
+    /// How many attempts of the kin may run at once now; `None` is no limit.
+    pub(super) fn probes(&self, id: u64) -> Option<u32> {
+        let kin = self.kin.get(&id)?;
+        let declared = kin.steps.iter().filter_map(|key| self.spec_of(*key)).map(|spec| spec.request.memory);
+        let request = Resources::new(0, declared.max().unwrap_or(0));
+        let longest_ms = kin.since.map(|since| self.now.since(since) / NS_PER_MS);
+        history::probing(&request, self.histories.get(&kin.signature), longest_ms)
+    }
+
+    /// Opens or closes the gate before the tasks of a kin.
+    pub(super) fn gate(&mut self, id: u64) {
+        let gated = self.probes(id);
+        let Some(kin) = self.kin.get_mut(&id) else { return };
+        let gated = gated.is_some_and(|most| kin.active >= most);
+        self.probe_ends.retain(|(_, other)| *other != id);
+        if let Some(since) = kin.since.filter(|_| gated) {
+            self.probe_ends.insert((since.after(PROBE_MS * NS_PER_MS), id));
+        }
+        if std::mem::replace(&mut kin.gated, gated) != gated {
+            let steps: Vec<StepKey> = kin.steps.iter().copied().collect();
+            steps.into_iter().for_each(|key| self.refresh(key));
+        }
+    }
+
+    /// Probes that have run long enough to be believed.
+    pub(super) fn believe_probes(&mut self) {
+        while let Some((_, id)) = self.probe_ends.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.probe_ends.pop_first();
+            self.gate(id);
+        }
+    }
+
+    /// An attempt of a kin ended: what it held and took.
+    pub(super) fn learn(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult, out: &mut Outbox) {
+        let Some(sample) = sample_of(attempt, result) else { return };
+        self.record_windows(&sample);
+        let Some(id) = self.step(self.key_of(task)).map(|step| step.kin) else { return };
+        let Some(kin) = self.kin.get_mut(&id) else { return };
+        self.histories.push(&kin.signature, sample);
+        let history = self.histories.get(&kin.signature);
+        kin.prediction = history.and_then(history::History::predict);
+        let count = history.map_or(0, |history| history.samples().count());
+        if sample.oom || (count < WRITE_AT_ONCE_BELOW && count.is_power_of_two()) {
+            kin.unsaved = false;
+            out.writes.extend(write_of(&kin.signature, history, self.now));
+        } else {
+            kin.unsaved = true;
+        }
+        let reserve = kin.prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded);
+        let changed = std::mem::replace(&mut kin.reserve, reserve) != reserve;
+        let cpu = kin.prediction.as_ref().and_then(|p| p.cpu_ms.zip(p.wall_ms));
+        let cpu = cpu.map(|(cpu_ms, wall_ms)| libm::ceil(cpu_ms / wall_ms.max(1.0)) as u32);
+        if changed || std::mem::replace(&mut kin.auto_cpu, cpu) != cpu {
+            self.resize_kin(id);
+        }
+        self.gate(id);
+    }
+
+    fn record_windows(&mut self, sample: &Sample) {
+        let now = self.now;
+        let mut record = |metric, value: Option<u64>| {
+            if let Some(value) = value {
+                self.windows.record(now, metric, value as f64);
+            }
+        };
+        record(Metric::Completed, Some(1));
+        record(Metric::OomRate, Some(sample.oom.into()));
+        record(Metric::WallMs, sample.wall_ms);
+        record(Metric::CpuMs, sample.cpu_ms);
+        record(Metric::PeakMemory, sample.peak_memory.filter(|_| !sample.oom));
+        record(Metric::DiskBytes, sample.disk_bytes.filter(|bytes| *bytes > 0));
+    }
+
+    /// Gives the steps of a kin the class that they are of now.
+    fn resize_kin(&mut self, id: u64) {
+        let steps: Vec<StepKey> = self.kin.get(&id).map_or_else(Vec::new, |k| k.steps.iter().copied().collect());
+        for key in steps {
+            let Some(spec) = self.spec_of(key) else { continue };
+            let class = self.sized_class(spec, id);
+            let Some(step) = self.step(key) else { continue };
+            if *self.classes.get(step.class) == class {
+                continue;
+            }
+            let new = self.classes.intern(class);
+            let Some(job) = self.jobs.get_mut(&key.job) else { continue };
+            let queue = job.queue;
+            let step = &mut job.steps[usize::from(key.step)];
+            let old = std::mem::replace(&mut step.class, new);
+            if let Some(candidate) = &step.enlisted {
+                self.queues.remove(queue, old, candidate);
+                self.queues.insert(queue, new, *candidate);
+                self.dirty = true;
+            }
+            self.classes.release(old);
+        }
+    }
+
+    /// Writes what the store does not have of histories.
+    pub(super) fn save_histories(&mut self, out: &mut Outbox) {
+        let (now, histories) = (self.now, &self.histories);
+        for kin in self.kin.values_mut().filter(|kin| kin.unsaved) {
+            kin.unsaved = false;
+            out.writes.extend(write_of(&kin.signature, histories.get(&kin.signature), now));
+        }
+        self.kin.retain(|_, kin| !kin.steps.is_empty());
+    }
+
+    fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
+        self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
+    }
+}
+
+fn write_of(signature: &Signature, history: Option<&history::History>, at: Time) -> Option<Write> {
+    let samples = history?.samples().copied().collect();
+    Some(Write::History { signature: signature.to_string(), samples, at })
+}
+
+/// What an attempt teaches; `None` of one that did not run to its own end.
+fn sample_of(attempt: &Attempt, result: &TaskResult) -> Option<Sample> {
+    let oom = result.end == End::OutOfMemory;
+    if !oom && result.end != End::Exited(0) {
+        return None;
+    }
+    let ran = result.started.zip(result.finished);
+    let limit = attempt.request.memory.max(result.peak_memory.unwrap_or(0));
+    let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
+    Some(Sample {
+        peak_memory: if oom { killed } else { result.peak_memory },
+        cpu_ms: result.cpu_ms,
+        // Of one that was killed it is not how long such a task takes.
+        wall_ms: ran.filter(|_| !oom).map(|(started, finished)| finished.since(started) / NS_PER_MS),
+        disk_bytes: result.disk_bytes,
+        oom,
+    })
+}
