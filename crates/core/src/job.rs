@@ -342,6 +342,10 @@ pub struct Step {
     pub tries: BTreeMap<u32, Tries>,
     /// Mean run time of its tasks so far in milliseconds.
     pub mean_ms: Option<f64>,
+    /// The number of its kind: steps whose tasks are taken for alike.
+    pub kin: u64,
+    /// How much waits for it, and the critical path there: see [`crate::score::dependents`].
+    pub dependents: f64,
 }
 
 /// An active job.

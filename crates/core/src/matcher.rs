@@ -359,6 +359,11 @@ impl Classes {
         &self.all[&id].0
     }
 
+    /// The class with this number, if some step uses it.
+    pub fn find(&self, id: ClassId) -> Option<&Class> {
+        self.all.get(&id).map(|(class, _)| class)
+    }
+
     /// One use less.
     pub fn release(&mut self, id: ClassId) {
         let Some((class, uses)) = self.all.get_mut(&id) else { return };

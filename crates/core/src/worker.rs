@@ -207,6 +207,26 @@ impl Worker {
         room
     }
 
+    /// A task of a step holds amounts of it from now on; its share of cpu is counted even while lent.
+    pub fn hold(&mut self, task: TaskId, step: StepKey, held: &Resources, cpu: u32) {
+        self.booked.add(held);
+        self.running.insert(task);
+        *self.steps.entry(step).or_default() += cpu;
+    }
+
+    /// It holds them no more.
+    pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, cpu: u32) {
+        self.running.remove(&task);
+        self.booked.sub(held);
+        if let Some(sum) = self.steps.get_mut(&step) {
+            *sum = sum.saturating_sub(cpu);
+            // A step of tasks that ask for no cpu has no part of the worker either.
+            if *sum == 0 {
+                self.steps.remove(&step);
+            }
+        }
+    }
+
     /// True if tasks are booked on it.
     pub fn has_attempts(&self) -> bool {
         !self.running.is_empty() || !self.backlog.is_empty()

@@ -11,30 +11,43 @@
 
 mod check;
 mod commit;
+mod decide;
 mod event;
 mod jobs;
 mod lease;
 mod lend;
 mod outbox;
 mod report;
+mod reserve;
 mod round;
 mod set;
+mod sizing;
 mod submit;
 
+pub use decide::{Decision, Judged, WaitReason, Waits};
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
 pub use outbox::{Answer, Holder, Note, Order, Outbox, Refusal, Send, Unplaceable, Write};
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord, JobState};
 use crate::limits;
-use crate::matcher::{self, Class, Classes};
+use crate::load::formula::LoadSettings;
+use crate::matcher::{self, Class, Classes, Reserved};
 use crate::queues::{QueueRecord, Queues};
 use crate::resources::Resources;
-use crate::score::history::Sample;
-use crate::time::Time;
+use crate::score::context::InstanceContext;
+use crate::score::history::{Histories, Sample, Signature};
+use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
+use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
+use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
-use crate::workers::{Saturation, Workers};
+use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
+use sizing::Kin;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+/// How soon steps that rules hold are looked at again.
+const HELD_AGAIN_NS: u64 = NS_PER_S;
 
 /// How the engine is set up.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -48,6 +61,34 @@ pub struct Settings {
     pub lease_ns: Option<u64>,
     /// How long a worker may be silent before it gets no new work.
     pub suspect_ns: u64,
+    /// How loads are judged.
+    pub load: LoadSettings,
+    /// How reservations are given.
+    pub reserve: ReserveSettings,
+    /// How pairs of step and worker are judged.
+    pub policy: Policy,
+}
+
+/// A scoring policy: equal to another of the same name.
+#[derive(Clone, Copy)]
+pub struct Policy(pub &'static dyn ScoringPolicy);
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy(policy_by_name(DEFAULT_POLICY).0)
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
 }
 
 impl Default for Settings {
@@ -57,6 +98,9 @@ impl Default for Settings {
             first_job: 1,
             lease_ns: Some(limits::LEASE_NS),
             suspect_ns: limits::SUSPECT_NS,
+            load: LoadSettings::default(),
+            reserve: ReserveSettings::default(),
+            policy: Policy::default(),
         }
     }
 }
@@ -128,9 +172,31 @@ pub struct Engine {
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     /// How many tasks may hold one of each limit at a time.
     limits: BTreeMap<String, u32>,
+    /// How many of each are taken.
+    limits_taken: BTreeMap<String, u32>,
+    histories: Histories,
+    /// Steps of active jobs whose tasks are taken for alike, by the number of their signature.
+    kin: BTreeMap<u64, Kin>,
+    /// When first tasks have run long enough to be believed, by kin.
+    probe_ends: BTreeSet<(Time, u64)>,
+    policy: Policy,
+    windows: Windows,
+    instance: InstanceContext,
+    /// When these were brought up to date.
+    looked: Time,
+    reserves: Reserves,
+    /// The reserved workers, and when their holders could start.
+    reserved: BTreeMap<WorkerId, Reserved>,
+    /// What the last full round could not place.
+    waits: Waits,
+    decisions: VecDeque<Decision>,
+    /// Tasks that succeeded since the engine started.
+    succeeded: u64,
     lease_ns: Option<u64>,
     /// After a failed commit: workers whose rows it wrote.
     unsaved: BTreeSet<WorkerId>,
+    /// Samples came that the store does not have.
+    unsaved_history: bool,
     /// Something changed since the last full round.
     dirty: bool,
 }
@@ -159,7 +225,7 @@ impl Engine {
             next_alloc: 1,
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            workers: Workers::new(settings.saturation, settings.suspect_ns),
+            workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load),
             queues: Queues::default(),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
@@ -168,8 +234,22 @@ impl Engine {
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
             limits: BTreeMap::new(),
+            limits_taken: BTreeMap::new(),
+            histories: Histories::default(),
+            kin: BTreeMap::new(),
+            probe_ends: BTreeSet::new(),
+            policy: settings.policy,
+            windows: Windows::default(),
+            instance: InstanceContext::default(),
+            looked: Time::default(),
+            reserves: Reserves::new(settings.reserve),
+            reserved: BTreeMap::new(),
+            waits: Waits::default(),
+            decisions: VecDeque::new(),
+            succeeded: 0,
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
+            unsaved_history: false,
             dirty: false,
         }
     }
@@ -177,10 +257,14 @@ impl Engine {
     /// An engine with what a store holds: its workers, not heard from yet, and its active jobs, whose
     /// booked tasks are at their workers until those say otherwise.
     pub fn restore(settings: Settings, ground: Ground) -> Self {
-        let Ground { workers, jobs, queues, limits, history: _ } = ground;
+        let Ground { workers, jobs, queues, limits, history } = ground;
         let mut engine = Engine::new(settings);
         queues.iter().for_each(|queue| engine.queues.set(queue));
         engine.limits = limits;
+        for (signature, samples) in history.into_iter().rev() {
+            let signature = Signature::parse(&signature);
+            samples.into_iter().for_each(|sample| engine.histories.push(&signature, sample));
+        }
         for record in workers {
             engine.workers.insert(Worker::unheard(record));
         }
@@ -207,10 +291,16 @@ impl Engine {
             Event::Hello(hello) => self.hello(*hello, out),
             Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
             Event::Load { worker, report } => {
-                let now = self.now;
-                self.workers.update(worker, |w| w.load = Some((now, report)));
+                self.workers.hear(worker, self.now);
+                if let Some(speed) = report.network_mbit_s {
+                    self.windows.record(self.now, Metric::NetworkMbitS, speed);
+                }
+                self.dirty |= self.workers.bears(worker, self.now, Some(report));
             }
-            Event::Caches { worker, keys } => _ = self.workers.update(worker, |w| w.caches = Some(keys)),
+            Event::Caches { worker, keys } => {
+                self.workers.update(worker, |w| w.caches = Some(keys));
+                self.dirty = true;
+            }
             Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
             Event::SetLimit { request, name, max } => self.set_limit(request, name, max, out),
             Event::Lost { worker } => self.worker_lost(worker, out),
@@ -226,7 +316,14 @@ impl Engine {
     /// When the engine wants a tick and a round although nothing happens: at once if the last round
     /// ran out of budget, else when a worker has been silent for too long or its lease runs out.
     pub fn next_wakeup(&self) -> Option<Time> {
-        if self.dirty { Some(self.now) } else { self.workers.next_deadline() }
+        if self.dirty {
+            return Some(self.now);
+        }
+        let probes = self.probe_ends.first().map(|(at, _)| *at);
+        let caches = (!self.waits.held.is_empty()).then(|| self.now.after(HELD_AGAIN_NS));
+        let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
+        let all = [self.workers.next_deadline(), self.reserves.next_full(), probes, caches, histories];
+        all.into_iter().flatten().min()
     }
 
     /// An active job, or one whose end is not yet committed.

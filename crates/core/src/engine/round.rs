@@ -1,55 +1,215 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for
 //! workers whose tasks are short.
 
-use super::{Attempt, Engine, Lent, Note, Outbox, Write};
+use super::{Attempt, Decision, Engine, Lent, Note, Outbox, Waits, Write};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::Tries;
 use crate::limits;
-use crate::matcher;
-use crate::queues::Candidate;
+use crate::matcher::{self, Ask, Found, Ranked, Scene};
+use crate::queues::{Candidate, Skip};
+use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
 use crate::worker::{Worker, WorkerState};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a round found out.
+#[derive(Default)]
+struct Round {
+    skip: Skip,
+    waits: Waits,
+    /// Classes without room anywhere.
+    full: BTreeSet<ClassId>,
+    placed: BTreeSet<ClassId>,
+    /// Steps of each class that were passed over for reasons of their own.
+    misses: BTreeMap<ClassId, usize>,
+    /// Classes that wait for a reservation and were not seen to be overtaken.
+    watched: Vec<ClassId>,
+}
 
 impl Engine {
     /// Books up to `budget` tasks. Returns how many it booked. A class that fits nowhere is passed
-    /// over for the whole round, so the cost follows classes and bookings, never the backlog.
+    /// over for the whole round, and is not looked at again before some worker has more room: the cost
+    /// follows classes and bookings, never the backlog.
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.now = self.now.max(now);
+        self.look_around(out);
         if !self.dirty {
             return 0;
         }
+        let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
+        self.foresee_reserved();
         let mut booked = 0;
-        let mut blocked: BTreeSet<ClassId> = BTreeSet::new();
         while booked < budget {
-            let Some((queue, candidate, class)) = self.queues.next(&blocked) else { break };
-            match matcher::push(self.classes.get(class), &self.workers) {
-                Some(worker) => {
-                    self.book(queue, candidate, worker, false, out);
-                    booked += 1;
-                }
-                None => _ = blocked.insert(class),
+            let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else { break };
+            if let Some((candidate, class, ranked)) = self.choose(queue, candidate, class, &mut round) {
+                let worker = ranked[0].worker;
+                self.decide(&candidate, class, ranked);
+                self.book(queue, candidate, worker, false, out);
+                self.placed(class, worker, &mut round);
+                booked += 1;
             }
         }
-        if booked < budget && !blocked.is_empty() {
-            booked += self.prefetch(budget - booked, out);
+        if booked < budget {
+            if !round.full.is_empty() {
+                booked += self.prefetch(budget - booked, &mut round, out);
+            }
+            self.end_round(round);
         }
         self.dirty = booked == budget;
         booked
     }
 
+    /// What a round needs to know of the farm is brought up to date every half minute.
+    fn look_around(&mut self, out: &mut Outbox) {
+        if self.now.since(self.looked) >= RECOMPUTE_NS || self.looked == Time::default() {
+            self.looked = self.now;
+            self.instance.windows = self.windows.recompute(self.now);
+            let speeds = self.workers.present().filter_map(|worker| worker.marks.core_score);
+            let (sum, count) = speeds.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0));
+            self.instance.core_score = (count > 0.0).then(|| sum / count);
+            self.save_histories(out);
+        }
+        self.instance.idle_workers = self.workers.idle_count();
+        self.instance.total_workers = self.workers.open_count();
+    }
+
+    /// The choice among workers for the step whose turn it is, or among its queue's steps for the worker
+    /// found; `None` if it cannot be placed, which `round` then knows.
+    fn choose(
+        &self,
+        queue: QueueId,
+        candidate: Candidate,
+        class: ClassId,
+        round: &mut Round,
+    ) -> Option<(Candidate, ClassId, Vec<Ranked>)> {
+        let key = candidate.step();
+        if let Some(quota) = self.queues.get(queue).over_quota(self.classes.get(class).request.cpu) {
+            round.skip.in_queue.insert((queue, class));
+            round.waits.in_queue.insert((queue, class), quota);
+            return None;
+        }
+        if self.limit_reached(self.classes.get(class)).is_some() {
+            round.skip.classes.insert(class);
+            round.waits.limited.insert(class);
+            return None;
+        }
+        if self.waits.full.contains(&class) && !self.workers.gained_fits(self.classes.get(class)) {
+            round.skip.classes.insert(class);
+            round.full.insert(class);
+            return None;
+        }
+        let scene = self.scene();
+        match matcher::push(&self.ask(key, queue)?, &scene) {
+            Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
+            Found::NoRoom => {
+                round.skip.classes.insert(class);
+                round.full.insert(class);
+                None
+            }
+            Found::Held(_) => {
+                round.waits.held.insert(key);
+                let misses = round.misses.entry(class).or_default();
+                *misses += 1;
+                if *misses >= limits::STEP_MISSES_MAX {
+                    round.skip.classes.insert(class);
+                } else {
+                    round.skip.steps.insert(key);
+                }
+                None
+            }
+        }
+    }
+
+    /// Another step of the same queue and priority may suit the worker better.
+    fn offer_rivals(
+        &self,
+        queue: QueueId,
+        candidate: Candidate,
+        class: ClassId,
+        ranked: Vec<Ranked>,
+        round: &Round,
+    ) -> (Candidate, ClassId, Vec<Ranked>) {
+        let scene = self.scene();
+        let Some(worker) = self.workers.get(ranked[0].worker) else { return (candidate, class, ranked) };
+        let rivals: Vec<_> = self.queues.get(queue).rivals(queue, &candidate, &round.skip).collect();
+        if rivals.is_empty() {
+            return (candidate, class, ranked);
+        }
+        let open = rivals.iter().filter(|(_, class)| {
+            let class = self.classes.get(*class);
+            self.limit_reached(class).is_none()
+                && self.queues.get(queue).over_quota(class.request.cpu).is_none()
+        });
+        // How one step is spread over workers is no reason to prefer another.
+        let alone = |ask: Ask<'_>| Ask { others_wait: false, ..ask };
+        let asks = [(candidate, class)].iter().chain(open).filter_map(|(rival, _)| {
+            self.ask(rival.step(), queue).map(alone)
+        });
+        let asks: Vec<_> = asks.collect();
+        match matcher::pull(worker, asks, &scene) {
+            Some((step, score)) if step != candidate.step() => {
+                let load = ranked[0].load;
+                let only = vec![Ranked { worker: worker.id, score, load }];
+                match rivals.into_iter().find(|(rival, _)| rival.step() == step) {
+                    Some((rival, class)) => (rival, class, only),
+                    None => (candidate, class, ranked),
+                }
+            }
+            _ => (candidate, class, ranked),
+        }
+    }
+
+    /// What the matcher chooses among, and by.
+    pub(crate) fn scene(&self) -> Scene<'_> {
+        let windows = &self.instance.windows;
+        let mean = windows[Metric::MissingBytes].w1h.zip(windows[Metric::MissingKeys].w1h);
+        Scene {
+            now: self.now,
+            workers: &self.workers,
+            reserved: &self.reserved,
+            policy: self.policy.0,
+            instance: &self.instance,
+            key_bytes: mean.filter(|(_, keys)| *keys > 0.0).map(|(bytes, keys)| (bytes / keys) as u64),
+        }
+    }
+
+    /// What a task of a step asks of workers.
+    pub(crate) fn ask(&self, key: StepKey, queue: QueueId) -> Option<Ask<'_>> {
+        let job = self.jobs.get(&key.job)?;
+        let (step, spec) = (job.steps.get(usize::from(key.step))?, &job.spec.steps[usize::from(key.step)]);
+        let class = self.classes.get(step.class);
+        let has_arch = class.needs.iter().any(|need| need.key == "arch");
+        let prediction = self.prediction(step.kin);
+        let mut context =
+            crate::score::context::JobContext::of(&spec.hints, has_arch, (&class.request).into());
+        context.waited_ms = self.now.since(step.ready_since) / crate::time::NS_PER_MS;
+        context.dependents = step.dependents;
+        context.prediction = prediction.copied();
+        Some(Ask {
+            step: key,
+            class_id: step.class,
+            class,
+            job: context,
+            caches: &spec.hints.caches,
+            kind: step.kin,
+            predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
+            others_wait: self.queues.get(queue).steps() > 1 || self.queues.waiting() > 1,
+        })
+    }
+
     /// Sends short tasks ahead to workers that are full, so that a slot does not wait for a round
     /// trip. A step is known to be short by its tasks that ended; the first ones are never sent ahead.
-    fn prefetch(&mut self, budget: usize, out: &mut Outbox) -> usize {
+    fn prefetch(&mut self, budget: usize, round: &mut Round, out: &mut Outbox) -> usize {
         // A worker does not know of places of outside clients and would start what it was sent ahead
         // in their room.
         let open = |w: &&Worker| {
-            w.state == WorkerState::Up && !w.running.is_empty() && w.allocs.is_empty() && !self.lends(w)
+            w.takes_work() && !w.running.is_empty() && w.allocs.is_empty() && !self.lends(w)
+                && !self.reserved.contains_key(&w.id)
         };
         let ids: Vec<WorkerId> = self.workers.iter().filter(open).map(|w| w.id).collect();
         let mut booked = 0;
         for id in ids {
-            let mut skip = BTreeSet::new();
+            let mut skip = Skip { in_queue: round.skip.in_queue.clone(), ..Skip::default() };
             while booked < budget {
                 let Some(worker) = self.workers.get(id) else { break };
                 let slots = worker.running.len() as f64;
@@ -58,48 +218,77 @@ impl Engine {
                 {
                     break;
                 }
-                let next = matcher::pull(worker, &self.queues, &self.classes, &mut skip, |class, worker| {
-                    matcher::could_ever(class, worker)
-                });
-                let Some((queue, candidate, class)) = next else { break };
+                let Some((queue, candidate, class)) = self.queues.next(&mut skip) else { break };
+                let asks = self.classes.get(class);
                 let mean_ms = self.step(candidate.step()).and_then(|s| s.mean_ms);
-                match mean_ms {
-                    Some(ms) if ms < limits::PREFETCH_MS => {
-                        self.book(queue, candidate, id, true, out);
-                        booked += 1;
-                    }
-                    _ => _ = skip.insert(class),
+                let short = mean_ms.is_some_and(|ms| ms < limits::PREFETCH_MS);
+                let may = matcher::could_ever(asks, worker)
+                    && self.limit_reached(asks).is_none()
+                    && self.queues.get(queue).over_quota(asks.request.cpu).is_none();
+                if short && may {
+                    self.book(queue, candidate, id, true, out);
+                    booked += 1;
+                } else {
+                    skip.classes.insert(class);
                 }
             }
         }
         booked
     }
 
+    /// A task was placed: who waits for a worker like that was overtaken, and who had it reserved has it.
+    fn placed(&mut self, class: ClassId, worker: WorkerId, round: &mut Round) {
+        round.placed.insert(class);
+        if self.reserves.holder(worker) == Some(class) {
+            self.reserves.release(worker);
+            self.reserved.remove(&worker);
+            self.workers.gained(worker);
+        }
+        let Some(worker) = self.workers.get(worker) else { return };
+        let (classes, reserves) = (&self.classes, &mut self.reserves);
+        round.watched.retain(|waiting| {
+            let passed = *waiting != class
+                && classes.find(*waiting).is_some_and(|waiting| matcher::could_ever(waiting, worker));
+            if passed {
+                reserves.overtaken(*waiting);
+            }
+            !passed
+        });
+    }
+
+    /// The round came to its end: what waits, and for what; who has earned a reservation.
+    fn end_round(&mut self, mut round: Round) {
+        round.waits.full = std::mem::take(&mut round.full);
+        self.workers.settle_gains();
+        self.reserve(&round.waits.full, &round.placed);
+        self.waits = round.waits;
+    }
+
     fn book(&mut self, queue: QueueId, candidate: Candidate, id: WorkerId, queued: bool, out: &mut Outbox) {
         let key: StepKey = candidate.step();
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
         let Some(index) = step.ready.pop_first() else { return };
         let tries = step.tries.remove(&index).unwrap_or(Tries::default());
         step.active += 1;
-        let request = spec.request.clone();
-        let ms = step.mean_ms.unwrap_or(0.0);
+        let request = self.classes.get(step.class).request.clone();
+        let (kin, ms) = (step.kin, step.mean_ms.unwrap_or(0.0));
         let waited_ns = self.now.since(step.ready_since);
-        let drained = step.ready.is_empty();
+        let (drained, dependents) = (step.ready.is_empty(), step.dependents);
         let task = TaskId { job: key.job, index };
+        self.take_limits(key, 1);
         let epoch = self.workers.update(id, |w| {
             if queued {
                 w.backlog.push_back(task);
                 w.backlog_ms += ms;
             } else {
-                w.booked.add(&request);
-                w.running.insert(task);
+                w.hold(task, key, &request, request.cpu);
             }
+            w.warmth.ran(kin);
             w.epoch
         });
         let number = tries.attempt + 1;
-        let mut attempt = Attempt {
+        let attempt = Attempt {
             number,
             worker: id,
             epoch: epoch.unwrap_or_default(),
@@ -107,7 +296,8 @@ impl Engine {
             started: None,
             failures: tries.failures,
             losses: tries.losses,
-            seq: 0,
+            request,
+            seq: self.workers.get(id).map_or(0, |w| w.seq + 1),
             queued,
             killing: false,
             lent: Lent::No,
@@ -118,15 +308,17 @@ impl Engine {
             worker: id,
             epoch: attempt.epoch,
             at: self.now,
-            amounts: (request.cpu, request.memory),
+            amounts: (attempt.request.cpu, attempt.request.memory),
         });
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
-        attempt.seq = self.workers.get(id).map_or(0, |w| w.seq + 1);
+        self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
+        self.windows.record(self.now, Metric::Dependents, dependents);
+        self.queues.charge(queue, attempt.request.cpu);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);
         }
-        self.queues.charge(queue);
+        self.kin_booked(kin, self.now);
         if drained {
             self.refresh(key);
         }

@@ -13,13 +13,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Samples of a kind whose number is a power of two are written at once, others with the next windows.
-const WRITE_AT_ONCE_BELOW: usize = 64;
+const WRITE_AT_ONCE_BELOW: u32 = 64;
 
 /// Steps whose tasks are taken for alike.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Kin {
     pub(super) signature: Arc<Signature>,
     pub(super) prediction: Option<Prediction>,
+    /// The most memory that one of its steps asks for.
+    declared: u64,
     /// What a task is booked with at least, rounded up so that small differences make no new class.
     reserve: u64,
     auto_cpu: Option<u32>,
@@ -50,6 +52,7 @@ impl Engine {
         let kin = self.kin.entry(id).or_insert_with(|| Kin {
             signature: Arc::new(signature),
             prediction,
+            declared: 0,
             reserve: prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded),
             auto_cpu: None,
             steps: BTreeSet::new(),
@@ -59,6 +62,7 @@ impl Engine {
             unsaved: false,
         });
         kin.steps.insert(key);
+        kin.declared = kin.declared.max(spec.request.memory);
         id
     }
 
@@ -127,9 +131,8 @@ impl Engine {
 
     /// How many attempts of the kin may run at once now; `None` is no limit.
     pub(super) fn probes(&self, id: u64) -> Option<u32> {
-        let kin = self.kin.get(&id)?;
-        let declared = kin.steps.iter().filter_map(|key| self.spec_of(*key)).map(|spec| spec.request.memory);
-        let request = Resources::new(0, declared.max().unwrap_or(0));
+        let kin = self.kin.get(&id).filter(|kin| kin.declared > 0)?;
+        let request = Resources::new(0, kin.declared);
         let longest_ms = kin.since.map(|since| self.now.since(since) / NS_PER_MS);
         history::probing(&request, self.histories.get(&kin.signature), longest_ms)
     }
@@ -139,7 +142,9 @@ impl Engine {
         let gated = self.probes(id);
         let Some(kin) = self.kin.get_mut(&id) else { return };
         let gated = gated.is_some_and(|most| kin.active >= most);
-        self.probe_ends.retain(|(_, other)| *other != id);
+        if gated != kin.gated {
+            self.probe_ends.retain(|(_, other)| *other != id);
+        }
         if let Some(since) = kin.since.filter(|_| gated) {
             self.probe_ends.insert((since.after(PROBE_MS * NS_PER_MS), id));
         }
@@ -166,7 +171,7 @@ impl Engine {
         self.histories.push(&kin.signature, sample);
         let history = self.histories.get(&kin.signature);
         kin.prediction = history.and_then(history::History::predict);
-        let count = history.map_or(0, |history| history.samples().count());
+        let count = kin.prediction.map_or(0, |prediction| prediction.samples);
         if sample.oom || (count < WRITE_AT_ONCE_BELOW && count.is_power_of_two()) {
             kin.unsaved = false;
             out.writes.extend(write_of(&kin.signature, history, self.now));

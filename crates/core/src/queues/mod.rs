@@ -302,6 +302,11 @@ impl Queues {
         }
     }
 
+    /// How many queues have ready steps.
+    pub fn waiting(&self) -> usize {
+        self.turn.len()
+    }
+
     /// The step whose turn it is, of those that are not skipped.
     pub fn next(&self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
         self.turn.iter().find_map(|(_, _, id)| {

@@ -2,6 +2,7 @@
 
 use crate::resources::Resources;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 /// What one attempt held and took. Unknown is `None`, never 0.
@@ -237,6 +238,31 @@ pub struct Signature {
     /// What its tasks run: [`Hints::shape`](crate::job::Hints::shape).
     pub shape: String,
 }
+
+impl Signature {
+    /// A number that stands for it: FNV-1a of 64 bits over its text.
+    pub fn number(&self) -> u64 {
+        let parts = [&self.queue, &self.step, &self.shape];
+        let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([SEPARATOR as u8]));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+
+    /// Reads what `Display` wrote; parts that are missing are empty.
+    pub fn parse(text: &str) -> Signature {
+        let mut parts = text.splitn(3, SEPARATOR).map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        Signature { queue: next(), step: next(), shape: next() }
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{SEPARATOR}{}{SEPARATOR}{}", self.queue, self.step, self.shape)
+    }
+}
+
+/// Between the parts of a signature as text: no name that people give has it.
+const SEPARATOR: char = '\u{1f}';
 
 /// The histories of at most [`SIGNATURES_MAX`] signatures.
 #[derive(Clone, PartialEq, Debug, Default)]

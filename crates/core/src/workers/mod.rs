@@ -11,6 +11,7 @@ pub use reserve::{ReserveSettings, Reserves};
 use crate::ids::WorkerId;
 use crate::load::formula::LoadSettings;
 use crate::load::pressure::LoadReport;
+use crate::matcher::{self, Class};
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
@@ -29,6 +30,11 @@ pub struct Workers {
     deadlines: BTreeSet<(Time, WorkerId)>,
     suspect_ns: u64,
     load: LoadSettings,
+    /// Workers that have more room, or take work again, since the last full round.
+    gained: BTreeSet<WorkerId>,
+    /// Workers that take work, and those of them that run none of ours.
+    open: u32,
+    idle: u32,
 }
 
 impl Workers {
@@ -54,12 +60,15 @@ impl Workers {
     /// Adds a worker or replaces the one with its id.
     pub fn insert(&mut self, worker: Worker) {
         if let Some(old) = self.all.remove(&worker.id) {
+            self.count(&old, -1);
             self.index.check_out(&old, self.rank(&old));
             self.index.unlist(&old);
             let deadline = self.deadline(&old);
             move_deadline(&mut self.deadlines, old.id, deadline, None);
         }
         self.by_name.insert(worker.name.clone(), worker.id);
+        self.gained.insert(worker.id);
+        self.count(&worker, 1);
         self.index.list(&worker);
         if worker.takes_work() {
             self.index.check_in(&worker, self.rank(&worker));
@@ -109,16 +118,56 @@ impl Workers {
         let (load, suspect_ns) = (self.load, self.suspect_ns);
         let worker = self.all.get_mut(&id)?;
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
+        let before = (worker.takes_work(), worker.is_idle(), worker.room());
         self.index.check_out(worker, worker.load_with(100, &load));
         let result = change(worker);
         if !worker.is_idle() {
             worker.quiet_reports = 0;
+        }
+        let after = (worker.takes_work(), worker.is_idle());
+        if after != (before.0, before.1) {
+            self.open = self.open + u32::from(after.0) - u32::from(before.0);
+            self.idle = self.idle + u32::from(after == (true, true)) - u32::from(before.0 && before.1);
+        }
+        if after.0 && (!before.0 || !worker.room().fits(&before.2)) {
+            self.gained.insert(id);
         }
         if worker.takes_work() {
             self.index.check_in(worker, worker.load_with(100, &load));
         }
         move_deadline(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
         Some(result)
+    }
+
+    fn count(&mut self, worker: &Worker, by: i32) {
+        let takes = i32::from(worker.takes_work());
+        self.open = self.open.saturating_add_signed(by * takes);
+        self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.is_idle()));
+    }
+
+    /// How many workers take work.
+    pub fn open_count(&self) -> u32 {
+        self.open
+    }
+
+    /// How many workers take work and run none of ours.
+    pub fn idle_count(&self) -> u32 {
+        self.idle
+    }
+
+    /// A worker may take what it might not take before.
+    pub fn gained(&mut self, id: WorkerId) {
+        self.gained.insert(id);
+    }
+
+    /// True if a worker fits the class that did not, perhaps, when the last full round ended.
+    pub fn gained_fits(&self, class: &Class) -> bool {
+        self.gained.iter().any(|id| self.get(*id).is_some_and(|worker| matcher::fits_now(class, worker)))
+    }
+
+    /// A full round ended: what could not be placed fits nowhere.
+    pub fn settle_gains(&mut self) {
+        self.gained.clear();
     }
 
     /// A worker says how loaded it is; `None`: what it said is stale. True if it may take work now that it
@@ -237,6 +286,7 @@ impl Workers {
         for worker in self.iter() {
             rebuilt.insert(worker.clone());
         }
+        rebuilt.gained = self.gained.clone();
         rebuilt == *self
     }
 

@@ -1,0 +1,176 @@
+//! Decisions as they were made, and why work waits.
+
+use super::Engine;
+use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
+use crate::limits;
+use crate::matcher::{self, Class, Ranked};
+use crate::queues::Candidate;
+use crate::score::policy::Breakdown;
+use crate::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a task went, and how that worker and the next best were judged.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decision {
+    /// The task.
+    pub task: TaskId,
+    /// When.
+    pub at: Time,
+    /// The scoring policy's name.
+    pub policy: &'static str,
+    /// The winner first.
+    pub ranked: Vec<Judged>,
+}
+
+/// A worker as it was judged.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Judged {
+    /// Which.
+    pub worker: WorkerId,
+    /// Its load with the task.
+    pub load: f64,
+    /// What each rule said.
+    pub breakdown: Breakdown,
+}
+
+/// What the last full round could not place, and why.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Waits {
+    /// Classes without room anywhere.
+    pub full: BTreeSet<ClassId>,
+    /// Classes whose licences are all taken.
+    pub limited: BTreeSet<ClassId>,
+    /// Classes of queues whose quota is used up, with the quota in hundredths of a core.
+    pub in_queue: BTreeMap<(QueueId, ClassId), u32>,
+    /// Steps that are held on every worker with room.
+    pub held: BTreeSet<StepKey>,
+}
+
+/// The one reason for which a step with ready tasks waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WaitReason {
+    /// It does not wait: its tasks are being placed.
+    Flowing,
+    /// Workers that fit it are full.
+    Capacity,
+    /// It fits no worker of the farm.
+    NoFit,
+    /// Its queue has used up its quota.
+    Quota,
+    /// All licences are taken.
+    NoLicence,
+    /// A rule holds it, its job is held, or its first tasks must show what they need.
+    Held,
+    /// No worker takes work.
+    NoWorker,
+}
+
+impl WaitReason {
+    /// All, with the words that stand for them.
+    pub const ALL: [(WaitReason, &'static str); 7] = [
+        (WaitReason::Flowing, "flowing"),
+        (WaitReason::Capacity, "capacity"),
+        (WaitReason::NoFit, "no_fit"),
+        (WaitReason::Quota, "quota"),
+        (WaitReason::NoLicence, "no_licence"),
+        (WaitReason::Held, "held"),
+        (WaitReason::NoWorker, "no_worker"),
+    ];
+}
+
+impl Engine {
+    /// Remembers a decision with what each rule said of the winner and the runners-up.
+    pub(super) fn decide(&mut self, candidate: &Candidate, class: ClassId, ranked: Vec<Ranked>) {
+        let key = candidate.step();
+        let Some(job) = self.jobs.get(&key.job) else { return };
+        let Some(index) = job.steps[usize::from(key.step)].ready.first() else { return };
+        let Some(ask) = self.ask(key, job.queue) else { return };
+        debug_assert_eq!(ask.class_id, class);
+        let scene = self.scene();
+        let ranked = ranked.into_iter().filter_map(|ranked| {
+            let worker = scene.workers.get(ranked.worker)?;
+            let context = matcher::worker_context(worker);
+            let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, ranked.load));
+            Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
+        });
+        let task = TaskId { job: key.job, index };
+        let decision =
+            Decision { task, at: self.now, policy: scene.policy.name(), ranked: ranked.collect() };
+        if self.decisions.len() == limits::DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(decision);
+    }
+
+    /// The last decisions, newest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().rev()
+    }
+
+    /// What the last full round could not place.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// How many ready tasks wait for which reason. Tasks of steps that wait for others are not counted.
+    pub fn waiting_tasks(&self) -> BTreeMap<WaitReason, u64> {
+        let mut tasks: BTreeMap<WaitReason, u64> = BTreeMap::new();
+        let mut fits: BTreeMap<ClassId, bool> = BTreeMap::new();
+        for job in self.jobs.values().filter(|job| job.stop.is_none() && job.after.is_empty()) {
+            for (number, step) in job.steps.iter().enumerate().filter(|(_, step)| !step.ready.is_empty()) {
+                let key = StepKey { job: job.id, step: number as u16 };
+                let could = || {
+                    let class = self.classes.get(step.class);
+                    self.workers.present().any(|worker| matcher::could_ever(class, worker))
+                };
+                let reason = match () {
+                    () if step.enlisted.is_none() => WaitReason::Held,
+                    () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
+                    () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
+                    () if self.waits.held.contains(&key) => WaitReason::Held,
+                    () if !self.waits.full.contains(&step.class) => WaitReason::Flowing,
+                    () if self.workers.open_count() == 0 => WaitReason::NoWorker,
+                    () if !*fits.entry(step.class).or_insert_with(could) => WaitReason::NoFit,
+                    () => WaitReason::Capacity,
+                };
+                *tasks.entry(reason).or_default() += u64::from(step.ready.len());
+            }
+        }
+        tasks
+    }
+
+    /// Hundredths of a core that are idle although work waits, for none that waits can have them.
+    pub fn stranded_cpu(&self) -> u64 {
+        if self.waits.full.is_empty() {
+            return 0;
+        }
+        self.workers.iter().filter(|worker| worker.takes_work()).map(|w| u64::from(w.free().cpu)).sum()
+    }
+
+    /// The first limit of a class of which no more may be taken: its name, how many there are, and how many
+    /// are taken.
+    pub(crate) fn limit_reached(&self, class: &Class) -> Option<(&str, u32, u32)> {
+        class.limits.iter().find_map(|name| {
+            let max = *self.limits.get(name)?;
+            let taken = self.limits_taken.get(name).copied().unwrap_or(0);
+            (taken >= max).then_some((name.as_str(), max, taken))
+        })
+    }
+
+    /// How many of each limit tasks hold.
+    pub fn limits_taken(&self) -> &BTreeMap<String, u32> {
+        &self.limits_taken
+    }
+
+    /// A task of the step takes one of each of its limits, or gives it back.
+    pub(super) fn take_limits(&mut self, key: StepKey, by: i32) {
+        let Some(job) = self.jobs.get(&key.job) else { return };
+        for name in &job.spec.steps[usize::from(key.step)].limits {
+            let taken = self.limits_taken.entry(name.clone()).or_default();
+            *taken = taken.saturating_add_signed(by);
+            if *taken == 0 {
+                self.limits_taken.remove(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Reservations of this engine: who gets which worker, when it could start there, and when it is over.
+
+use super::Engine;
+use crate::ids::{ClassId, TaskId, WorkerId};
+use crate::matcher::{self, Class, Reserved};
+use crate::resources::Resources;
+use crate::time::{NS_PER_MS, Time};
+use crate::worker::Worker;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+impl Engine {
+    /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
+    pub(super) fn reserve(&mut self, full: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
+        let (workers, classes) = (&self.workers, &self.classes);
+        let mut freed = Vec::new();
+        self.reserves.retain(|id, class| {
+            let worker = workers.get(id).filter(|worker| worker.takes_work());
+            let needed = full.contains(&class)
+                && worker.zip(classes.find(class)).is_some_and(|(w, class)| matcher::could_ever(class, w));
+            if !needed {
+                freed.push(id);
+            }
+            needed
+        });
+        for class in self.reserves.observe(self.now, full, placed) {
+            match self.target(class) {
+                Some(worker) => self.reserves.reserve(worker, class),
+                None => self.reserves.disappoint(class),
+            }
+        }
+        for id in freed {
+            self.workers.gained(id);
+            self.dirty = true;
+        }
+    }
+
+    /// When the holders of reservations could start.
+    pub(super) fn foresee_reserved(&mut self) {
+        self.reserved = self
+            .reserves
+            .holders()
+            .filter_map(|(id, class)| {
+                let (worker, asks) = (self.workers.get(id)?, self.classes.find(class)?);
+                Some((id, Reserved { class, starts: self.starts_at(asks, worker) }))
+            })
+            .collect();
+    }
+
+    /// The worker to reserve for a class: of those that would fit it when empty the one that is expected to
+    /// have room first. Only wide work is given one, and no class more than half of its workers; where no
+    /// end is known, no more than one.
+    fn target(&self, class: ClassId) -> Option<WorkerId> {
+        let asks = self.classes.find(class)?;
+        let (mut fitting, mut widest) = (0, Resources::default());
+        let mut best: Option<((bool, Option<Time>, Reverse<u32>, &str), WorkerId)> = None;
+        for worker in self.workers.present().filter(|worker| matcher::could_ever(asks, worker)) {
+            fitting += 1;
+            widest.cpu = widest.cpu.max(worker.capacity.cpu);
+            widest.memory = widest.memory.max(worker.capacity.memory);
+            if !worker.takes_work() || self.reserves.holder(worker.id).is_some() {
+                continue;
+            }
+            let starts = self.starts_at(asks, worker);
+            let rank = (starts.is_none(), starts, Reverse(worker.free().cpu), &*worker.name);
+            if best.as_ref().is_none_or(|(first, _)| rank < *first) {
+                best = Some((rank, worker.id));
+            }
+        }
+        let wide = asks.request.cpu >= widest.cpu.div_ceil(2).max(1)
+            || asks.request.memory >= widest.memory.div_ceil(2).max(1);
+        let held = self.reserves.held_by(class);
+        let ((unknown, ..), worker) = best.filter(|_| wide && held < (fitting / 2).max(1))?;
+        (!unknown || held == 0).then_some(worker)
+    }
+
+    /// When enough of a worker will be free for the class as tasks there are expected to end; `None` where
+    /// that hangs on one whose length is not known.
+    pub(crate) fn starts_at(&self, class: &Class, worker: &Worker) -> Option<Time> {
+        let mut free = worker.free();
+        if class.request.fits(&free) {
+            return Some(self.now);
+        }
+        let mut ends: Vec<(Option<Time>, TaskId)> =
+            worker.running.iter().map(|task| (self.ends_at(*task), *task)).collect();
+        // Unknown ends come last.
+        ends.sort_by_key(|(at, task)| (at.is_none(), *at, *task));
+        for (at, task) in ends {
+            let at = at?;
+            free.add(&self.request_of(task));
+            if class.request.fits(&free) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// When an attempt is expected to end. One that runs longer than was expected is taken to be in the
+    /// middle.
+    pub(crate) fn ends_at(&self, task: TaskId) -> Option<Time> {
+        let attempt = self.attempts.get(&task)?;
+        let step = self.step(self.key_of(task))?;
+        let ms = step.mean_ms.or_else(|| self.prediction(step.kin).and_then(|p| p.wall_ms))?;
+        let began = attempt.started.unwrap_or(attempt.booked);
+        let expected = began.after((ms * NS_PER_MS as f64) as u64);
+        Some(if expected > self.now { expected } else { self.now.after(self.now.since(began)) })
+    }
+}
