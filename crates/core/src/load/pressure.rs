@@ -70,25 +70,27 @@ pub struct LoadReport {
     pub network_mbit_s: Option<f64>,
 }
 
-/// A number that nothing can be computed with: not a number, infinite, negative or beyond its limit.
+/// A number that nothing can be computed with: not a number, infinite or beyond its limits.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
-#[error("{field}: {value} is not a number from 0 to {max}")]
+#[error("{field}: {value} is not a number from {min} to {max}")]
 pub struct BadNumber {
     /// Where it stands, such as `machine.cpu.some.avg10`.
     pub field: String,
     /// What it is.
     pub value: f64,
+    /// The smallest that is taken.
+    pub min: f64,
     /// The largest that is taken.
     pub max: f64,
 }
 
 impl BadNumber {
-    /// Refuses what is not between 0 and `max`.
-    pub(super) fn check(field: &str, value: f64, max: f64) -> Result<(), BadNumber> {
-        if (0.0..=max).contains(&value) {
+    /// Refuses what is not between `min` and `max`.
+    pub(super) fn check(field: &str, value: f64, min: f64, max: f64) -> Result<(), BadNumber> {
+        if (min..=max).contains(&value) {
             return Ok(());
         }
-        Err(BadNumber { field: field.to_owned(), value, max })
+        Err(BadNumber { field: field.to_owned(), value, min, max })
     }
 }
 
@@ -115,7 +117,7 @@ impl LoadReport {
             .into_iter()
             .zip(self.load_average.iter().flatten())
         {
-            BadNumber::check(name, *value, LOAD_AVERAGE_MAX)?;
+            BadNumber::check(name, *value, 0.0, LOAD_AVERAGE_MAX)?;
         }
         for (name, value, max) in [
             ("cpu_used", self.cpu_used, CORES_MAX),
@@ -123,7 +125,7 @@ impl LoadReport {
             ("disk_mb_s", self.disk_mb_s, SPEED_MAX),
             ("network_mbit_s", self.network_mbit_s, SPEED_MAX),
         ] {
-            value.map_or(Ok(()), |value| BadNumber::check(name, value, max))?;
+            value.map_or(Ok(()), |value| BadNumber::check(name, value, 0.0, max))?;
         }
         Ok(())
     }
@@ -134,7 +136,7 @@ impl Stall {
         let means = [("avg10", Some(self.avg10)), ("avg60", Some(self.avg60)), ("avg300", Some(self.avg300))];
         for (field, value) in means.into_iter().chain([("window", self.window)]) {
             let Some(value) = value else { continue };
-            BadNumber::check(field, value, PERCENT_MAX)
+            BadNumber::check(field, value, 0.0, PERCENT_MAX)
                 .map_err(|bad| BadNumber { field: name(field), ..bad })?;
         }
         Ok(())
