@@ -104,7 +104,8 @@ impl Level {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Apportion {
     /// What is owed to the claims of the last round, by rising id, in `1 / den` slots. Negative: had more.
-    credits: Vec<(u64, i128)>,
+    /// Few slots at most, so 64 bits do for a thousand million claims.
+    credits: Vec<(u64, i64)>,
     den: u64,
 }
 
@@ -138,7 +139,7 @@ impl Apportion {
             slots.push(share.whole);
             if share.part > 0 {
                 parts += u128::from(share.part);
-                *credit += i128::from(share.part);
+                *credit += share.part as i64;
                 owed.push((std::cmp::Reverse(*credit), place));
             }
         }
@@ -150,7 +151,7 @@ impl Apportion {
         }
         for (_, place) in owed.into_iter().take(over) {
             slots[place] += 1;
-            self.credits[place].1 -= i128::from(level.den);
+            self.credits[place].1 -= level.den as i64;
         }
         Ok(slots)
     }
@@ -171,9 +172,9 @@ impl Apportion {
 }
 
 /// The same part of a slot with another denominator, rounded towards nothing; no more than one slot.
-fn rescale(credit: i128, from: u64, to: u64) -> i128 {
+fn rescale(credit: i64, from: u64, to: u64) -> i64 {
     let (from, to) = (i128::from(from.max(1)), i128::from(to));
-    credit.clamp(-from, from) * to / from
+    (i128::from(credit).clamp(-from, from) * to / from) as i64
 }
 
 #[cfg(test)]
