@@ -4,8 +4,9 @@ use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
+use crate::score::weights;
 use crate::tags::Need;
-use crate::time::Time;
+use crate::time::{NS_PER_MS, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -369,6 +370,16 @@ pub struct Job {
     pub after: BTreeSet<JobId>,
     /// Its steps, in the order of the spec.
     pub steps: Vec<Step>,
+}
+
+impl Step {
+    /// Where it stands among steps of its queue and priority: since when it is ready, less a head start for
+    /// what waits for it, as much as the points for that are worth in waiting.
+    pub fn ranked(&self) -> Time {
+        let part = (self.dependents / (2.0 * weights::DEPENDENTS_MEAN)).clamp(0.0, 1.0);
+        let deadlines = weights::DEPENDENTS / weights::WAIT_PER_DEADLINE * part;
+        Time(self.ready_since.0.saturating_sub((deadlines * weights::DEADLINE_MS as f64) as u64 * NS_PER_MS))
+    }
 }
 
 impl Job {

@@ -6,7 +6,7 @@
 //! - [`alloc`]: an outside client wants a place now.
 //!
 //! Who is held back by a rule is no candidate, whatever its points; among candidates most points win, then
-//! the least load, then the name.
+//! the least load (or what is fullest, where that is to be filled), then the name.
 
 use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::limits;
@@ -108,7 +108,8 @@ pub fn unfit(worker: &Worker) -> impl Iterator<Item = RuledOut> + '_ {
     let out = worker.health.out().map(|(until, fault)| RuledOut::LeftOut { until, fault });
     let saturated = worker.saturated;
     let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
-    let pressures = pressures.into_iter().filter(|(_, held)| *held).map(|(what, _)| RuledOut::Saturated(what));
+    let pressures =
+        pressures.into_iter().filter(|(_, held)| *held).map(|(what, _)| RuledOut::Saturated(what));
     state.into_iter().chain(out).chain(pressures)
 }
 
@@ -259,17 +260,24 @@ pub fn worker_context(worker: &Worker) -> WorkerContext {
 
 /// The worker for a task of the step.
 pub fn push(ask: &Ask, scene: &Scene) -> Found {
-    let mut ranked: Vec<(Ranked, &str)> = Vec::new();
+    let saturation = scene.workers.index().saturation();
+    // Among equals, what is taken first: rising.
+    let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
+        (true, _) => worker.room().memory as f64,
+        (false, true) => -load,
+        (false, false) => load,
+    };
+    let mut ranked: Vec<(Ranked, f64, &str)> = Vec::new();
     let mut held = None;
     let mut consider = |id: WorkerId| {
         let Some(worker) = scene.workers.get(id).filter(|worker| fits_now(ask.class, worker)) else {
             return false;
         };
         match scene.judge(ask, worker) {
-            Ok(judged) => ranked.push((judged, &*worker.name)),
+            Ok(judged) => ranked.push((judged, tie(worker, judged.load), &*worker.name)),
             Err(reason) => _ = held.get_or_insert(reason),
         }
-        ranked.last().is_some_and(|(last, _)| last.worker == id)
+        ranked.last().is_some_and(|(last, ..)| last.worker == id)
     };
     if ask.class.targets.is_empty() {
         scene.workers.index().candidates(ask.class, limits::CANDIDATES_MAX, consider);
@@ -281,19 +289,23 @@ pub fn push(ask: &Ask, scene: &Scene) -> Found {
     if ranked.is_empty() {
         return held.map_or(Found::NoRoom, Found::Held);
     }
-    let order = |a: &(Ranked, &str), b: &(Ranked, &str)| {
-        b.0.score.total_cmp(&a.0.score).then(a.0.load.total_cmp(&b.0.load)).then(a.1.cmp(b.1))
+    let order = |a: &(Ranked, f64, &str), b: &(Ranked, f64, &str)| {
+        b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
     };
     if ranked.len() > limits::RANKED_MAX {
         ranked.select_nth_unstable_by(limits::RANKED_MAX, order);
         ranked.truncate(limits::RANKED_MAX);
     }
     ranked.sort_by(order);
-    Found::Best(ranked.into_iter().map(|(ranked, _)| ranked).collect())
+    Found::Best(ranked.into_iter().map(|(ranked, ..)| ranked).collect())
 }
 
 /// The best of several steps for a worker that has room: most points, then the one that comes first.
-pub fn pull<'a>(worker: &Worker, asks: impl IntoIterator<Item = Ask<'a>>, scene: &Scene) -> Option<(StepKey, f64)> {
+pub fn pull<'a>(
+    worker: &Worker,
+    asks: impl IntoIterator<Item = Ask<'a>>,
+    scene: &Scene,
+) -> Option<(StepKey, f64)> {
     let mut best: Option<(StepKey, f64)> = None;
     for ask in asks {
         if !fits_now(ask.class, worker) {
@@ -321,7 +333,8 @@ pub fn alloc(request: &Resources, needs: &[Need], workers: &Workers) -> Option<W
             return false;
         }
         let found = (worker.load_with(request.cpu, workers.load_settings()), &*worker.name, id);
-        let better = |best: &(f64, &str, WorkerId)| found.0.total_cmp(&best.0).then(found.1.cmp(best.1)).is_lt();
+        let better =
+            |best: &(f64, &str, WorkerId)| found.0.total_cmp(&best.0).then(found.1.cmp(best.1)).is_lt();
         if best.as_ref().is_none_or(better) {
             best = Some(found);
         }

@@ -3,8 +3,11 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
-use windlass_core::matcher::{self, Class};
-use windlass_core::queues::{Candidate, Queues};
+use windlass_core::load::formula::LoadSettings;
+use windlass_core::matcher::{self, Ask, Class, Found, Scene};
+use windlass_core::queues::{Candidate, Queues, Skip};
+use windlass_core::score::context::{InstanceContext, JobContext};
+use windlass_core::score::policy::policy_by_name;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
 use windlass_core::workers::{Saturation, Workers};
@@ -35,6 +38,33 @@ fn amounts() -> impl Strategy<Value = Resources> {
         .prop_map(|(cpu, memory, gpus)| Resources { gpus, ..Resources::new(cpu * 50, memory << 28) })
 }
 
+/// Where a task of the class goes, no step being anything special.
+fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
+    let caches = BTreeMap::new();
+    let ask = Ask {
+        step: StepKey { job: JobId(1), step: 0 },
+        class_id: ClassId(0),
+        class,
+        job: JobContext::default(),
+        caches: &caches,
+        kind: 0,
+        predicted_ms: None,
+        others_wait: false,
+    };
+    let scene = Scene {
+        now: Time(0),
+        workers,
+        reserved: &BTreeMap::new(),
+        policy: policy_by_name("simple").0,
+        instance: &InstanceContext::default(),
+        key_bytes: None,
+    };
+    match matcher::push(&ask, &scene) {
+        Found::Best(ranked) => Some(ranked[0].worker),
+        Found::NoRoom | Found::Held(_) => None,
+    }
+}
+
 proptest! {
     #[test]
     fn the_index_is_a_scan(
@@ -42,7 +72,7 @@ proptest! {
         steps in prop::collection::vec((amounts(), prop::option::of(0u8..4), 0usize..20, any::<bool>()), 1..60),
         (cores, memory) in any::<(bool, bool)>(),
     ) {
-        let mut workers = Workers::new(Saturation { cores, memory }, 0);
+        let mut workers = Workers::new(Saturation { cores, memory }, 0, LoadSettings::default());
         for (id, (capacity, tag, state)) in (1u64..).zip(farm) {
             workers.insert(worker(id, capacity, tag, state));
         }
@@ -50,19 +80,20 @@ proptest! {
         for (request, tag, give_back, targeted) in steps {
             let needs = tag.map(|tag| Need::parse(&format!("kind={tag}"))).into_iter().collect();
             let targets = if targeted { BTreeSet::from(["w1".to_owned(), "w2".to_owned()]) } else { BTreeSet::new() };
-            let class = Class { request: request.clone(), needs, targets };
-            let found = matcher::push(&class, &workers);
+            let class = Class { request: request.clone(), needs, targets, limits: BTreeSet::new() };
+            workers.learn(&class.needs);
+            let found = push(&class, &workers);
             let fitting: Vec<&Worker> = workers.iter().filter(|w| matcher::fits_now(&class, w)).collect();
             prop_assert_eq!(found.is_some(), !fitting.is_empty());
             if let Some(id) = found {
                 let chosen = workers.get(id).unwrap();
                 prop_assert!(matcher::fits_now(&class, chosen) && matcher::could_ever(&class, chosen));
-                if !targeted && !memory {
-                    // By free cpu alone: the fullest or the emptiest of those that fit.
-                    let cpus = fitting.iter().map(|w| w.free().cpu);
-                    let best = if cores { cpus.min() } else { cpus.max() };
-                    prop_assert_eq!(Some(chosen.free().cpu), best);
-                }
+                // Of equal points the least loaded of those that fit, or the fullest.
+                let rank = |w: &Worker| {
+                    let load = w.load_with(request.cpu, workers.load_settings());
+                    if memory { w.free().memory as f64 } else if cores { -load } else { load }
+                };
+                prop_assert!(fitting.iter().all(|w| rank(chosen) <= rank(w)));
                 workers.update(id, |w| w.booked.add(&request));
                 booked.push((id, request));
             }
@@ -86,8 +117,8 @@ proptest! {
         }
         let mut had: BTreeMap<QueueId, u64> = ids.iter().map(|id| (*id, 0)).collect();
         let serve = |all: &mut Queues, had: &mut BTreeMap<QueueId, u64>| {
-            let (id, ..) = all.next(&BTreeSet::new()).unwrap();
-            all.charge(id);
+            let (id, ..) = all.next(&mut Skip::default()).unwrap();
+            all.charge(id, 100);
             *had.get_mut(&id).unwrap() += 1;
             id
         };

@@ -45,8 +45,9 @@ impl Engine {
                     }
                 }
                 let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
+                let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
                 let wanted = (open && !step.ready.is_empty())
-                    .then(|| Candidate::new(job.spec.priority, step.ready_since, key));
+                    .then(|| Candidate::new(job.spec.priority, step.ranked(), key));
                 if wanted != step.enlisted {
                     return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
                 }

@@ -94,8 +94,7 @@ impl Engine {
             Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
         });
         let task = TaskId { job: key.job, index };
-        let decision =
-            Decision { task, at: self.now, policy: scene.policy.name(), ranked: ranked.collect() };
+        let decision = Decision { task, at: self.now, policy: scene.policy.name(), ranked: ranked.collect() };
         if self.decisions.len() == limits::DECISIONS_MAX {
             self.decisions.pop_front();
         }
@@ -149,7 +148,7 @@ impl Engine {
 
     /// The first limit of a class of which no more may be taken: its name, how many there are, and how many
     /// are taken.
-    pub(crate) fn limit_reached(&self, class: &Class) -> Option<(&str, u32, u32)> {
+    pub(crate) fn limit_reached<'a>(&self, class: &'a Class) -> Option<(&'a str, u32, u32)> {
         class.limits.iter().find_map(|name| {
             let max = *self.limits.get(name)?;
             let taken = self.limits_taken.get(name).copied().unwrap_or(0);

@@ -15,8 +15,8 @@ impl Engine {
         let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
         let (queue, priority) = (job.queue, job.spec.priority);
         let step = &mut job.steps[usize::from(key.step)];
-        let wanted =
-            (open && !step.ready.is_empty()).then(|| Candidate::new(priority, step.ready_since, key));
+        let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
+        let wanted = (open && !step.ready.is_empty()).then(|| Candidate::new(priority, step.ranked(), key));
         if wanted == step.enlisted {
             return;
         }
@@ -73,30 +73,7 @@ impl Engine {
             TaskState::Canceled => _ = step.canceled.insert(row.index),
             TaskState::Booked | TaskState::Running => {
                 step.active += 1;
-                self.queues.adopt(job.queue);
-                let task = TaskId { job: id, index: row.index };
-                // It holds nothing until its worker says that it runs; until that worker is heard
-                // from it gets no new work, so nothing is booked twice over meanwhile.
-                self.workers.update(row.worker, |w| w.backlog.push_back(task));
-                let mut request = job.spec.steps[number].request.clone();
-                if let Some(amounts) = row.amounts {
-                    (request.cpu, request.memory) = amounts;
-                }
-                let attempt = Attempt {
-                    number: row.attempt,
-                    worker: row.worker,
-                    epoch: row.epoch,
-                    booked: row.booked,
-                    started: None,
-                    failures: row.failures,
-                    losses: row.losses,
-                    request,
-                    seq: 0,
-                    queued: true,
-                    killing: job.kills(),
-                    lent: Lent::No,
-                };
-                self.attempts.insert(task, attempt);
+                self.adopt_attempt(id, number, &row);
                 return;
             }
             TaskState::Waiting | TaskState::Ready | TaskState::Skipped => {}
@@ -104,6 +81,37 @@ impl Engine {
         if row.state != TaskState::Succeeded {
             step.tries.insert(row.index, tries);
         }
+    }
+
+    /// Takes in an attempt that its worker has. It holds nothing until the worker says that it runs; until
+    /// that worker is heard from it gets no new work, so nothing is booked twice over meanwhile.
+    fn adopt_attempt(&mut self, id: JobId, number: u16, row: &TaskRow) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let task = TaskId { job: id, index: row.index };
+        self.workers.update(row.worker, |w| w.backlog.push_back(task));
+        let mut request = job.spec.steps[usize::from(number)].request.clone();
+        if let Some(amounts) = row.amounts {
+            (request.cpu, request.memory) = amounts;
+        }
+        self.queues.adopt(job.queue, request.cpu);
+        let attempt = Attempt {
+            number: row.attempt,
+            worker: row.worker,
+            epoch: row.epoch,
+            booked: row.booked,
+            started: None,
+            failures: row.failures,
+            losses: row.losses,
+            request,
+            seq: 0,
+            queued: true,
+            killing: job.kills(),
+            lent: Lent::No,
+        };
+        let kin = job.steps[usize::from(number)].kin;
+        self.attempts.insert(task, attempt);
+        self.take_limits(StepKey { job: id, step: number }, 1);
+        self.kin_booked(kin, row.booked);
     }
 
     /// An attempt that its worker had is over. Decides what becomes of the task.
@@ -114,13 +122,16 @@ impl Engine {
         result: crate::job::TaskResult,
         out: &mut Outbox,
     ) {
+        self.learn(task, attempt, &result, out);
+        self.judge_worker(task, attempt, &result.end);
+        let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(job.step_of(task.index));
         let stopped = job.stop.is_some();
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
-        self.queues.settle(job.queue);
+        self.queues.settle(job.queue, attempt.request.cpu);
         let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
         let state = match &result.end {
             End::Exited(0) => TaskState::Succeeded,
@@ -131,6 +142,11 @@ impl Engine {
                 tries.losses += 1;
                 if tries.losses <= limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
             }
+            // With more memory than any worker has it would end no better.
+            End::OutOfMemory if largest => {
+                tries.failures += 1;
+                TaskState::Failed
+            }
             _ => {
                 tries.failures += 1;
                 if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
@@ -138,7 +154,14 @@ impl Engine {
         };
         if let (Some(started), Some(finished)) = (result.started, result.finished) {
             let ms = finished.since(started) as f64 / 1e6;
-            step.mean_ms = Some(step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean)));
+            let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
+            step.mean_ms = Some(mean_ms);
+            let key = StepKey { job: task.job, step: number as u16 };
+            if mean_ms < limits::PREFETCH_MS {
+                self.short.insert(key)
+            } else {
+                self.short.remove(&key)
+            };
         }
         match state {
             TaskState::Succeeded => _ = step.succeeded.insert(task.index),
@@ -249,9 +272,9 @@ impl Engine {
     pub(super) fn forget(&mut self, id: JobId) {
         let tasks: Vec<TaskId> = self.attempts_of(id).map(|(task, _)| task).collect();
         for task in tasks {
-            self.drop_attempt(task);
-            if let Some(job) = self.jobs.get(&id) {
-                self.queues.settle(job.queue);
+            let attempt = self.drop_attempt(task);
+            if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
+                self.queues.settle(job.queue, attempt.request.cpu);
             }
         }
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -259,8 +282,11 @@ impl Engine {
         }
         self.refresh_all(id);
         let Some(job) = self.jobs.remove(&id) else { return };
-        for step in &job.steps {
+        for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);
+            let key = StepKey { job: id, step: number as u16 };
+            self.leave_kin(step.kin, key);
+            self.short.remove(&key);
         }
         for first in &job.after {
             if let Some(waiting) = self.dependents.get_mut(first) {

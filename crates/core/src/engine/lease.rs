@@ -39,7 +39,14 @@ impl Engine {
 
     /// Looks after the workers that were silent for too long, and those whose lease has run out.
     pub(super) fn tick(&mut self, out: &mut Outbox) {
+        self.believe_probes();
+        self.dirty |=
+            !self.waits.held.is_empty() || self.reserves.next_full().is_some_and(|at| at <= self.now);
         while let Some(id) = self.workers.due(self.now) {
+            if self.workers.refresh(id, self.now) {
+                self.dirty = true;
+                continue;
+            }
             let lease_until = self.workers.get(id).and_then(|worker| worker.lease_until);
             if lease_until.is_some_and(|until| until <= self.now) {
                 self.fence_off(id, WorkerState::Expired, out);

@@ -187,7 +187,9 @@ pub struct Engine {
     reserves: Reserves,
     /// The reserved workers, and when their holders could start.
     reserved: BTreeMap<WorkerId, Reserved>,
-    /// What the last full round could not place.
+    /// When the last full round was.
+    rounded: Time,
+    /// What it could not place.
     waits: Waits,
     decisions: VecDeque<Decision>,
     /// Tasks that succeeded since the engine started.
@@ -195,6 +197,8 @@ pub struct Engine {
     lease_ns: Option<u64>,
     /// After a failed commit: workers whose rows it wrote.
     unsaved: BTreeSet<WorkerId>,
+    /// Steps whose tasks are so short that they are sent ahead.
+    short: BTreeSet<StepKey>,
     /// Samples came that the store does not have.
     unsaved_history: bool,
     /// Something changed since the last full round.
@@ -244,11 +248,13 @@ impl Engine {
             looked: Time::default(),
             reserves: Reserves::new(settings.reserve),
             reserved: BTreeMap::new(),
+            rounded: Time::default(),
             waits: Waits::default(),
             decisions: VecDeque::new(),
             succeeded: 0,
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
+            short: BTreeSet::new(),
             unsaved_history: false,
             dirty: false,
         }
@@ -320,7 +326,7 @@ impl Engine {
             return Some(self.now);
         }
         let probes = self.probe_ends.first().map(|(at, _)| *at);
-        let caches = (!self.waits.held.is_empty()).then(|| self.now.after(HELD_AGAIN_NS));
+        let caches = (!self.waits.held.is_empty()).then(|| self.rounded.after(HELD_AGAIN_NS));
         let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
         let all = [self.workers.next_deadline(), self.reserves.next_full(), probes, caches, histories];
         all.into_iter().flatten().min()

@@ -28,6 +28,7 @@ impl Engine {
         }
         let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
         let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
+        self.workers.describe(id, hello.capacity, hello.attributes);
         let welcome = self.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {
                 w.epoch.0 += 1;
@@ -39,8 +40,6 @@ impl Engine {
             w.lease(now, lease_ns);
             // One that does not fence may not beat either: it is known to when it does.
             w.heard = (hello.fences || w.heard.is_some()).then_some(now);
-            w.capacity = hello.capacity;
-            w.attributes = hello.attributes;
             w.seq = w.seq.max(hello.inventory.seq);
             (w.epoch, if w.draining { "draining" } else { "up" })
         });
@@ -252,10 +251,9 @@ impl Engine {
             });
             let Some((_, _, other)) = others.max() else { return };
             let request = self.request_of(other);
-            let ms = self.predicted_ms(other);
+            let (key, ms) = (self.key_of(other), self.predicted_ms(other));
             self.workers.update(id, |w| {
-                w.running.remove(&other);
-                w.booked.sub(&request);
+                w.let_go(other, key, &request, request.cpu);
                 w.backlog.push_front(other);
                 w.backlog_ms += ms;
             });
@@ -294,16 +292,19 @@ impl Engine {
     pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
         let attempt = self.attempts.remove(&task)?;
         let held = Self::held_by(&attempt);
-        let ms = self.predicted_ms(task);
+        let (key, ms) = (self.key_of(task), self.predicted_ms(task));
         self.workers.update(attempt.worker, |w| {
             if attempt.queued {
                 w.backlog.retain(|t| *t != task);
                 w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
             } else {
-                w.running.remove(&task);
-                w.booked.sub(&held);
+                w.let_go(task, key, &held, attempt.request.cpu);
             }
         });
+        self.take_limits(key, -1);
+        if let Some(kin) = self.step(key).map(|step| step.kin) {
+            self.kin_left(kin);
+        }
         Some(attempt)
     }
 
@@ -325,9 +326,13 @@ impl Engine {
 
     /// Predicted run time of a task in milliseconds; 0 where nothing is known.
     pub(super) fn predicted_ms(&self, task: TaskId) -> f64 {
-        let Some(job) = self.jobs.get(&task.job) else { return 0.0 };
-        let key = StepKey { job: task.job, step: job.step_of(task.index) };
-        self.step(key).and_then(|s| s.mean_ms).unwrap_or(0.0)
+        self.step(self.key_of(task)).and_then(|s| s.mean_ms).unwrap_or(0.0)
+    }
+
+    /// The step of a task; step 0 of a job that is not there.
+    pub(crate) fn key_of(&self, task: TaskId) -> StepKey {
+        let step = self.jobs.get(&task.job).map_or(0, |job| job.step_of(task.index));
+        StepKey { job: task.job, step }
     }
 
     /// Lets the backlog start in its order, as far as there is room: the worker does the same.
@@ -345,13 +350,12 @@ impl Engine {
         let Some(task) = self.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else { return };
         let Some(attempt) = self.attempts.get_mut(&task) else { return };
         attempt.queued = false;
-        let held = Self::held_by(attempt);
-        let ms = self.predicted_ms(task);
+        let (held, cpu) = (Self::held_by(attempt), attempt.request.cpu);
+        let (key, ms) = (self.key_of(task), self.predicted_ms(task));
         self.workers.update(id, |w| {
             w.backlog.remove(place);
             w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
-            w.booked.add(&held);
-            w.running.insert(task);
+            w.hold(task, key, &held, cpu);
         });
     }
 }

@@ -1,7 +1,7 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for
 //! workers whose tasks are short.
 
-use super::{Attempt, Decision, Engine, Lent, Note, Outbox, Waits, Write};
+use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::Tries;
 use crate::limits;
@@ -9,7 +9,7 @@ use crate::matcher::{self, Ask, Found, Ranked, Scene};
 use crate::queues::{Candidate, Skip};
 use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
-use crate::worker::{Worker, WorkerState};
+use crate::worker::Worker;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a round found out.
@@ -50,8 +50,8 @@ impl Engine {
             }
         }
         if booked < budget {
-            if !round.full.is_empty() {
-                booked += self.prefetch(budget - booked, &mut round, out);
+            if !round.full.is_empty() && !self.short.is_empty() {
+                booked += self.prefetch(budget - booked, out);
             }
             self.end_round(round);
         }
@@ -141,11 +141,8 @@ impl Engine {
                 && self.queues.get(queue).over_quota(class.request.cpu).is_none()
         });
         // How one step is spread over workers is no reason to prefer another.
-        let alone = |ask: Ask<'_>| Ask { others_wait: false, ..ask };
-        let asks = [(candidate, class)].iter().chain(open).filter_map(|(rival, _)| {
-            self.ask(rival.step(), queue).map(alone)
-        });
-        let asks: Vec<_> = asks.collect();
+        let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
+        let asks = steps.filter_map(|step| Some(Ask { others_wait: false, ..self.ask(step, queue)? }));
         match matcher::pull(worker, asks, &scene) {
             Some((step, score)) if step != candidate.step() => {
                 let load = ranked[0].load;
@@ -199,17 +196,20 @@ impl Engine {
 
     /// Sends short tasks ahead to workers that are full, so that a slot does not wait for a round
     /// trip. A step is known to be short by its tasks that ended; the first ones are never sent ahead.
-    fn prefetch(&mut self, budget: usize, round: &mut Round, out: &mut Outbox) -> usize {
+    fn prefetch(&mut self, budget: usize, out: &mut Outbox) -> usize {
         // A worker does not know of places of outside clients and would start what it was sent ahead
         // in their room.
         let open = |w: &&Worker| {
-            w.takes_work() && !w.running.is_empty() && w.allocs.is_empty() && !self.lends(w)
+            w.takes_work()
+                && !w.running.is_empty()
+                && w.allocs.is_empty()
+                && !self.lends(w)
                 && !self.reserved.contains_key(&w.id)
         };
         let ids: Vec<WorkerId> = self.workers.iter().filter(open).map(|w| w.id).collect();
         let mut booked = 0;
         for id in ids {
-            let mut skip = Skip { in_queue: round.skip.in_queue.clone(), ..Skip::default() };
+            let mut skip = Skip::default();
             while booked < budget {
                 let Some(worker) = self.workers.get(id) else { break };
                 let slots = worker.running.len() as f64;
@@ -262,6 +262,7 @@ impl Engine {
         self.workers.settle_gains();
         self.reserve(&round.waits.full, &round.placed);
         self.waits = round.waits;
+        self.rounded = self.now;
     }
 
     fn book(&mut self, queue: QueueId, candidate: Candidate, id: WorkerId, queued: bool, out: &mut Outbox) {

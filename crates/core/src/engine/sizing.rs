@@ -9,6 +9,8 @@ use crate::resources::Resources;
 use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
+use crate::worker::Worker;
+use crate::workers::{Health, Verdict};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -83,12 +85,7 @@ impl Engine {
     /// The class of a step as it is sized now: never less than was asked for, never more than the largest
     /// worker that fits it has.
     pub(super) fn sized_class(&self, spec: &StepSpec, kin: u64) -> Class {
-        let mut class = Class {
-            request: spec.request.clone(),
-            needs: spec.needs.clone(),
-            targets: spec.targets.clone(),
-            limits: spec.limits.clone(),
-        };
+        let mut class = super::submit::class_of(spec);
         let Some(kin) = self.kin.get(&kin).filter(|kin| kin.prediction.is_some()) else { return class };
         if kin.reserve <= class.request.memory && !spec.hints.cpus_auto {
             return class;
@@ -177,6 +174,7 @@ impl Engine {
             out.writes.extend(write_of(&kin.signature, history, self.now));
         } else {
             kin.unsaved = true;
+            self.unsaved_history = true;
         }
         let reserve = kin.prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded);
         let changed = std::mem::replace(&mut kin.reserve, reserve) != reserve;
@@ -205,7 +203,8 @@ impl Engine {
 
     /// Gives the steps of a kin the class that they are of now.
     fn resize_kin(&mut self, id: u64) {
-        let steps: Vec<StepKey> = self.kin.get(&id).map_or_else(Vec::new, |k| k.steps.iter().copied().collect());
+        let steps: Vec<StepKey> =
+            self.kin.get(&id).map_or_else(Vec::new, |k| k.steps.iter().copied().collect());
         for key in steps {
             let Some(spec) = self.spec_of(key) else { continue };
             let class = self.sized_class(spec, id);
@@ -235,6 +234,35 @@ impl Engine {
             out.writes.extend(write_of(&kin.signature, histories.get(&kin.signature), now));
         }
         self.kin.retain(|_, kin| !kin.steps.is_empty());
+        self.unsaved_history = false;
+    }
+
+    /// True if an attempt had as much memory as any worker that fits its step.
+    pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
+        let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
+        let class = super::submit::class_of(spec);
+        let fits = self.workers.present().filter(|worker| matcher::could_ever(&class, worker));
+        fits.map(|worker| worker.capacity.memory)
+            .max()
+            .is_some_and(|most| most > 0 && attempt.request.memory >= most)
+    }
+
+    /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing.
+    pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, end: &End) {
+        let verdict = match end {
+            End::Exited(0) => Verdict::Succeeded,
+            End::Exited(_) | End::Signaled(_) => Verdict::Failed,
+            End::NotStarted(_) => Verdict::NotStarted,
+            End::Lost if attempt.started.is_none() => Verdict::NotStarted,
+            End::Lost | End::OutOfMemory | End::TimeLimit | End::Canceled | End::Recalled => return,
+        };
+        self.succeeded += u64::from(verdict == Verdict::Succeeded);
+        let (now, succeeded) = (self.now, self.succeeded);
+        let suspicious =
+            |worker: &Worker| verdict != Verdict::Succeeded || worker.health != Health::default();
+        if self.workers.get(attempt.worker).is_some_and(suspicious) {
+            self.workers.update(attempt.worker, |w| w.health.ended(now, task.job, verdict, succeeded));
+        }
     }
 
     fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {

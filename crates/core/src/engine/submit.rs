@@ -1,11 +1,13 @@
 //! What people ask for: submit, cancel, hold, retry.
 
 use super::{Answer, Engine, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
-use crate::ids::{JobId, RequestId, StepKey, TaskId};
-use crate::job::{DependencyKind, JobRecord, JobSpec, JobState, StepSpec, Stop};
+use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
+use crate::job::{DependencyKind, JobRecord, JobSpec, JobState, Step, StepSpec, Stop};
 use crate::limits;
 use crate::matcher::{self, Class, RuledOut};
 use crate::ranges::RangeSet;
+use crate::score::dependents::dependents;
+use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -238,14 +240,7 @@ impl Engine {
         for first in &after {
             self.dependents.entry(*first).or_default().insert(record.id);
         }
-        let classes = &mut self.classes;
-        let mut base = 0;
-        let steps = record.spec.steps.iter().map(|spec| {
-            let step = new_step(base, classes.intern(class_of(spec)), record.created);
-            base += spec.tasks;
-            step
-        });
-        let steps = steps.collect();
+        let steps = self.new_steps(record.id, &record.spec, record.created);
         let job = crate::job::Job {
             id: record.id,
             spec: record.spec,
@@ -264,18 +259,45 @@ impl Engine {
         self.recompute_ready(record.id);
     }
 
+    fn new_steps(&mut self, id: JobId, spec: &JobSpec, created: Time) -> Vec<Step> {
+        let mut kin = Vec::new();
+        for (number, step) in spec.steps.iter().enumerate() {
+            self.workers.learn(&step.needs);
+            kin.push(self.join_kin(StepKey { job: id, step: number as u16 }, &spec.queue, step));
+        }
+        let known_ms = |step: usize| self.prediction(kin[step]).and_then(|known| known.wall_ms);
+        let dependents = dependents(&spec.steps, known_ms);
+        let mut base = 0;
+        let steps = spec.steps.iter().zip(&kin).zip(dependents).map(|((spec, kin), dependents)| {
+            let class = self.sized_class(spec, *kin);
+            let step = Step {
+                kin: *kin,
+                dependents: dependents.weight(),
+                ..new_step(base, self.classes.intern(class), created)
+            };
+            base += spec.tasks;
+            step
+        });
+        steps.collect()
+    }
+
     /// Where a step stands in its queue, for explanations.
     pub(crate) fn step(&self, key: StepKey) -> Option<&crate::job::Step> {
         self.jobs.get(&key.job)?.steps.get(usize::from(key.step))
     }
 }
 
-fn class_of(step: &StepSpec) -> Class {
-    Class { request: step.request.clone(), needs: step.needs.clone(), targets: step.targets.clone() }
+pub(super) fn class_of(step: &StepSpec) -> Class {
+    Class {
+        request: step.request.clone(),
+        needs: step.needs.clone(),
+        targets: step.targets.clone(),
+        limits: step.limits.clone(),
+    }
 }
 
-fn new_step(base: u32, class: crate::ids::ClassId, created: crate::time::Time) -> crate::job::Step {
-    crate::job::Step {
+fn new_step(base: u32, class: ClassId, created: Time) -> Step {
+    Step {
         base,
         class,
         ready: RangeSet::default(),
@@ -287,6 +309,8 @@ fn new_step(base: u32, class: crate::ids::ClassId, created: crate::time::Time) -
         enlisted: None,
         tries: BTreeMap::new(),
         mean_ms: None,
+        kin: 0,
+        dependents: 0.0,
     }
 }
 

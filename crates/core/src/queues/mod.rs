@@ -185,7 +185,11 @@ impl Queue {
         let heads = self.heads.iter().take_while(|(head, _)| head.is_peer(candidate) || head < candidate);
         let open = heads.filter(move |(_, class)| !skip.class(id, *class)).take(RIVAL_CLASSES_MAX);
         let steps = open.flat_map(|(_, class)| {
-            self.by_class.get(class).into_iter().flatten().map(|candidate| (*candidate, *class))
+            self.by_class
+                .get(class)
+                .into_iter()
+                .flatten()
+                .map(|candidate| (*candidate, *class))
                 .take(RIVALS_PER_CLASS_MAX)
         });
         steps.filter(move |(rival, _)| {

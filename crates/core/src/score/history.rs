@@ -244,7 +244,8 @@ impl Signature {
     pub fn number(&self) -> u64 {
         let parts = [&self.queue, &self.step, &self.shape];
         let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([SEPARATOR as u8]));
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
     /// Reads what `Display` wrote; parts that are missing are empty.

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn each_quarantine_is_twice_as_long_until_something_succeeds() {
         let mut health = Health::default();
-        let mut spoil = |health: &mut Health| {
+        let spoil = |health: &mut Health| {
             health.readmit();
             let mut out = false;
             for n in 0..5 {

@@ -143,7 +143,8 @@ impl Index {
     pub fn list(&mut self, worker: &Worker) {
         let kind = self.kind_of(worker);
         // One copy of what many workers have in common.
-        let kind = self.groups.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
+        let kind =
+            self.groups.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
         self.members.insert(worker.id, kind);
         for (key, values) in &worker.attributes {
             let by_value = self.by_value.entry(key.clone()).or_default();

@@ -139,6 +139,21 @@ impl Workers {
         Some(result)
     }
 
+    /// Forgets what is stale, and tries a worker again that was left out for long enough. True if there was
+    /// anything of that.
+    pub fn refresh(&mut self, id: WorkerId, now: Time) -> bool {
+        let Some(worker) = self.get(id) else { return false };
+        let stale = worker.load.as_ref().is_some_and(|(at, _)| at.after(self.load.stale_ns) <= now);
+        let readmitted = worker.health.out().is_some_and(|(until, _)| until <= now);
+        if stale {
+            self.bears(id, now, None);
+        }
+        if readmitted {
+            self.update(id, |worker| worker.health.readmit());
+        }
+        stale || readmitted
+    }
+
     fn count(&mut self, worker: &Worker, by: i32) {
         let takes = i32::from(worker.takes_work());
         self.open = self.open.saturating_add_signed(by * takes);

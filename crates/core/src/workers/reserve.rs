@@ -110,9 +110,10 @@ impl Reserves {
         if self.holders.len() >= self.settings.holders_max {
             return Vec::new();
         }
-        let full = self.buckets.iter().filter(|(_, b)| {
-            b.blocked && b.overtaken && b.blocked_ns >= self.settings.after_ns
-        });
+        let full = self
+            .buckets
+            .iter()
+            .filter(|(_, b)| b.blocked && b.overtaken && b.blocked_ns >= self.settings.after_ns);
         full.map(|(class, _)| *class).collect()
     }
 
@@ -179,8 +180,8 @@ mod tests {
         assert!(!observe(&mut reserves, 150, true));
         assert!(!observe(&mut reserves, 170, false), "served for 20 s: 30 s are left");
         assert!(!observe(&mut reserves, 171, true), "blocked only from now on");
-        assert_eq!(reserves.next_full(), Some(seconds(202)));
-        assert!(observe(&mut reserves, 202, true));
+        assert_eq!(reserves.next_full(), Some(seconds(201)));
+        assert!(observe(&mut reserves, 201, true));
     }
 
     #[test]
