@@ -1,4 +1,4 @@
-//! What waits for a step: tasks downstream, weighted by how near the step is to its job's critical path.
+//! What waits for a step: tasks downstream, weighted by how long the way through them is.
 
 use crate::job::{DependencyKind, StepSpec};
 
@@ -8,12 +8,12 @@ pub struct Dependents {
     /// Tasks that cannot start before it ended, directly or not.
     pub tasks: u64,
     /// The longest way from this step's start to the job's end through what waits for it, in parts of the
-    /// job's longest: 1 on the critical path, above 0 elsewhere.
+    /// job's critical path: 1 where that begins, above 0 everywhere.
     pub path: f64,
 }
 
 impl Dependents {
-    /// The tasks that wait, counted in full on the critical path and in part beside it.
+    /// The tasks that wait, counted in full where the critical path begins and in part elsewhere.
     pub fn weight(&self) -> f64 {
         self.tasks as f64 * self.path
     }

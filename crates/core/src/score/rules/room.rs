@@ -46,26 +46,36 @@ impl ScoreRule for Packing {
     }
 
     fn range(&self) -> (f64, f64) {
-        let most = (std::f64::consts::E - 1.0) * weights::PACKING.abs();
-        let all = weights::PACKING_CORES
-            + weights::PACKING_MEMORY
-            + weights::PACKING_GPUS
-            + weights::PACKING_GPU_MEMORY;
-        (-most * all, most * (weights::PACKING_CORES + weights::PACKING_MEMORY))
+        let costs = self.weights().map(|weight| weight * weights::PACKING * (std::f64::consts::E - 1.0));
+        (costs.iter().filter(|c| **c < 0.0).sum(), costs.iter().filter(|c| **c > 0.0).sum())
     }
 
     fn contribution(&self, pair: &Pair) -> Contribution {
         let (has, booked, takes) = (&pair.worker.capacity, &pair.worker.booked, &pair.job.request);
-        let cores = scarcer(has.cpu.into(), booked.cpu.into(), takes.cpu.into());
-        let memory = scarcer(has.memory, booked.memory, takes.memory);
-        let gpus = scarcer(has.gpus.into(), booked.gpus.into(), takes.gpus.into());
-        let gpu_memory = scarcer(has.gpu_memory, booked.gpu_memory, takes.gpu_memory);
+        let scarcer = [
+            scarcer(has.cpu.into(), booked.cpu.into(), takes.cpu.into()),
+            scarcer(has.memory, booked.memory, takes.memory),
+            scarcer(has.gpus.into(), booked.gpus.into(), takes.gpus.into()),
+            scarcer(has.gpu_memory, booked.gpu_memory, takes.gpu_memory),
+        ];
+        let cost: f64 = scarcer.iter().zip(self.weights()).map(|(scarcer, weight)| scarcer * weight).sum();
+        // Rounding can go past the range by a hair.
+        let (least, most) = self.range();
+        let value = (weights::PACKING * cost).clamp(least, most);
+        Contribution::points(value, "what the task takes of what is scarce here")
+    }
+}
+
+impl Packing {
+    /// Of cores, memory, gpus and their memory.
+    fn weights(&self) -> [f64; 4] {
         let turned = |saturated: bool, weight: f64| if saturated { -weight } else { weight };
-        let cost = turned(self.saturation.cores, weights::PACKING_CORES) * cores
-            + turned(self.saturation.memory, weights::PACKING_MEMORY) * memory
-            + weights::PACKING_GPUS * gpus
-            + weights::PACKING_GPU_MEMORY * gpu_memory;
-        Contribution::points(weights::PACKING * cost, "what the task takes of what is scarce here")
+        [
+            turned(self.saturation.cores, weights::PACKING_CORES),
+            turned(self.saturation.memory, weights::PACKING_MEMORY),
+            weights::PACKING_GPUS,
+            weights::PACKING_GPU_MEMORY,
+        ]
     }
 }
 

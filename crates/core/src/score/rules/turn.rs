@@ -53,10 +53,13 @@ impl ScoreRule for WaitTime {
     }
 
     fn contribution(&self, pair: &Pair) -> Contribution {
-        let (waited_ms, deadline_ms) =
-            (pair.job.waited_ms as f64, pair.job.deadline_ms.unwrap_or(weights::DEADLINE_MS) as f64);
-        let at_most_ms = deadline_ms * (weights::WAIT_MAX / weights::WAIT_PER_DEADLINE);
-        let value = weights::WAIT_MAX * share(waited_ms, at_most_ms);
+        let waited_ms = pair.job.waited_ms as f64;
+        let deadline_ms = pair.job.deadline_ms.unwrap_or(weights::DEADLINE_MS) as f64;
+        if waited_ms == 0.0 {
+            return Contribution::none("ready just now");
+        }
+        // Where the deadline is at once, any wait is past all bounds.
+        let value = (weights::WAIT_PER_DEADLINE * waited_ms / deadline_ms).min(weights::WAIT_MAX);
         let reason = if waited_ms < deadline_ms { "its deadline is ahead" } else { "past its deadline" };
         Contribution::points(value, reason)
     }
