@@ -2,8 +2,8 @@
 
 use crate::error::{ErrorBody, ErrorCode, ErrorDetail};
 use crate::{
-    CreateToken, CreatedToken, Job, Page, Queue, ServerEvent, SubmitRequest, Submitted, Task, Token, Version,
-    Why, Worker,
+    CreateToken, CreatedToken, Job, Limit, Page, Queue, ServerEvent, SetLimit, SetQueue, SubmitRequest,
+    Submitted, Task, Token, Version, Why, Worker,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -368,6 +368,33 @@ impl Client {
         self.all("/api/v1/queues").await
     }
 
+    /// One queue.
+    pub async fn queue(&self, name: &str) -> Result<Queue, ClientError> {
+        self.get(&format!("/api/v1/queues/{}", segment(name)), &()).await
+    }
+
+    /// Sets what is given of a queue.
+    pub async fn set_queue(&self, name: &str, change: &SetQueue) -> Result<Queue, ClientError> {
+        self.json(self.request(Method::PUT, &format!("/api/v1/queues/{}", segment(name))).json(change)).await
+    }
+
+    /// All limits.
+    pub async fn limits(&self) -> Result<Vec<Limit>, ClientError> {
+        self.all("/api/v1/limits").await
+    }
+
+    /// Sets how many tasks may hold one of a limit at a time.
+    pub async fn set_limit(&self, name: &str, max: u32) -> Result<Limit, ClientError> {
+        let request = self.request(Method::PUT, &format!("/api/v1/limits/{}", segment(name)));
+        self.json(request.json(&SetLimit { max })).await
+    }
+
+    /// Takes a limit away.
+    pub async fn remove_limit(&self, name: &str) -> Result<(), ClientError> {
+        let path = format!("/api/v1/limits/{}", segment(name));
+        self.send(self.request(Method::DELETE, &path)).await.map(|_| ())
+    }
+
     /// Every part of a list.
     async fn all<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
@@ -472,9 +499,25 @@ impl Client {
     }
 }
 
+/// A name that people chose as one part of a path.
+fn segment(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
+    let each = name.bytes().map(|byte| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    each.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_one_part_of_a_path() {
+        assert_eq!(segment("a-b_1~"), "a-b_1~");
+        assert_eq!(segment("a/b ?#%ä"), "a%2Fb%20%3F%23%25%C3%A4");
+    }
 
     #[test]
     fn addresses_are_plain_only_on_this_machine_or_by_word() {

@@ -1,7 +1,8 @@
 //! Jobs as told to people and programs.
 
-use crate::submit::{Depends, Resources};
+use crate::submit::{Depends, Kind, Resources, is_false};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use windlass_core::job as core;
 
@@ -155,6 +156,55 @@ pub struct Step {
     /// Steps that come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends: Vec<Depends>,
+    /// Limits of which each task takes one while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
+    /// What helps to choose a worker.
+    #[serde(flatten)]
+    pub hints: Hints,
+}
+
+/// What a step says of itself beyond what it must have.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Hints {
+    /// What sort of work it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// Its command with what differs from task to task left out: steps of one queue, name and shape are
+    /// taken for alike.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub shape: String,
+    /// It mostly waits for the network.
+    #[serde(skip_serializing_if = "is_false")]
+    pub network_bound: bool,
+    /// It is short, and best run where its inputs are.
+    #[serde(skip_serializing_if = "is_false")]
+    pub prefer_local: bool,
+    /// It needs a worker that fetches.
+    #[serde(skip_serializing_if = "is_false")]
+    pub fetches: bool,
+    /// What its tasks read from caches: each key, and its bytes, or null where they are not known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub caches: BTreeMap<String, Option<u64>>,
+    /// Milliseconds after which a task that could start should have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// The cpus asked for are a guess to begin with.
+    #[serde(skip_serializing_if = "is_false")]
+    pub cpus_auto: bool,
+}
+
+impl Hints {
+    fn from_core(from: &core::Hints) -> Self {
+        let core::Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
+            from.clone();
+        let kind = match kind {
+            core::Kind::Build => None,
+            core::Kind::Evaluation => Some(Kind::Evaluation),
+        };
+        Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+    }
 }
 
 impl Step {
@@ -176,6 +226,8 @@ impl Step {
                 time_limit_ms: step.time_limit_ms,
                 retries: step.retries,
                 depends: step.depends.iter().map(|d| depends_from(spec, d)).collect(),
+                limits: step.limits.iter().cloned().collect(),
+                hints: Hints::from_core(&step.hints),
             }
         });
         steps.collect()

@@ -10,7 +10,9 @@ pub mod client;
 mod error;
 mod events;
 mod job;
+mod queue;
 mod session;
+mod shape;
 mod space;
 mod submit;
 mod task;
@@ -22,17 +24,18 @@ mod worker;
 pub use body::{Params, StepBody, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
-pub use job::{Counts, Job, JobState, Page, Step, Version};
+pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
+pub use queue::{BadQuota, Limit, Queue, SetLimit, SetQueue};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,
 };
 pub use space::{Combination, Space, SpaceError, TaskParam, Values};
 pub use submit::{
-    By, Depends, FailFast, Param, Range, Resources, StepRequest, SubmitError, SubmitRequest, Submitted,
+    By, Depends, FailFast, Kind, Param, Range, Resources, StepRequest, SubmitError, SubmitRequest, Submitted,
     Unplaceable,
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, RuledOut, Turn, Why, describe};
-pub use worker::{Queue, Worker, WorkerState};
+pub use worker::{Worker, WorkerState};

@@ -2,12 +2,13 @@
 
 use crate::body::{Params, StepBody};
 use crate::session::{Session, SessionError};
+use crate::shape::shape_of;
 use crate::space::{Space, SpaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use windlass_core::ids::BadTaskId;
-use windlass_core::job::{Dependency, DependencyKind, JobSpec, StepSpec};
+use windlass_core::job::{self as core, Dependency, DependencyKind, Hints, JobSpec, StepSpec};
 use windlass_core::tags::Need;
 use windlass_core::{JobId, limits};
 
@@ -101,6 +102,41 @@ pub struct StepRequest {
     /// replacement strings, and the working directory is the session's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
+    /// Names of limits, such as licences, of which each task takes one while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
+    /// What sort of work it is; `build` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// It mostly waits for the network: a worker with a fast one suits it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub network_bound: bool,
+    /// It is short, and best run where its inputs are.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub prefer_local: bool,
+    /// It needs a worker that fetches, which has the tag `fetch`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fetches: bool,
+    /// What its tasks read from caches of workers: each key, and its bytes, or null where they are not known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub caches: BTreeMap<String, Option<u64>>,
+    /// Milliseconds after which a task that could start should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// The cpus asked for are a guess to begin with: take what earlier tasks like these show to be right.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cpus_auto: bool,
+}
+
+/// What sort of work a step is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Makes something.
+    #[default]
+    Build,
+    /// Finds out what is to be made.
+    Evaluation,
 }
 
 /// What the tasks of a step differ in.
@@ -151,6 +187,10 @@ pub struct Resources {
     /// Named amounts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<String, u64>,
+}
+
+pub(crate) fn is_false(b: &bool) -> bool {
+    !b
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -292,6 +332,17 @@ pub enum SubmitError {
     /// A target or tag that is empty.
     #[error("step '{0}' has an empty tag or worker name")]
     EmptyTag(String),
+    /// A limit or a cache without a name.
+    #[error("step '{step}' names {what} with an empty name")]
+    EmptyName {
+        /// The step.
+        step: String,
+        /// A limit or a cache.
+        what: &'static str,
+    },
+    /// A deadline that is over when the task is ready.
+    #[error("step '{0}': deadline_ms must be more than 0")]
+    NoDeadline(String),
 }
 
 impl SubmitRequest {
@@ -346,6 +397,19 @@ impl StepRequest {
         let Some(request) = resources.to_core() else {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
         };
+        let hints = Hints {
+            kind: match self.kind.unwrap_or_default() {
+                Kind::Build => core::Kind::Build,
+                Kind::Evaluation => core::Kind::Evaluation,
+            },
+            shape: shape_of(&self.command),
+            network_bound: self.network_bound,
+            prefer_local: self.prefer_local,
+            fetches: self.fetches,
+            caches: self.caches,
+            deadline_ms: self.deadline_ms,
+            cpus_auto: self.cpus_auto,
+        };
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
         let body = StepBody { command: self.command, env: self.env, cwd, params, session };
@@ -359,8 +423,8 @@ impl StepRequest {
             time_limit_ms: self.time_limit_ms,
             retries: self.retries,
             depends,
-            limits: Default::default(),
-            hints: Default::default(),
+            limits: self.limits.into_iter().collect(),
+            hints,
             body: body.into(),
         })
     }
@@ -417,6 +481,15 @@ impl StepRequest {
             || self.workers.iter().any(String::is_empty)
         {
             return Err(SubmitError::EmptyTag(step()));
+        }
+        if self.limits.iter().any(String::is_empty) {
+            return Err(SubmitError::EmptyName { step: step(), what: "a limit" });
+        }
+        if self.caches.contains_key("") {
+            return Err(SubmitError::EmptyName { step: step(), what: "a cache" });
+        }
+        if self.deadline_ms == Some(0) {
+            return Err(SubmitError::NoDeadline(step()));
         }
         Ok(())
     }

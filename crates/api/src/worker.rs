@@ -1,4 +1,4 @@
-//! Workers and queues as told to people and programs.
+//! Workers as told to people and programs.
 
 use crate::submit::Resources;
 use serde::{Deserialize, Serialize};
@@ -95,21 +95,4 @@ impl Worker {
         let tasks = from.running.iter().take(TASKS_MAX).map(ToString::to_string);
         Worker { tasks: Some(tasks.collect()), ..Worker::from_core(from) }
     }
-}
-
-/// A queue with work now or earlier.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Queue {
-    /// Unique.
-    pub name: String,
-    /// 0 to 9, higher first, strictly.
-    pub band: u8,
-    /// Its weight in its band.
-    pub weight: u32,
-    /// Tasks booked or running.
-    pub running: u32,
-    /// Steps with tasks that could start.
-    pub ready_steps: usize,
-    /// Tasks booked since the server started.
-    pub booked: u64,
 }

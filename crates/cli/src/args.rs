@@ -1,9 +1,10 @@
 //! The flags that `run` and `submit` share, and the request that they make.
 
 use crate::error::{CliError, Doing};
+use crate::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::lines;
 use crate::output::talk;
-use crate::quantity::{parse_cpus, parse_duration, parse_size};
+use crate::quantity::{parse_duration, parse_size};
 use crate::select::{Jobs, resolve_all, user_on};
 use crate::template::TemplateArgs;
 use clap::{Args, ValueEnum};
@@ -30,9 +31,9 @@ pub struct TaskArgs {
     /// Run the command once for each number: 1-100, or 1-100:2 for every second one
     #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true)]
     pub array: Option<Range>,
-    /// Cores that each task holds
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cpus)]
-    pub cpus: f64,
+    /// Cores that each task holds; auto is one at first, then what earlier tasks like these used
+    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_cpus_or_auto)]
+    pub cpus: CpusArg,
     /// Memory that each task holds and may not exceed: 500M, 2GiB; without it there is no limit
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
@@ -81,6 +82,8 @@ pub struct TaskArgs {
     pub command: Vec<String>,
     #[command(flatten)]
     pub template: TemplateArgs,
+    #[command(flatten)]
+    pub hints: HintArgs,
 }
 
 /// What a failed task does to the rest of its job.
@@ -137,13 +140,13 @@ impl TaskArgs {
                 left_out.join(", ")
             );
         }
-        let resources = Resources {
-            cpus: self.cpus,
-            memory: self.memory.unwrap_or(0),
-            gpus: self.gpus,
-            ..Default::default()
+        let (cpus, cpus_auto) = match self.cpus {
+            CpusArg::Cores(cpus) => (cpus, false),
+            CpusArg::Auto => (1.0, true),
         };
-        let step = StepRequest {
+        let resources =
+            Resources { cpus, memory: self.memory.unwrap_or(0), gpus: self.gpus, ..Default::default() };
+        let mut step = StepRequest {
             name: Some("main".to_owned()),
             command,
             env,
@@ -154,8 +157,10 @@ impl TaskArgs {
             workers: self.worker.clone(),
             time_limit_ms: self.time_limit,
             retries: self.retries,
+            cpus_auto,
             ..Default::default()
         };
+        self.hints.put_on(&mut step);
         Ok(SubmitRequest {
             name: self.name.clone(),
             queue: self.queue.clone(),
@@ -354,6 +359,26 @@ mod tests {
     fn a_template_stands_in_for_the_command() {
         assert!(parse("-f job.yaml -p A=1 -p B=2 --queue q").is_ok());
         for line in ["-f job.yaml -- make", "-f job.yaml --cpus 2", "-f j --array 1-2", "-p A=1 -- make"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn hints_are_said_of_the_step() {
+        let said = step(
+            "--limit maya --limit nuke --cache tc=2GiB --cache assets --network-bound --prefer-local --fetches \
+             --deadline 2m --kind evaluation --cpus auto -- make",
+        );
+        assert_eq!(said.limits, ["maya", "nuke"]);
+        assert_eq!(said.caches, [("tc".to_owned(), Some(2 << 30)), ("assets".to_owned(), None)].into());
+        assert!(said.network_bound && said.prefer_local && said.fetches && said.cpus_auto);
+        assert_eq!((said.deadline_ms, said.kind), (Some(120_000), Some(windlass_api::Kind::Evaluation)));
+        assert_eq!(said.resources.unwrap().cpus, 1.0);
+        let plain = step("-- make");
+        assert!(plain.limits.is_empty() && plain.kind.is_none() && !plain.cpus_auto);
+        for line in
+            ["--kind test -- make", "--deadline 0 -- make", "--cache =1 -- make", "--cpus some -- make"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -7,7 +7,7 @@ use crate::quantity::{age, elapsed, now_ms};
 use crate::select::JobRef;
 use clap::Args;
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
-use windlass_api::{Attempt, Counts, End, Job, Queue, Resources, Task};
+use windlass_api::{Attempt, Counts, End, Job, Resources, Task};
 use windlass_core::resources::Bytes;
 
 /// Entries in one part of a list.
@@ -199,30 +199,6 @@ pub fn how_ended(attempt: &Attempt) -> String {
 pub fn took(attempt: &Attempt) -> Option<u64> {
     let started = attempt.started_ms?;
     Some(attempt.finished_ms.unwrap_or_else(now_ms).saturating_sub(started))
-}
-
-/// `windlass queues`.
-pub async fn queues(context: &Context) -> Result<(), CliError> {
-    let queues = context.client().await?.queues().await.doing("list the queues")?;
-    print_list(context.format, &queues, |queue| queue.name.clone(), queues_grid)
-}
-
-fn queues_grid(queues: &[Queue]) -> Grid {
-    let row = |queue: &Queue| {
-        vec![
-            queue.name.clone(),
-            queue.band.to_string(),
-            queue.weight.to_string(),
-            queue.running.to_string(),
-            queue.ready_steps.to_string(),
-            queue.booked.to_string(),
-        ]
-    };
-    Grid {
-        header: &["NAME", "BAND", "WEIGHT", "RUNNING", "READY STEPS", "BOOKED"],
-        rows: queues.iter().map(row).collect(),
-        empty: "no queues yet; the first job of a queue makes it",
-    }
 }
 
 /// What a task holds, in words: "2 cpus, 512 MiB, 1 gpu".

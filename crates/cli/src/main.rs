@@ -12,6 +12,8 @@ mod docs;
 mod doctor;
 mod error;
 mod follow;
+mod hints;
+mod limit;
 mod lines;
 mod link;
 mod list;
@@ -22,6 +24,7 @@ mod paths;
 mod printer;
 mod progress;
 mod quantity;
+mod queue;
 mod remote;
 mod run;
 mod select;
@@ -118,6 +121,12 @@ enum Command {
     Worker(worker::WorkerCommand),
     /// List the queues
     Queues,
+    /// Look at queues and set what they may have
+    #[command(subcommand)]
+    Queue(queue::QueueCommand),
+    /// Look at limits, such as licences, and set them
+    #[command(subcommand)]
+    Limit(limit::LimitCommand),
     /// Show what happens as it happens
     Events(show::EventsArgs),
     /// Look for what this machine lacks
@@ -257,7 +266,9 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Why(args) => show::why(context, &args).await,
         Command::Workers(args) => worker::list(context, args).await,
         Command::Worker(command) => worker::command(context, command).await,
-        Command::Queues => list::queues(context).await,
+        Command::Queues => queue::list(context).await,
+        Command::Queue(command) => queue::command(context, command).await,
+        Command::Limit(command) => limit::command(context, command).await,
         Command::Events(args) => show::events(context, &args).await,
         Command::Doctor(args) => doctor::doctor(context, args).await,
         Command::Version => show::version(context).await,

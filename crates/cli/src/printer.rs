@@ -336,6 +336,8 @@ mod tests {
             time_limit_ms: Some(2000),
             retries: 0,
             depends: Vec::new(),
+            limits: Vec::new(),
+            hints: Default::default(),
         }
     }
 

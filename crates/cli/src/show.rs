@@ -11,7 +11,8 @@ use futures_util::StreamExt;
 use serde::Serialize;
 use std::fmt::Write;
 use windlass_api::client::{Client, TasksQuery};
-use windlass_api::{By, Job, ServerEvent, Step, Task, Version, Why};
+use windlass_api::{By, Hints, Job, Kind, ServerEvent, Step, Task, Version, Why};
+use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
 #[derive(Args, Debug)]
@@ -34,6 +35,8 @@ pub struct EventsArgs {
     job: Option<JobRef>,
 }
 
+/// Cache keys of a step that people are shown.
+const CACHES_SHOWN_MAX: usize = 5;
 /// Running tasks of which it is shown how far they are.
 const PROGRESS_LINES_MAX: usize = 20;
 
@@ -117,11 +120,41 @@ fn step_text(step: &Step) -> String {
     if !step.workers.is_empty() {
         parts.push(format!("only on {}", step.workers.join(", ")));
     }
+    if !step.limits.is_empty() {
+        parts.push(format!("one of each limit {}", step.limits.join(", ")));
+    }
+    parts.extend(hints(&step.hints));
     parts.extend(step.depends.iter().map(|depends| match depends.by {
         By::Step => format!("after {}", depends.on),
         By::Task => format!("after {} task by task", depends.on),
     }));
     fit(&format!("{}: {}", step.name, parts.join(", ")), None)
+}
+
+/// What a step says of itself, in words.
+fn hints(hints: &Hints) -> Vec<String> {
+    let Hints { kind, shape: _, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
+        hints;
+    let flags = [
+        (*kind == Some(Kind::Evaluation), "an evaluation"),
+        (*network_bound, "network-bound"),
+        (*prefer_local, "local if it can be"),
+        (*fetches, "fetches"),
+        (*cpus_auto, "cpus found out"),
+    ];
+    let mut words: Vec<String> =
+        flags.iter().filter(|(said, _)| *said).map(|(_, word)| (*word).to_owned()).collect();
+    if !caches.is_empty() {
+        let all = caches.iter().map(|(key, bytes)| match bytes {
+            Some(bytes) => format!("{key} of {}", Bytes(*bytes)),
+            None => key.clone(),
+        });
+        let shown: Vec<String> = all.take(CACHES_SHOWN_MAX).collect();
+        let more = if caches.len() > CACHES_SHOWN_MAX { ", …" } else { "" };
+        words.push(format!("cached {}{more}", shown.join(", ")));
+    }
+    words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
+    words
 }
 
 /// `windlass why`.

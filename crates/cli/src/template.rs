@@ -46,6 +46,7 @@ pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRe
         step.tags.extend(args.tag.iter().cloned());
         step.workers.clone_from(&args.worker);
         step.retries = args.retries;
+        args.hints.put_on(step);
     }
     request.name = args.name.clone().or(request.name);
     request.queue.clone_from(&args.queue);
@@ -85,6 +86,7 @@ fn refuse(error: TemplateError) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hints::HintArgs;
 
     const TEMPLATE: &str = "specificationVersion: jobtemplate-2023-09\nname: T\nsteps:\n- name: S\n  script:\n    \
                             actions: {onRun: {command: 'true'}}\n";
@@ -94,10 +96,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("job.yaml");
         std::fs::write(&path, TEMPLATE).unwrap();
-        let args = TaskArgs { retries: 2, tag: vec!["x".to_owned()], priority: 3, ..Default::default() };
+        let hints = HintArgs { limit: vec!["maya".to_owned()], ..Default::default() };
+        let args =
+            TaskArgs { retries: 2, tag: vec!["x".to_owned()], priority: 3, hints, ..Default::default() };
         let request = super::request(path.to_str().unwrap(), &args, Inherit::All).unwrap();
         assert_eq!((request.name.as_deref(), request.priority), (Some("T"), 3));
         assert_eq!((request.steps[0].retries, &request.steps[0].tags[..]), (2, &["x".to_owned()][..]));
+        assert_eq!(request.steps[0].limits, ["maya"]);
         assert!(request.key.is_some());
         let named = TaskArgs { name: Some("other".to_owned()), ..Default::default() };
         assert_eq!(

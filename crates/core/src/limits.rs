@@ -16,6 +16,10 @@ pub const NEEDS_PER_STEP_MAX: usize = 64;
 pub const LIMITS_PER_STEP_MAX: usize = 16;
 /// Cache keys that one step may name.
 pub const CACHES_PER_STEP_MAX: usize = 1_000;
+/// Bytes of what one cache key stands for: a step's keys together stay within what a `u64` can say.
+pub const CACHE_BYTES_MAX: u64 = 1 << 50;
+/// Milliseconds of a step's deadline: ten years.
+pub const DEADLINE_MS_MAX: u64 = 3_650 * 86_400_000;
 /// Bytes of a step's shape.
 pub const SHAPE_BYTES_MAX: usize = 255;
 /// Limits that the farm may have.

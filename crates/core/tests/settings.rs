@@ -1,10 +1,11 @@
-//! Queues and limits as somebody sets them: what is refused, when they come into force, and that a
+//! What people may set and ask for: queues, limits and hints. What is refused, when it comes into force, and that a
 //! restored engine has them.
 
 use windlass_core::Time;
-use windlass_core::engine::{Answer, Engine, Event, Ground, Outbox, Refusal, Settings, Write};
+use windlass_core::engine::{Answer, Engine, Event, Ground, Outbox, Refusal, Settings, Submit, Write};
 use windlass_core::ids::RequestId;
-use windlass_core::limits::{LIMITS_MAX, WEIGHT_MAX};
+use windlass_core::job::{JobSpec, StepSpec};
+use windlass_core::limits::{self, LIMITS_MAX, WEIGHT_MAX};
 use windlass_core::queues::{BadSetting, QueueRecord};
 
 const REQUEST: RequestId = RequestId(1);
@@ -86,4 +87,42 @@ fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
     let batch = handle(&mut engine, set_limit("7", Some(9)));
     engine.committed(&batch);
     assert_eq!(engine.limits()["7"], 9, "one that is there may change");
+}
+
+/// What is said of a job whose step is like this.
+fn submitted(change: impl FnOnce(&mut StepSpec)) -> Answer {
+    let mut step = StepSpec { name: "s".to_owned(), tasks: 1, ..StepSpec::default() };
+    change(&mut step);
+    let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
+    let (existing, outcomes) = (None, Default::default());
+    let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+    let mut out = handle(&mut Engine::new(Settings::default()), Event::Submit(Box::new(submit)));
+    out.answers.remove(0).1
+}
+
+#[test]
+fn hints_have_bounds() {
+    let many = |n: usize| (0..n).map(|n| n.to_string());
+    let caches = |n: usize| many(n).map(|key| (key, Some(limits::CACHE_BYTES_MAX))).collect();
+    let most = submitted(|step| {
+        step.limits = many(limits::LIMITS_PER_STEP_MAX).collect();
+        step.hints.caches = caches(limits::CACHES_PER_STEP_MAX);
+        step.hints.shape = "s".repeat(limits::SHAPE_BYTES_MAX);
+        step.hints.deadline_ms = Some(limits::DEADLINE_MS_MAX);
+    });
+    assert!(matches!(most, Answer::Submitted { .. }), "{most:?}");
+    let refused = |change: &dyn Fn(&mut StepSpec), what: &str| match submitted(change) {
+        Answer::Refused(refusal) => assert!(refusal.to_string().starts_with(what), "{refusal}"),
+        other => panic!("{what}: {other:?}"),
+    };
+    refused(&|s| s.limits = many(limits::LIMITS_PER_STEP_MAX + 1).collect(), "limits of a step: 17");
+    refused(&|s| s.limits = ["l".repeat(256)].into(), "bytes of the name of a limit: 256");
+    refused(&|s| s.hints.caches = caches(limits::CACHES_PER_STEP_MAX + 1), "caches of a step: 1001");
+    refused(&|s| s.hints.caches = [("k".repeat(256), None)].into(), "bytes of a cache key: 256");
+    refused(
+        &|s| s.hints.caches = [("k".to_owned(), Some(u64::MAX))].into(),
+        "bytes of a cache: 18446744073709551615",
+    );
+    refused(&|s| s.hints.shape = "s".repeat(256), "bytes of a shape: 256");
+    refused(&|s| s.hints.deadline_ms = Some(u64::MAX), "deadline_ms: 18446744073709551615");
 }

@@ -479,6 +479,11 @@ mod tests {
             ("POST", "/api/v1/jobs/3/burn", "a"),
             ("DELETE", "/api/v1/jobs", "a"),
             ("POST", "/api/v1/workers/w/drain", "a"),
+            ("GET", "/api/v1/queues/q", "auv"),
+            ("PUT", "/api/v1/queues/q", "a"),
+            ("GET", "/api/v1/limits", "auv"),
+            ("PUT", "/api/v1/limits/l", "a"),
+            ("DELETE", "/api/v1/limits/l", "a"),
             ("POST", "/api/v1/shutdown", "a"),
             ("POST", "/windlass.worker.v1.Workers/Session", "aw"),
         ];

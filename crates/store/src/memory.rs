@@ -199,13 +199,7 @@ impl Tables {
                 self.queues.insert(queue.name.clone(), queue.clone());
                 true
             }
-            Write::Limit { name, max } => {
-                match max {
-                    Some(max) => _ = self.limits.insert(name.clone(), *max),
-                    None => _ = self.limits.remove(name),
-                }
-                true
-            }
+            Write::Limit { name, max } => self.set_limit(name, *max),
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -262,6 +256,14 @@ impl Tables {
                 self.workers.get_mut(worker).map(|record| record.lease_until = Some(*until)).is_some()
             }
         }
+    }
+
+    fn set_limit(&mut self, name: &str, max: Option<u32>) -> bool {
+        match max {
+            Some(max) => _ = self.limits.insert(name.to_owned(), max),
+            None => _ = self.limits.remove(name),
+        }
+        true
     }
 
     fn history_newest_first(&self) -> Vec<(String, Vec<Sample>)> {

@@ -2,7 +2,7 @@
 
 use super::{Answer, Engine, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
-use crate::job::{DependencyKind, JobRecord, JobSpec, JobState, Step, StepSpec, Stop};
+use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop};
 use crate::limits;
 use crate::matcher::{self, Class, RuledOut};
 use crate::ranges::RangeSet;
@@ -316,9 +316,7 @@ fn new_step(base: u32, class: ClassId, created: Time) -> Step {
 
 /// Refuses a job that breaks a limit or can never end.
 fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
-    let limit = |what, is: usize, max: usize| {
-        if is > max { Err(Refusal::TooMany { what, is: is as u64, max: max as u64 }) } else { Ok(()) }
-    };
+    let limit = |what, is: usize, max: usize| at_most(what, is as u64, max as u64);
     if spec.steps.is_empty() {
         return Err(Refusal::NoStep);
     }
@@ -334,12 +332,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         limit("bytes of a name", step.name.len(), limits::NAME_BYTES_MAX)?;
         limit("requirements of a step", step.needs.len() + step.targets.len(), limits::NEEDS_PER_STEP_MAX)?;
         limit("retries", step.retries as usize, limits::RETRIES_MAX as usize)?;
-        limit("limits of a step", step.limits.len(), limits::LIMITS_PER_STEP_MAX)?;
-        limit("caches of a step", step.hints.caches.len(), limits::CACHES_PER_STEP_MAX)?;
-        limit("bytes of a shape", step.hints.shape.len(), limits::SHAPE_BYTES_MAX)?;
-        for name in step.limits.iter().chain(step.hints.caches.keys()) {
-            limit("bytes of the name of a limit or cache", name.len(), limits::NAME_BYTES_MAX)?;
-        }
+        check_hints(step)?;
         if step.tasks == 0 {
             return Err(Refusal::NoTask(step.name.clone()));
         }
@@ -349,6 +342,27 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         check_dependencies(spec, step)?;
     }
     check_cycles(spec)
+}
+
+fn at_most(what: &'static str, is: u64, max: u64) -> Result<(), Refusal> {
+    if is > max { Err(Refusal::TooMany { what, is, max }) } else { Ok(()) }
+}
+
+/// Refuses limits and hints that break a limit of ours.
+fn check_hints(step: &StepSpec) -> Result<(), Refusal> {
+    let Hints { caches, shape, deadline_ms, .. } = &step.hints;
+    at_most("limits of a step", step.limits.len() as u64, limits::LIMITS_PER_STEP_MAX as u64)?;
+    at_most("caches of a step", caches.len() as u64, limits::CACHES_PER_STEP_MAX as u64)?;
+    at_most("bytes of a shape", shape.len() as u64, limits::SHAPE_BYTES_MAX as u64)?;
+    at_most("deadline_ms", deadline_ms.unwrap_or(0), limits::DEADLINE_MS_MAX)?;
+    for name in &step.limits {
+        at_most("bytes of the name of a limit", name.len() as u64, limits::NAME_BYTES_MAX as u64)?;
+    }
+    for (key, bytes) in caches {
+        at_most("bytes of a cache key", key.len() as u64, limits::NAME_BYTES_MAX as u64)?;
+        at_most("bytes of a cache", bytes.unwrap_or(0), limits::CACHE_BYTES_MAX)?;
+    }
+    Ok(())
 }
 
 fn check_dependencies(spec: &JobSpec, step: &StepSpec) -> Result<(), Refusal> {

@@ -106,6 +106,8 @@ impl From<Refusal> for ApiError {
         match &refusal {
             Refusal::NoJob(id) => ApiError::no_job(id),
             Refusal::NoWorker(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string()),
+            Refusal::NoLimit(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string())
+                .hint("'windlass limit list' lists them"),
             Refusal::Ended(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
                 .hint(format!("'windlass job retry {id}' runs what failed again")),
             Refusal::NothingToRetry(_) | Refusal::Connected(_) | Refusal::NameTaken { .. } => {

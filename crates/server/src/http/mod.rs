@@ -3,8 +3,10 @@
 mod error;
 mod guard;
 mod jobs;
+mod limits;
 mod logs;
 mod openapi;
+mod queues;
 mod status;
 mod tasks;
 mod tokens;
@@ -20,12 +22,15 @@ use crate::handle::Handle;
 use crate::listen::Listener;
 use crate::refusals::Refusals;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
+use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use error::ApiError;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -150,7 +155,10 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route("/workers/{name}/drain", post(workers::drain))
         .route("/workers/{name}/resume", post(workers::resume))
         .route("/workers/{name}/forget", post(workers::forget))
-        .route("/queues", get(status::queues))
+        .route("/queues", get(queues::list))
+        .route("/queues/{name}", get(queues::show).put(queues::set))
+        .route("/limits", get(limits::list))
+        .route("/limits/{name}", put(limits::set).delete(limits::remove))
         .route("/events", get(watch::events))
         .route("/tokens", get(tokens::list).post(tokens::create))
         .route("/tokens/{id}", delete(tokens::revoke))
@@ -194,6 +202,14 @@ fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> wi
     items.truncate(limit);
     let next = items.last().filter(|_| more).map(cursor);
     windlass_api::Page { items, next }
+}
+
+/// What the body of a small request says.
+fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
+    let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
+    serde_json::from_slice(&body).map_err(|e| {
+        ApiError::new(ErrorCode::BadRequest, format!("the request is not what it should be: {e}"))
+    })
 }
 
 /// A code's status as axum has it.

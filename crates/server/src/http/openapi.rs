@@ -1,6 +1,6 @@
 //! The description of the interface, made from the handlers.
 
-use super::{jobs, logs, status, tasks, tokens, watch, workers};
+use super::{jobs, limits, logs, queues, status, tasks, tokens, watch, workers};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
@@ -37,7 +37,12 @@ pub const OPENAPI_PATH: &str = "/openapi.json";
         tokens::list,
         tokens::create,
         tokens::revoke,
-        status::queues,
+        queues::list,
+        queues::show,
+        queues::set,
+        limits::list,
+        limits::set,
+        limits::remove,
         status::healthz,
         status::metrics,
         status::shutdown,

@@ -1,18 +1,14 @@
-//! Queues, health, numbers, and the end.
+//! Versions, health, numbers, and the end.
 
+use super::App;
 use super::error::ApiError;
-use super::{App, page_size, part};
 use crate::auth::Caller;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
 use std::collections::BTreeMap;
-use utoipa::IntoParams;
-use windlass_api::{Page, Queue, Version};
-use windlass_core::Engine;
+use windlass_api::Version;
 use windlass_core::worker::WorkerState;
 
 /// Says who answers.
@@ -28,48 +24,6 @@ pub async fn version(State(app): State<App>, Extension(caller): Extension<Caller
         role: shown.then_some(caller.role),
         worker: caller.worker,
     })
-}
-
-/// Which queues to list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-pub struct QueuesQuery {
-    /// Of this band.
-    band: Option<u8>,
-    /// Whose name holds this text.
-    name: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
-    limit: Option<usize>,
-    /// `next` of the part before.
-    cursor: Option<String>,
-}
-
-/// Lists the queues that had work since the server started, by name.
-#[utoipa::path(get, path = "/api/v1/queues", tag = "queues", params(QueuesQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Queue>)))]
-pub async fn queues(
-    State(app): State<App>,
-    query: Result<Query<QueuesQuery>, QueryRejection>,
-) -> Result<Json<Page<Queue>>, ApiError> {
-    let Query(query) = query?;
-    let limit = page_size(query.limit)?;
-    let list = move |engine: &Engine| {
-        let some = engine.queues().by_name().filter(|queue| {
-            query.cursor.as_ref().is_none_or(|after| queue.name > *after)
-                && query.band.is_none_or(|band| queue.band == band)
-                && query.name.as_ref().is_none_or(|name| queue.name.contains(name.as_str()))
-        });
-        let queues = some.map(|queue| Queue {
-            name: queue.name.clone(),
-            band: queue.band,
-            weight: queue.share.weight(),
-            running: queue.active,
-            ready_steps: queue.steps(),
-            booked: queue.share.tasks(),
-        });
-        queues.take(limit + 1).collect()
-    };
-    Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
 }
 
 /// Says whether the engine answers.

@@ -1,7 +1,7 @@
 //! Tokens: list, make, revoke. The guard lets administrators in alone.
 
 use super::error::ApiError;
-use super::{App, page_size, part};
+use super::{App, page_size, part, read_body};
 use crate::auth::{Caller, TokenError};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
@@ -49,10 +49,7 @@ pub async fn create(
     Extension(caller): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<CreatedToken>), ApiError> {
-    let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
-    let request: CreateToken = serde_json::from_slice(&body).map_err(|e| {
-        ApiError::new(ErrorCode::BadRequest, format!("the request is not what it should be: {e}"))
-    })?;
+    let request: CreateToken = read_body(body)?;
     let made = app.shared.auth.create(request, &caller).await.map_err(|error| match error {
         TokenError::Bad(why) => ApiError::new(ErrorCode::BadRequest, why),
         TokenError::Full => ApiError::new(ErrorCode::Conflict, error.to_string()),

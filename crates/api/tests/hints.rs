@@ -1,0 +1,69 @@
+//! What a submission says of a step beyond what it must have: into the core, and back to people.
+
+use windlass_api::{Job, Step, SubmitRequest};
+use windlass_core::job::{Hints, JobSpec, Kind};
+
+fn spec(step: &str) -> Result<JobSpec, String> {
+    let text = format!(r#"{{"steps":[{{"command":["/bin/gcc","-c","a.c"]{step}}}]}}"#);
+    let request: SubmitRequest = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    request.into_spec("ann").map_err(|e| e.to_string())
+}
+
+const ALL: &str = r#","limits":["nuke","maya","nuke"],"kind":"evaluation","network_bound":true,"prefer_local":true,
+    "fetches":true,"caches":{"toolchain":2147483648,"assets":null},"deadline_ms":90000,"cpus_auto":true"#;
+
+#[test]
+fn everything_reaches_the_core_and_comes_back() {
+    let spec = spec(ALL).unwrap();
+    let step = &spec.steps[0];
+    assert_eq!(step.limits, ["maya".to_owned(), "nuke".to_owned()].into());
+    let expected = Hints {
+        kind: Kind::Evaluation,
+        shape: "gcc -c *.c".to_owned(),
+        network_bound: true,
+        prefer_local: true,
+        fetches: true,
+        caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
+        deadline_ms: Some(90_000),
+        cpus_auto: true,
+    };
+    assert_eq!(step.hints, expected);
+    let shown = serde_json::to_value(&Step::all_from_core(&spec)[0]).unwrap();
+    let same = serde_json::from_str::<serde_json::Value>(&format!("{{{}}}", &ALL[1..])).unwrap();
+    for (field, value) in same.as_object().unwrap().iter().filter(|(field, _)| *field != "limits") {
+        assert_eq!(&shown[field], value, "{field}");
+    }
+    assert_eq!(shown["limits"], serde_json::json!(["maya", "nuke"]));
+    assert_eq!(serde_json::from_value::<Step>(shown).unwrap().hints.shape, "gcc -c *.c");
+}
+
+#[test]
+fn what_is_not_said_is_not_shown() {
+    let spec = spec("").unwrap();
+    assert_eq!(spec.steps[0].hints, Hints { shape: "gcc -c *.c".to_owned(), ..Hints::default() });
+    let shown = serde_json::to_value(&Step::all_from_core(&spec)[0]).unwrap();
+    for field in ["limits", "kind", "network_bound", "caches", "deadline_ms", "cpus_auto"] {
+        assert!(shown.get(field).is_none(), "{field}");
+    }
+    // As a server from before these were there says it.
+    let old = r#"{"id":1,"name":"n","queue":"q","user":"u","priority":0,"state":"running","created_ms":1,
+        "counts":{"total":0,"waiting":0,"ready":0,"running":0,"succeeded":0,"failed":0,"canceled":0,"skipped":0},
+        "steps":[{"name":"s","first_task":0,"tasks":1,"resources":{"cpus":1,"memory":0},"retries":0}]}"#;
+    let step = serde_json::from_str::<Job>(old).unwrap().steps.remove(0);
+    assert_eq!((step.limits.len(), step.hints), (0, windlass_api::Hints::default()));
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (step, says) in [
+        (r#","limits":[""]"#, "step 'main' names a limit with an empty name"),
+        (r#","caches":{"":1}"#, "step 'main' names a cache with an empty name"),
+        (r#","caches":{"a":-1}"#, "invalid value"),
+        (r#","kind":"test""#, "unknown variant `test`"),
+        (r#","deadline_ms":0"#, "deadline_ms must be more than 0"),
+        (r#","prefer_locale":true"#, "unknown field `prefer_locale`"),
+    ] {
+        let refused = spec(step).unwrap_err();
+        assert!(refused.contains(says), "{step}: {refused}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Limits, such as licences: list, set, remove. The guard lets administrators alone set them.
+
+use super::error::ApiError;
+use super::jobs::unexpected;
+use super::{App, page_size, part, read_body};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use windlass_api::{Limit, Page, SetLimit};
+use windlass_core::Engine;
+use windlass_core::engine::{Answer, Event};
+
+/// Which limits to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsQuery {
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<String>,
+}
+
+/// Lists the limits by name.
+#[utoipa::path(get, path = "/api/v1/limits", tag = "limits", params(LimitsQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Limit>)))]
+pub async fn list(
+    State(app): State<App>,
+    query: Result<Query<LimitsQuery>, QueryRejection>,
+) -> Result<Json<Page<Limit>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let list = move |engine: &Engine| {
+        let all = engine.limits().iter();
+        let some = all.filter(|(name, _)| query.cursor.as_ref().is_none_or(|after| *name > after));
+        let some = some.map(|(name, max)| Limit { name: name.clone(), max: *max, used: used(engine, name) });
+        some.take(limit + 1).collect()
+    };
+    Ok(Json(part(app.handle.query(list).await?, limit, |limit: &Limit| limit.name.clone())))
+}
+
+/// Sets how many tasks may hold one of a limit at a time.
+#[utoipa::path(put, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)),
+    request_body = SetLimit, responses(
+    (status = 200, description = "Set and durable", body = Limit),
+    (status = 400, body = windlass_api::ErrorBody),
+    (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
+pub async fn set(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Limit>, ApiError> {
+    let Path(name) = name?;
+    let SetLimit { max } = read_body(body)?;
+    change(&app, name.clone(), Some(max)).await?;
+    let wanted = name.clone();
+    let used = app.handle.query(move |engine| used(engine, &wanted)).await?;
+    Ok(Json(Limit { name, max, used }))
+}
+
+/// Takes a limit away: steps that name it are not held back by it.
+#[utoipa::path(delete, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
+    (status = 204, description = "Gone"), (status = 404, body = windlass_api::ErrorBody),
+    (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
+pub async fn remove(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<StatusCode, ApiError> {
+    let Path(name) = name?;
+    change(&app, name, None).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn change(app: &App, name: String, max: Option<u32>) -> Result<(), ApiError> {
+    match app.handle.request(move |request| Event::SetLimit { request, name, max }).await? {
+        Answer::Done => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// How many tasks hold one of a limit.
+fn used(engine: &Engine, name: &str) -> u32 {
+    let steps = engine.jobs().flat_map(|job| job.spec.steps.iter().zip(&job.steps));
+    steps.filter(|(spec, _)| spec.limits.contains(name)).map(|(_, step)| step.active).sum()
+}

@@ -1,0 +1,97 @@
+//! Queues: list, show, set. The guard lets administrators alone set them.
+
+use super::error::ApiError;
+use super::jobs::unexpected;
+use super::{App, page_size, part, read_body};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use windlass_api::{ErrorCode, Page, Queue, SetQueue};
+use windlass_core::Engine;
+use windlass_core::engine::{Answer, Event};
+
+/// Which queues to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct QueuesQuery {
+    /// Of this band.
+    band: Option<u8>,
+    /// Whose name holds this text.
+    name: Option<String>,
+    /// At most so many; 100 by default, 1000 at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<String>,
+}
+
+/// Lists the queues that had work since the server started, by name.
+#[utoipa::path(get, path = "/api/v1/queues", tag = "queues", params(QueuesQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Queue>)))]
+pub async fn list(
+    State(app): State<App>,
+    query: Result<Query<QueuesQuery>, QueryRejection>,
+) -> Result<Json<Page<Queue>>, ApiError> {
+    let Query(query) = query?;
+    let limit = page_size(query.limit)?;
+    let list = move |engine: &Engine| {
+        let some = engine.queues().by_name().filter(|queue| {
+            query.cursor.as_ref().is_none_or(|after| queue.name > *after)
+                && query.band.is_none_or(|band| queue.band == band)
+                && query.name.as_ref().is_none_or(|name| queue.name.contains(name.as_str()))
+        });
+        some.map(Queue::from_core).take(limit + 1).collect()
+    };
+    Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
+}
+
+/// Shows a queue.
+#[utoipa::path(get, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)), responses(
+    (status = 200, body = Queue), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn show(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Queue>, ApiError> {
+    let Path(name) = name?;
+    find(&app, name).await.map(Json)
+}
+
+/// Sets the weight and the quota of a queue; what is left out stays as it is. The queue is made if there is
+/// none.
+#[utoipa::path(put, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)),
+    request_body = SetQueue, responses(
+    (status = 200, description = "Set and durable", body = Queue),
+    (status = 400, body = windlass_api::ErrorBody),
+    (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
+pub async fn set(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Queue>, ApiError> {
+    let Path(name) = name?;
+    let change: SetQueue = read_body(body)?;
+    let wanted = name.clone();
+    let over = move |engine: &Engine| {
+        let now = engine.queues().by_name().find(|queue| queue.name == wanted);
+        change.over(&wanted, now)
+    };
+    let queue = app.handle.query(over).await?;
+    let queue = queue.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.to_string()))?;
+    match app.handle.request(move |request| Event::SetQueue { request, queue }).await? {
+        Answer::Done => find(&app, name).await.map(Json),
+        other => Err(unexpected(other)),
+    }
+}
+
+async fn find(app: &App, name: String) -> Result<Queue, ApiError> {
+    let wanted = name.clone();
+    let look = move |engine: &Engine| {
+        engine.queues().by_name().find(|queue| queue.name == wanted).map(Queue::from_core)
+    };
+    app.handle.query(look).await?.ok_or_else(|| {
+        ApiError::new(ErrorCode::NotFound, format!("there is no queue '{name}'"))
+            .hint("'windlass queue list' lists them")
+    })
+}
