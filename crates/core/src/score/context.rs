@@ -1,0 +1,161 @@
+//! What rules see of a step, a worker, both together, and the farm. All are plain numbers, cheap to make
+//! for each pair: nothing is looked up while rules judge. Unknown is `None`, never 0.
+
+use super::history::Prediction;
+use super::weights;
+use super::windows::InstanceWindows;
+use crate::job::{Hints, Kind};
+use crate::resources::Resources;
+use std::collections::BTreeMap;
+
+/// A step and a worker that could run a task of it, judged together.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a> {
+    /// The step.
+    pub job: &'a JobContext,
+    /// The worker.
+    pub worker: &'a WorkerContext,
+    /// The farm.
+    pub instance: &'a InstanceContext,
+    /// What the step reads from caches and the worker lacks; `None` while the worker has not said what its
+    /// caches hold. See [`missing`].
+    pub missing: Option<Missing>,
+    /// Hundredths of a core that tasks of this step hold on this worker.
+    pub step_cpu: u32,
+    /// How much of what earlier tasks of the kind left behind is still there, 0 to 1: see
+    /// [`Warmth`](super::warmth::Warmth).
+    pub warmth: f64,
+    /// Other steps could use this worker's room.
+    pub others_wait: bool,
+    /// The worker's load with one task of the step more, from 0; infinite where nothing is left.
+    pub load: f64,
+}
+
+/// A step of which a task looks for a worker.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct JobContext {
+    /// What sort of work it is.
+    pub kind: Kind,
+    /// It needs an architecture. One that does not (Gradient's `builtin`) does hardly anything itself.
+    pub has_arch: bool,
+    /// It mostly waits for the network.
+    pub network_bound: bool,
+    /// It is short, and best run where its inputs are.
+    pub prefer_local: bool,
+    /// It needs a worker that fetches.
+    pub fetches: bool,
+    /// Milliseconds since it was ready.
+    pub waited_ms: u64,
+    /// Milliseconds after which it should have started; `None` is the policy's default.
+    pub deadline_ms: Option<u64>,
+    /// How much waits for it: see [`Dependents::weight`](super::dependents::Dependents::weight).
+    pub dependents: f64,
+    /// What a task would be booked with.
+    pub request: Amounts,
+    /// The most memory that any worker which fits the step has; `None` where that is not known.
+    pub largest_memory: Option<u64>,
+    /// What earlier tasks of the kind held and took.
+    pub prediction: Option<Prediction>,
+}
+
+impl JobContext {
+    /// What a step says of itself; the rest is to be filled in.
+    pub fn of(hints: &Hints, has_arch: bool, request: Amounts) -> Self {
+        JobContext {
+            kind: hints.kind,
+            has_arch,
+            network_bound: hints.network_bound,
+            prefer_local: hints.prefer_local,
+            fetches: hints.fetches,
+            deadline_ms: hints.deadline_ms,
+            request,
+            ..JobContext::default()
+        }
+    }
+}
+
+/// A worker that has room.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct WorkerContext {
+    /// What it declares.
+    pub capacity: Amounts,
+    /// What is booked there.
+    pub booked: Amounts,
+    /// Bytes that a new task could have: the least of what the report and what the bookings leave.
+    pub memory_free: Option<u64>,
+    /// Bytes that could be had without swapping, as the worker reports it.
+    pub memory_available: Option<u64>,
+    /// Cores that something else than our tasks uses.
+    pub foreign_cpu: Option<f64>,
+    /// Speed of one core, in any unit that is the same for all workers.
+    pub core_score: Option<f64>,
+    /// Speed of its disks in MB/s.
+    pub disk_mb_s: Option<f64>,
+    /// Speed of its network in Mbit/s.
+    pub network_mbit_s: Option<f64>,
+    /// It fetches (tag `fetch`).
+    pub fetches: bool,
+    /// It names an architecture. One that does not runs only what needs none.
+    pub has_arch: bool,
+}
+
+/// The farm.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct InstanceContext {
+    /// Means of late.
+    pub windows: InstanceWindows,
+    /// Workers that take work and run none.
+    pub idle_workers: u32,
+    /// Workers that take work.
+    pub total_workers: u32,
+    /// Mean of the workers' core scores.
+    pub core_score: Option<f64>,
+}
+
+/// The amounts of [`Resources`] that have a place of their own, without the named ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Amounts {
+    /// Hundredths of a core.
+    pub cpu: u32,
+    /// Whole devices.
+    pub gpus: u32,
+    /// Bytes.
+    pub memory: u64,
+    /// Bytes over all of the devices.
+    pub gpu_memory: u64,
+}
+
+impl From<&Resources> for Amounts {
+    fn from(all: &Resources) -> Self {
+        Amounts { cpu: all.cpu, gpus: all.gpus, memory: all.memory, gpu_memory: all.gpu_memory }
+    }
+}
+
+/// What a step reads from caches and a worker lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Missing {
+    /// Keys.
+    pub keys: u32,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The keys among `reads` that `held` lacks. A key of unknown size counts as the farm's mean, `key_bytes`.
+/// `None` if the worker has not said what it holds and the step reads anything.
+pub fn missing(
+    reads: &BTreeMap<String, Option<u64>>,
+    held: Option<&BTreeMap<String, u64>>,
+    key_bytes: Option<u64>,
+) -> Option<Missing> {
+    let mut missing = Missing::default();
+    if reads.is_empty() {
+        return Some(missing);
+    }
+    let held = held?;
+    for (_, bytes) in reads.iter().filter(|(key, _)| !held.contains_key(*key)) {
+        let bytes = bytes.or(key_bytes).unwrap_or(weights::KEY_BYTES);
+        missing.keys = missing.keys.saturating_add(1);
+        missing.bytes = missing.bytes.saturating_add(bytes);
+    }
+    Some(missing)
+}

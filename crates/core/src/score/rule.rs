@@ -1,0 +1,68 @@
+//! The contract of a rule.
+
+use super::context::Pair;
+
+/// One reason to prefer one pair of step and worker to another, or to hold a pair back. A rule is a pure
+/// function of the pair.
+pub trait ScoreRule: Send + Sync {
+    /// Its name. It is recorded with decisions and never changes.
+    fn name(&self) -> &'static str;
+
+    /// What it rewards or holds back, for people.
+    fn description(&self) -> &'static str;
+
+    /// The least and the most points that it gives.
+    fn range(&self) -> (f64, f64);
+
+    /// What it says of the pair.
+    fn contribution(&self, pair: &Pair) -> Contribution;
+}
+
+/// What a rule says of a pair. Reasons are fixed texts, so that judging allocates nothing.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Contribution {
+    /// So many points, finite and in the rule's range.
+    Points {
+        /// How many.
+        value: f64,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The step must not go to the worker now, whatever other rules say.
+    Hold {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl Contribution {
+    /// So many points.
+    pub const fn points(value: f64, reason: &'static str) -> Self {
+        Contribution::Points { value, reason }
+    }
+
+    /// No points.
+    pub const fn none(reason: &'static str) -> Self {
+        Contribution::Points { value: 0.0, reason }
+    }
+
+    /// A hold.
+    pub const fn hold(reason: &'static str) -> Self {
+        Contribution::Hold { reason }
+    }
+
+    /// The points; none of a hold.
+    pub fn value(&self) -> f64 {
+        match self {
+            Contribution::Points { value, .. } => *value,
+            Contribution::Hold { .. } => 0.0,
+        }
+    }
+
+    /// Why.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Contribution::Points { reason, .. } | Contribution::Hold { reason } => reason,
+        }
+    }
+}

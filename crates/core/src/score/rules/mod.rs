@@ -1,0 +1,35 @@
+//! The rules, by what they look at. Names and formulas are Gradient's where it has the rule, repaired
+//! where its formula does not do what its description says.
+
+mod affinity;
+mod cache;
+mod fit;
+mod room;
+mod turn;
+
+pub use affinity::{BuiltinDeprioritize, DiskAffinity, NetworkAffinity, ReserveFetchWorkers, Spread};
+pub use cache::{CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait};
+pub use fit::{ResourceFit, ResourceSaturation};
+pub use room::{Packing, Pressure};
+pub use turn::{DependencyCount, WaitTime};
+
+/// `part` of `whole`, from 0 to 1. Of nothing, everything positive is all; what is no number is 0.
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { unit(part / whole) } else { f64::from(u8::from(part > 0.0)) }
+}
+
+/// `x` held between 0 and 1; 0 if it is no number.
+fn unit(x: f64) -> f64 {
+    if x >= 1.0 {
+        1.0
+    } else if x > 0.0 {
+        x
+    } else {
+        0.0
+    }
+}
+
+/// A number that a worker or a window gave, if it is one that can be reckoned with.
+fn known(x: Option<f64>) -> Option<f64> {
+    x.filter(|x| x.is_finite() && *x >= 0.0)
+}
