@@ -10,6 +10,7 @@ pub mod client;
 mod error;
 mod events;
 mod job;
+mod load;
 mod session;
 mod space;
 mod submit;
@@ -23,6 +24,7 @@ pub use body::{Params, StepBody, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Job, JobState, Page, Step, Version};
+pub use load::{Load, Pressure, Pressures, Stall};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,
