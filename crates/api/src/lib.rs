@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod job;
 mod queue;
+mod load;
 mod session;
 mod shape;
 mod space;
@@ -26,6 +27,8 @@ pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
 pub use queue::{BadQuota, Limit, Queue, SetLimit, SetQueue};
+pub use job::{Counts, Job, JobState, Page, Step, Version};
+pub use load::{Load, Pressure, Pressures, Stall};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,

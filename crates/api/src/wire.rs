@@ -9,7 +9,10 @@ mod generated {
     include!("generated/windlass.worker.v1.rs");
 }
 
+mod load;
+
 pub use generated::*;
+pub use load::BadLoad;
 
 use crate::TaskValue;
 use crate::wire::{held::Phase, order::What};
@@ -198,7 +201,7 @@ impl Finished {
             finished: self.finished.map(Time),
             cpu_ms: self.cpu_ms,
             peak_memory: self.peak_memory,
-            disk_bytes: None,
+            disk_bytes: self.disk_bytes,
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
             message: self.message.map(cut),
@@ -211,14 +214,17 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Welcome { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
         CoreOrder::Lease { sent, lasts_ns } => What::Lease(Lease { sent, lasts_ns }),
-        CoreOrder::Start { task, step, attempt, request, time_limit_ms, .. } => What::Start(Start {
-            task: Some(Task::new(task, attempt)),
-            step: step.into(),
-            request: Some(request.into()),
-            time_limit_ms,
-            value: None,
-            values: Vec::new(),
-        }),
+        CoreOrder::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
+            What::Start(Start {
+                task: Some(Task::new(task, attempt)),
+                step: step.into(),
+                request: Some(request.into()),
+                time_limit_ms,
+                value: None,
+                values: Vec::new(),
+                memory_limit: Some(memory_limit.unwrap_or(0)),
+            })
+        }
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),
         CoreOrder::Recall { task, attempt } => What::Recall(Task::new(task, attempt)),
         CoreOrder::Ack { task, attempt } => What::Ack(Task::new(task, attempt)),

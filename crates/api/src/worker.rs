@@ -1,5 +1,6 @@
 //! Workers as told to people and programs.
 
+use crate::load::Load;
 use crate::submit::Resources;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,12 @@ pub struct Worker {
     /// Its agent's release; absent while it is not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What it said of its load last; absent of one that has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Box<Load>>,
+    /// How many keys its caches hold; absent of one that has not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_keys: Option<usize>,
     /// The tasks that hold some of it, the first 1000; only where one worker is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<String>>,
@@ -86,6 +93,8 @@ impl Worker {
             heard_ms: from.heard.map(Time::as_ms),
             lease_until_ms: from.lease_until.map(Time::as_ms),
             version: None,
+            load: from.load.as_ref().map(|(at, report)| Box::new(Load::from_core(*at, report))),
+            cache_keys: from.caches.as_ref().map(|keys| keys.len()),
             tasks: None,
         }
     }

@@ -16,7 +16,7 @@ use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
 };
-use windlass_worker::{Agent, AgentOptions, FromAgent, Held, Stream, TaskRef, ToKeeper};
+use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Stream, TaskRef, ToKeeper};
 
 /// Steps whose body the keeper has at a time.
 const BODIES_MAX: usize = 64;
@@ -61,6 +61,8 @@ pub async fn start(
     let config = &config.worker;
     let capacity = capacity(config.cpus, config.memory, config.gpus);
     let attributes = attributes(&config.tags);
+    let caches =
+        config.caches.iter().map(|(name, dir)| CacheDir::new(name, dir)).collect::<Result<_, _>>()?;
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     let name = windlass_worker::name(state, config.name.clone(), host)?;
     let identity = windlass_worker::identity(state)?;
@@ -85,6 +87,7 @@ pub async fn start(
         die_with_agent: life == Life::OfThisRun,
         log_bytes_max,
         store: handle.store().id(),
+        caches,
     };
     let agent = tokio::task::spawn_blocking(move || {
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
@@ -155,6 +158,8 @@ impl Link {
                 epoch: Epoch(epoch),
                 progress: Progress { percent, status },
             },
+            FromAgent::Load(report) => WorkerMessage::Load(report),
+            FromAgent::Caches(keys) => WorkerMessage::Caches(keys),
             FromAgent::Reclaimed { task, epoch } => {
                 WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
             }
@@ -192,7 +197,7 @@ impl Link {
                     _ = welcomed.send(());
                 }
             }
-            Order::Start { task, step, attempt, request, time_limit_ms, .. } => {
+            Order::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
                 let Some(start) = start else { return };
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
@@ -201,6 +206,7 @@ impl Link {
                     epoch: self.epoch.load(Ordering::Relaxed),
                     seq,
                     request: request.into(),
+                    memory_limit: Some(memory_limit.unwrap_or(0)),
                     time_limit_ms,
                     value: start.value,
                     params: start.params,

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use windlass_api::client::Address;
 use windlass_core::tags::Attributes;
-use windlass_worker::{RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
+use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
 
 /// Bytes of one output file that are kept where nobody says otherwise.
 const LOG_BYTES_MAX: u64 = 1 << 30;
@@ -39,6 +39,10 @@ pub struct StartArgs {
     /// A tag besides what is detected, KEY or KEY=VALUE; may be given again
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     tags: Vec<String>,
+    /// A directory whose entries are a cache: tasks that name one as NAME/ENTRY run where it is; may be given
+    /// again
+    #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
+    caches: Vec<CacheDir>,
     /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; may be given
     /// again [default: all run as the worker's own user]
     #[arg(long = "map-user", env = "WINDLASS_WORKER_USERS", value_delimiter = ',', value_name = "MAP")]
@@ -101,6 +105,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         attributes,
         users: UserMap::new(args.map_user).map_err(anyhow::Error::from)?,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
+        caches: args.caches,
     };
     talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
     let stop = stop_signal().context("cannot hear signals")?;

@@ -23,7 +23,7 @@ use windlass_core::workers::Saturation;
 use windlass_server::auth::Auth;
 use windlass_server::{Config, Handle, Lease, Listener, Protection, Retention, ShellOptions, WorkerTerms};
 use windlass_store::Store;
-use windlass_worker::{KeeperOptions, keeper_main};
+use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
 /// Where administrators come in, in the state directory of a server that asks for tokens.
 pub const ADMIN_SOCKET: &str = "admin.sock";
@@ -70,6 +70,9 @@ pub struct ServeOptions {
     /// A tag of the worker, KEY or KEY=VALUE; may be given again
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     pub tags: Vec<String>,
+    /// A directory whose entries are a cache; may be given again
+    #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
+    pub caches: Vec<CacheDir>,
     /// Days that ended jobs and their output are kept [default: 14]
     #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "DAYS")]
     pub keep_days: Option<f64>,
@@ -187,6 +190,7 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.memory = options.memory.or(config.worker.memory);
     config.worker.name = options.name.or(config.worker.name);
     config.worker.tags.extend(options.tags);
+    config.worker.caches.extend(options.caches.into_iter().map(|CacheDir { name, dir }| (name, dir)));
     config.idle_minutes = options.idle_minutes.or(config.idle_minutes);
     config.worker.enabled &= !options.no_worker;
     config.lease = options.lease.unwrap_or(config.lease);

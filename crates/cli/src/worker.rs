@@ -8,7 +8,7 @@ use crate::remote::StartArgs;
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use windlass_api::{Resources, Worker, WorkerState};
+use windlass_api::{Load, Resources, Worker, WorkerState};
 use windlass_core::resources::Bytes;
 
 /// Tasks of a worker that people are shown.
@@ -161,9 +161,44 @@ fn text(worker: &Worker) -> String {
     if let Some(version) = &worker.version {
         line("version", fit(version, None));
     }
+    if let Some(load) = &worker.load {
+        line("load", load_in_words(load));
+        line("pressure", pressure_in_words(load));
+    }
+    if let Some(keys) = worker.cache_keys.filter(|keys| *keys > 0) {
+        line("caches", format!("{keys} keys"));
+    }
     line("tags", tags(&worker.attributes));
     line("epoch", worker.epoch.to_string());
     text
+}
+
+/// What is known of the load, with its age.
+fn load_in_words(load: &Load) -> String {
+    let cores = |cores: f64| format!("{cores:.1} cores");
+    let parts = [
+        load.cpu_used.map(|used| format!("{} in use", cores(used))),
+        load.cpu_foreign.map(|foreign| format!("{} taken by others", cores(foreign))),
+        load.memory_available.map(|bytes| format!("{} of memory available", Bytes(bytes))),
+        load.memory_own.map(|bytes| format!("{} held by tasks", Bytes(bytes))),
+        load.disk_mb_s.map(|speed| format!("disk {speed:.0} MB/s")),
+        load.network_mbit_s.map(|speed| format!("network {speed:.0} Mbit/s")),
+    ];
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    let known = if known.is_empty() { "nothing known".to_owned() } else { known.join(", ") };
+    format!("{known} ({} ago)", age(load.at_ms))
+}
+
+/// The share of time in which something stalled, over the last second or, failing that, ten.
+fn pressure_in_words(load: &Load) -> String {
+    let pressures = if load.confined { &load.own } else { &load.machine };
+    let each = [("cpu", &pressures.cpu), ("memory", &pressures.memory), ("io", &pressures.io)];
+    let each = each.map(|(name, pressure)| {
+        let stall = pressure.as_ref().and_then(|pressure| pressure.some.as_ref());
+        let percent = stall.map(|stall| format!("{:.0}%", stall.window.unwrap_or(stall.avg10)));
+        format!("{name} {}", or_dash(percent))
+    });
+    format!("{}{}", each.join(", "), if load.confined { ", in its own control group" } else { "" })
 }
 
 /// The state, and what follows from it.
@@ -205,6 +240,8 @@ fn detect() -> Worker {
         heard_ms: None,
         lease_until_ms: None,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        load: None,
+        cache_keys: None,
         tasks: None,
     }
 }

@@ -41,6 +41,10 @@ pub const LEASE_NS: u64 = 300 * NS_PER_S;
 pub const SUSPECT_NS: u64 = 90 * NS_PER_S;
 /// Workers that the farm may know, forgotten ones too.
 pub const WORKERS_MAX: usize = 100_000;
+/// Keys that one worker may name of what its caches hold.
+pub const CACHE_KEYS_MAX: usize = 4_096;
+/// Bytes of such a key.
+pub const CACHE_KEY_BYTES_MAX: usize = 512;
 /// Outcomes of ended jobs that the engine remembers for those that come `after` them.
 pub const RECENT_JOBS_MAX: usize = 10_000;
 /// Examples that an explanation gives of each reason.

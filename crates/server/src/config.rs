@@ -1,6 +1,7 @@
 //! The server's settings: one TOML file; every setting has a default, and flags go over the file.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -96,6 +97,8 @@ pub struct Worker {
     pub gpus: Option<u32>,
     /// Tags besides what is detected: `key` or `key=value`.
     pub tags: Vec<String>,
+    /// Directories whose entries are caches, by the first part of their keys.
+    pub caches: BTreeMap<String, PathBuf>,
 }
 
 /// Encryption of connections over TCP, with files in PEM.
@@ -155,7 +158,15 @@ pub enum ConfigError {
 
 impl Default for Worker {
     fn default() -> Self {
-        Worker { enabled: true, name: None, cpus: None, memory: None, gpus: None, tags: Vec::new() }
+        Worker {
+            enabled: true,
+            name: None,
+            cpus: None,
+            memory: None,
+            gpus: None,
+            tags: Vec::new(),
+            caches: BTreeMap::new(),
+        }
     }
 }
 

@@ -6,17 +6,18 @@ use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, Progress, WorkerLin
 use crate::refusals::Refusals;
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadHello, Body, DropBody, DropLogs, FromWorker, Greeting, HELD_MAX, LogPart, Order, ReadLog, Refused,
-    Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
+    BadHello, BadLoad, Body, DropBody, DropLogs, FromWorker, Greeting, HELD_MAX, LogPart, Order, ReadLog,
+    Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
 use windlass_core::{Epoch, JobId, Time};
@@ -42,6 +43,8 @@ const VERSION_BYTES_MAX: usize = 64;
 const LOG_PATIENCE: Duration = Duration::from_secs(20);
 /// How long an agent may take to find or start its keeper and say hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(60);
+/// Milliseconds between two reports of load.
+const LOAD_MS: u64 = 1_000;
 /// Beats that may be missing before the link counts as broken.
 const BEATS_MISSED: u32 = 3;
 
@@ -111,6 +114,7 @@ impl workers_server::Workers for Workers {
             store: self.handle.store().id(),
             beat_ms: self.terms.beat().as_millis() as u64,
             lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
+            load_ms: Some(LOAD_MS),
         }))]);
         let listener = Listener {
             handle: self.handle.clone(),
@@ -119,6 +123,7 @@ impl workers_server::Workers for Workers {
             caller: caller.clone(),
             beat: self.terms.beat(),
             name: None,
+            disbelieved: BTreeSet::new(),
         };
         tokio::spawn(async move {
             listener.run(request.into_inner()).await;
@@ -199,6 +204,13 @@ enum BadWorker {
     Renamed { was: String, name: String },
 }
 
+/// Whether a message says that the keeper is there: what the agent measures, it says without one.
+fn speaks_for_keeper(message: &FromWorker) -> bool {
+    let measured =
+        |report: &Report| matches!(report.what, Some(report::What::Load(_) | report::What::Caches(_)));
+    !message.reports.iter().all(measured)
+}
+
 /// The half that hears the worker.
 struct Listener {
     handle: Handle,
@@ -209,16 +221,19 @@ struct Listener {
     beat: Duration,
     /// For whom it speaks, once it said hello.
     name: Option<String>,
+    /// Of what it measured, that which was refused.
+    disbelieved: BTreeSet<&'static str>,
 }
 
 impl Listener {
     async fn run(mut self, mut stream: Streaming<FromWorker>) {
         let mut closing = self.handle.closing();
         let mut ended = self.link.ended.subscribe();
+        let mut heard = Instant::now();
         let why = loop {
             let patience = if self.name.is_some() { self.beat * BEATS_MISSED } else { HELLO_PATIENCE };
             tokio::select! {
-                next = tokio::time::timeout(patience, stream.message()) => match next {
+                next = tokio::time::timeout_at(heard + patience, stream.message()) => match next {
                     Err(_) => {
                         self.blame(&format!("it was silent for {} s", patience.as_secs_f64()));
                         break None;
@@ -231,6 +246,9 @@ impl Listener {
                     Ok(Err(status)) => break Some(status.message().to_owned()),
                     Ok(Ok(None)) => break Some("it hung up".to_owned()),
                     Ok(Ok(Some(message))) => {
+                        if speaks_for_keeper(&message) {
+                            heard = Instant::now();
+                        }
                         if !self.pass_on(message).await {
                             break Some("the server is ending".to_owned());
                         }
@@ -269,6 +287,19 @@ impl Listener {
             }
         }
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
+    }
+
+    /// What the worker measured, unless it cannot be. That is no reason to end the stream: the next report is
+    /// built anew. It is told once, for the next report may be as bad.
+    fn believe<T>(&mut self, measured: Result<T, BadLoad>, what: &'static str) -> Option<T> {
+        match measured {
+            Ok(measured) => return Some(measured),
+            Err(bad) if self.disbelieved.insert(what) => {
+                self.blame(&format!("its {what} is not taken: {bad}"))
+            }
+            Err(_) => self.link.refusals.count(),
+        }
+        None
     }
 
     /// Tells of what whoever opened the stream did wrong.
@@ -340,6 +371,14 @@ impl Listener {
                 };
                 WorkerMessage::Progress { task, attempt, epoch: Epoch(said.epoch), progress }
             }),
+            report::What::Load(load) => {
+                let report = load.into_core();
+                self.believe(report, "load").map(|report| WorkerMessage::Load(Box::new(report)))
+            }
+            report::What::Caches(caches) => {
+                let keys = caches.into_core();
+                self.believe(keys, "caches").map(WorkerMessage::Caches)
+            }
             report::What::Lost(_) => Some(WorkerMessage::Lost),
             report::What::Log(part) => {
                 self.link.log_arrives(part);
@@ -516,6 +555,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_agent_measures_is_no_sign_of_its_keeper() {
+        use windlass_api::wire::{Beat, Caches, Load};
+        let said = |all: Vec<report::What>| {
+            let reports = all.into_iter().map(|what| Report { what: Some(what) }).collect();
+            speaks_for_keeper(&FromWorker { reports })
+        };
+        let measured = || vec![report::What::Load(Load::default()), report::What::Caches(Caches::default())];
+        assert!(!said(measured()));
+        assert!(said([measured(), vec![report::What::Beat(Beat::default())]].concat()));
+    }
 
     #[test]
     fn there_is_a_limit_to_open_streams_and_places_are_given_back() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::{StepBody, TaskValue};
 use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::job::{JobSpec, TaskResult};
+use windlass_core::load::pressure::LoadReport;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// A connection to a worker's agent.
@@ -149,6 +150,10 @@ pub enum WorkerMessage {
         /// What it says.
         progress: Progress,
     },
+    /// What its machine bears.
+    Load(Box<LoadReport>),
+    /// All keys of its caches, with their bytes.
+    Caches(BTreeMap<String, u64>),
     /// An attempt has the cpus again that it lent.
     Reclaimed {
         /// The task.

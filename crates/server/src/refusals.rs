@@ -40,6 +40,11 @@ impl Refusals {
         true
     }
 
+    /// Counts one of which no more is to be said.
+    pub fn count(&self) {
+        self.counter.inc();
+    }
+
     /// How many were not told, if this one may be.
     fn may_tell(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);

@@ -202,6 +202,8 @@ impl Shell {
                 self.progress.forget(task);
                 Event::Finished { by: by(task, attempt, epoch), result }
             }
+            WorkerMessage::Load(report) => Event::Load { worker, report },
+            WorkerMessage::Caches(keys) => Event::Caches { worker, keys },
             WorkerMessage::Reclaimed { task, attempt, epoch } => {
                 Event::Reclaimed { by: by(task, attempt, epoch) }
             }

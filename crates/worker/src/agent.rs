@@ -1,15 +1,18 @@
 //! The agent's half on this machine: finds or starts the keeper, makes sure that an earlier one is
 //! gone before it starts another, and carries messages.
 
+use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
 use crate::keeper::upgrade::program_of_this_process;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
 use crate::logs::LogDir;
+use crate::measure::Measured;
 use crate::process;
 use crate::protocol::{FromKeeper, Lines, TaskRef, ToKeeper, WireResult, to_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -22,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use windlass_core::Resources;
+use windlass_core::load::pressure::LoadReport;
 
 /// How long a keeper may take to answer before it counts as stuck.
 const KEEPER_ANSWER: Duration = Duration::from_secs(10);
@@ -44,6 +48,8 @@ pub struct AgentOptions {
     /// The number of the store that jobs come from. A keeper, and output, of another store's jobs are
     /// of no use here: the numbers of jobs would mean others.
     pub store: i64,
+    /// Caches whose keys are reported.
+    pub caches: Vec<CacheDir>,
 }
 
 /// What the agent tells.
@@ -109,6 +115,10 @@ pub enum FromAgent {
         /// What it does, for people.
         status: Option<String>,
     },
+    /// The load of this machine.
+    Load(Box<LoadReport>),
+    /// All keys of its caches, with their bytes.
+    Caches(BTreeMap<String, u64>),
     /// An attempt has its cpus again.
     Reclaimed {
         /// The attempt.
@@ -158,6 +168,7 @@ struct Shared {
     stopped: AtomicBool,
     /// A keeper was told to go on as our program.
     upgraded: AtomicBool,
+    measured: Measured,
 }
 
 /// The way to the keeper, and which connection that is.
@@ -168,21 +179,25 @@ struct Writer {
 }
 
 impl Agent {
-    /// Gets a keeper and starts the thread that listens to it. `on` is called there with what
-    /// arrived together.
+    /// Gets a keeper and starts the threads that listen to it and measure this machine. `on` is called
+    /// there, by one at a time, with what arrived together.
     pub fn start(
         options: AgentOptions,
-        mut on: impl FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
+        on: impl FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
     ) -> Result<Agent, AgentError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
         made.map_err(|source| AgentError::State { path: options.state.clone(), source })?;
         let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Shared { options, writer: Mutex::default(), stopped, upgraded };
+        let measured = Measured::default();
+        let shared = Shared { options, writer: Mutex::default(), stopped, upgraded, measured };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store()?;
         let first = agent.connect()?;
+        let on = Arc::new(Mutex::new(on));
+        agent.measure(&on)?;
         let this = agent.clone();
         let listen = move || {
+            let mut on = |agent: &Agent, messages| lock(&on)(agent, messages);
             let mut stream = Some(first);
             while !this.shared.stopped.load(Ordering::Relaxed) {
                 match stream.take().map_or_else(|| this.connect(), Ok) {
@@ -200,9 +215,39 @@ impl Agent {
                 }
             }
         };
-        let spawned = thread::Builder::new().name("agent".to_owned()).spawn(listen);
-        spawned.map_err(|e| AgentError::Start(e.to_string()))?;
+        spawn("agent", listen)?;
         Ok(agent)
+    }
+
+    /// Starts the threads that tell of this machine by themselves.
+    fn measure<F>(&self, on: &Arc<Mutex<F>>) -> Result<(), AgentError>
+    where
+        F: FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
+    {
+        let (this, tell) = (self.clone(), on.clone());
+        spawn("load", move || {
+            this.shared.measured.tell_load(&this, |load| lock(&tell)(&this, vec![load]));
+        })?;
+        let (this, tell) = (self.clone(), on.clone());
+        spawn("caches", move || {
+            let dirs = &this.shared.options.caches;
+            this.shared.measured.tell_caches(dirs, |caches| lock(&tell)(&this, vec![caches]));
+        })
+    }
+
+    /// How often the load is told from now on.
+    pub fn set_load_every(&self, every: Duration) {
+        self.shared.measured.set_load_every(every);
+    }
+
+    /// What tasks may hold.
+    pub fn capacity(&self) -> &Resources {
+        &self.shared.options.capacity
+    }
+
+    /// The worker's directory.
+    pub fn state(&self) -> &Path {
+        &self.shared.options.state
     }
 
     /// Sends messages in one piece on the connection that they are meant for. They are lost if that is
@@ -257,6 +302,7 @@ impl Agent {
     /// Stops listening. The keeper ends if it holds nothing; with `kill` it ends with all of its tasks.
     pub fn stop(&self, kill: bool) {
         self.shared.stopped.store(true, Ordering::Relaxed);
+        self.shared.measured.end();
         self.send_now(&[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
         if let Some(file) = KeeperFile::read(&self.shared.options.state).filter(|_| kill) {
             _ = wait_for_end(&file, KEEPER_ANSWER);
@@ -308,10 +354,15 @@ impl Agent {
                 Ok(messages) => {
                     // It answered once; from now on it may be silent for as long as it likes.
                     _ = stream.set_read_timeout(None);
+                    messages.iter().for_each(|message| self.shared.measured.hear(message));
                     let messages: Vec<FromAgent> =
-                        messages.into_iter().map(|message| from_keeper(message, connection)).collect();
+                        messages.into_iter().filter_map(|message| from_keeper(message, connection)).collect();
                     self.upgrade(connection, &messages);
+                    let greets = messages.iter().any(|message| matches!(message, FromAgent::Hello { .. }));
                     on(self, messages);
+                    if greets {
+                        self.shared.measured.say_caches();
+                    }
                 }
                 Err(why) => {
                     tracing::error!("the keeper sends what is no message: {why}");
@@ -397,12 +448,22 @@ impl Agent {
 
 impl Shared {
     fn writer(&self) -> std::sync::MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.writer)
     }
 }
 
-fn from_keeper(message: FromKeeper, connection: u64) -> FromAgent {
-    match message {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map(drop).map_err(|e| AgentError::Start(e.to_string()))
+}
+
+/// What the server is told of it, if anything.
+fn from_keeper(message: FromKeeper, connection: u64) -> Option<FromAgent> {
+    Some(match message {
         FromKeeper::State { incarnation, seq, held, notes, sent, fences, program } => {
             let own = program_of_this_process();
             let differs = program.is_some() && own.is_some() && program != own;
@@ -414,8 +475,9 @@ fn from_keeper(message: FromKeeper, connection: u64) -> FromAgent {
         FromKeeper::Progress { task, epoch, percent, status } => {
             FromAgent::Progress { task, epoch, percent, status }
         }
+        FromKeeper::Fetched { .. } => return None,
         FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
-    }
+    })
 }
 
 fn dial(state: &Path) -> io::Result<UnixStream> {

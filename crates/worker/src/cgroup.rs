@@ -6,15 +6,13 @@
 //! keeper falls back to process groups and `/proc`.
 
 use crate::keeper::upgrade::{kept_file, kept_option};
+use crate::mounts::{AGENT_GROUP, MAIN_GROUP, Mounts};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// The group beside those of the tasks in which a unit of systemd keeps the agent: DelegateSubgroup=.
-const AGENT_GROUP: &str = "windlass-agent";
 
 /// The keeper's part of the hierarchy.
 #[derive(Serialize, Deserialize)]
@@ -61,8 +59,8 @@ impl Cgroups {
     /// cannot be. `name` must be unique to this keeper. With `step_aside` this process and its parent
     /// may be moved one group down, which the memory controller of v2 can need.
     pub fn open(name: &str, step_aside: bool) -> Result<Cgroups, String> {
-        let mounts = Mounts::read()?;
-        let own = mounts.v2_own.ok_or("no cgroup v2 is mounted")?;
+        let mounts = Mounts::read(Path::new("/"))?;
+        let own = mounts.v2.ok_or("no cgroup v2 is mounted")?.own;
         let (own, may_step_aside) = place(own);
         let base = make(&own, name)?;
         if !base.join("cgroup.kill").exists() {
@@ -70,8 +68,8 @@ impl Cgroups {
             return Err("the kernel's cgroups have no cgroup.kill (Linux 5.14)".to_owned());
         }
         let memory_v2 = enable_memory(&own, &base, step_aside && may_step_aside);
-        let memory_v1 = match mounts.memory_v1_own {
-            Some(own) if !memory_v2 => make(&own, name).ok(),
+        let memory_v1 = match mounts.memory_v1 {
+            Some(group) if !memory_v2 => make(&group.own, name).ok(),
             _ => None,
         };
         Ok(Cgroups { base, memory_v1, memory_v2, free: Vec::new(), made: 0 })
@@ -243,54 +241,6 @@ fn place(own: PathBuf) -> (PathBuf, bool) {
     }
 }
 
-/// Where the hierarchies are and where in them this process is.
-struct Mounts {
-    v2_own: Option<PathBuf>,
-    memory_v1_own: Option<PathBuf>,
-}
-
-impl Mounts {
-    fn read() -> Result<Mounts, String> {
-        let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("cannot read {path}: {e}"));
-        Ok(Mounts::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?))
-    }
-
-    /// `mountinfo` and `cgroup` as in proc(5).
-    fn parse(mountinfo: &str, own: &str) -> Mounts {
-        let (mut v2, mut memory) = (None, None);
-        for line in mountinfo.lines() {
-            let Some((front, back)) = line.split_once(" - ") else { continue };
-            let fields: Vec<&str> = front.split(' ').collect();
-            let kind: Vec<&str> = back.split(' ').collect();
-            let (Some(root), Some(point)) = (fields.get(3), fields.get(4)) else { continue };
-            match kind.first() {
-                Some(&"cgroup2") => v2 = Some((root.to_string(), PathBuf::from(point))),
-                Some(&"cgroup") if kind.get(2).is_some_and(|o| o.split(',').any(|o| o == "memory")) => {
-                    memory = Some((root.to_string(), PathBuf::from(point)));
-                }
-                _ => {}
-            }
-        }
-        let (mut v2_path, mut memory_path) = (None, None);
-        for line in own.lines() {
-            let mut parts = line.splitn(3, ':');
-            let (id, names, path) = (parts.next(), parts.next().unwrap_or(""), parts.next());
-            if id == Some("0") && names.is_empty() {
-                v2_path = path;
-            } else if names.split(',').any(|name| name == "memory") {
-                memory_path = path;
-            }
-        }
-        let join = |mount: Option<(String, PathBuf)>, path: Option<&str>| {
-            let ((root, point), path) = (mount?, path?);
-            // A container sees a part of the hierarchy mounted, and its own path from that part.
-            let below = path.strip_prefix(root.as_str()).unwrap_or(path);
-            Some(point.join(below.trim_start_matches('/')))
-        };
-        Mounts { v2_own: join(v2, v2_path), memory_v1_own: join(memory, memory_path) }
-    }
-}
-
 /// Gives our groups the memory controller where the group above has it to give. A group with
 /// processes of its own cannot pass it on (unless it is the root), so where only this process and its
 /// parent are in it, they step aside.
@@ -313,7 +263,7 @@ fn make_way(own: &Path, enable: impl Fn() -> bool) -> bool {
     let ours = [std::process::id(), std::os::unix::process::parent_id()];
     let pids = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
     let pids: Vec<u32> = pids.lines().filter_map(|pid| pid.parse().ok()).collect();
-    let aside = own.join("windlass-main");
+    let aside = own.join(MAIN_GROUP);
     if pids.iter().any(|pid| !ours.contains(pid)) || make_dir(&aside).is_err() {
         return false;
     }
@@ -349,7 +299,8 @@ fn remove(base: &Path) {
     _ = fs::remove_dir(base);
 }
 
-fn field(text: &str, name: &str) -> Option<u64> {
+/// The number behind a name, in a file with one of both a line.
+pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()
 }
@@ -357,23 +308,6 @@ fn field(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_both_hierarchies_of_a_hybrid_machine() {
-        let mountinfo = "35 25 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
-                         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
-        let mounts = Mounts::parse(mountinfo, "4:memory:/box/a\n1:cpu:/\n0::/slice\n");
-        assert_eq!(mounts.v2_own.unwrap(), Path::new("/sys/fs/cgroup/unified/slice"));
-        assert_eq!(mounts.memory_v1_own.unwrap(), Path::new("/sys/fs/cgroup/memory/box/a"));
-    }
-
-    #[test]
-    fn finds_the_part_that_a_container_sees() {
-        let mountinfo = "41 31 0:38 /pod/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
-        let mounts = Mounts::parse(mountinfo, "0::/pod/x/sub\n");
-        assert_eq!(mounts.v2_own.unwrap(), Path::new("/sys/fs/cgroup/sub"));
-        assert!(mounts.memory_v1_own.is_none());
-    }
 
     #[test]
     fn a_service_can_be_started_again_under_its_tasks() {
@@ -388,9 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_garbage() {
-        let mounts = Mounts::parse("x\n - \n1 2 3 - cgroup2\n", ":::\n\n0:\n");
-        assert!(mounts.v2_own.is_none() && mounts.memory_v1_own.is_none());
+    fn a_field_is_found_by_its_whole_name() {
         assert_eq!(field("oom_kill_disable 0\noom_kill 3", "oom_kill"), Some(3));
     }
 }

@@ -7,13 +7,17 @@
 //! acknowledged.
 
 mod agent;
+mod caches;
 mod cgroup;
 mod clock;
 mod detect;
 mod doctor;
 mod identity;
 mod keeper;
+mod load;
 mod logs;
+mod measure;
+mod mounts;
 mod process;
 mod protocol;
 mod remote;
@@ -21,6 +25,7 @@ mod users;
 mod wire;
 
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
+pub use caches::{BadCache, CacheDir};
 pub use detect::{attributes, capacity};
 pub use doctor::{Examined, Finding, doctor, doctor_worker};
 pub use identity::{expected_name, identity, name};

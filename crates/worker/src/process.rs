@@ -8,6 +8,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs;
 use std::io;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// Where programs are looked for where a task's environment does not say.
@@ -53,6 +54,9 @@ pub struct Exit {
     pub cpu_us: u64,
     /// Most bytes that one of them held.
     pub peak_bytes: u64,
+    /// Bytes that they read from disks and wrote for them; `None` of a kernel that does not count.
+    #[serde(default)]
+    pub disk_bytes: Option<u64>,
 }
 
 /// What could not be done on the way to exec, and the reason.
@@ -278,6 +282,15 @@ unsafe fn become_user(who: &RunAs) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Bytes of a block in the usage that the kernel tells of ended processes.
+const BLOCK_BYTES: u64 = 512;
+
+/// Whether the kernel counts what processes read and write; the usage of ended ones is 0 where it does not.
+fn counts_disk_bytes() -> bool {
+    static COUNTS: OnceLock<bool> = OnceLock::new();
+    *COUNTS.get_or_init(|| fs::exists("/proc/self/io").unwrap_or(false))
+}
+
 /// Collects one process that ended, if there is one.
 pub fn reap() -> Option<Exit> {
     let mut status = 0;
@@ -296,6 +309,7 @@ pub fn reap() -> Option<Exit> {
         status,
         cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
         peak_bytes: usage.ru_maxrss as u64 * 1024,
+        disk_bytes: counts_disk_bytes().then_some((usage.ru_inblock + usage.ru_oublock) as u64 * BLOCK_BYTES),
     })
 }
 
@@ -318,11 +332,11 @@ pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Bytes of memory that these processes hold together; shared pages count for each.
-pub fn resident_bytes(pids: &[i32]) -> u64 {
+/// Bytes of memory that these processes hold together, by the `/proc` there; shared pages count for each.
+pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
     let page = rustix::param::page_size() as u64;
     let pages = pids.iter().filter_map(|pid| {
-        let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let text = fs::read_to_string(proc.join(format!("{pid}/statm"))).ok()?;
         text.split(' ').nth(1)?.parse::<u64>().ok()
     });
     pages.sum::<u64>() * page

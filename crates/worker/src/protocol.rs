@@ -101,6 +101,9 @@ pub enum ToKeeper {
         seq: u64,
         /// What it holds.
         request: Amounts,
+        /// Bytes beyond which it is killed; 0 is no limit. Absent, the memory of its request is its limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory_limit: Option<u64>,
         /// Milliseconds that it may run.
         time_limit_ms: Option<u64>,
         /// Stands in for the replacement strings.
@@ -220,6 +223,17 @@ pub enum FromKeeper {
         /// What it does, for people.
         #[serde(default)]
         status: Option<String>,
+    },
+    /// It says that it brought something into a cache of this machine.
+    Fetched {
+        /// The attempt.
+        task: TaskRef,
+        /// What, as jobs name it.
+        key: String,
+        /// How much.
+        bytes: u64,
+        /// Milliseconds that it took.
+        ms: u64,
     },
     /// It has its cpus again.
     Reclaimed {
@@ -377,6 +391,9 @@ pub struct WireResult {
     /// Why it failed, in the task's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Bytes read from disks and written for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
 }
 
 impl From<WireResult> for TaskResult {
@@ -400,7 +417,7 @@ impl From<WireResult> for TaskResult {
             finished: from.finished.map(Time),
             cpu_ms: from.cpu_ms,
             peak_memory: from.peak_memory,
-            disk_bytes: None,
+            disk_bytes: from.disk_bytes,
             out_bytes: from.out_bytes,
             err_bytes: from.err_bytes,
             message: from.message,

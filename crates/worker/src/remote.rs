@@ -5,7 +5,9 @@
 //! all that it holds on every new stream, so nothing has to be kept here.
 
 use crate::agent::{Agent, AgentError, AgentOptions, FromAgent, fresh_number};
+use crate::caches::CacheDir;
 use crate::clock::boot_ns;
+use crate::measure::LOAD_EVERY;
 use crate::protocol::{TaskRef, ToKeeper};
 use crate::users::UserMap;
 use crate::wire::{report_to_wire, start_from_wire, task_from_wire};
@@ -41,6 +43,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 const REPORTS_MAX: usize = 1_024;
 /// Bytes of one message of the server.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Between two reports of load, at least and at most.
+const LOAD_EVERY_MIN: Duration = Duration::from_millis(100);
+const LOAD_EVERY_MAX: Duration = Duration::from_secs(60);
 /// Output of jobs that nobody asked about for so long goes, although no server said so.
 const LOGS_KEEP: Duration = Duration::from_secs(60 * 86_400);
 
@@ -77,6 +82,8 @@ pub struct RemoteOptions {
     pub users: UserMap,
     /// Bytes of one output file that are kept.
     pub log_bytes_max: u64,
+    /// Caches whose keys are reported.
+    pub caches: Vec<CacheDir>,
 }
 
 /// Why there is no stream to the server.
@@ -175,6 +182,7 @@ impl Remote {
         if greeting.lease_ms.is_none() {
             agent.send_now(&[ToKeeper::Lease { until: None }]);
         }
+        agent.set_load_every(load_every(greeting.load_ms));
         agent.send_now(&[agent.hello()]);
         sweep_logs(&agent);
         let mut session =
@@ -238,6 +246,7 @@ impl Remote {
             die_with_agent: false,
             log_bytes_max: self.options.log_bytes_max,
             store,
+            caches: self.options.caches.clone(),
         };
         let (before, up) = (self.agent.take(), self.up.clone());
         let start = move || {
@@ -396,6 +405,12 @@ impl Session<'_> {
     }
 }
 
+/// How often the load is told: as often as the server says, within reason.
+fn load_every(said_ms: Option<u64>) -> Duration {
+    let said = said_ms.filter(|ms| *ms > 0).map(Duration::from_millis);
+    said.map_or(LOAD_EVERY, |said| said.clamp(LOAD_EVERY_MIN, LOAD_EVERY_MAX))
+}
+
 /// Until when tasks may run. Ended a tenth of a full lease early: what we do takes time too.
 fn lease_end(lease: Lease, full_ms: u64) -> u64 {
     lease.sent.saturating_add(lease.lasts_ns).saturating_sub(full_ms.saturating_mul(1_000_000) / 10)
@@ -469,6 +484,15 @@ impl From<io::Error> for RemoteError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_load_is_told_as_often_as_the_server_says_within_reason() {
+        let every = |ms| load_every(ms).as_millis();
+        assert_eq!(
+            [None, Some(0), Some(250), Some(1), Some(u64::MAX)].map(every),
+            [1000, 1000, 250, 100, 60_000]
+        );
+    }
 
     #[test]
     fn a_lease_ends_a_tenth_early_and_any_numbers_do() {

@@ -4,7 +4,7 @@ use crate::agent::FromAgent;
 use crate::protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
 use crate::remote::RemoteOptions;
 use windlass_api::wire::{
-    self, Beat, Finished, Hello, Inventory, Lost, Progress, Reclaimed, Report, Start, Started, Task,
+    self, Beat, Caches, Finished, Hello, Inventory, Lost, Progress, Reclaimed, Report, Start, Started, Task,
     attributes_to_wire, finished, held, report,
 };
 use windlass_core::Resources;
@@ -35,6 +35,8 @@ pub fn report_to_wire(message: FromAgent, options: &RemoteOptions) -> Report {
         FromAgent::Progress { task, epoch, percent, status } => {
             What::Progress(Progress { task: Some(task_to_wire(task)), epoch, percent, status })
         }
+        FromAgent::Load(report) => What::Load((*report).into()),
+        FromAgent::Caches(keys) => What::Caches(Caches::from(keys)),
         FromAgent::Reclaimed { task, epoch } => {
             What::Reclaimed(Reclaimed { task: Some(task_to_wire(task)), epoch })
         }
@@ -80,6 +82,7 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
         out_bytes: result.out_bytes,
         err_bytes: result.err_bytes,
         message: result.message,
+        disk_bytes: result.disk_bytes,
     }
 }
 
@@ -91,6 +94,7 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
         epoch,
         seq,
         request: Resources::from(start.request?).into(),
+        memory_limit: start.memory_limit,
         time_limit_ms: start.time_limit_ms,
         value: start.value,
         params: start.values.into_iter().map(Into::into).collect(),

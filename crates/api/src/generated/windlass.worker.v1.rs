@@ -11,7 +11,7 @@ pub struct ToWorker {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
-    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub what: ::core::option::Option<report::What>,
 }
 /// Nested message and enum types in `Report`.
@@ -34,6 +34,10 @@ pub mod report {
         Log(super::LogPart),
         #[prost(message, tag = "8")]
         Progress(super::Progress),
+        #[prost(message, tag = "9")]
+        Load(super::Load),
+        #[prost(message, tag = "10")]
+        Caches(super::Caches),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -134,6 +138,9 @@ pub struct Greeting {
     /// Milliseconds that a full lease lasts; absent is for ever.
     #[prost(uint64, optional, tag = "4")]
     pub lease_ms: ::core::option::Option<u64>,
+    /// Milliseconds between two reports of load; absent or 0 leaves it to the worker.
+    #[prost(uint64, optional, tag = "5")]
+    pub load_ms: ::core::option::Option<u64>,
 }
 /// The hello was not accepted. The stream ends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -282,6 +289,9 @@ pub struct Finished {
     /// What the task said of why it failed.
     #[prost(string, optional, tag = "13")]
     pub message: ::core::option::Option<::prost::alloc::string::String>,
+    /// Bytes read from disks and written for them.
+    #[prost(uint64, optional, tag = "14")]
+    pub disk_bytes: ::core::option::Option<u64>,
     #[prost(oneof = "finished::End", tags = "3, 4, 5, 6")]
     pub end: ::core::option::Option<finished::End>,
 }
@@ -366,6 +376,86 @@ pub struct Progress {
     #[prost(string, optional, tag = "4")]
     pub status: ::core::option::Option<::prost::alloc::string::String>,
 }
+/// The load of the worker's machine, built anew each time. What is not known is absent.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Load {
+    /// The worker has only a part of its machine.
+    #[prost(bool, tag = "1")]
+    pub confined: bool,
+    /// Of the whole machine.
+    #[prost(message, optional, tag = "2")]
+    pub machine: ::core::option::Option<Pressures>,
+    /// Of the control group in which the worker was started.
+    #[prost(message, optional, tag = "3")]
+    pub own: ::core::option::Option<Pressures>,
+    /// Over 1, 5 and 15 minutes; three numbers, or none.
+    #[prost(double, repeated, tag = "4")]
+    pub load_average: ::prost::alloc::vec::Vec<f64>,
+    /// Bytes.
+    #[prost(uint64, optional, tag = "5")]
+    pub memory_available: ::core::option::Option<u64>,
+    /// Bytes that the worker's tasks hold.
+    #[prost(uint64, optional, tag = "6")]
+    pub memory_own: ::core::option::Option<u64>,
+    /// Cores in use, of those that the worker may use.
+    #[prost(double, optional, tag = "7")]
+    pub cpu_used: ::core::option::Option<f64>,
+    /// Cores that something else than the worker's tasks takes of those that it declares.
+    #[prost(double, optional, tag = "8")]
+    pub cpu_foreign: ::core::option::Option<f64>,
+    /// In MB/s.
+    #[prost(double, optional, tag = "9")]
+    pub disk_mb_s: ::core::option::Option<f64>,
+    /// In Mbit/s.
+    #[prost(double, optional, tag = "10")]
+    pub network_mbit_s: ::core::option::Option<f64>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Pressures {
+    #[prost(message, optional, tag = "1")]
+    pub cpu: ::core::option::Option<Pressure>,
+    #[prost(message, optional, tag = "2")]
+    pub memory: ::core::option::Option<Pressure>,
+    #[prost(message, optional, tag = "3")]
+    pub io: ::core::option::Option<Pressure>,
+}
+/// Stalled time, as the kernel's pressure files have it.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Pressure {
+    #[prost(message, optional, tag = "1")]
+    pub some: ::core::option::Option<Stall>,
+    #[prost(message, optional, tag = "2")]
+    pub full: ::core::option::Option<Stall>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Stall {
+    /// In percent.
+    #[prost(double, tag = "1")]
+    pub avg10: f64,
+    #[prost(double, tag = "2")]
+    pub avg60: f64,
+    #[prost(double, tag = "3")]
+    pub avg300: f64,
+    /// Microseconds.
+    #[prost(uint64, tag = "4")]
+    pub total_us: u64,
+    /// Since the reading before, in percent.
+    #[prost(double, optional, tag = "5")]
+    pub window: ::core::option::Option<f64>,
+}
+/// All that the worker's caches hold, said after each hello and when it changed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Caches {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<Cached>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cached {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reclaimed {
     #[prost(message, optional, tag = "1")]
@@ -430,6 +520,9 @@ pub struct Start {
     /// The task's named values.
     #[prost(message, repeated, tag = "6")]
     pub values: ::prost::alloc::vec::Vec<Value>,
+    /// Bytes beyond which it is killed; 0 is no limit. Absent, the memory of its request is its limit.
+    #[prost(uint64, optional, tag = "7")]
+    pub memory_limit: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {

@@ -6,8 +6,8 @@ use crate::stream::open;
 use crate::support::Random;
 use prost::Message as _;
 use windlass_api::wire::{
-    Amounts, Attribute, Beat, Finished, FromWorker, Held, Hello, Inventory, LogPart, Lost, Progress,
-    Reclaimed, Report, Started, Task, finished, order, report,
+    Amounts, Attribute, Beat, Cached, Caches, Finished, FromWorker, Held, Hello, Inventory, Load, LogPart,
+    Lost, Pressure, Pressures, Progress, Reclaimed, Report, Stall, Started, Task, finished, order, report,
 };
 use windlass_api::{JobState, StepRequest, SubmitRequest, TaskState};
 
@@ -74,13 +74,64 @@ impl Random {
         let (started, finished) = (Some(self.number()), Some(self.number()));
         let (cpu_ms, peak_memory) = (Some(self.number()), Some(self.number()));
         let (out_bytes, err_bytes, message) = (self.number(), self.number(), Some(self.text()));
-        let (task, epoch) = (self.task(), self.number());
-        Finished { task, epoch, end, started, finished, cpu_ms, peak_memory, out_bytes, err_bytes, message }
+        let (task, epoch, disk_bytes) = (self.task(), self.number(), Some(self.number()));
+        Finished {
+            task,
+            epoch,
+            end,
+            started,
+            finished,
+            cpu_ms,
+            peak_memory,
+            out_bytes,
+            err_bytes,
+            message,
+            disk_bytes,
+        }
+    }
+
+    /// A number that may be none.
+    fn float(&mut self) -> Option<f64> {
+        match self.next() % 4 {
+            0 => None,
+            1 => Some(f64::from_bits(self.next())),
+            2 => Some(f64::from_bits(self.next()).abs() % 1e9),
+            _ => Some((self.next() % 101) as f64),
+        }
+    }
+
+    fn pressures(&mut self) -> Option<Pressures> {
+        let mut stall = || {
+            let (avg10, window) = (self.float().unwrap_or(0.0), self.float());
+            Some(Stall { avg10, total_us: self.number(), window, ..Stall::default() })
+        };
+        let mut pressure = || Some(Pressure { some: stall(), full: stall() });
+        Some(Pressures { cpu: pressure(), memory: pressure(), io: None })
+    }
+
+    fn load(&mut self) -> Load {
+        Load {
+            confined: self.next().is_multiple_of(2),
+            machine: self.pressures(),
+            own: self.pressures(),
+            load_average: (0..self.next() % 5).filter_map(|_| self.float()).collect(),
+            memory_available: Some(self.number()),
+            memory_own: Some(self.number()),
+            cpu_used: self.float(),
+            cpu_foreign: self.float(),
+            disk_mb_s: self.float(),
+            network_mbit_s: self.float(),
+        }
+    }
+
+    fn caches(&mut self) -> Caches {
+        let count = if self.next().is_multiple_of(512) { 5_000 } else { self.next() % 4 };
+        Caches { entries: (0..count).map(|_| Cached { key: self.text(), bytes: self.number() }).collect() }
     }
 
     fn report(&mut self) -> report::What {
         let (task, epoch) = (self.task(), self.number());
-        match self.next() % 8 {
+        match self.next() % 10 {
             0 => report::What::Beat(Beat { sent: self.number(), inventory: self.inventory() }),
             1 => report::What::Started(Started { task, epoch, at: self.number() }),
             2 => report::What::Reclaimed(Reclaimed { task, epoch }),
@@ -91,6 +142,8 @@ impl Random {
                 status: Some(self.text()),
             }),
             4 => report::What::Log(LogPart { id: self.number(), next: self.number(), ..LogPart::default() }),
+            8 => report::What::Load(self.load()),
+            9 => report::What::Caches(self.caches()),
             5 if self.next().is_multiple_of(512) => report::What::Hello(self.hello(false)),
             6 if self.next().is_multiple_of(512) => report::What::Lost(Lost {}),
             _ => report::What::Finished(self.finished()),
@@ -221,6 +274,49 @@ async fn a_worker_that_lies_about_anothers_task_changes_nothing() {
     assert_eq!(server.client.workers(false).await.unwrap().len(), 2);
     server.client.act(1, "cancel").await.unwrap();
     assert_eq!(server.client.wait(1, None).await.unwrap().state, JobState::Canceled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_number_is_refused_by_its_field_and_the_next_report_is_taken() {
+    let server = Server::start(&[]);
+    let stall = |avg10| Some(Stall { avg10, ..Stall::default() });
+    let cpu = |avg10| {
+        let pressure = Pressure { some: stall(avg10), full: None };
+        Some(Pressures { cpu: Some(pressure), ..Pressures::default() })
+    };
+    let bad = [
+        (Load { machine: cpu(f64::NAN), ..Load::default() }, "machine.cpu.some.avg10: NaN"),
+        (Load { own: cpu(-1.0), ..Load::default() }, "own.cpu.some.avg10: -1"),
+        (Load { cpu_foreign: Some(f64::INFINITY), ..Load::default() }, "cpu_foreign: inf"),
+        (Load { load_average: vec![1.0, 2.0], ..Load::default() }, "load_average has 2 numbers"),
+    ];
+    let long = Caches { entries: vec![Cached { key: "k".repeat(513), bytes: 1 }] };
+    let entries = vec![Cached { key: "nix/a".to_owned(), bytes: 7 }];
+    let good = Load { machine: cpu(42.5), cpu_used: Some(1.5), ..Load::default() };
+    for (n, (bad, _)) in bad.iter().enumerate() {
+        let name = format!("w{n}");
+        let worker = open(&server.url).await;
+        worker.out.send(hello(&name)).await.unwrap();
+        let all = [report::What::Load(bad.clone()), report::What::Caches(long.clone())];
+        let all = all.into_iter().chain([
+            report::What::Load(good.clone()),
+            report::What::Caches(Caches { entries: entries.clone() }),
+        ]);
+        worker.out.send(say(all.collect())).await.unwrap();
+        server
+            .until("the good ones are taken", async |client| {
+                client.worker(&name).await.is_ok_and(|worker| worker.cache_keys == Some(1))
+            })
+            .await;
+        let shown = server.client.worker(&name).await.unwrap();
+        let load = shown.load.unwrap();
+        assert_eq!((load.cpu_used, load.cpu_foreign, load.memory_own), (Some(1.5), None, None));
+        assert_eq!(load.machine.cpu.unwrap().some.unwrap().avg10, 42.5);
+        assert_eq!(shown.connected, Some(true));
+    }
+    let log = server.log();
+    bad.iter().for_each(|(_, named)| assert!(log.contains(named), "{named} is not in {log}"));
+    assert!(log.contains("a key has 513 bytes"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

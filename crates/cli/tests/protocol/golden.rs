@@ -9,8 +9,8 @@ use windlass_api::wire::{FromWorker, Order, ToWorker, order, report};
 
 /// Streams that a real agent and a real server had.
 pub const RECORDED: [&str; 4] = ["run", "control", "claim", "fenced"];
-/// The streams, with the one that holds what takes a broken disk, or days, to happen.
-pub const ALL: [&str; 5] = ["run", "control", "claim", "fenced", "made"];
+/// The streams, with those that hold what takes a broken disk, or days, to happen, and what was added later.
+pub const ALL: [&str; 6] = ["run", "control", "claim", "fenced", "made", "measured"];
 
 /// Who sent a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,13 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use windlass_api::client::LogQuery;
-use windlass_api::wire::{DropBody, DropLogs, Order, Resync, ToWorker, order};
+use windlass_api::wire::{
+    Cached, Caches, DropBody, DropLogs, Finished, FromWorker, Greeting, Load, Order, Pressure, Pressures,
+    Report, Resync, Stall, Start, Task, ToWorker, finished, order, report,
+};
 use windlass_api::{Param, Range, Resources, Session, StepRequest, SubmitRequest};
 
 /// All kinds that a real agent and a real server say here.
-const SAID: &str = "Ack Beat Body Finished:Canceled Finished:Exited Finished:Fenced Finished:NotStarted \
+const SAID: &str = "Ack Beat Body Caches Finished:Canceled Finished:Exited Finished:Fenced Finished:NotStarted \
                     Finished:OutOfMemory Finished:Recalled Finished:Signaled Finished:TimeLimit Greeting Hello \
-                    Kill Lease Lend Log Lost Progress ReadLog Recall Reclaim Reclaimed Refused Start Started \
+                    Kill Lease Lend Load Log Lost Progress ReadLog Recall Reclaim Reclaimed Refused Start Started \
                     Welcome";
 
 type Streams = Arc<Mutex<Vec<Recording>>>;
@@ -97,6 +100,41 @@ fn made() -> Recording {
         Order::plain(order::What::DropLogs(DropLogs { jobs: vec![1, 2, 70_000_000_000] })),
     ];
     Recording(vec![(By::Server, ToWorker { orders }.encode_to_vec())])
+}
+
+/// What was added to the first version: reports of load and caches, and fields.
+fn measured() -> Recording {
+    let task = Some(Task { job: 1, index: 0, attempt: 1 });
+    let stall = Stall { avg10: 1.5, avg60: 0.25, avg300: 0.0, total_us: 1 << 40, window: Some(2.75) };
+    let pressure = Some(Pressure { some: Some(stall), full: None });
+    let load = Load {
+        confined: true,
+        machine: Some(Pressures { cpu: pressure, memory: None, io: pressure }),
+        own: Some(Pressures::default()),
+        load_average: vec![0.5, 1.0, 2.0],
+        memory_available: Some(1 << 33),
+        memory_own: Some(0),
+        cpu_used: Some(1.25),
+        cpu_foreign: Some(0.0),
+        disk_mb_s: None,
+        network_mbit_s: Some(940.0),
+    };
+    let entries = vec![Cached { key: "nix/a".to_owned(), bytes: 4096 }];
+    let end = Some(finished::End::Exited(0));
+    let finished = Finished { task, epoch: 1, end, disk_bytes: Some(1 << 20), ..Finished::default() };
+    let said = [
+        report::What::Load(load),
+        report::What::Caches(Caches { entries }),
+        report::What::Finished(finished),
+    ];
+    let reports = said.map(|what| Report { what: Some(what) }).to_vec();
+    let greeting = Greeting { load_ms: Some(1_000), ..Greeting::default() };
+    let start = Start { task, memory_limit: Some(0), ..Start::default() };
+    let orders = vec![Order::plain(order::What::Greeting(greeting)), Order::plain(order::What::Start(start))];
+    Recording(vec![
+        (By::Server, ToWorker { orders }.encode_to_vec()),
+        (By::Worker, FromWorker { reports }.encode_to_vec()),
+    ])
 }
 
 async fn is_cut(cut: &mut watch::Receiver<bool>) {
@@ -213,6 +251,7 @@ async fn an_agent_and_a_server_say_every_kind() {
     if std::env::var_os("RECORD_PROTOCOL").is_some() {
         said.iter().zip(RECORDED).for_each(|(stream, name)| stream.write(name));
         made().write("made");
+        measured().write("measured");
     }
     assert_eq!(kinds.join(" "), SAID, "in {said:#?}");
 }

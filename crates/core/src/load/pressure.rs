@@ -62,7 +62,7 @@ pub struct LoadReport {
     pub memory_own: Option<u64>,
     /// Cores in use, of those that the worker may use.
     pub cpu_used: Option<f64>,
-    /// Of these, cores that something else than the worker's tasks uses.
+    /// Of the cores that the worker declares, those that something else than its tasks takes.
     pub cpu_foreign: Option<f64>,
     /// Speed of the disks in MB/s, as tasks had it.
     pub disk_mb_s: Option<f64>,

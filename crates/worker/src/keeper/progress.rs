@@ -1,4 +1,4 @@
-//! What tasks of templates say about themselves in their output. Output goes straight to files, so
+//! What tasks say about themselves in their output. Output goes straight to files, so
 //! these are read again from where the last look ended.
 
 use crate::logs::{LogDir, Stream, read_at};
@@ -6,6 +6,7 @@ use crate::protocol::TaskRef;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
+use windlass_core::limits::CACHE_KEY_BYTES_MAX;
 
 /// Bytes of each output that one look goes through; of more, the end counts.
 const LOOK_BYTES_MAX: u64 = 1 << 20;
@@ -13,6 +14,8 @@ const LOOK_BYTES_MAX: u64 = 1 << 20;
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a text for people.
 const TEXT_BYTES_MAX: usize = 1024;
+/// What one look brings to light; the rest of what is said until the next look is not heard.
+const SAID_MAX: usize = 1_000;
 
 /// A line that says something.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,12 +30,26 @@ pub enum Said {
     Set(String, String),
     /// A variable that what follows does not have.
     Unset(String),
+    /// It brought something into a cache of this machine.
+    Fetched(Fetch),
+}
+
+/// What a task brought into a cache.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fetch {
+    /// What, as jobs name it.
+    pub key: String,
+    /// How much.
+    pub bytes: u64,
+    /// Milliseconds that it took.
+    pub ms: u64,
 }
 
 /// The end of a task's output as far as it was read.
 #[derive(Serialize, Deserialize)]
 pub struct Tail {
-    streams: [Reader; 2],
+    /// Standard output, and standard error where that is read.
+    streams: Vec<Reader>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -49,11 +66,14 @@ struct Reader {
 impl Tail {
     /// The output of an attempt whose files are there.
     pub fn open(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
-        let reader = |stream| {
-            let file = File::open(logs.path(task, stream))?;
-            Ok::<_, io::Error>(Reader { file, at: 0, line: Vec::new(), skip: false })
-        };
-        Ok(Tail { streams: [reader(Stream::Out)?, reader(Stream::Err)?] })
+        Ok(Tail {
+            streams: vec![Reader::open(logs, task, Stream::Out)?, Reader::open(logs, task, Stream::Err)?],
+        })
+    }
+
+    /// Its standard output alone.
+    pub fn open_out(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
+        Ok(Tail { streams: vec![Reader::open(logs, task, Stream::Out)?] })
     }
 
     /// What was said since the last look. `ended` counts a last line without an end, too.
@@ -62,10 +82,12 @@ impl Tail {
         for (place, stream) in self.streams.iter_mut().enumerate() {
             // Nothing of the task hangs on a look that fails.
             _ = stream.look(ended, |line| {
-                said.extend(parse(line).filter(|said| {
-                    // Variables are read from standard output alone.
-                    place == 0 || !matches!(said, Said::Set(..) | Said::Unset(_))
-                }));
+                if said.len() < SAID_MAX {
+                    said.extend(parse(line).filter(|said| {
+                        // These are read from standard output alone.
+                        place == 0 || !matches!(said, Said::Set(..) | Said::Unset(_) | Said::Fetched(_))
+                    }));
+                }
             });
         }
         said
@@ -73,6 +95,11 @@ impl Tail {
 }
 
 impl Reader {
+    fn open(logs: &LogDir, task: TaskRef, stream: Stream) -> io::Result<Reader> {
+        let file = File::open(logs.path(task, stream))?;
+        Ok(Reader { file, at: 0, line: Vec::new(), skip: false })
+    }
+
     fn look(&mut self, ended: bool, mut on: impl FnMut(&[u8])) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         if size < self.at {
@@ -120,9 +147,15 @@ impl Reader {
 
 /// What a line says, if it says something.
 fn parse(line: &[u8]) -> Option<Said> {
-    let line = line.strip_prefix(b"openjd_")?;
+    if !line.starts_with(b"openjd_") && !line.starts_with(b"windlass_") {
+        return None;
+    }
     let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).ok()?;
     let (word, text) = line.split_once(": ")?;
+    if word == "windlass_cache_fetch" {
+        return parse_fetch(text).map(Said::Fetched);
+    }
+    let word = word.strip_prefix("openjd_")?;
     match word {
         "progress" => {
             let percent = text.trim().parse::<f64>().ok()?;
@@ -137,6 +170,14 @@ fn parse(line: &[u8]) -> Option<Said> {
         "unset_env" => is_variable(text.trim()).then(|| Said::Unset(text.trim().to_owned())),
         _ => None,
     }
+}
+
+/// `KEY BYTES MILLISECONDS`.
+fn parse_fetch(text: &str) -> Option<Fetch> {
+    let mut parts = text.trim_end().rsplitn(3, ' ');
+    let (ms, bytes) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let key = parts.next().filter(|key| (1..=CACHE_KEY_BYTES_MAX).contains(&key.len()))?.to_owned();
+    Some(Fetch { key, bytes, ms })
 }
 
 fn is_variable(name: &str) -> bool {
@@ -176,6 +217,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_fetched_is_heard_on_standard_output_alone_and_not_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = LogDir::new(dir.path());
+        let task = TaskRef { job: 1, index: 0, attempt: 1 };
+        let mut out = logs.create(task, Stream::Out).unwrap();
+        let mut err = logs.create(task, Stream::Err).unwrap();
+        let mut tail = Tail::open(&logs, task).unwrap();
+        out.write_all(b"windlass_cache_fetch: nix/a b 4096 25\r\n").unwrap();
+        err.write_all(b"windlass_cache_fetch: nix/c 1 1\n").unwrap();
+        let fetch = Fetch { key: "nix/a b".to_owned(), bytes: 4096, ms: 25 };
+        assert_eq!(tail.look(false), [Said::Fetched(fetch.clone())]);
+        assert_eq!(Tail::open_out(&logs, task).unwrap().look(false), [Said::Fetched(fetch)]);
+        out.write_all("windlass_cache_fetch: k 1 1\n".repeat(SAID_MAX + 1).as_bytes()).unwrap();
+        assert_eq!(tail.look(false).len(), SAID_MAX);
+        let long = format!("windlass_cache_fetch: {} 1 1", "k".repeat(CACHE_KEY_BYTES_MAX + 1));
+        assert_eq!(parse(long.as_bytes()), None);
+    }
+
+    #[test]
     fn of_very_much_output_the_end_counts() {
         let dir = tempfile::tempdir().unwrap();
         let logs = LogDir::new(dir.path());
@@ -199,6 +259,12 @@ mod tests {
             "openjd_x: 1",
             " openjd_status: x",
             "openjd_unset_env: 1A",
+            "windlass_progress: 1",
+            "openjd_windlass_cache_fetch: a 1 1",
+            "windlass_cache_fetch: a 1",
+            "windlass_cache_fetch:  1 1",
+            "windlass_cache_fetch: a -1 1",
+            "windlass_cache_fetch: a 1 1.5",
         ] {
             assert_eq!(parse(line.as_bytes()), None, "{line}");
         }

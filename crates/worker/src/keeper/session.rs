@@ -7,7 +7,7 @@
 //! another. Leaving takes no room and writes to output files of its own, beside those of the job's tasks.
 
 use super::ground::{Body, Ground, Refused, Started};
-use super::progress::{Said, Tail};
+use super::progress::{Fetch, Said, Tail};
 use super::tasks::EMPTY_POLL;
 use crate::logs::Stream;
 use crate::process::{Command, Exit};
@@ -100,6 +100,9 @@ pub struct Course {
     /// What it says that it does.
     pub status: Option<String>,
     fail: Option<String>,
+    /// What it says that it brought into caches.
+    #[serde(default)]
+    pub fetched: Vec<Fetch>,
 }
 
 /// How an action begins.
@@ -149,6 +152,7 @@ impl Sessions {
             progress: None,
             status: None,
             fail: None,
+            fetched: Vec::new(),
         };
         let begun = session.layers.len();
         let next = session.next(ground, &mut course, limit);
@@ -244,6 +248,7 @@ impl Sessions {
                 (Said::Progress(percent), _) => course.progress = Some(percent),
                 (Said::Status(text), _) => course.status = Some(text),
                 (Said::Fail(text), _) => course.fail = Some(text),
+                (Said::Fetched(fetch), _) => course.fetched.push(fetch),
                 (Said::Set(name, value), Some(layer)) => {
                     // Of an environment that does both, unsetting counts.
                     if !matches!(layer.get(&name), Some(None)) && has_room(layer, &name, &value) {

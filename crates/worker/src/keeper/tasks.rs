@@ -5,15 +5,17 @@
 
 use super::ground::{Body, Ground, Refused, Started};
 use super::link::Link;
+use super::progress::{Fetch, Said, Tail};
 use super::session::{Course, Sessions};
 use super::upgrade;
 use crate::cgroup::Cgroups;
-use crate::logs::{self, Stream};
+use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{FromKeeper, Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_api::TaskValue;
@@ -62,6 +64,8 @@ struct Waiting {
     epoch: u64,
     #[serde(with = "upgrade::amounts")]
     request: Resources,
+    #[serde(default)]
+    memory_limit: MemoryLimit,
     time_limit: Option<Duration>,
     value: Option<String>,
     params: Vec<TaskValue>,
@@ -71,11 +75,24 @@ struct Waiting {
     parked: bool,
 }
 
+/// Bytes beyond which a task is killed, as its start says: 0 is no limit. An older server's start does not
+/// say; then what it requests is its limit.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct MemoryLimit(Option<u64>);
+
+impl MemoryLimit {
+    fn bytes(self, request: &Resources) -> Option<u64> {
+        Some(self.0.unwrap_or(request.memory)).filter(|bytes| *bytes > 0)
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Running {
     epoch: u64,
     #[serde(with = "upgrade::amounts")]
     request: Resources,
+    #[serde(default)]
+    memory_limit: MemoryLimit,
     started: Started,
     started_ns: u64,
     #[serde(with = "upgrade::maybe_moment")]
@@ -90,6 +107,12 @@ struct Running {
     /// What it does in its step's session, and the time limit of its command.
     course: Option<(Course, Option<Duration>)>,
     peak_bytes: u64,
+    /// Of what of it has ended.
+    #[serde(default)]
+    disk_bytes: Option<u64>,
+    /// What it says on standard output, once it wrote there, where it is in no session.
+    #[serde(default)]
+    tail: Option<Tail>,
     /// Where the kept end of each output begins.
     kept_from: [u64; 2],
 }
@@ -216,7 +239,17 @@ impl Tasks {
             }
             // An old or doubled start may be of an attempt that ended and was forgotten.
             ToKeeper::Start { .. } if !fresh => {}
-            ToKeeper::Start { task, step, epoch, request, time_limit_ms, value, params, .. } => {
+            ToKeeper::Start {
+                task,
+                step,
+                epoch,
+                request,
+                memory_limit,
+                time_limit_ms,
+                value,
+                params,
+                ..
+            } => {
                 let Some(body) = self.body((task.job, step)) else {
                     let why = "the agent did not say what to run".to_owned();
                     self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
@@ -231,6 +264,7 @@ impl Tasks {
                     task,
                     epoch,
                     request,
+                    memory_limit: MemoryLimit(memory_limit),
                     time_limit,
                     value,
                     params,
@@ -322,6 +356,7 @@ impl Tasks {
             out_bytes: 0,
             err_bytes: 0,
             message: None,
+            disk_bytes: None,
         };
         self.finish(task, epoch, result, link);
     }
@@ -396,7 +431,7 @@ impl Tasks {
     fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
         self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
-        let memory = Some(next.request.memory).filter(|bytes| *bytes > 0);
+        let memory = next.memory_limit.bytes(&next.request);
         if next.body.session.is_none() {
             let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
             return Ok(Some((started, next.time_limit, None)));
@@ -425,7 +460,10 @@ impl Tasks {
     }
 
     fn note_start(&mut self, place: usize, (started, limit, course): Launched, link: &mut Link) {
-        let Some(Waiting { task, epoch, request, parked, .. }) = self.waiting.remove(place) else { return };
+        let Some(Waiting { task, epoch, request, memory_limit, parked, .. }) = self.waiting.remove(place)
+        else {
+            return;
+        };
         let (at, started_ns) = (Instant::now(), now_ns());
         if !parked {
             self.booked.add(&request);
@@ -435,6 +473,7 @@ impl Tasks {
         let running = Running {
             epoch,
             request,
+            memory_limit,
             started,
             started_ns,
             time_limit_at: limit.map(|limit| at + limit),
@@ -444,6 +483,8 @@ impl Tasks {
             lent: false,
             course,
             peak_bytes: 0,
+            disk_bytes: None,
+            tail: None,
             kept_from: [0; 2],
         };
         self.running.insert(task, running);
@@ -454,7 +495,12 @@ impl Tasks {
     pub fn exited(&mut self, exit: Exit) {
         let task = self.by_pid.remove(&exit.pid);
         match task.and_then(|task| self.running.get_mut(&task)) {
-            Some(running) => running.exit = Some((exit, now_ns())),
+            Some(running) => {
+                running.exit = Some((exit, now_ns()));
+                // Of a session's task several processes end, one after the other.
+                let bytes = exit.disk_bytes.map(|bytes| bytes + running.disk_bytes.unwrap_or(0));
+                running.disk_bytes = bytes.or(running.disk_bytes);
+            }
             None => self.sessions.exited(exit),
         }
     }
@@ -491,7 +537,7 @@ impl Tasks {
         self.sessions.settle(now, &mut self.ground);
     }
 
-    /// Says how far tasks of templates say that they are.
+    /// Says what tasks say: those of templates how far they are, all of them what they fetched.
     fn tell_progress(&mut self, link: &mut Link) {
         for (task, running) in &mut self.running {
             if let Some((course, _)) = &mut running.course
@@ -500,18 +546,21 @@ impl Tasks {
                 let (percent, status) = (course.progress, course.status.clone());
                 link.send(&FromKeeper::Progress { task: *task, epoch: running.epoch, percent, status });
             }
+            running.tell_fetched(*task, &self.ground.logs, false, link);
         }
     }
 
     /// Starts the next action of a task whose last one ended well. False if the task is over.
     fn go_on(&mut self, task: TaskRef, link: &mut Link) -> bool {
         let Some(running) = self.running.get_mut(&task) else { return false };
-        let Some((course, limit)) = &mut running.course else { return false };
+        let Some((course, _)) = &mut running.course else { return false };
         self.sessions.listen(course, true);
+        running.tell_fetched(task, &self.ground.logs, true, link);
+        let Some((course, limit)) = &mut running.course else { return false };
         if running.cause.is_some() || running.exit.is_none_or(|(exit, _)| exit.status != 0) {
             return false;
         }
-        let memory = Some(running.request.memory).filter(|bytes| *bytes > 0);
+        let memory = running.memory_limit.bytes(&running.request);
         match self.sessions.go_on(&mut self.ground, course, &mut running.started, *limit, memory) {
             Ok(Some(limit)) => {
                 running.exit = None;
@@ -531,8 +580,9 @@ impl Tasks {
 
     /// The task's last process is gone.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
-        let Some(running) = self.running.remove(&task) else { return };
+        let Some(mut running) = self.running.remove(&task) else { return };
         let Some((exit, finished_ns)) = running.exit else { return };
+        running.tell_fetched(task, &self.ground.logs, true, link);
         let mut held = running.request.clone();
         if running.lent {
             held.cpu = 0;
@@ -557,6 +607,11 @@ impl Tasks {
                 self.ground.logs.remove(task, stream);
             }
         }
+        let mut peak_bytes = running.peak_bytes.max(exit.peak_bytes);
+        if end == WireEnd::OutOfMemory {
+            // It grew into its limit between two looks.
+            peak_bytes = peak_bytes.max(running.memory_limit.bytes(&running.request).unwrap_or(0));
+        }
         let failed = end != WireEnd::Exited(0);
         let message = running.course.and_then(|(course, _)| self.sessions.leave(course, failed));
         let result = WireResult {
@@ -565,9 +620,10 @@ impl Tasks {
             started: Some(running.started_ns),
             finished: Some(finished_ns),
             cpu_ms: Some(group_us.unwrap_or(0).max(exit.cpu_us) / 1000),
-            peak_memory: Some(running.peak_bytes.max(exit.peak_bytes)),
+            peak_memory: Some(peak_bytes),
             out_bytes: bytes[0],
             err_bytes: bytes[1],
+            disk_bytes: running.disk_bytes,
         };
         self.finish(task, running.epoch, result, link);
     }
@@ -579,11 +635,11 @@ impl Tasks {
             let started = &running.started;
             let leader = running.exit.is_none().then_some(started.pid);
             let pids = self.ground.pids(leader, *task, started.slot.as_ref());
-            let bytes = process::resident_bytes(&pids);
+            let bytes = process::resident_bytes(Path::new("/proc"), &pids);
             running.peak_bytes = running.peak_bytes.max(bytes);
-            let limit = running.request.memory;
+            let limit = running.memory_limit.bytes(&running.request);
             let killed = started.slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
-            if killed || (started.watch_memory && bytes > limit) {
+            if killed || (started.watch_memory && limit.is_some_and(|limit| bytes > limit)) {
                 running.cause = Some(WireEnd::OutOfMemory);
                 self.ground.end_tree(*task, started, running.exit.is_some());
             }
@@ -644,6 +700,27 @@ impl Tasks {
 }
 
 impl Running {
+    /// Says what the task brought into caches since the last look. One outside of a session is looked at
+    /// only once it wrote something.
+    fn tell_fetched(&mut self, task: TaskRef, logs: &LogDir, ended: bool, link: &mut Link) {
+        let fetched: Vec<Fetch> = if let Some((course, _)) = &mut self.course {
+            std::mem::take(&mut course.fetched)
+        } else {
+            if self.tail.is_none() && self.started.output[0].metadata().is_ok_and(|m| m.len() > 0) {
+                self.tail = Tail::open_out(logs, task).ok();
+            }
+            let said = self.tail.as_mut().map(|tail| tail.look(ended)).unwrap_or_default();
+            let fetched = said.into_iter().filter_map(|said| match said {
+                Said::Fetched(fetch) => Some(fetch),
+                _ => None,
+            });
+            fetched.collect()
+        };
+        for Fetch { key, bytes, ms } in fetched {
+            link.send(&FromKeeper::Fetched { task, key, bytes, ms });
+        }
+    }
+
     /// Sends the polite signal, once; the kill follows.
     fn ask_to_end(&mut self, cause: WireEnd) {
         let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());

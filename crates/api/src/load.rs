@@ -1,0 +1,117 @@
+//! The load of a worker as told to people and programs. What is not known is absent.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use windlass_core::Time;
+use windlass_core::load::pressure as core;
+
+/// What a worker said of its load last.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Load {
+    /// When the server heard it.
+    pub at_ms: u64,
+    /// The worker has only a part of its machine: the pressure of its own control group counts.
+    pub confined: bool,
+    /// Of the whole machine.
+    pub machine: Pressures,
+    /// Of the control group in which the worker was started.
+    pub own: Pressures,
+    /// Mean number of runnable tasks over 1, 5 and 15 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_average: Option<[f64; 3]>,
+    /// Bytes of memory that could be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_available: Option<u64>,
+    /// Bytes of memory that its tasks hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_own: Option<u64>,
+    /// Cores in use, of those that the worker may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_used: Option<f64>,
+    /// Of the cores that it declares, those that something else than its tasks takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_foreign: Option<f64>,
+    /// Speed of its disks in MB/s, as tasks had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mb_s: Option<f64>,
+    /// Speed of its network in Mbit/s, as tasks that fetched something had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_mbit_s: Option<f64>,
+}
+
+/// Stalled time by what is waited for.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Pressures {
+    /// A cpu.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Pressure>,
+    /// Memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Pressure>,
+    /// Input and output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<Pressure>,
+}
+
+/// Stalled time by who stalled.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Pressure {
+    /// Some task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub some: Option<Stall>,
+    /// All tasks that were not idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<Stall>,
+}
+
+/// Stalled time, in percent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Stall {
+    /// Mean of about 10 seconds.
+    pub avg10: f64,
+    /// Mean of about a minute.
+    pub avg60: f64,
+    /// Mean of about 5 minutes.
+    pub avg300: f64,
+    /// Microseconds since the machine started.
+    pub total_us: u64,
+    /// Exactly, since the report before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<f64>,
+}
+
+impl Load {
+    /// What the core has, heard at that time.
+    pub fn from_core(at: Time, from: &core::LoadReport) -> Self {
+        Load {
+            at_ms: at.as_ms(),
+            confined: from.confined,
+            machine: Pressures::from_core(&from.machine),
+            own: Pressures::from_core(&from.own),
+            load_average: from.load_average,
+            memory_available: from.memory_available,
+            memory_own: from.memory_own,
+            cpu_used: from.cpu_used,
+            cpu_foreign: from.cpu_foreign,
+            disk_mb_s: from.disk_mb_s,
+            network_mbit_s: from.network_mbit_s,
+        }
+    }
+}
+
+impl Pressures {
+    fn from_core(core::Pressures { cpu, memory, io }: &core::Pressures) -> Self {
+        let each = |from: &Option<core::Pressure>| from.map(Pressure::from_core);
+        Pressures { cpu: each(cpu), memory: each(memory), io: each(io) }
+    }
+}
+
+impl Pressure {
+    fn from_core(core::Pressure { some, full }: core::Pressure) -> Self {
+        let each = |from: Option<core::Stall>| {
+            let core::Stall { avg10, avg60, avg300, total_us, window } = from?;
+            Some(Stall { avg10, avg60, avg300, total_us, window })
+        };
+        Pressure { some: each(some), full: each(full) }
+    }
+}

@@ -1,0 +1,127 @@
+//! A worker's load and caches: what it says of them, checked, in the core's terms.
+
+use super::{Cached, Caches, Load, Pressure, Pressures, Stall};
+use std::collections::BTreeMap;
+use windlass_core::limits::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
+use windlass_core::load::pressure as core;
+
+/// Why what a worker says of its load or its caches is not believed.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum BadLoad {
+    /// A number that is none, or out of its range.
+    #[error(transparent)]
+    Number(#[from] core::BadNumber),
+    /// A list that needs so many numbers.
+    #[error("load_average has {0} numbers and must have 3, or none")]
+    LoadAverage(usize),
+    /// More keys than a worker may name.
+    #[error("caches: {0} keys are more than the limit of {max}", max = CACHE_KEYS_MAX)]
+    Keys(usize),
+    /// A key that is empty or too long.
+    #[error("caches: a key has {0} bytes, and must have 1 to {max}", max = CACHE_KEY_BYTES_MAX)]
+    Key(usize),
+}
+
+impl Load {
+    /// The report for the engine.
+    ///
+    /// # Errors
+    /// Where a number is none, or out of its range; the error names it.
+    pub fn into_core(self) -> Result<core::LoadReport, BadLoad> {
+        let load_average = match self.load_average[..] {
+            [] => None,
+            [one, five, fifteen] => Some([one, five, fifteen]),
+            _ => return Err(BadLoad::LoadAverage(self.load_average.len())),
+        };
+        let report = core::LoadReport {
+            confined: self.confined,
+            machine: self.machine.unwrap_or_default().into(),
+            own: self.own.unwrap_or_default().into(),
+            load_average,
+            memory_available: self.memory_available,
+            memory_own: self.memory_own,
+            cpu_used: self.cpu_used,
+            cpu_foreign: self.cpu_foreign,
+            disk_mb_s: self.disk_mb_s,
+            network_mbit_s: self.network_mbit_s,
+        };
+        report.check()?;
+        Ok(report)
+    }
+}
+
+impl From<core::LoadReport> for Load {
+    fn from(from: core::LoadReport) -> Self {
+        Load {
+            confined: from.confined,
+            machine: Some(from.machine.into()),
+            own: Some(from.own.into()),
+            load_average: from.load_average.into_iter().flatten().collect(),
+            memory_available: from.memory_available,
+            memory_own: from.memory_own,
+            cpu_used: from.cpu_used,
+            cpu_foreign: from.cpu_foreign,
+            disk_mb_s: from.disk_mb_s,
+            network_mbit_s: from.network_mbit_s,
+        }
+    }
+}
+
+impl From<core::Pressures> for Pressures {
+    fn from(core::Pressures { cpu, memory, io }: core::Pressures) -> Self {
+        Pressures { cpu: cpu.map(Into::into), memory: memory.map(Into::into), io: io.map(Into::into) }
+    }
+}
+
+impl From<Pressures> for core::Pressures {
+    fn from(Pressures { cpu, memory, io }: Pressures) -> Self {
+        core::Pressures { cpu: cpu.map(Into::into), memory: memory.map(Into::into), io: io.map(Into::into) }
+    }
+}
+
+impl From<core::Pressure> for Pressure {
+    fn from(core::Pressure { some, full }: core::Pressure) -> Self {
+        Pressure { some: some.map(Into::into), full: full.map(Into::into) }
+    }
+}
+
+impl From<Pressure> for core::Pressure {
+    fn from(Pressure { some, full }: Pressure) -> Self {
+        core::Pressure { some: some.map(Into::into), full: full.map(Into::into) }
+    }
+}
+
+impl From<core::Stall> for Stall {
+    fn from(core::Stall { avg10, avg60, avg300, total_us, window }: core::Stall) -> Self {
+        Stall { avg10, avg60, avg300, total_us, window }
+    }
+}
+
+impl From<Stall> for core::Stall {
+    fn from(Stall { avg10, avg60, avg300, total_us, window }: Stall) -> Self {
+        core::Stall { avg10, avg60, avg300, total_us, window }
+    }
+}
+
+impl Caches {
+    /// Keys and their bytes, for the engine.
+    ///
+    /// # Errors
+    /// Where there are too many keys, or one is empty or too long.
+    pub fn into_core(self) -> Result<BTreeMap<String, u64>, BadLoad> {
+        if self.entries.len() > CACHE_KEYS_MAX {
+            return Err(BadLoad::Keys(self.entries.len()));
+        }
+        let fits = |key: &str| (1..=CACHE_KEY_BYTES_MAX).contains(&key.len());
+        if let Some(bad) = self.entries.iter().find(|entry| !fits(&entry.key)) {
+            return Err(BadLoad::Key(bad.key.len()));
+        }
+        Ok(self.entries.into_iter().map(|Cached { key, bytes }| (key, bytes)).collect())
+    }
+}
+
+impl From<BTreeMap<String, u64>> for Caches {
+    fn from(keys: BTreeMap<String, u64>) -> Self {
+        Caches { entries: keys.into_iter().map(|(key, bytes)| Cached { key, bytes }).collect() }
+    }
+}
