@@ -10,8 +10,8 @@ pub mod client;
 mod error;
 mod events;
 mod job;
-mod queue;
 mod load;
+mod queue;
 mod session;
 mod shape;
 mod space;
@@ -26,9 +26,8 @@ pub use body::{Params, StepBody, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
-pub use queue::{BadQuota, Limit, Queue, SetLimit, SetQueue};
-pub use job::{Counts, Job, JobState, Page, Step, Version};
 pub use load::{Load, Pressure, Pressures, Stall};
+pub use queue::{BadQuota, Limit, Queue, SetLimit, SetQueue};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,
@@ -40,5 +39,5 @@ pub use submit::{
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
-pub use why::{Change, RuledOut, Turn, Why, describe};
+pub use why::{Change, Judged, RulePoints, RuledOut, Turn, Why};
 pub use worker::{Worker, WorkerState};

@@ -3,10 +3,10 @@
 use crate::task::TaskState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use windlass_core::explain::{Explanation, Reason};
+use windlass_core::explain::{self as core_explain, Explanation, Reason};
 use windlass_core::job::Stop;
 use windlass_core::matcher as core;
-use windlass_core::resources::Bytes;
+use windlass_core::resources::{Bytes, Cpus, Short};
 
 /// Why a task is where it is.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -16,7 +16,8 @@ pub struct Why {
     /// Its state.
     pub state: TaskState,
     /// One word for programs: ended, running, booked, stopped, held, after_jobs, steps, no_workers,
-    /// fits_nowhere, full, turn.
+    /// fits_nowhere, quota, limit, probing, suspect, draining, left_out, saturated, reserved, foreign,
+    /// held_by_rule, full, behind, turn.
     pub reason: String,
     /// The reason as a sentence.
     pub message: String,
@@ -25,6 +26,15 @@ pub struct Why {
     pub turn: Option<Turn>,
     /// Workers that could take it now.
     pub open_workers: usize,
+    /// The scoring policy.
+    #[serde(default)]
+    pub policy: String,
+    /// The best of these workers, or those among which the decision was made, the winner first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judged: Vec<Judged>,
+    /// When that decision was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_ms: Option<u64>,
     /// What rules the others out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ruled_out: Vec<RuledOut>,
@@ -46,12 +56,34 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come before.
     pub tasks_ahead: u32,
+    /// The queue's weight.
+    #[serde(default)]
+    pub weight: u32,
+    /// Cpus of the workers that could run it.
+    #[serde(default)]
+    pub pool_cpus: f64,
+    /// Cpus that all queues hold and could use there.
+    #[serde(default)]
+    pub demand_cpus: f64,
+    /// Cpus that its queue holds.
+    #[serde(default)]
+    pub held_cpus: f64,
+    /// Cpus to which its queue's weight entitles it.
+    #[serde(default)]
+    pub entitled_cpus: f64,
+    /// There are not enough for all.
+    #[serde(default)]
+    pub contended: bool,
+    /// When it is expected to start, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_start_ms: Option<u64>,
 }
 
 /// A reason that rules workers out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuledOut {
-    /// One word for programs: not_target, attribute, too_small, suspect, draining, busy.
+    /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated, busy,
+    /// foreign, reserved, held_by_rule.
     pub reason: String,
     /// The reason for people.
     pub message: String,
@@ -62,39 +94,73 @@ pub struct RuledOut {
     pub examples: Vec<String>,
 }
 
-/// A change after which a worker would run the task.
+/// A change after which the task would run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Change {
-    /// The worker.
+    /// The worker that would run it; absent where the change is none of a worker.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worker: String,
     /// What to do, all of it.
     pub steps: Vec<String>,
 }
 
+/// A worker as it was judged for the task.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Judged {
+    /// The worker.
+    pub worker: String,
+    /// The sum of all points.
+    pub score: f64,
+    /// Its load with the task: about 0 to 1, and more under pressure.
+    pub load: f64,
+    /// What each rule of the scoring policy said.
+    pub rules: Vec<RulePoints>,
+}
+
+/// What a rule said.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RulePoints {
+    /// The rule's name.
+    pub rule: String,
+    /// How many points.
+    pub points: f64,
+    /// Why.
+    pub reason: String,
+}
+
 impl RuledOut {
     /// The reason as the core gives it, of that many workers.
     pub fn from_core(reason: &core::RuledOut, workers: usize, examples: Vec<String>) -> Self {
-        let word = match reason {
-            core::RuledOut::NotTarget => "not_target",
-            core::RuledOut::Attribute(_) => "attribute",
-            core::RuledOut::TooSmall(_) => "too_small",
-            core::RuledOut::Suspect => "suspect",
-            core::RuledOut::Draining => "draining",
-            core::RuledOut::Busy(_) => "busy",
-        };
-        RuledOut { reason: word.to_owned(), message: describe(reason), workers, examples }
+        RuledOut { reason: word(reason).to_owned(), message: reason.to_string(), workers, examples }
     }
 }
 
-/// A reason as a person says it.
-pub fn describe(reason: &core::RuledOut) -> String {
+impl Judged {
+    /// As the core gives it, the worker by name.
+    pub fn from_core(judged: &windlass_core::engine::Judged, worker: String) -> Self {
+        let rules = judged.breakdown.rules.iter().map(|(rule, says)| RulePoints {
+            rule: (*rule).to_owned(),
+            points: says.value(),
+            reason: says.reason().to_owned(),
+        });
+        Judged { worker, score: judged.breakdown.total, load: judged.load, rules: rules.collect() }
+    }
+}
+
+/// One word for a reason, for programs.
+fn word(reason: &core::RuledOut) -> &'static str {
     match reason {
-        core::RuledOut::NotTarget => "the step names other workers".to_owned(),
-        core::RuledOut::Attribute(need) => format!("lacks {need}"),
-        core::RuledOut::TooSmall(short) => format!("too small, {short}"),
-        core::RuledOut::Suspect => "not heard from".to_owned(),
-        core::RuledOut::Draining => "draining".to_owned(),
-        core::RuledOut::Busy(short) => format!("busy, {short}"),
+        core::RuledOut::NotTarget => "not_target",
+        core::RuledOut::Attribute(_) => "attribute",
+        core::RuledOut::TooSmall(_) => "too_small",
+        core::RuledOut::Suspect => "suspect",
+        core::RuledOut::Draining => "draining",
+        core::RuledOut::LeftOut { .. } => "left_out",
+        core::RuledOut::Saturated(_) => "saturated",
+        core::RuledOut::Busy(_) => "busy",
+        core::RuledOut::Foreign(_) => "foreign",
+        core::RuledOut::Reserved(_) => "reserved",
+        core::RuledOut::Held { .. } => "held_by_rule",
     }
 }
 
@@ -103,35 +169,72 @@ fn remedy(reason: &core::RuledOut, worker: &str) -> String {
     match reason {
         core::RuledOut::NotTarget => format!("let the step name {worker}, or no worker"),
         core::RuledOut::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
-        core::RuledOut::TooSmall(short) => match &*short.resource {
-            "cpu" => format!("ask for --cpus {} or less", windlass_core::resources::Cpus(short.have)),
-            "memory" => {
-                format!("ask for --memory {} or less", Bytes(short.have).to_string().replace(' ', ""))
-            }
-            name => format!("ask for {} {name} or less", short.have),
-        },
-        core::RuledOut::Suspect => format!("bring {worker} back"),
+        core::RuledOut::TooSmall(short) => ask_for(short),
+        core::RuledOut::Suspect => format!("bring {worker} back: it has not been heard from"),
         core::RuledOut::Draining => format!("resume {worker}"),
+        core::RuledOut::LeftOut { .. } => format!("mend {worker}; it is tried again after a while"),
+        core::RuledOut::Saturated(what) => format!("end what puts {worker} under {what} pressure"),
+        core::RuledOut::Busy(short) if short.have == 0 => format!("wait until {}", can_be_had(short, worker)),
         core::RuledOut::Busy(short) => {
-            let more = short.amount(short.need - short.have);
-            match &*short.resource {
-                "cpu" => format!("wait until {more} more can be had on {worker}"),
-                "memory" => format!("wait until {more} of memory more can be had on {worker}"),
-                name => format!("wait until {more} {name} more can be had on {worker}"),
+            format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
+        }
+        core::RuledOut::Foreign(short) => {
+            format!("end what else holds memory on {worker}, or {}", ask_for(short))
+        }
+        core::RuledOut::Reserved(_) => {
+            format!("wait until the work for which {worker} is reserved has started")
+        }
+        core::RuledOut::Held { rule, reason } => format!("wait: {rule} holds it on {worker} ({reason})"),
+    }
+}
+
+fn ask_for(short: &Short) -> String {
+    match &*short.resource {
+        "cpu" => format!("ask for --cpus {} or less", Cpus(short.have)),
+        "memory" => format!("ask for --memory {} or less", Bytes(short.have).to_string().replace(' ', "")),
+        name => format!("ask for {} {name} or less", short.have),
+    }
+}
+
+fn can_be_had(short: &Short, worker: &str) -> String {
+    let more = short.amount(short.need - short.have);
+    match &*short.resource {
+        "cpu" => format!("{more} more can be had on {worker}"),
+        "memory" => format!("{more} of memory more can be had on {worker}"),
+        name => format!("{more} {name} more can be had on {worker}"),
+    }
+}
+
+impl Change {
+    fn from_core(change: core_explain::Change) -> Self {
+        let farm = |step: String| Change { worker: String::new(), steps: vec![step] };
+        match change {
+            core_explain::Change::Worker { worker, unmet } => {
+                Change { steps: unmet.iter().map(|reason| remedy(reason, &worker)).collect(), worker }
             }
+            core_explain::Change::Quota(queue, cpu) => farm(format!(
+                "let queue {queue} hold {} cpus: 'windlass queue set {queue} --quota {}'",
+                Cpus(cpu),
+                Cpus(cpu)
+            )),
+            core_explain::Change::Limit(name, max) => {
+                farm(format!("let {max} tasks hold {name}: 'windlass limit set {name} {max}'"))
+            }
+            core_explain::Change::Release => farm("let its job go on: 'windlass job release'".to_owned()),
+            core_explain::Change::Ahead(queue) => farm(format!(
+                "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
+            )),
         }
     }
 }
 
 impl Why {
-    /// The explanation for people, workers by name.
-    pub fn from_core(task: String, why: Explanation, name_of: impl Fn(u64) -> String) -> Self {
-        let (reason, message) = say(&why, name_of);
-        let changes = why.changes.iter().map(|change| Change {
-            worker: change.worker.clone(),
-            steps: change.unmet.iter().map(|reason| remedy(reason, &change.worker)).collect(),
-        });
+    /// The explanation for people, workers by name; `policy` is the scoring policy's name.
+    pub fn from_core(task: String, why: Explanation, policy: &str, name_of: impl Fn(u64) -> String) -> Self {
+        let (reason, message) = say(&why, &name_of);
+        let judged = why.judged.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
         let ruled_out = why.ruled_out.into_iter();
+        let cpus = |hundredths: u64| hundredths as f64 / 100.0;
         Why {
             task,
             state: why.state.into(),
@@ -143,9 +246,19 @@ impl Why {
                 queues_ahead: turn.queues_ahead,
                 steps_ahead: turn.steps_ahead,
                 tasks_ahead: turn.tasks_ahead,
+                weight: turn.weight,
+                pool_cpus: cpus(turn.pool.cpu),
+                demand_cpus: cpus(turn.pool.demand_cpu),
+                held_cpus: cpus(turn.pool.booked_cpu),
+                entitled_cpus: (turn.pool.entitled_cpu).round() / 100.0,
+                contended: turn.pool.contended,
+                expected_start_ms: turn.starts.map(|at| at.as_ms()),
             }),
             open_workers: why.open_workers,
-            changes: changes.collect(),
+            policy: policy.to_owned(),
+            judged: judged.collect(),
+            decided_ms: why.decided.map(|at| at.as_ms()),
+            changes: why.changes.into_iter().map(Change::from_core).collect(),
             ruled_out: ruled_out.map(|(why, n, examples)| RuledOut::from_core(&why, n, examples)).collect(),
         }
     }
@@ -179,8 +292,40 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
         Reason::FitsNowhere => {
             ("fits_nowhere", "no worker of the farm could run it, even if it were empty".to_owned())
         }
+        Reason::Quota { quota_cpu, booked_cpu } => (
+            "quota",
+            format!(
+                "its queue holds {} of the {} cpus of its quota",
+                Cpus(*booked_cpu),
+                Cpus((*quota_cpu).into())
+            ),
+        ),
+        Reason::Limit { name, max } => ("limit", format!("all {max} of the limit '{name}' are taken")),
+        Reason::Probing { running } => {
+            ("probing", format!("{running} tasks of its kind run first, to show how much memory they need"))
+        }
+        Reason::Closed(closed) => (word(closed), say_closed(closed)),
         Reason::Full => ("full", "every worker that could run it is busy or takes no new work".to_owned()),
+        Reason::Behind(queue) => (
+            "behind",
+            format!(
+                "every worker that could run it is busy, and what becomes free goes to queue {queue} first"
+            ),
+        ),
         Reason::Turn => ("turn", "there is room; it starts as soon as its turn comes".to_owned()),
+    }
+}
+
+fn say_closed(closed: &core::RuledOut) -> String {
+    let every = "every worker that could run it";
+    match closed {
+        core::RuledOut::Suspect => format!("{every} has not been heard from"),
+        core::RuledOut::Draining => format!("{every} is drained"),
+        core::RuledOut::LeftOut { .. } => format!("{every} is left out for what tasks came to there"),
+        core::RuledOut::Saturated(what) => format!("{every} is under {what} pressure"),
+        core::RuledOut::Reserved(_) => format!("{every} is reserved for work that has waited long"),
+        core::RuledOut::Held { reason, .. } => format!("{every} is held back: {reason}"),
+        closed => format!("{every} cannot now: {closed}"),
     }
 }
 

@@ -333,6 +333,9 @@ mod tests {
             message: "every worker is busy".to_owned(),
             turn: None,
             open_workers: 0,
+            policy: String::new(),
+            judged: Vec::new(),
+            decided_ms: None,
             ruled_out: vec![RuledOut {
                 reason: "busy".to_owned(),
                 message: "busy, cpus free".to_owned(),

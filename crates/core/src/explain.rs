@@ -1,11 +1,13 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
-use crate::engine::Engine;
+use crate::engine::{Decision, Engine, Judged};
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{DependencyKind, Stop, TaskState};
 use crate::limits;
-use crate::matcher::{self, RuledOut};
+use crate::load::share::{Claim, Level, level};
+use crate::matcher::{self, Ask, Class, RuledOut};
 use crate::time::Time;
+use crate::worker::Worker;
 use std::collections::BTreeMap;
 
 /// Why a task is not running, or where it runs.
@@ -21,6 +23,10 @@ pub struct Explanation {
     pub ruled_out: Vec<(RuledOut, usize, Vec<String>)>,
     /// Workers with room.
     pub open_workers: usize,
+    /// How the best of these are judged, or how those were among which the decision was made.
+    pub judged: Vec<Judged>,
+    /// When that was, where it is over.
+    pub decided: Option<Time>,
     /// What would make it run, smallest first.
     pub changes: Vec<Change>,
 }
@@ -51,14 +57,37 @@ pub enum Reason {
     NoWorkers,
     /// No worker could run it even if it were empty.
     FitsNowhere,
+    /// Its queue holds as much as it may.
+    Quota {
+        /// Hundredths of a core that it may hold.
+        quota_cpu: u32,
+        /// Hundredths of a core that it holds.
+        booked_cpu: u64,
+    },
+    /// All licences of this name are taken.
+    Limit {
+        /// Its name.
+        name: String,
+        /// How many there are.
+        max: u32,
+    },
+    /// Its kind's memory is not known yet, and so many tasks that are to show it run.
+    Probing {
+        /// How many.
+        running: u32,
+    },
+    /// Every worker that could run it is closed to it for this one reason.
+    Closed(RuledOut),
     /// Every worker that could run it is full, or takes no new work.
     Full,
+    /// The same, and what becomes free goes to this queue first.
+    Behind(String),
     /// There is room; the next round starts it, or others before it.
     Turn,
 }
 
 /// Where a step stands.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Turn {
     /// Its queue.
     pub queue: String,
@@ -70,15 +99,49 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come before.
     pub tasks_ahead: u32,
+    /// The queue's weight.
+    pub weight: u32,
+    /// How the workers that could run it are shared out.
+    pub pool: Pool,
+    /// When it is expected to start, where the lengths of what runs and comes before are known.
+    pub starts: Option<Time>,
 }
 
-/// A change after which a named worker would run the task.
+/// How the workers that could run a class are shared out between queues. All in hundredths of a core.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Pool {
+    /// What these workers have.
+    pub cpu: u64,
+    /// What all queues hold and could use there.
+    pub demand_cpu: u64,
+    /// What the queue holds and could use there, as far as its quota lets it.
+    pub own_demand_cpu: u64,
+    /// What the queue holds.
+    pub booked_cpu: u64,
+    /// What weighted max-min entitles it to.
+    pub entitled_cpu: f64,
+    /// There is not enough for all.
+    pub contended: bool,
+}
+
+/// A change after which the task would run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
-    /// The worker.
-    pub worker: String,
-    /// All that is in the way there.
-    pub unmet: Vec<RuledOut>,
+pub enum Change {
+    /// All that is in the way on a worker.
+    Worker {
+        /// The worker.
+        worker: String,
+        /// What is in the way there.
+        unmet: Vec<RuledOut>,
+    },
+    /// A larger quota of its queue: at least so many hundredths of a core.
+    Quota(String, u64),
+    /// More licences of a name: at least so many.
+    Limit(String, u32),
+    /// Its job is let go on.
+    Release,
+    /// Less work of this queue before it, or more weight for its own.
+    Ahead(String),
 }
 
 impl Engine {
@@ -99,7 +162,7 @@ impl Engine {
                 started: attempt.started,
                 queued: attempt.is_queued() && heard,
             };
-            return Some(Explanation::bare(state, reason));
+            return Some(self.with_decision(task, Explanation::bare(state, reason)));
         }
         let state = job.state_of(task.index);
         let key = StepKey { job: task.job, step: job.step_of(task.index) };
@@ -111,7 +174,24 @@ impl Engine {
             TaskState::Waiting => self.waiting_for(key, task.index),
             _ => return Some(self.explain_ready(key, task, state)),
         };
-        Some(Explanation::bare(state, reason))
+        let mut explanation = Explanation::bare(state, reason);
+        if explanation.reason == Reason::Held {
+            explanation.changes.push(Change::Release);
+        }
+        Some(self.with_decision(task, explanation))
+    }
+
+    /// The decision that placed the task last, if it is remembered.
+    pub fn decision(&self, task: TaskId) -> Option<&Decision> {
+        self.decisions().find(|decision| decision.task == task)
+    }
+
+    fn with_decision(&self, task: TaskId, mut explanation: Explanation) -> Explanation {
+        if let Some(decision) = self.decision(task) {
+            explanation.judged.clone_from(&decision.ranked);
+            explanation.decided = Some(decision.at);
+        }
+        explanation
     }
 
     fn waiting_for(&self, key: StepKey, index: u32) -> Reason {
@@ -137,52 +217,198 @@ impl Engine {
 
     fn explain_ready(&self, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
         let mut explanation = Explanation::bare(state, Reason::Turn);
-        let (Some(class), Some(step), Some(job)) = (self.class_of(key), self.step(key), self.job(key.job))
-        else {
-            return explanation;
+        let (Some(step), Some(job)) = (self.step(key), self.job(key.job)) else { return explanation };
+        let Some(ask) = self.ask(key, job.queue) else { return explanation };
+        let queue = self.queues().get(job.queue);
+        let (found, ahead) = (self.look_over(&ask, &mut explanation), self.queues().first_ahead(job.queue));
+        let gated = self.gated(step.kin);
+        let limit = self.limit_reached(ask.class).map(|(name, max, _)| (name.to_owned(), max));
+        explanation.reason = match () {
+            () if found.workers == 0 => Reason::NoWorkers,
+            () if found.could == 0 => Reason::FitsNowhere,
+            () if gated.is_some() => Reason::Probing { running: gated.unwrap_or(0) },
+            () => match (queue.over_quota(ask.class.request.cpu), limit, found.closed) {
+                (Some(quota_cpu), ..) => {
+                    let needed = queue.booked_cpu + u64::from(ask.class.request.cpu);
+                    explanation.changes.insert(0, Change::Quota(queue.name.clone(), needed));
+                    Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
+                }
+                (None, Some((name, max)), _) => {
+                    explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));
+                    Reason::Limit { name, max }
+                }
+                _ if explanation.open_workers > 0 => Reason::Turn,
+                (_, _, Some(closed)) => Reason::Closed(closed),
+                _ => match ahead {
+                    Some(ahead) => {
+                        explanation.changes.push(Change::Ahead(ahead.to_owned()));
+                        Reason::Behind(ahead.to_owned())
+                    }
+                    None => Reason::Full,
+                },
+            },
         };
+        explanation.changes.truncate(limits::EXAMPLES_MAX);
+        explanation.turn = step.enlisted.as_ref().map(|candidate| {
+            let tasks_ahead =
+                step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
+            Turn {
+                queue: queue.name.clone(),
+                band: queue.band,
+                queues_ahead: self.queues().queues_ahead(job.queue),
+                steps_ahead: queue.position(candidate),
+                tasks_ahead,
+                weight: queue.share.weight(),
+                pool: self.pool(ask.class, &queue.name),
+                starts: self.expected_start(&ask, tasks_ahead, queue.position(candidate)),
+            }
+        });
+        explanation
+    }
+
+    /// Looks at every worker: what rules it out, what would have to change there, how it is judged.
+    fn look_over(&self, ask: &Ask, explanation: &mut Explanation) -> Found {
+        let scene = self.scene();
+        let mut found = Found::default();
         let mut counts: BTreeMap<RuledOut, (usize, Vec<String>)> = BTreeMap::new();
-        let (mut could, mut some) = (0, 0);
+        let (mut changes, mut open, mut mixed) = (Vec::new(), Vec::new(), false);
         for worker in self.workers().present() {
-            some += 1;
-            could += usize::from(matcher::could_ever(class, worker));
-            let Some(first) = matcher::rule_out(class, worker, true).next() else {
-                explanation.open_workers += 1;
-                continue;
-            };
-            let (count, examples) = counts.entry(first).or_default();
+            found.workers += 1;
+            let could = matcher::could_ever(ask.class, worker);
+            found.could += usize::from(could);
+            let mut unmet: Vec<RuledOut> = matcher::rule_out(ask.class, worker, true).collect();
+            if unmet.is_empty() {
+                match scene.judge(ask, worker) {
+                    Ok(ranked) => {
+                        open.push((ranked, worker));
+                        continue;
+                    }
+                    Err(reason) => unmet.push(reason),
+                }
+            }
+            let first = &unmet[0];
+            if could {
+                let alike =
+                    |closed: &RuledOut| std::mem::discriminant(closed) == std::mem::discriminant(first);
+                mixed |=
+                    matches!(first, RuledOut::Busy(_)) || found.closed.as_ref().is_some_and(|c| !alike(c));
+                found.closed.get_or_insert_with(|| first.clone());
+            }
+            let (count, examples) = counts.entry(first.clone()).or_default();
             *count += 1;
             if examples.len() < limits::EXAMPLES_MAX {
                 examples.push(worker.name.to_string());
             }
-            let unmet = matcher::rule_out(class, worker, true).collect();
-            explanation.changes.push(Change { worker: worker.name.to_string(), unmet });
+            changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
         }
-        explanation.reason = match (some, could, explanation.open_workers) {
-            (0, ..) => Reason::NoWorkers,
-            (_, 0, _) => Reason::FitsNowhere,
-            (_, _, 0) => Reason::Full,
-            _ => Reason::Turn,
-        };
+        if mixed {
+            found.closed = None;
+        }
+        explanation.open_workers = open.len();
         explanation.ruled_out = counts.into_iter().map(|(why, (n, examples))| (why, n, examples)).collect();
         explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        // Fewest lasting obstacles first; waiting for others to end is no change that anybody makes.
-        let lasting = |change: &Change| change.unmet.iter().filter(|why| why.is_lasting()).count();
-        explanation.changes.sort_by_key(|change| (lasting(change), change.unmet.len()));
-        explanation.changes.truncate(limits::EXAMPLES_MAX);
-        explanation.turn = step.enlisted.as_ref().map(|candidate| Turn {
-            queue: self.queues().get(job.queue).name.clone(),
-            band: self.queues().get(job.queue).band,
-            queues_ahead: self.queues().queues_ahead(job.queue),
-            steps_ahead: self.queues().get(job.queue).position(candidate),
-            tasks_ahead: step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum(),
+        changes.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        explanation.changes =
+            changes.into_iter().take(limits::EXAMPLES_MAX).map(|(_, change)| change).collect();
+        open.sort_by(|(a, w), (b, v)| {
+            b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.name.cmp(&v.name))
         });
-        explanation
+        explanation.judged = open
+            .iter()
+            .take(limits::RANKED_MAX)
+            .map(|(ranked, worker)| {
+                let context = matcher::worker_context(worker);
+                let breakdown = scene.policy.detail(&scene.pair(ask, worker, &context, ranked.load));
+                Judged { worker: worker.id, load: ranked.load, breakdown }
+            })
+            .collect();
+        found
     }
+
+    /// How the workers that could run a class are shared out, and what that is for a queue. Demand is what
+    /// queues hold anywhere, and what of theirs is ready and fits one of these workers.
+    pub fn pool(&self, class: &Class, of: &str) -> Pool {
+        let workers: Vec<&Worker> =
+            self.workers().present().filter(|w| w.takes_work() && matcher::could_ever(class, w)).collect();
+        let mut pool =
+            Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
+        let (mut claims, mut own) = (Vec::new(), Claim::default());
+        for (id, queue) in (0..).zip(self.queues().iter()) {
+            let mut demand = queue.booked_cpu;
+            for (class, candidate) in queue.steps_by_class() {
+                let fits = |class: &Class| workers.iter().any(|worker| matcher::could_ever(class, worker));
+                let (Some(class), Some(step)) = (self.class(class), self.step(candidate.step())) else {
+                    continue;
+                };
+                if fits(class) {
+                    demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
+                }
+            }
+            let demand = queue.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
+            let claim = Claim { id, weight: queue.share.weight(), demand };
+            pool.demand_cpu += demand;
+            if queue.name == of {
+                own = claim;
+                pool.booked_cpu = queue.booked_cpu;
+            }
+            claims.push(claim);
+        }
+        let level: Level = level(pool.cpu, &claims);
+        let share = level.share(&own);
+        pool.own_demand_cpu = own.demand;
+        pool.entitled_cpu = share.whole as f64 + share.part as f64 / share.of as f64;
+        pool.contended = level.contended();
+        pool
+    }
+
+    /// When a task with so many before it is expected to start: when that many of those that run on its
+    /// workers have ended and left it room.
+    fn expected_start(&self, ask: &Ask, tasks_ahead: u32, steps_ahead: usize) -> Option<Time> {
+        let mut starts = Vec::new();
+        for worker in self.workers().present().filter(|w| w.takes_work() && matcher::could_ever(ask.class, w))
+        {
+            starts.push(self.starts_at(ask.class, worker)?);
+            starts.extend(worker.running.iter().filter_map(|task| self.ends_at(*task)));
+        }
+        starts.sort_unstable();
+        // Nobody knows how long the steps before it will hold what becomes free.
+        starts.get(tasks_ahead as usize).copied().filter(|_| steps_ahead == 0)
+    }
+}
+
+/// What a look over all workers found.
+#[derive(Default)]
+struct Found {
+    workers: usize,
+    could: usize,
+    /// The one reason that closes all workers that could run it, unless they are busy or it differs.
+    closed: Option<RuledOut>,
+}
+
+/// How much would have to change: first by how many things of which somebody must do something, then by how
+/// far each is off, of what is asked for.
+fn effort(unmet: &[RuledOut]) -> (usize, f64) {
+    let far = unmet.iter().map(|why| match why {
+        RuledOut::TooSmall(short) | RuledOut::Busy(short) | RuledOut::Foreign(short) => {
+            (short.need - short.have) as f64 / short.need as f64
+        }
+        RuledOut::Draining | RuledOut::Reserved(_) | RuledOut::Held { .. } => 0.5,
+        _ => 1.0,
+    });
+    (unmet.iter().filter(|why| why.is_lasting()).count(), far.sum())
 }
 
 impl Explanation {
     fn bare(state: TaskState, reason: Reason) -> Self {
-        Explanation { state, reason, turn: None, ruled_out: Vec::new(), open_workers: 0, changes: Vec::new() }
+        Explanation {
+            state,
+            reason,
+            turn: None,
+            ruled_out: Vec::new(),
+            open_workers: 0,
+            judged: Vec::new(),
+            decided: None,
+            changes: Vec::new(),
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerState};
 use crate::workers::{Fault, Workers};
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
+use std::{fmt, iter};
 
 /// What steps of one class ask of a worker.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -75,6 +75,24 @@ impl RuledOut {
     /// True where no end of other tasks helps.
     pub fn is_lasting(&self) -> bool {
         matches!(self, RuledOut::NotTarget | RuledOut::Attribute(_) | RuledOut::TooSmall(_))
+    }
+}
+
+impl fmt::Display for RuledOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RuledOut::NotTarget => write!(f, "the step names other workers"),
+            RuledOut::Attribute(need) => write!(f, "lacks {need}"),
+            RuledOut::TooSmall(short) => write!(f, "too small, {short}"),
+            RuledOut::Suspect => write!(f, "not heard from"),
+            RuledOut::Draining => write!(f, "draining"),
+            RuledOut::LeftOut { fault, .. } => write!(f, "left out for now: {fault}"),
+            RuledOut::Saturated(what) => write!(f, "under {what} pressure"),
+            RuledOut::Busy(short) => write!(f, "busy, {short}"),
+            RuledOut::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
+            RuledOut::Reserved(_) => write!(f, "reserved for work that has waited long"),
+            RuledOut::Held { rule, reason } => write!(f, "held by {rule}: {reason}"),
+        }
     }
 }
 

@@ -256,7 +256,11 @@ impl Promises {
                 Reason::Turn => false,
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
-                Reason::Full | Reason::FitsNowhere => !explanation.ruled_out.is_empty(),
+                Reason::Full | Reason::FitsNowhere | Reason::Closed(_) | Reason::Behind(_) => {
+                    !explanation.ruled_out.is_empty()
+                }
+                Reason::Quota { .. } | Reason::Limit { .. } => !explanation.changes.is_empty(),
+                Reason::Probing { running } => *running > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 Reason::Held => job.held,

@@ -28,7 +28,7 @@ pub use decide::{Decision, Judged, WaitReason, Waits};
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
 pub use outbox::{Answer, Holder, Note, Order, Outbox, Refusal, Send, Unplaceable, Write};
 
-use crate::ids::{AllocId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
+use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord, JobState};
 use crate::limits;
 use crate::load::formula::LoadSettings;
@@ -382,6 +382,16 @@ impl Engine {
     /// How many tasks may hold one of each limit at a time, by name.
     pub fn limits(&self) -> &BTreeMap<String, u32> {
         &self.limits
+    }
+
+    /// How pairs of step and worker are judged.
+    pub fn policy(&self) -> &'static dyn ScoringPolicy {
+        self.policy.0
+    }
+
+    /// A class that some step uses.
+    pub fn class(&self, id: ClassId) -> Option<&Class> {
+        self.classes.find(id)
     }
 
     /// The class of a step of an active job.

@@ -126,6 +126,11 @@ impl Engine {
         self.gate(id);
     }
 
+    /// How many attempts of the kin run while no more may, to show what they need; `None` where more may.
+    pub(crate) fn gated(&self, id: u64) -> Option<u32> {
+        self.kin.get(&id).filter(|kin| kin.gated).map(|kin| kin.active)
+    }
+
     /// How many attempts of the kin may run at once now; `None` is no limit.
     pub(super) fn probes(&self, id: u64) -> Option<u32> {
         let kin = self.kin.get(&id).filter(|kin| kin.declared > 0)?;

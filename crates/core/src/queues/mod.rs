@@ -353,6 +353,11 @@ impl Queues {
         queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
     }
 
+    /// The queue with ready steps whose turn is next, if it is not this one.
+    pub fn first_ahead(&self, id: QueueId) -> Option<&str> {
+        self.turn.first().filter(|(_, _, first)| *first != id).map(|(_, _, first)| &*self.get(*first).name)
+    }
+
     /// How many queues with ready steps come before this one.
     pub fn queues_ahead(&self, id: QueueId) -> usize {
         self.turn.iter().take_while(|(_, _, other)| *other != id).count()

@@ -123,9 +123,9 @@ pub async fn why(
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
         let names = engine.workers().iter().map(|w| (w.id.0, w.name.to_string())).collect::<BTreeMap<_, _>>();
-        engine
-            .explain(id)
-            .map(|why| Why::from_core(id.to_string(), why, |n| names.get(&n).cloned().unwrap_or_default()))
+        let policy = engine.policy().name();
+        let name_of = |n| names.get(&n).cloned().unwrap_or_default();
+        engine.explain(id).map(|why| Why::from_core(id.to_string(), why, policy, name_of))
     };
     if let Some(why) = app.handle.query(explain).await? {
         return Ok(Json(why));
@@ -155,6 +155,9 @@ pub async fn why(
         message,
         turn: None,
         open_workers: 0,
+        policy: String::new(),
+        judged: Vec::new(),
+        decided_ms: None,
         ruled_out: Vec::new(),
         changes: Vec::new(),
     }))

@@ -4,7 +4,7 @@ use super::args::Args;
 use crate::promises::bases;
 use crate::world::World;
 use windlass_core::engine::{Answer, Note, Refusal};
-use windlass_core::explain::{Explanation, Reason};
+use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
 use windlass_core::matcher::RuledOut;
 use windlass_core::resources::{Bytes, Cpus};
@@ -52,11 +52,7 @@ fn counts(counts: &Counts) -> String {
 fn ruled_out(why: &RuledOut) -> String {
     match why {
         RuledOut::NotTarget => "not a target".to_owned(),
-        RuledOut::Attribute(need) => format!("lacks {need}"),
-        RuledOut::TooSmall(short) => format!("too small, {short}"),
-        RuledOut::Suspect => "not heard from".to_owned(),
-        RuledOut::Draining => "draining".to_owned(),
-        RuledOut::Busy(short) => format!("busy, {short}"),
+        why => why.to_string(),
     }
 }
 
@@ -168,6 +164,13 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
         }
         Reason::NoWorkers => "there are no workers".to_owned(),
         Reason::FitsNowhere => "no worker could ever run it".to_owned(),
+        Reason::Quota { quota_cpu, booked_cpu } => {
+            format!("its queue holds {} of {} cpus", Cpus(*booked_cpu), Cpus((*quota_cpu).into()))
+        }
+        Reason::Limit { name, max } => format!("all {max} of limit '{name}' are taken"),
+        Reason::Probing { running } => format!("{running} task(s) of its kind show first what they need"),
+        Reason::Closed(closed) => format!("every worker that could run it: {}", ruled_out(closed)),
+        Reason::Behind(queue) => format!("workers are full, and queue {queue} comes first"),
         Reason::Full => "every worker that could run it is full or takes no work".to_owned(),
         Reason::Turn => "its turn comes".to_owned(),
     };
@@ -176,8 +179,16 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
         lines.push(format!("  {count} worker(s) {}: {}", ruled_out(why), names.join(", ")));
     }
     for change in &explanation.changes {
-        let unmet: Vec<String> = change.unmet.iter().map(ruled_out).collect();
-        lines.push(format!("  {} would run it but for: {}", change.worker, unmet.join("; ")));
+        lines.push(match change {
+            Change::Worker { worker, unmet } => {
+                let unmet: Vec<String> = unmet.iter().map(ruled_out).collect();
+                format!("  {worker} would run it but for: {}", unmet.join("; "))
+            }
+            Change::Quota(queue, cpu) => format!("  it would run with {} cpus for queue {queue}", Cpus(*cpu)),
+            Change::Limit(name, max) => format!("  it would run with {max} of limit '{name}'"),
+            Change::Release => "  it would run if its job were released".to_owned(),
+            Change::Ahead(queue) => format!("  it would run sooner without the work of queue {queue}"),
+        });
     }
     if let Some(turn) = &explanation.turn {
         lines.push(format!(
