@@ -170,6 +170,9 @@ pub struct Ask<'a> {
     pub predicted_ms: Option<f64>,
     /// Other steps want room too.
     pub others_wait: bool,
+    /// What ran on a worker counts for it. Not where a worker is looked for to run tasks that share no
+    /// inputs: they would crowd on one while others are idle.
+    pub locality: bool,
 }
 
 /// A worker reserved for a class.
@@ -251,8 +254,8 @@ impl Scene<'_> {
             worker: context,
             instance: self.instance,
             missing: context::missing(ask.caches, worker.caches.as_ref(), self.key_bytes),
-            step_cpu: worker.steps.get(&ask.step).copied().unwrap_or(0),
-            warmth: worker.warmth.of(&ask.kind),
+            step_cpu: if ask.locality { worker.steps.get(&ask.step).copied().unwrap_or(0) } else { 0 },
+            warmth: if ask.locality { worker.warmth.of(&ask.kind) } else { 0.0 },
             others_wait: ask.others_wait,
             load,
         }

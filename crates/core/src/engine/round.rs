@@ -142,7 +142,7 @@ impl Engine {
         });
         // How one step is spread over workers is no reason to prefer another.
         let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
-        let asks = steps.filter_map(|step| Some(Ask { others_wait: false, ..self.ask(step, queue)? }));
+        let asks = steps.filter_map(|step| Some(Ask { others_wait: false, locality: true, ..self.ask(step, queue)? }));
         match matcher::pull(worker, asks, &scene) {
             Some((step, score)) if step != candidate.step() => {
                 let load = ranked[0].load;
@@ -191,6 +191,7 @@ impl Engine {
             kind: step.kin,
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
             others_wait: self.queues.get(queue).steps() > 1 || self.queues.waiting() > 1,
+            locality: !spec.hints.caches.is_empty() || spec.hints.prefer_local,
         })
     }
 
