@@ -109,7 +109,9 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
         // What is too small when empty is said above.
         let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource));
         shorts.map(|short| {
-            let ours = short.need > amount(&worker.free(), &short.resource);
+            let free = amount(&worker.free(), &short.resource);
+            let expected = if short.resource == "memory" { worker.expected } else { 0 };
+            let ours = short.need > free.saturating_sub(expected);
             if ours { RuledOut::Busy(short) } else { RuledOut::Foreign(short) }
         })
     });

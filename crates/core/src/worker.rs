@@ -60,6 +60,8 @@ pub struct Worker {
     pub attributes: Attributes,
     /// Held now: running attempts, cpus that a task asked back, places of outside clients.
     pub booked: Resources,
+    /// Bytes that running attempts are expected to hold beyond what they booked.
+    pub expected: u64,
     /// Attempts that hold resources.
     pub running: BTreeSet<TaskId>,
     /// Attempts sent ahead: they start here in this order as room comes, and hold nothing yet.
@@ -112,6 +114,7 @@ impl Worker {
             capacity: record.capacity,
             attributes: record.attributes,
             booked: Resources::default(),
+            expected: 0,
             running: BTreeSet::new(),
             backlog: VecDeque::new(),
             backlog_ms: 0.0,
@@ -193,31 +196,36 @@ impl Worker {
         formula::load(self.capacity.cpu, self.booked.cpu, task_cpu, report, self.is_rested(), settings)
     }
 
-    /// What a new booking may use: what is free, and of memory no more than can be had. Where none of ours
+    /// What a new booking may use: what is free, and of memory no more than is left by what running tasks
+    /// are expected to hold, and no more than can be had. Where none of ours
     /// runs, what others hold does not count: it would keep the worker idle for ever, and pressure tells
     /// when memory is really short.
     pub fn room(&self) -> Resources {
         let mut room = self.free();
+        room.memory = room.memory.saturating_sub(self.expected);
         if let Some(report) = self.report().filter(|_| !self.is_idle())
             && let (Some(available), Some(own)) = (report.memory_available, report.memory_own)
         {
-            let to_come = self.booked.memory.saturating_sub(own);
+            let to_come = (self.booked.memory + self.expected).saturating_sub(own);
             room.memory = room.memory.min(available.saturating_sub(to_come));
         }
         room
     }
 
-    /// A task of a step holds amounts of it from now on; its share of cpu is counted even while lent.
-    pub fn hold(&mut self, task: TaskId, step: StepKey, held: &Resources, cpu: u32) {
+    /// A task of a step holds amounts of it from now on, and is expected to hold more bytes; its share of
+    /// cpu is counted even while lent.
+    pub fn hold(&mut self, task: TaskId, step: StepKey, held: &Resources, expects: u64, cpu: u32) {
         self.booked.add(held);
+        self.expected += expects;
         self.running.insert(task);
         *self.steps.entry(step).or_default() += cpu;
     }
 
     /// It holds them no more.
-    pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, cpu: u32) {
+    pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, expects: u64, cpu: u32) {
         self.running.remove(&task);
         self.booked.sub(held);
+        self.expected = self.expected.saturating_sub(expects);
         if let Some(sum) = self.steps.get_mut(&step) {
             *sum = sum.saturating_sub(cpu);
             // A step of tasks that ask for no cpu has no part of the worker either.

@@ -90,9 +90,9 @@ impl Engine {
         let task = TaskId { job: id, index: row.index };
         self.workers.update(row.worker, |w| w.backlog.push_back(task));
         let mut request = job.spec.steps[usize::from(number)].request.clone();
-        if let Some(amounts) = row.amounts {
-            (request.cpu, request.memory) = amounts;
-        }
+        let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
+        request.cpu = cpu;
+        let expects = memory.saturating_sub(request.memory);
         self.queues.adopt(job.queue, request.cpu);
         let attempt = Attempt {
             number: row.attempt,
@@ -103,6 +103,7 @@ impl Engine {
             failures: row.failures,
             losses: row.losses,
             request,
+            expects,
             seq: 0,
             queued: true,
             killing: job.kills(),

@@ -122,8 +122,11 @@ pub struct Attempt {
     pub failures: u32,
     /// Attempts of the task that were lost before.
     pub losses: u32,
-    /// What it holds while it runs: what its class asked for when it was booked.
+    /// What it holds while it runs.
     pub request: Resources,
+    /// Bytes that it is expected to hold beyond that. A guess: nothing more is placed in them, but they are
+    /// nobody's, and a task that waits for others does not keep them from these.
+    pub expects: u64,
     /// The number of the message that carried it.
     seq: u64,
     /// In the worker's backlog: holds nothing yet.

@@ -7,6 +7,7 @@ use crate::job::Tries;
 use crate::limits;
 use crate::matcher::{self, Ask, Found, Ranked, Scene};
 use crate::queues::{Candidate, Skip};
+use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
 use crate::worker::Worker;
@@ -142,7 +143,8 @@ impl Engine {
         });
         // How one step is spread over workers is no reason to prefer another.
         let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
-        let asks = steps.filter_map(|step| Some(Ask { others_wait: false, locality: true, ..self.ask(step, queue)? }));
+        let asks = steps
+            .filter_map(|step| Some(Ask { others_wait: false, locality: true, ..self.ask(step, queue)? }));
         match matcher::pull(worker, asks, &scene) {
             Some((step, score)) if step != candidate.step() => {
                 let load = ranked[0].load;
@@ -182,6 +184,8 @@ impl Engine {
         context.waited_ms = self.now.since(step.ready_since) / crate::time::NS_PER_MS;
         context.dependents = step.dependents;
         context.prediction = prediction.copied();
+        // What was booked is as much of the prediction as any worker has.
+        context.largest_memory = Some(class.request.memory);
         Some(Ask {
             step: key,
             class_id: step.class,
@@ -269,11 +273,14 @@ impl Engine {
     fn book(&mut self, queue: QueueId, candidate: Candidate, id: WorkerId, queued: bool, out: &mut Outbox) {
         let key: StepKey = candidate.step();
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
         let Some(index) = step.ready.pop_first() else { return };
         let tries = step.tries.remove(&index).unwrap_or(Tries::default());
         step.active += 1;
-        let request = self.classes.get(step.class).request.clone();
+        let sized = &self.classes.get(step.class).request;
+        let request = Resources { memory: spec.request.memory, ..sized.clone() };
+        let expects = sized.memory.saturating_sub(request.memory);
         let (kin, ms) = (step.kin, step.mean_ms.unwrap_or(0.0));
         let waited_ns = self.now.since(step.ready_since);
         let (drained, dependents) = (step.ready.is_empty(), step.dependents);
@@ -284,7 +291,7 @@ impl Engine {
                 w.backlog.push_back(task);
                 w.backlog_ms += ms;
             } else {
-                w.hold(task, key, &request, request.cpu);
+                w.hold(task, key, &request, expects, request.cpu);
             }
             w.warmth.ran(kin);
             w.epoch
@@ -299,6 +306,7 @@ impl Engine {
             failures: tries.failures,
             losses: tries.losses,
             request,
+            expects,
             seq: self.workers.get(id).map_or(0, |w| w.seq + 1),
             queued,
             killing: false,
@@ -310,7 +318,7 @@ impl Engine {
             worker: id,
             epoch: attempt.epoch,
             at: self.now,
-            amounts: (attempt.request.cpu, attempt.request.memory),
+            amounts: (attempt.request.cpu, attempt.request.memory + expects),
         });
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);

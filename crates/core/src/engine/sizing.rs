@@ -249,7 +249,7 @@ impl Engine {
         let fits = self.workers.present().filter(|worker| matcher::could_ever(&class, worker));
         fits.map(|worker| worker.capacity.memory)
             .max()
-            .is_some_and(|most| most > 0 && attempt.request.memory >= most)
+            .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)
     }
 
     /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing.
@@ -287,7 +287,7 @@ fn sample_of(attempt: &Attempt, result: &TaskResult) -> Option<Sample> {
         return None;
     }
     let ran = result.started.zip(result.finished);
-    let limit = attempt.request.memory.max(result.peak_memory.unwrap_or(0));
+    let limit = (attempt.request.memory + attempt.expects).max(result.peak_memory.unwrap_or(0));
     let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
     Some(Sample {
         peak_memory: if oom { killed } else { result.peak_memory },
