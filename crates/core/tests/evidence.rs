@@ -113,10 +113,7 @@ fn two_declared_and_eighteen_held_takes_eight_probes() {
         }
     }
     assert_eq!((probes, kills_after), (8, 0));
-    assert_eq!(
-        sized_memory(request.memory, history.predict().as_ref(), largest),
-        (18 * GIB).div_ceil(10) * 11
-    );
+    assert_eq!(sized_memory(request.memory, history.predict().as_ref(), largest), holds + holds.div_ceil(10));
 }
 
 #[test]
