@@ -5,6 +5,7 @@ mod exec;
 mod farm;
 mod instant;
 mod rounds;
+mod share;
 
 use std::path::PathBuf;
 
@@ -86,6 +87,12 @@ enum Which {
         #[arg(long, hide = true, default_value_t = 10)]
         pending: u32,
     },
+    /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
+    Share {
+        /// Runs, of which the median counts
+        #[arg(long, default_value_t = 101)]
+        runs: u32,
+    },
 }
 
 /// Runs one benchmark, or all.
@@ -105,6 +112,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Beats { workers: 1_000, seconds: 20 },
         Which::Idle { workers: 10_000, submissions: 1_000 },
         Which::Rounds { count: None, pending: 10 },
+        Which::Share { runs: 101 },
     ];
     let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
     for which in chosen {
@@ -118,6 +126,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
+            Which::Share { runs } => share::run(runs)?,
         }
     }
     _ = std::fs::remove_dir_all(&dir);

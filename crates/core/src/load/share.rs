@@ -278,9 +278,12 @@ mod tests {
         assert_eq!(had, [3, 3, 3, 3, 3, 3, 3, 7]);
     }
 
+    /// Pool, claims, slots.
+    type Vector = (u64, &'static [(u32, u64)], &'static [u64]);
+
     #[test]
     fn one_round_is_what_scx_layered_fills() {
-        let vectors: [(u64, &[(u32, u64)], &[u64]); 10] = [
+        let vectors: [Vector; 10] = [
             (20, &[(1, 10), (1, 10)], &[10, 10]),
             (10, &[(1, 100), (1, 100)], &[5, 5]),
             (10, &[(1, 3), (1, 100)], &[3, 7]),
