@@ -171,10 +171,9 @@ impl Apportion {
     }
 }
 
-/// The same part of a slot with another denominator, rounded towards nothing; no more than one slot.
+/// The same part of a slot with another denominator, rounded towards nothing.
 fn rescale(credit: i64, from: u64, to: u64) -> i64 {
-    let (from, to) = (i128::from(from.max(1)), i128::from(to));
-    (i128::from(credit).clamp(-from, from) * to / from) as i64
+    (i128::from(credit) * i128::from(to) / i128::from(from.max(1))) as i64
 }
 
 #[cfg(test)]
