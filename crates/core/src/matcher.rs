@@ -10,7 +10,7 @@
 
 use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::limits;
-use crate::load::formula;
+use crate::load::formula::{self, LoadSettings};
 use crate::resources::{Resources, Short};
 use crate::score::context::{self, InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{ScoringPolicy, Verdict};
@@ -236,7 +236,7 @@ impl Scene<'_> {
             }
         }
         let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
-        let context = worker_context(worker);
+        let context = worker_context(worker, self.workers.load_settings());
         match self.policy.score(&self.pair(ask, worker, &context, load)) {
             Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
             Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
@@ -265,8 +265,8 @@ impl Scene<'_> {
 }
 
 /// What rules see of a worker.
-pub fn worker_context(worker: &Worker) -> WorkerContext {
-    let report = worker.report();
+pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
+    let report = worker.report().filter(|_| settings.pressure);
     WorkerContext {
         capacity: (&worker.capacity).into(),
         booked: (&worker.booked).into(),

@@ -74,6 +74,9 @@ pub struct Worker {
     pub steps: BTreeMap<StepKey, u32>,
     /// What it said of its load last, and when; `None` of one that did not, or is stale.
     pub load: Option<(Time, Box<LoadReport>)>,
+    /// Bytes that could be had when it said so, and bytes that its tasks held; `None` where it does not say,
+    /// or nobody minds.
+    pub reach: Option<(u64, u64)>,
     /// Pressures that hold it: it gets no work until they fall.
     pub saturated: Saturated,
     /// Reports in a row while nothing of ours ran.
@@ -121,6 +124,7 @@ impl Worker {
             allocs: BTreeMap::new(),
             steps: BTreeMap::new(),
             load: None,
+            reach: None,
             saturated: Saturated::default(),
             quiet_reports: 0,
             health: Health::default(),
@@ -203,9 +207,7 @@ impl Worker {
     pub fn room(&self) -> Resources {
         let mut room = self.free();
         room.memory = room.memory.saturating_sub(self.expected);
-        if let Some(report) = self.report().filter(|_| !self.is_idle())
-            && let (Some(available), Some(own)) = (report.memory_available, report.memory_own)
-        {
+        if let Some((available, own)) = self.reach.filter(|_| !self.is_idle()) {
             let to_come = (self.booked.memory + self.expected).saturating_sub(own);
             room.memory = room.memory.min(available.saturating_sub(to_come));
         }

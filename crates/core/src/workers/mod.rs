@@ -192,9 +192,10 @@ impl Workers {
         let eased = self.update(id, |worker| {
             let (takes, room) = (worker.takes_work(), worker.room());
             worker.quiet_reports = if worker.is_idle() { worker.quiet_reports.saturating_add(1) } else { 0 };
-            worker.load = report.filter(|_| load.pressure).map(|report| (now, report));
-            let rested = worker.is_rested();
-            worker.saturated = worker.saturated.update(worker.report(), rested, &load);
+            worker.load = report.map(|report| (now, report));
+            let minded = worker.report().copied().filter(|_| load.pressure);
+            worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
+            worker.reach = minded.and_then(|report| report.memory_available.zip(report.memory_own));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
         eased.unwrap_or(false)
