@@ -6,14 +6,14 @@ use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::score::warmth::Warmth;
 use crate::tags::Attributes;
-use crate::time::Time;
+use crate::time::{NS_PER_S, Time};
 use crate::workers::Health;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Reports in a row while nothing of ours runs after which the pressure on cpus is not of our making: three
-/// times the ten seconds over which it is averaged.
-pub const REST_REPORTS: u32 = 30;
+/// How long nothing of ours must have run for the pressure on cpus not to be of our making: three times the
+/// ten seconds over which it is averaged.
+pub const REST_NS: u64 = 30 * NS_PER_S;
 
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +79,8 @@ pub struct Worker {
     pub reach: Option<(u64, u64)>,
     /// Pressures that hold it: it gets no work until they fall.
     pub saturated: Saturated,
-    /// Reports in a row while nothing of ours ran.
-    pub quiet_reports: u32,
+    /// When it first reported in the row of reports during which nothing of ours ran.
+    pub quiet_since: Option<Time>,
     /// What its tasks say of it.
     pub health: Health,
     /// Which steps' inputs it is likely to have at hand.
@@ -126,7 +126,7 @@ impl Worker {
             load: None,
             reach: None,
             saturated: Saturated::default(),
-            quiet_reports: 0,
+            quiet_since: None,
             health: Health::default(),
             warmth: Warmth::default(),
             marks,
@@ -185,7 +185,9 @@ impl Worker {
 
     /// True if nothing of ours ran there for so long that pressure on its cpus is not of our making.
     pub fn is_rested(&self) -> bool {
-        self.is_idle() && self.quiet_reports >= REST_REPORTS
+        let reported = self.load.as_ref().map(|(at, _)| *at);
+        let quiet = self.quiet_since.zip(reported).filter(|_| self.is_idle());
+        quiet.is_some_and(|(since, reported)| reported.since(since) >= REST_NS)
     }
 
     /// What it said of its load, if that is not stale.

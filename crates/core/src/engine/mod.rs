@@ -38,6 +38,7 @@ use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
 use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
+use crate::score::weights;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
@@ -67,6 +68,8 @@ pub struct Settings {
     pub reserve: ReserveSettings,
     /// How pairs of step and worker are judged.
     pub policy: Policy,
+    /// Milliseconds after which a ready task should have started, where its step does not say.
+    pub deadline_ms: u64,
 }
 
 /// A scoring policy: equal to another of the same name.
@@ -101,6 +104,7 @@ impl Default for Settings {
             load: LoadSettings::default(),
             reserve: ReserveSettings::default(),
             policy: Policy::default(),
+            deadline_ms: weights::DEADLINE_MS,
         }
     }
 }
@@ -183,6 +187,7 @@ pub struct Engine {
     /// When first tasks have run long enough to be believed, by kin.
     probe_ends: BTreeSet<(Time, u64)>,
     policy: Policy,
+    deadline_ms: u64,
     windows: Windows,
     instance: InstanceContext,
     /// When these were brought up to date.
@@ -246,6 +251,7 @@ impl Engine {
             kin: BTreeMap::new(),
             probe_ends: BTreeSet::new(),
             policy: settings.policy,
+            deadline_ms: settings.deadline_ms,
             windows: Windows::default(),
             instance: InstanceContext::default(),
             looked: Time::default(),

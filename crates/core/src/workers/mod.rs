@@ -122,7 +122,7 @@ impl Workers {
         self.index.check_out(worker, worker.load_with(100, &load));
         let result = change(worker);
         if !worker.is_idle() {
-            worker.quiet_reports = 0;
+            worker.quiet_since = None;
         }
         let after = (worker.takes_work(), worker.is_idle());
         if after != (before.0, before.1) {
@@ -191,8 +191,8 @@ impl Workers {
         let load = self.load;
         let eased = self.update(id, |worker| {
             let (takes, room) = (worker.takes_work(), worker.room());
-            worker.quiet_reports = if worker.is_idle() { worker.quiet_reports.saturating_add(1) } else { 0 };
             worker.load = report.map(|report| (now, report));
+            worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
             let minded = worker.report().copied().filter(|_| load.pressure);
             worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
             worker.reach = minded.and_then(|report| report.memory_available.zip(report.memory_own));
