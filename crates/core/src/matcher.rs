@@ -342,17 +342,23 @@ pub fn pull<'a>(
     best
 }
 
-/// The worker for an outside client's place, `None` if none has room now: the least loaded. Such places wait
+/// The worker for an outside client's place, `None` if none has room now: the least loaded that is not
+/// reserved. Such places wait
 /// for a network much of their time, so a worker has a few more of them than cores; that cap holds whatever
 /// its pressure.
-pub fn alloc(request: &Resources, needs: &[Need], workers: &Workers) -> Option<WorkerId> {
+pub fn alloc(
+    request: &Resources,
+    needs: &[Need],
+    workers: &Workers,
+    reserved: &BTreeMap<WorkerId, Reserved>,
+) -> Option<WorkerId> {
     let request_without_cpu = Resources { cpu: 0, ..request.clone() };
     let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };
     let mut best: Option<(f64, &str, WorkerId)> = None;
     workers.index().candidates(&class, limits::CANDIDATES_MAX, |id| {
         let Some(worker) = workers.get(id).filter(|worker| fits_now(&class, worker)) else { return false };
         let slots = u64::from(formula::slots(worker.capacity.cpu / 100)) * 100;
-        if u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
+        if reserved.contains_key(&id) || u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
             return false;
         }
         let found = (worker.load_with(request.cpu, workers.load_settings()), &*worker.name, id);

@@ -416,7 +416,7 @@ impl Engine {
         needs: &[crate::tags::Need],
         out: &mut Outbox,
     ) {
-        let Some(worker) = matcher::alloc(amounts, needs, &self.workers) else {
+        let Some(worker) = matcher::alloc(amounts, needs, &self.workers, &self.reserved) else {
             out.volatile.push((request, Answer::NoPlace));
             return;
         };

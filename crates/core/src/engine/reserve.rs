@@ -11,19 +11,19 @@ use std::collections::BTreeSet;
 
 impl Engine {
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
-    pub(super) fn reserve(&mut self, full: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
+    pub(super) fn reserve(&mut self, blocked: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
         let (workers, classes) = (&self.workers, &self.classes);
         let mut freed = Vec::new();
         self.reserves.retain(|id, class| {
             let worker = workers.get(id).filter(|worker| worker.takes_work());
-            let needed = full.contains(&class)
+            let needed = blocked.contains(&class)
                 && worker.zip(classes.find(class)).is_some_and(|(w, class)| matcher::could_ever(class, w));
             if !needed {
                 freed.push(id);
             }
             needed
         });
-        for class in self.reserves.observe(self.now, full, placed) {
+        for class in self.reserves.observe(self.now, blocked, placed) {
             match self.target(class) {
                 Some(worker) => self.reserves.reserve(worker, class),
                 None => self.reserves.disappoint(class),

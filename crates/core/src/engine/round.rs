@@ -266,7 +266,8 @@ impl Engine {
     fn end_round(&mut self, mut round: Round) {
         round.waits.full = std::mem::take(&mut round.full);
         self.workers.settle_gains();
-        self.reserve(&round.waits.full, &round.placed);
+        let blocked = round.waits.full.iter().chain(round.misses.keys()).copied().collect();
+        self.reserve(&blocked, &round.placed);
         self.waits = round.waits;
         self.rounded = self.now;
     }

@@ -231,8 +231,8 @@ impl Engine {
         }
     }
 
-    /// Writes what the store does not have of histories.
-    pub(super) fn save_histories(&mut self, out: &mut Outbox) {
+    /// Writes what the store does not have of histories: now and then, and before the end.
+    pub fn save_histories(&mut self, out: &mut Outbox) {
         let (now, histories) = (self.now, &self.histories);
         for kin in self.kin.values_mut().filter(|kin| kin.unsaved) {
             kin.unsaved = false;

@@ -9,6 +9,7 @@ pub use index::{Index, Saturation};
 pub use reserve::{ReserveSettings, Reserves};
 
 use crate::ids::WorkerId;
+use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::load::pressure::LoadReport;
 use crate::matcher::{self, Class};
@@ -177,7 +178,9 @@ impl Workers {
 
     /// True if a worker fits the class that did not, perhaps, when the last full round ended.
     pub fn gained_fits(&self, class: &Class) -> bool {
-        self.gained.iter().any(|id| self.get(*id).is_some_and(|worker| matcher::fits_now(class, worker)))
+        let fits = |id: &WorkerId| self.get(*id).is_some_and(|worker| matcher::fits_now(class, worker));
+        // The index finds one of many sooner than they are looked through.
+        self.gained.len() > limits::CANDIDATES_MAX || self.gained.iter().any(fits)
     }
 
     /// A full round ended: what could not be placed fits nowhere.
