@@ -128,8 +128,9 @@ pub fn unfit(worker: &Worker) -> impl Iterator<Item = RuledOut> + '_ {
     let out = worker.health.out().map(|(until, fault)| RuledOut::LeftOut { until, fault });
     let saturated = worker.saturated;
     let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
-    let pressures =
-        pressures.into_iter().filter(|(_, held)| *held).map(|(what, _)| RuledOut::Saturated(what));
+    let held = !worker.takes_work();
+    let pressures = pressures.into_iter().filter(move |(_, by)| held && *by);
+    let pressures = pressures.map(|(what, _)| RuledOut::Saturated(what));
     state.into_iter().chain(out).chain(pressures)
 }
 

@@ -79,6 +79,8 @@ pub struct Worker {
     pub reach: Option<(u64, u64)>,
     /// Pressures that hold it: it gets no work until they fall.
     pub saturated: Saturated,
+    /// All workers are held by pressure: the farm goes on with one task at a time on each.
+    pub last_resort: bool,
     /// When it first reported in the row of reports during which nothing of ours ran.
     pub quiet_since: Option<Time>,
     /// What its tasks say of it.
@@ -126,6 +128,7 @@ impl Worker {
             load: None,
             reach: None,
             saturated: Saturated::default(),
+            last_resort: false,
             quiet_since: None,
             health: Health::default(),
             warmth: Warmth::default(),
@@ -175,7 +178,8 @@ impl Worker {
 
     /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.
     pub fn takes_work(&self) -> bool {
-        self.state == WorkerState::Up && !self.saturated.any() && self.health.out().is_none()
+        let held = self.saturated.any() && !(self.last_resort && self.is_idle());
+        self.state == WorkerState::Up && !held && self.health.out().is_none()
     }
 
     /// True if nothing of ours runs there.

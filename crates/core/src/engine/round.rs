@@ -39,6 +39,7 @@ impl Engine {
         }
         let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
         self.foresee_reserved();
+        self.workers.resort();
         let mut booked = 0;
         while booked < budget {
             let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else { break };

@@ -36,6 +36,8 @@ pub struct Workers {
     /// Workers that take work, and those of them that run none of ours.
     open: u32,
     idle: u32,
+    /// All workers are held by pressure.
+    strained: bool,
 }
 
 impl Workers {
@@ -159,6 +161,26 @@ impl Workers {
         let takes = i32::from(worker.takes_work());
         self.open = self.open.saturating_add_signed(by * takes);
         self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.is_idle()));
+    }
+
+    /// A farm whose workers are all held by pressure does not stand still: it goes on with one task at a
+    /// time on each, until one of them is held no more.
+    pub fn resort(&mut self) {
+        if self.open > 0 && !self.strained {
+            return;
+        }
+        let up = |w: &&Worker| w.state == WorkerState::Up && w.health.out().is_none();
+        let strained = self.all.values().filter(up).all(|w| w.saturated.any());
+        let held: Vec<WorkerId> = self
+            .all
+            .values()
+            .filter(|w| w.last_resort != (strained && w.saturated.any()))
+            .map(|w| w.id)
+            .collect();
+        for id in held {
+            self.update(id, |worker| worker.last_resort = !worker.last_resort);
+        }
+        self.strained = strained;
     }
 
     /// How many workers take work.
@@ -306,6 +328,7 @@ impl Workers {
             rebuilt.insert(worker.clone());
         }
         rebuilt.gained = self.gained.clone();
+        rebuilt.strained = self.strained;
         rebuilt == *self
     }
 
