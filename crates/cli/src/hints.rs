@@ -21,7 +21,7 @@ pub struct HintArgs {
     /// It is short: prefer the worker where its inputs are
     #[arg(long)]
     pub prefer_local: bool,
-    /// It needs a worker that fetches
+    /// It needs a worker that fetches, one with the tag fetch
     #[arg(long)]
     pub fetches: bool,
     /// How long a task that could start should wait at most: 30s, 10m

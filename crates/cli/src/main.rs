@@ -21,6 +21,7 @@ mod local;
 mod logs;
 mod output;
 mod paths;
+mod placement;
 mod printer;
 mod progress;
 mod quantity;

@@ -6,6 +6,7 @@ use crate::error::{CliError, TAKEN};
 use crate::local::{self, LocalWorker};
 use crate::output::talk;
 use crate::paths::Paths;
+use crate::placement::PlacementFlags;
 use crate::select::user_name;
 use anyhow::Context as _;
 use std::fs::{File, OpenOptions};
@@ -79,12 +80,6 @@ pub struct ServeOptions {
     /// How much of one output file is kept: its first MiB and its end [default: 1GiB]
     #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     pub log_bytes_max: Option<u64>,
-    /// Fill the worker with fewest free cpus first
-    #[arg(long, env = "WINDLASS_CORE_SATURATION")]
-    pub core_saturation: bool,
-    /// Fill the worker with least free memory first
-    #[arg(long, env = "WINDLASS_MEMORY_SATURATION")]
-    pub memory_saturation: bool,
     /// Run no worker on this machine: others do the work
     #[arg(long, env = "WINDLASS_NO_WORKER")]
     pub no_worker: bool,
@@ -97,6 +92,8 @@ pub struct ServeOptions {
     pub idle_minutes: Option<f64>,
     #[command(flatten)]
     pub access: AccessFlags,
+    #[command(flatten)]
+    pub placement: PlacementFlags,
 }
 
 /// Flags about who comes in, and how.
@@ -197,9 +194,8 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.gpus = options.gpus.or(config.worker.gpus);
     config.keep_days = options.keep_days.unwrap_or(config.keep_days);
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
-    config.placement.core_saturation |= options.core_saturation;
-    config.placement.memory_saturation |= options.memory_saturation;
     options.access.put_over(&mut config);
+    options.placement.put_over(&mut config);
     config.check().map_err(anyhow::Error::msg)?;
     let state = match options.state {
         Some(state) => std::path::absolute(state)?,

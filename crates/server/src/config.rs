@@ -1,5 +1,9 @@
 //! The server's settings: one TOML file; every setting has a default, and flags go over the file.
 
+mod placement;
+
+pub use placement::{Load, Placement, Reservation, Score};
+
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +30,12 @@ pub struct Config {
     pub worker: Worker,
     /// How places are chosen.
     pub placement: Placement,
+    /// How workers with room are ranked.
+    pub score: Score,
+    /// What the load of workers' machines does.
+    pub load: Load,
+    /// What is kept free for work that is hard to place.
+    pub reservation: Reservation,
     /// Encryption of connections over TCP.
     pub tls: Tls,
     /// Who is let in.
@@ -125,16 +135,6 @@ pub struct Auth {
     pub insecure_plaintext: bool,
 }
 
-/// How places are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Placement {
-    /// Fill the worker with fewest free cpus first.
-    pub core_saturation: bool,
-    /// Fill the worker with least free memory first.
-    pub memory_saturation: bool,
-}
-
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -181,6 +181,9 @@ impl Default for Config {
             lease: Lease::Seconds(300.0),
             worker: Worker::default(),
             placement: Placement::default(),
+            score: Score::default(),
+            load: Load::default(),
+            reservation: Reservation::default(),
             tls: Tls::default(),
             auth: Auth::default(),
         }
@@ -212,6 +215,9 @@ impl Config {
             return Err(format!("log_bytes_max must be at least 2097152, not {}", config.log_bytes_max));
         }
         config.lease.check()?;
+        config.score.check()?;
+        config.load.check()?;
+        config.reservation.check()?;
         if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
             return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
         }

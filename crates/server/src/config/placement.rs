@@ -1,0 +1,247 @@
+//! Settings of how places are chosen: what load does, which policy ranks workers, what is kept free for
+//! work that is hard to place.
+
+use serde::Deserialize;
+use std::time::Duration;
+use windlass_core::load::formula::LoadSettings;
+
+/// Nanoseconds of a millisecond.
+const NS_PER_MS: u64 = 1_000_000;
+/// Milliseconds between two reports.
+const REPORT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+/// Reports that may be missing.
+const STALE_REPORTS: std::ops::RangeInclusive<u32> = 1..=60;
+/// Bytes of a policy's name.
+const POLICY_BYTES_MAX: usize = 64;
+/// Classes of work for which workers may be kept free in one shard.
+const HOLDERS_MAX: u32 = 1_000;
+
+/// How places are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Placement {
+    /// Fill the worker with fewest free cpus first.
+    pub core_saturation: bool,
+    /// Fill the worker with least free memory first.
+    pub memory_saturation: bool,
+}
+
+/// What the load of workers' machines does.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Load {
+    /// Pressure and what else uses a machine's cpus count; otherwise bookings alone do.
+    pub pressure: bool,
+    /// Percent of cpu pressure from which a worker gets no work.
+    pub max_cpu_pressure: f64,
+    /// Percent of memory pressure from which a worker gets no work.
+    pub max_memory_pressure: f64,
+    /// Percent of io pressure from which a worker gets no work.
+    pub max_io_pressure: f64,
+    /// How much all of the time stalled for cpu adds to a worker's load, as a multiple of it.
+    pub cpu_pressure_weight: f64,
+    /// The same for memory.
+    pub memory_pressure_weight: f64,
+    /// The same for input and output.
+    pub io_pressure_weight: f64,
+    /// Part of a threshold below which a worker gets work again.
+    pub release: f64,
+    /// Milliseconds between two reports of a worker.
+    pub report_ms: u64,
+    /// Reports that are missing when a worker's pressure is unknown.
+    pub stale_reports: u32,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        let core = LoadSettings::default();
+        Load {
+            pressure: core.pressure,
+            max_cpu_pressure: core.max_cpu_pressure,
+            max_memory_pressure: core.max_memory_pressure,
+            max_io_pressure: core.max_io_pressure,
+            cpu_pressure_weight: core.cpu_pressure_weight,
+            memory_pressure_weight: core.memory_pressure_weight,
+            io_pressure_weight: core.io_pressure_weight,
+            release: core.release,
+            report_ms: core.report_ns / NS_PER_MS,
+            stale_reports: (core.stale_ns / core.report_ns) as u32,
+        }
+    }
+}
+
+impl Load {
+    /// The settings as the core has them.
+    pub fn settings(&self) -> LoadSettings {
+        let report_ns = self.report_ms.saturating_mul(NS_PER_MS);
+        LoadSettings {
+            pressure: self.pressure,
+            max_cpu_pressure: self.max_cpu_pressure,
+            max_memory_pressure: self.max_memory_pressure,
+            max_io_pressure: self.max_io_pressure,
+            release: self.release,
+            cpu_pressure_weight: self.cpu_pressure_weight,
+            memory_pressure_weight: self.memory_pressure_weight,
+            io_pressure_weight: self.io_pressure_weight,
+            report_ns,
+            stale_ns: report_ns.saturating_mul(u64::from(self.stale_reports)),
+        }
+    }
+
+    /// Says which setting makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        if !REPORT_MS.contains(&self.report_ms) {
+            return Err(format!("load.report_ms must be from 100 to 60000, not {}", self.report_ms));
+        }
+        if !STALE_REPORTS.contains(&self.stale_reports) {
+            return Err(format!("load.stale_reports must be from 1 to 60, not {}", self.stale_reports));
+        }
+        self.settings().check().map_err(|bad| {
+            let windlass_core::load::pressure::BadNumber { field, value, min, max } = bad;
+            format!("load.{field} must be a number from {min} to {max}, not {value}")
+        })
+    }
+}
+
+/// How workers with room are ranked.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Score {
+    /// The policy's name. One that is not known is said, and is the default.
+    pub policy: String,
+    /// Seconds after which a task that could start should have, where its step names no deadline.
+    pub wait_deadline_s: f64,
+}
+
+impl Default for Score {
+    fn default() -> Self {
+        Score { policy: "resource-aware".to_owned(), wait_deadline_s: 60.0 }
+    }
+}
+
+impl Score {
+    /// When a task that could start should have, in milliseconds.
+    pub fn wait_deadline_ms(&self) -> u64 {
+        (self.wait_deadline_s * 1000.0).round() as u64
+    }
+
+    /// Says which setting makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        let seconds = self.wait_deadline_s;
+        if !(1.0..=1e7).contains(&seconds) {
+            return Err(format!("score.wait_deadline_s must be a number from 1 to 10000000, not {seconds}"));
+        }
+        if !(1..=POLICY_BYTES_MAX).contains(&self.policy.len()) {
+            return Err(format!("score.policy must have from 1 to {POLICY_BYTES_MAX} bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// What is kept free for work that is hard to place.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reservation {
+    /// Seconds for which smaller work may be placed where blocked work would fit.
+    pub after_s: f64,
+    /// Classes of work for which workers may be kept free at a time; 0 keeps none free.
+    pub holders: u32,
+}
+
+impl Default for Reservation {
+    fn default() -> Self {
+        Reservation { after_s: 60.0, holders: 8 }
+    }
+}
+
+impl Reservation {
+    /// For how long smaller work may be placed where blocked work would fit.
+    pub fn after(&self) -> Duration {
+        Duration::from_secs_f64(self.after_s)
+    }
+
+    /// Says which setting makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        if !(0.0..=1e7).contains(&self.after_s) {
+            return Err(format!(
+                "reservation.after_s must be a number from 0 to 10000000, not {}",
+                self.after_s
+            ));
+        }
+        if self.holders > HOLDERS_MAX {
+            return Err(format!("reservation.holders must be from 0 to {HOLDERS_MAX}, not {}", self.holders));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+    use windlass_core::load::formula::LoadSettings;
+
+    fn refused(text: &str) -> String {
+        Config::parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_core() {
+        let config = Config::default();
+        assert_eq!(config.load.settings(), LoadSettings::default());
+        config.check().unwrap();
+        assert_eq!((config.score.wait_deadline_ms(), config.reservation.after().as_secs()), (60_000, 60));
+    }
+
+    #[test]
+    fn every_setting_reaches_the_core() {
+        let config = Config::parse(
+            "[load]\npressure = true\nmax_cpu_pressure = 1\nmax_memory_pressure = 2\nmax_io_pressure = 3\n\
+             cpu_pressure_weight = 4\nmemory_pressure_weight = 5\nio_pressure_weight = 6\nrelease = 0.7\n\
+             report_ms = 500\nstale_reports = 4\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
+             [reservation]\nafter_s = 0.5\nholders = 0",
+        )
+        .unwrap();
+        let expected = LoadSettings {
+            pressure: true,
+            max_cpu_pressure: 1.0,
+            max_memory_pressure: 2.0,
+            max_io_pressure: 3.0,
+            cpu_pressure_weight: 4.0,
+            memory_pressure_weight: 5.0,
+            io_pressure_weight: 6.0,
+            release: 0.7,
+            report_ns: 500_000_000,
+            stale_ns: 2_000_000_000,
+        };
+        assert_eq!(config.load.settings(), expected);
+        assert_eq!((&*config.score.policy, config.score.wait_deadline_ms()), ("simple", 1_500));
+        assert_eq!((config.reservation.after().as_millis(), config.reservation.holders), (500, 0));
+    }
+
+    #[test]
+    fn mistakes_are_named_by_their_key() {
+        for (table, line) in [
+            ("load", "max_cpu_pressure = nan"),
+            ("load", "max_memory_pressure = 101"),
+            ("load", "max_io_pressure = 0"),
+            ("load", "cpu_pressure_weight = -1"),
+            ("load", "memory_pressure_weight = inf"),
+            ("load", "io_pressure_weight = 1e9"),
+            ("load", "release = 1.1"),
+            ("load", "report_ms = 99"),
+            ("load", "report_ms = 9223372036854775807"),
+            ("load", "stale_reports = 0"),
+            ("score", "wait_deadline_s = 0"),
+            ("score", "wait_deadline_s = nan"),
+            ("score", "policy = ''"),
+            ("reservation", "after_s = -1"),
+            ("reservation", "holders = 1001"),
+        ] {
+            let key = format!("{table}.{}", line.split(' ').next().unwrap());
+            let why = refused(&format!("[{table}]\n{line}"));
+            assert!(why.starts_with(&key), "{line}: {why}");
+        }
+        assert!(refused("[load]\nmax_pressure = 1").contains("max_pressure"));
+        assert!(refused("[score]\nsaturation = 1").contains("saturation"));
+    }
+}
