@@ -232,3 +232,222 @@ fn count_listed(text: &str) -> Option<usize> {
         sum.checked_add(last.checked_sub(first)?)?.checked_add(1)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::load::pressure::Stall;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A machine of files: four cpus of which the worker may use two, both hierarchies, one group of tasks.
+    struct Machine {
+        dir: tempfile::TempDir,
+        reader: Reader,
+    }
+
+    impl Machine {
+        /// With files by their paths, over those that each machine here has.
+        fn with(files: &[(&str, &str)]) -> Machine {
+            let machine = Machine::bare();
+            files.iter().for_each(|(path, text)| machine.write(path, text));
+            machine.reopened(vec![1, 3], 2.0)
+        }
+
+        fn bare() -> Machine {
+            let dir = tempfile::tempdir().unwrap();
+            let reader = Reader::below(dir.path().to_owned(), Vec::new(), false, 0.0);
+            let machine = Machine { dir, reader };
+            machine.write(
+                "proc/self/mountinfo",
+                "35 25 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
+            );
+            machine.write("proc/self/cgroup", "4:memory:/box/a\n0::/slice/windlass-main\n");
+            machine.write("proc/meminfo", "MemTotal:       1000 kB\nMemAvailable:    600 kB\n");
+            machine
+        }
+
+        fn reopened(mut self, cpus: Vec<usize>, declared: f64) -> Machine {
+            self.reader = Reader::below(self.dir.path().to_owned(), cpus, false, declared);
+            self
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            self.dir.path().join(path)
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn read(&mut self, at_s: u64) -> LoadReport {
+            let tasks = [self.path(TASKS)];
+            self.reader.read(at_s * SECOND_NS, &tasks)
+        }
+    }
+
+    const TASKS: &str = "sys/fs/cgroup/unified/slice/windlass-1";
+
+    fn psi(some_us: u64, full_us: u64) -> String {
+        format!(
+            "some avg10=2.04 avg60=0.75 avg300=0.40 total={some_us}\n\
+             full avg10=1.23 avg60=0.58 avg300=0.32 total={full_us}\n"
+        )
+    }
+
+    /// Lines of `/proc/stat` in which cpus 1 and 3 were busy for so many ticks, and the others always.
+    fn stat(busy: [u64; 2]) -> String {
+        let [one, three] = busy;
+        format!(
+            "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 99999 0 0 0 0 0 0 0 0 0\ncpu1 {one} 0 0 7000 300 0 0 0 50 50\n\
+             cpu2 99999 0 0 0 0 0 0 0 0 0\ncpu3 0 0 {three} 5000 0 0 0 0 0 0\nintr 1 2 3\n"
+        )
+    }
+
+    #[test]
+    fn pressures_of_the_machine_and_of_the_group_in_which_the_agent_was_started() {
+        let mut machine = Machine::with(&[
+            ("proc/pressure/cpu", "some avg10=5.00 avg60=1.00 avg300=0.00 total=70\n"),
+            ("proc/pressure/memory", &psi(1_000, 500)),
+            ("sys/fs/cgroup/unified/slice/io.pressure", &psi(8_000_000, 0)),
+            ("sys/fs/cgroup/unified/slice/windlass-main/memory.pressure", &psi(9, 9)),
+        ]);
+        // As where the kernel was told not to count: the file is there and cannot be read.
+        fs::create_dir(machine.path("proc/pressure/io")).unwrap();
+        let first = machine.read(10);
+        let cpu = first.machine.cpu.unwrap();
+        assert_eq!((cpu.some.unwrap().avg10, cpu.some.unwrap().window, cpu.full), (5.0, None, None));
+        assert_eq!((first.machine.io, first.own.cpu, first.own.memory), (None, None, None));
+        machine.write("proc/pressure/memory", &psi(501_000, 125_500));
+        machine.write("sys/fs/cgroup/unified/slice/io.pressure", &psi(8_500_000, 0));
+        let second = machine.read(12);
+        let window = |stall: Option<Stall>| stall.unwrap().window;
+        let memory = second.machine.memory.unwrap();
+        assert_eq!((window(memory.some), window(memory.full)), (Some(25.0), Some(6.25)));
+        assert_eq!(window(second.own.io.unwrap().some), Some(25.0));
+        assert_eq!(window(second.own.io.unwrap().full), Some(0.0));
+        second.check().unwrap();
+    }
+
+    #[test]
+    fn cpu_use_is_that_of_the_workers_own_cpus_between_two_readings() {
+        let mut machine = Machine::with(&[
+            ("proc/stat", &stat([1_000, 4_000])),
+            (&format!("{TASKS}/cpu.stat"), "usage_usec 2000000\nuser_usec 1\n"),
+        ]);
+        let first = machine.read(10);
+        assert_eq!((first.cpu_used, first.cpu_foreign), (None, None));
+        // In two seconds of 100 ticks each: 0.75 cores and 0.5 cores, of which tasks had one.
+        machine.write("proc/stat", &stat([1_150, 4_100]));
+        machine.write(&format!("{TASKS}/cpu.stat"), "usage_usec 4000000\n");
+        let second = machine.read(12);
+        assert_eq!((second.cpu_used, second.cpu_foreign), (Some(1.25), Some(0.25)));
+        // Another keeper has another group, of which nothing is known before.
+        machine.write("proc/stat", &stat([1_250, 4_100]));
+        machine.write("sys/fs/cgroup/unified/slice/windlass-2/cpu.stat", "usage_usec 5000000\n");
+        let other = [machine.path("sys/fs/cgroup/unified/slice/windlass-2")];
+        let third = machine.reader.read(14 * SECOND_NS, &other);
+        assert_eq!((third.cpu_used, third.cpu_foreign), (Some(0.5), None));
+        // Tasks had more than was counted in whole ticks; a clock that stands still says nothing.
+        machine.write("sys/fs/cgroup/unified/slice/windlass-2/cpu.stat", "usage_usec 9000000\n");
+        let fourth = machine.reader.read(16 * SECOND_NS, &other);
+        assert_eq!((fourth.cpu_used, fourth.cpu_foreign), (Some(0.0), Some(0.0)));
+        assert_eq!(machine.reader.read(16 * SECOND_NS, &other).cpu_used, None);
+    }
+
+    #[test]
+    fn others_may_use_what_the_worker_does_not_declare() {
+        let mut machine =
+            Machine::with(&[("proc/stat", &stat([0, 0])), (&format!("{TASKS}/cpu.stat"), "usage_usec 0\n")])
+                .reopened(vec![1, 3], 0.5);
+        machine.read(10);
+        machine.write("proc/stat", &stat([100, 75]));
+        let report = machine.read(11);
+        assert_eq!((report.cpu_used, report.cpu_foreign), (Some(1.75), Some(0.25)));
+    }
+
+    #[test]
+    fn available_memory_is_what_the_narrowest_group_above_leaves() {
+        let mut machine = Machine::with(&[]);
+        let open = machine.read(1);
+        assert_eq!((open.memory_available, open.confined), (Some(600 << 10), false));
+        let v1 = "sys/fs/cgroup/memory/box";
+        machine.write(&format!("{v1}/a/memory.limit_in_bytes"), "9223372036854771712\n");
+        machine.write(&format!("{v1}/a/memory.usage_in_bytes"), "1024\n");
+        assert!(!machine.read(2).confined);
+        machine.write(&format!("{v1}/memory.limit_in_bytes"), "409600\n");
+        machine.write(&format!("{v1}/memory.usage_in_bytes"), "307200\n");
+        machine.write(
+            &format!("{v1}/memory.stat"),
+            "active_file 1\ntotal_inactive_file 4096\ntotal_active_file 4096\n",
+        );
+        let limited = machine.read(3);
+        assert_eq!((limited.memory_available, limited.confined), (Some(409_600 - 307_200 + 8192), true));
+        machine.write("sys/fs/cgroup/unified/slice/memory.max", "102400\n");
+        machine.write("sys/fs/cgroup/unified/slice/memory.current", "204800\n");
+        assert_eq!(machine.read(4).memory_available, Some(0));
+    }
+
+    #[test]
+    fn a_part_of_the_cpus_is_a_part_of_the_machine() {
+        let mut machine = Machine::with(&[("sys/devices/system/cpu/online", "0-3\n")]);
+        assert!(machine.read(1).confined);
+        machine.write("sys/devices/system/cpu/online", "1,3\n");
+        assert!(!machine.read(2).confined);
+        assert_eq!(count_listed("0-3,8"), Some(5));
+        assert_eq!([count_listed(""), count_listed("3-1"), count_listed("0-x")], [None; 3]);
+        machine.reader.has_quota = true;
+        assert!(machine.read(3).confined);
+    }
+
+    #[test]
+    fn memory_of_tasks_is_what_their_processes_hold() {
+        let page = rustix::param::page_size() as u64;
+        let mut machine = Machine::with(&[
+            (&format!("{TASKS}/slot-0/cgroup.procs"), "11\n12\n"),
+            (&format!("{TASKS}/slot-1/cgroup.procs"), "13\n99\n"),
+            ("proc/11/statm", "500 3 1 1 0 1 0\n"),
+            ("proc/12/statm", "500 4 1 1 0 1 0\n"),
+            ("proc/13/statm", "500 5 1 1 0 1 0\n"),
+        ]);
+        assert_eq!(machine.read(1).memory_own, Some(12 * page));
+        assert_eq!(machine.reader.read(2 * SECOND_NS, &[]).memory_own, None);
+        assert_eq!(machine.reader.read(3 * SECOND_NS, &["/nonexistent".into()]).memory_own, None);
+    }
+
+    #[test]
+    fn of_garbage_and_of_nothing_nothing_is_known() {
+        let empty = tempfile::tempdir().unwrap();
+        let mut reader = Reader::below(empty.path().to_owned(), vec![0], false, 1.0);
+        assert_eq!(reader.read(1, &[]), LoadReport::default());
+        for text in
+            ["", "\n", "nan nan nan", "some", "cpu1 x\ncpu3 -1", "18446744073709551615", "MemTotal: -1 kB"]
+        {
+            let all = ["proc/stat", "proc/loadavg", "proc/pressure/cpu", "sys/devices/system/cpu/online"];
+            let mut machine = Machine::with(&all.map(|path| (path, text)));
+            for path in ["proc/meminfo", "proc/self/cgroup", "sys/fs/cgroup/unified/slice/memory.max"] {
+                machine.write(path, text);
+            }
+            machine.read(1);
+            assert_eq!(machine.read(2), LoadReport { confined: false, ..LoadReport::default() }, "{text:?}");
+        }
+        let odd = stat([u64::MAX, 0]);
+        let mut machine = Machine::with(&[("proc/stat", &odd), ("proc/loadavg", "0.5 1 -2 1/9 7\n")]);
+        machine.read(1);
+        let report = machine.read(2);
+        assert_eq!((report.cpu_used, report.load_average), (None, None));
+        machine.write("proc/loadavg", "0.50 1.25 2.00 1/90 77\n");
+        assert_eq!(machine.read(3).load_average, Some([0.5, 1.25, 2.0]));
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let mut reader = Reader::new(&Resources::new(100, 0));
+        let report = reader.read(SECOND_NS, &[]);
+        report.check().unwrap();
+        assert!(report.memory_available.is_some_and(|bytes| bytes > 0) && report.load_average.is_some());
+    }
+}

@@ -105,12 +105,16 @@ impl Measured {
     /// Says the load again and again until the end.
     pub fn tell_load(&self, agent: &Agent, mut tell: impl FnMut(FromAgent)) {
         let mut reader = Reader::new(agent.capacity());
+        let mut read = || {
+            let groups = KeeperFile::read(agent.state()).map(|file| file.cgroups).unwrap_or_default();
+            reader.read(boot_ns(), &groups)
+        };
+        // What the first report is compared with.
+        read();
         let mut last = Instant::now();
         while self.wait_for_load(last) {
             last = Instant::now();
-            let groups = KeeperFile::read(agent.state()).map(|file| file.cgroups).unwrap_or_default();
-            let report = self.with_speeds(reader.read(boot_ns(), &groups));
-            tell(FromAgent::Load(Box::new(report)));
+            tell(FromAgent::Load(Box::new(self.with_speeds(read()))));
         }
     }
 

@@ -13,7 +13,8 @@ use tonic::transport::{Channel, Endpoint};
 use windlass_api::client::{Address, Client};
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
-    Amounts, Beat, Finished, FromWorker, Hello, Inventory, Report, finished, order, report,
+    Amounts, Beat, Finished, FromWorker, Hello, Inventory, Load, Pressure, Pressures, Report, Stall,
+    finished, order, report,
 };
 use windlass_api::{JobState, Param, Range, StepRequest, SubmitRequest};
 use windlass_store::Store;
@@ -71,7 +72,7 @@ pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
     println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
     let server = Server::start(dir, free_port()?).await?;
     let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
-    let worker = tokio::spawn(work(channel, "bench-0".to_owned(), 1, slots));
+    let worker = tokio::spawn(work(channel, "bench-0".to_owned(), 1, slots, false));
     wait_for_workers(&server, 1).await?;
     let (cpu, own_cpu, clock) = (server.cpu()?, cpu_time(), Instant::now());
     let step = StepRequest {
@@ -100,21 +101,30 @@ pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
     server.stop().await
 }
 
-/// What the beats of idle workers cost the server.
+/// What the beats of idle workers cost the server, alone and with a report of load each second.
 pub async fn beats(dir: &Path, workers: u32, seconds: u64) -> anyhow::Result<()> {
+    for with_load in [false, true] {
+        let percent = beats_cost(dir, workers, seconds, with_load).await?;
+        let what = if with_load { "heartbeats and reports of load" } else { "heartbeats" };
+        println!("{what} of {workers} workers: {percent:.2} percent of one core over {seconds} s");
+    }
+    Ok(())
+}
+
+async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
     let server = Server::start(dir, free_port()?).await?;
     let mut all = tokio::task::JoinSet::new();
     for number in 0..workers {
         let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
-        all.spawn(work(channel, format!("bench-{number}"), u64::from(number) + 1, 2));
+        all.spawn(work(channel, format!("bench-{number}"), u64::from(number) + 1, 2, with_load));
     }
     wait_for_workers(&server, workers as usize).await?;
     let (cpu, clock) = (server.cpu()?, Instant::now());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let used = (server.cpu()? - cpu).as_secs_f64() / clock.elapsed().as_secs_f64();
-    println!("heartbeats of {workers} workers: {:.2} percent of one core over {seconds} s", used * 100.0);
     all.shutdown().await;
-    server.stop().await
+    server.stop().await?;
+    Ok(used * 100.0)
 }
 
 /// What idle workers hold of the server's memory, and how soon a task starts among them.
@@ -153,7 +163,13 @@ async fn wait_for_workers(server: &Server, count: usize) -> anyhow::Result<()> {
 }
 
 /// A worker that ends every task as soon as it hears of it.
-async fn work(channel: Channel, name: String, number: u64, slots: u32) -> anyhow::Result<()> {
+async fn work(
+    channel: Channel,
+    name: String,
+    number: u64,
+    slots: u32,
+    with_load: bool,
+) -> anyhow::Result<()> {
     let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
     let mut client = WorkersClient::new(channel);
     let mut orders = client.work(ReceiverStream::new(outgoing)).await?.into_inner();
@@ -170,12 +186,17 @@ async fn work(channel: Channel, name: String, number: u64, slots: u32) -> anyhow
     say(&reports, vec![report::What::Hello(hello)]).await?;
     let (mut epoch, mut seq) = (0, 0);
     let mut beats = tokio::time::interval(Duration::from_secs(5));
+    let mut loads = tokio::time::interval(Duration::from_secs(1));
     loop {
         let message = tokio::select! {
             message = orders.message() => message?.context("the server hung up")?,
             _ = beats.tick() => {
                 let beat = Beat { sent: 0, inventory: Some(Inventory { seq, held: Vec::new() }) };
                 say(&reports, vec![report::What::Beat(beat)]).await?;
+                continue;
+            }
+            _ = loads.tick(), if with_load => {
+                say(&reports, vec![report::What::Load(load())]).await?;
                 continue;
             }
         };
@@ -198,6 +219,25 @@ async fn work(channel: Channel, name: String, number: u64, slots: u32) -> anyhow
         if !ended.is_empty() {
             say(&reports, ended).await?;
         }
+    }
+}
+
+/// A report with a number in every place.
+fn load() -> Load {
+    let stall = Some(Stall { avg10: 1.5, avg60: 0.75, avg300: 0.25, total_us: 1 << 40, window: Some(2.5) });
+    let pressure = Some(Pressure { some: stall, full: stall });
+    let pressures = Some(Pressures { cpu: pressure, memory: pressure, io: pressure });
+    Load {
+        confined: false,
+        machine: pressures,
+        own: pressures,
+        load_average: vec![0.5, 1.0, 1.5],
+        memory_available: Some(1 << 35),
+        memory_own: Some(1 << 33),
+        cpu_used: Some(1.5),
+        cpu_foreign: Some(0.5),
+        disk_mb_s: Some(100.0),
+        network_mbit_s: Some(900.0),
     }
 }
 

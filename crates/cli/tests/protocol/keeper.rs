@@ -17,11 +17,12 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start(later: bool) -> Keeper {
+    /// `number` is another for each test.
+    fn start(number: u64) -> Keeper {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(windlass());
         // Its control groups are named after it.
-        let incarnation = (u64::from(std::process::id()) << 1 | u64::from(later)).to_string();
+        let incarnation = (u64::from(std::process::id()) << 2 | number).to_string();
         command.args(["keeper", "--incarnation", &incarnation, "--log-bytes-max", "1000000", "--state"]);
         let started = command.arg(dir.path()).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&started.stdout), "ready\n");
@@ -67,7 +68,7 @@ fn lines(file: &str) -> Vec<Value> {
 /// Says what the recorded agent said; `later` has every message carry an unknown field, and unknown
 /// kinds of messages between them.
 fn play(later: bool) {
-    let mut keeper = Keeper::start(later);
+    let mut keeper = Keeper::start(u64::from(later));
     for mut message in lines("agent.jsonl") {
         if message.get("lease").is_some() {
             // It is counted on another machine's clock.
@@ -96,6 +97,64 @@ fn play(later: bool) {
         }
     };
     assert_eq!((&beat["beat"]["held"], &beat["beat"]["seq"]), (&json!([]), &json!(28)));
+}
+
+/// The result of a command that an agent starts with these fields.
+fn run(keeper: &mut Keeper, job: u64, command: &[&str], fields: &Value) -> Value {
+    let task = json!({"job": job, "index": 0, "attempt": 1});
+    let path = BTreeMap::from([("PATH", "/usr/bin:/bin")]);
+    keeper.say(&json!({"body": {"job": job, "step": 0, "command": command, "env": path, "cwd": "/"}}));
+    let mut start =
+        json!({"task": task, "step": 0, "epoch": 1, "seq": job, "time_limit_ms": null, "value": null});
+    start.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    keeper.say(&json!({"start": start}));
+    loop {
+        let message = keeper.hear();
+        if message["finished"]["task"] == task {
+            return message["finished"]["result"].clone();
+        }
+    }
+}
+
+#[test]
+fn what_a_task_may_hold_is_its_limit_and_not_what_it_books() {
+    const LIMIT: u64 = 48 << 20;
+    let mut keeper = Keeper::start(2);
+    keeper.say(&json!({"hello": {"capacity": {"cpu": 100, "memory": 1 << 30}}}));
+    // Holds what it is told to keep the end of.
+    let hold = ["sh", "-c", "head -c 100000000 /dev/zero | tail -c 100000000 | wc -c"];
+    let booked = json!({"cpu": 100, "memory": LIMIT});
+    let free = run(&mut keeper, 1, &hold, &json!({"request": booked, "memory_limit": 0}));
+    assert_eq!(free["end"], json!({"exited": 0}), "{free}");
+    assert!(free["peak_memory"].as_u64().unwrap() > LIMIT, "{free}");
+    let grow = ["tail", "/dev/zero"];
+    let nothing = json!({"cpu": 100});
+    for (job, fields) in [
+        (2, json!({"request": nothing, "memory_limit": LIMIT})),
+        // An older server does not say.
+        (3, json!({"request": booked})),
+    ] {
+        let result = run(&mut keeper, job, &grow, &fields);
+        assert_eq!(result["end"], "out_of_memory", "{result}");
+        assert!(result["peak_memory"].as_u64().unwrap() >= LIMIT, "{result}");
+    }
+}
+
+#[test]
+fn what_a_task_reads_and_writes_is_counted_with_what_it_waited_for() {
+    let mut keeper = Keeper::start(3);
+    keeper.say(&json!({"hello": {"capacity": {"cpu": 100}}}));
+    // The directory for temporary files may be in memory.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("written");
+    let write =
+        format!("sh -c 'head -c 5000000 /dev/zero > {0}'; head -c 3000000 /dev/zero >> {0}", file.display());
+    let request = json!({"request": {"cpu": 100}});
+    let result = run(&mut keeper, 1, &["sh", "-c", &write], &request);
+    let bytes = result["disk_bytes"].as_u64().unwrap();
+    assert!((8_000_000..9_000_000).contains(&bytes), "{result}");
+    let result = run(&mut keeper, 2, &["true"], &request);
+    assert!(result["disk_bytes"].as_u64().unwrap() < 1_000_000, "{result}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod garbage;
 mod golden;
 mod keeper;
 mod later;
+mod measure;
 mod place;
 mod play;
 mod record;
