@@ -68,8 +68,8 @@ pub struct Settings {
     pub reserve: ReserveSettings,
     /// How pairs of step and worker are judged.
     pub policy: Policy,
-    /// Milliseconds after which a ready task should have started, where its step does not say.
-    pub deadline_ms: u64,
+    /// Milliseconds after which a task that could start should have, where its step does not say.
+    pub wait_deadline_ms: u64,
 }
 
 /// A scoring policy: equal to another of the same name.
@@ -104,7 +104,7 @@ impl Default for Settings {
             load: LoadSettings::default(),
             reserve: ReserveSettings::default(),
             policy: Policy::default(),
-            deadline_ms: weights::DEADLINE_MS,
+            wait_deadline_ms: weights::DEADLINE_MS,
         }
     }
 }
@@ -187,7 +187,6 @@ pub struct Engine {
     /// When first tasks have run long enough to be believed, by kin.
     probe_ends: BTreeSet<(Time, u64)>,
     policy: Policy,
-    deadline_ms: u64,
     windows: Windows,
     instance: InstanceContext,
     /// When these were brought up to date.
@@ -251,9 +250,11 @@ impl Engine {
             kin: BTreeMap::new(),
             probe_ends: BTreeSet::new(),
             policy: settings.policy,
-            deadline_ms: settings.deadline_ms,
             windows: Windows::default(),
-            instance: InstanceContext::default(),
+            instance: InstanceContext {
+                deadline_ms: Some(settings.wait_deadline_ms),
+                ..InstanceContext::default()
+            },
             looked: Time::default(),
             reserves: Reserves::new(settings.reserve),
             reserved: BTreeMap::new(),
@@ -351,6 +352,11 @@ impl Engine {
         self.jobs.values()
     }
 
+    /// All attempts, by task.
+    pub fn attempts(&self) -> impl DoubleEndedIterator<Item = (TaskId, &Attempt)> + ExactSizeIterator {
+        self.attempts.iter().map(|(task, attempt)| (*task, attempt))
+    }
+
     /// The attempt that a task has now.
     pub fn attempt(&self, task: TaskId) -> Option<&Attempt> {
         self.attempts.get(&task)
@@ -386,6 +392,11 @@ impl Engine {
     /// All queues.
     pub fn queues(&self) -> &Queues {
         &self.queues
+    }
+
+    /// Who has which worker reserved.
+    pub fn reserves(&self) -> &Reserves {
+        &self.reserves
     }
 
     /// How many tasks may hold one of each limit at a time, by name.

@@ -183,7 +183,6 @@ impl Engine {
         let mut context =
             crate::score::context::JobContext::of(&spec.hints, has_arch, (&class.request).into());
         context.waited_ms = self.now.since(step.ready_since) / crate::time::NS_PER_MS;
-        context.deadline_ms = context.deadline_ms.or(Some(self.deadline_ms));
         context.dependents = step.dependents;
         context.prediction = prediction.copied();
         // What was booked is as much of the prediction as any worker has.
