@@ -403,12 +403,6 @@ impl Engine {
     pub fn limits(&self) -> &BTreeMap<String, u32> {
         &self.limits
     }
-
-    /// Which workers are reserved for which class.
-    pub fn reserves(&self) -> &Reserves {
-        &self.reserves
-    }
-
     /// How pairs of step and worker are judged.
     pub fn policy(&self) -> &'static dyn ScoringPolicy {
         self.policy.0
