@@ -12,11 +12,15 @@ use std::collections::BTreeSet;
 impl Engine {
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
     pub(super) fn reserve(&mut self, blocked: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
+        // A task that waits for jobs of its own does not end before these have run, perhaps here.
+        let lending: BTreeSet<WorkerId> =
+            self.reserves.holders().map(|(id, _)| id).filter(|id| self.is_lending(*id)).collect();
         let (workers, classes) = (&self.workers, &self.classes);
         let mut freed = Vec::new();
         self.reserves.retain(|id, class| {
             let worker = workers.get(id).filter(|worker| worker.takes_work());
             let needed = blocked.contains(&class)
+                && !lending.contains(&id)
                 && worker.zip(classes.find(class)).is_some_and(|(w, class)| matcher::could_ever(class, w));
             if !needed {
                 freed.push(id);
@@ -33,6 +37,10 @@ impl Engine {
             self.workers.gained(id);
             self.dirty = true;
         }
+    }
+
+    fn is_lending(&self, id: WorkerId) -> bool {
+        self.workers.get(id).is_some_and(|worker| self.lends(worker))
     }
 
     /// When the holders of reservations could start.
@@ -58,7 +66,8 @@ impl Engine {
             fitting += 1;
             widest.cpu = widest.cpu.max(worker.capacity.cpu);
             widest.memory = widest.memory.max(worker.capacity.memory);
-            if !worker.takes_work() || self.reserves.holder(worker.id).is_some() {
+            let reserved = self.reserves.holder(worker.id).is_some();
+            if !worker.takes_work() || reserved || self.lends(worker) {
                 continue;
             }
             let starts = self.starts_at(asks, worker);
