@@ -93,6 +93,13 @@ fn infeasible_weights() {
 }
 
 #[test]
+fn the_level_is_below_what_is_infeasible_even_where_no_cpus_seem_to_be_left() {
+    // The two heavy ones leave 2^-52 of a cpu, which their sum rounds away: the rest seems to have none.
+    let heavy = each(&[(1 << 41, 1_048_575.0), (1 << 40, 1.0 - f64::EPSILON), (1, 1.0 / 1_048_576.0)]);
+    assert_eq!(ledger(1 << 20, &heavy).effective_max_weight(), (1u64 << 40) as f64);
+}
+
+#[test]
 fn where_all_get_what_they_can_use_loads_go_by_duty() {
     // Repaired, all: raw loads were given, by which the heavy one was due cpus that it cannot use, and 10000 as
     // the largest weight; loads then jumped when the last cpu was taken.

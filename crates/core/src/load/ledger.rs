@@ -165,9 +165,8 @@ fn feasible_level(cpus: f64, mut open: &mut [(usize, f64)]) -> Option<f64> {
             (capped, least, open) = (capped_before + pivot.1, weight, lighter);
         }
     }
-    // The level lies between the weights on both sides of it, whatever rounding does.
-    let level = fed / (cpus - capped);
-    Some(if level >= 0.0 { level.max(lightest).min(least) } else { least })
+    // The level lies between the weights on both sides of it, even where rounding leaves no cpus or no load.
+    Some((fed / (cpus - capped)).max(lightest).min(least))
 }
 
 /// The sums of a [`LoadAggregator`].
