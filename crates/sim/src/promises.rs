@@ -15,7 +15,7 @@ use windlass_store::Memory;
 const COMMIT_MAX: u64 = 100 * MS;
 
 /// Tasks of a job whose explanations are looked at, at one time.
-const EXPLAINED_MAX: u32 = 100;
+const EXPLAINED_MAX: u32 = 16;
 
 type Checked = Result<(), String>;
 
@@ -251,7 +251,8 @@ impl Promises {
         };
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         // Of a large job some tasks speak for all.
-        for index in (0..total).step_by(total.div_ceil(EXPLAINED_MAX).max(1) as usize) {
+        let stride = total.div_ceil(EXPLAINED_MAX).max(1);
+        for index in ((random >> 32) as u32 % stride..total).step_by(stride as usize) {
             let task = TaskId { job: job.id, index };
             let Some(explanation) = engine.explain(task) else {
                 return Err(format!("{task} has no explanation"));
