@@ -153,7 +153,10 @@ impl Engine {
                 if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
             }
         };
-        if let (Some(started), Some(finished)) = (result.started, result.finished) {
+        // How long a task takes, only one says that did all of its work.
+        if result.end == End::Exited(0)
+            && let (Some(started), Some(finished)) = (result.started, result.finished)
+        {
             let ms = finished.since(started) as f64 / 1e6;
             let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
             step.mean_ms = Some(mean_ms);
