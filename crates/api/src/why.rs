@@ -164,6 +164,23 @@ fn word(reason: &core::RuledOut) -> &'static str {
     }
 }
 
+/// A reason for which a worker gets none of what waits, as a word and as a sentence about it.
+pub(crate) fn say_to_worker(reason: &core::RuledOut) -> (&'static str, String) {
+    let sentence = match reason {
+        core::RuledOut::Suspect => "it has not been heard from".to_owned(),
+        core::RuledOut::Draining => "it is told to take nothing new".to_owned(),
+        core::RuledOut::Saturated(what) => format!("{what} pressure holds it"),
+        core::RuledOut::Busy(_) => "it is full: what it runs holds what the waiting work needs".to_owned(),
+        core::RuledOut::Foreign(_) => {
+            "something else than tasks holds what the waiting work needs".to_owned()
+        }
+        core::RuledOut::Reserved(_) => "it is kept free for work that has waited long".to_owned(),
+        core::RuledOut::Held { reason, .. } => format!("what waits is held back: {reason}"),
+        other => other.to_string(),
+    };
+    (word(reason), sentence)
+}
+
 /// What somebody would do about a reason.
 fn remedy(reason: &core::RuledOut, worker: &str) -> String {
     match reason {

@@ -295,6 +295,11 @@ impl Workers {
         self.iter().filter(|worker| worker.state != WorkerState::Forgotten)
     }
 
+    /// The workers of the farm by id, from this one on.
+    pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
+        self.all.range(first..).map(|(_, worker)| worker).filter(|w| w.state != WorkerState::Forgotten)
+    }
+
     /// All workers by id, also those that are gone.
     pub fn iter(&self) -> impl Iterator<Item = &Worker> {
         self.all.values()
