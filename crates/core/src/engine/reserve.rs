@@ -9,6 +9,9 @@ use crate::worker::Worker;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+/// Orders workers by when they are expected to have room, unknown last, then by what is free, then by name.
+type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
+
 impl Engine {
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
     pub(super) fn reserve(&mut self, blocked: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
@@ -64,7 +67,7 @@ impl Engine {
     fn target(&self, class: ClassId) -> Option<WorkerId> {
         let asks = self.classes.find(class)?;
         let (mut fitting, mut widest) = (0, Resources::default());
-        let mut best: Option<((bool, Option<Time>, Reverse<u32>, &str), WorkerId)> = None;
+        let mut best: Option<(FreeFirst, WorkerId)> = None;
         for worker in self.workers.present().filter(|worker| matcher::could_ever(asks, worker)) {
             fitting += 1;
             widest.cpu = widest.cpu.max(worker.capacity.cpu);
