@@ -256,8 +256,17 @@ mod tests {
     #[test]
     fn what_is_expected_is_rounded() {
         let all = [0, 1, 20_000, 89_000, 90_000, 181_000, 5_399_000, 5_400_000, 90_000_000].map(in_about);
-        let said =
-            ["at once", "in 1 s", "in 20 s", "in 89 s", "in 2 min", "in 3 min", "in 90 min", "in 2 h", "in 25 h"];
+        let said = [
+            "at once",
+            "in 1 s",
+            "in 20 s",
+            "in 89 s",
+            "in 2 min",
+            "in 3 min",
+            "in 90 min",
+            "in 2 h",
+            "in 25 h",
+        ];
         assert_eq!(all, said);
     }
 

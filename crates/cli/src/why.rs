@@ -4,7 +4,7 @@ use crate::Context;
 use crate::error::{CliError, Doing};
 use crate::output::{count, fit, or_dash, paint, print_one};
 use crate::quantity::{clock_time, elapsed, in_about, now_ms};
-use crate::select::TaskOrJob;
+use crate::select::{JobRef, TaskOrJob};
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::{Client, TasksQuery};
@@ -13,8 +13,8 @@ use windlass_api::{Change, Judged, RuledOut, Turn, Why, WorkerWhy};
 /// Tells why a task does not run, and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that has not ended
-    #[arg(required_unless_present = "worker", conflicts_with = "worker")]
+    /// A task (12.3), or a job (12, last) for its first task that has not ended [default: last]
+    #[arg(conflicts_with = "worker")]
     id: Option<TaskOrJob>,
     /// Tell why this worker gets no work
     #[arg(long, value_name = "NAME")]
@@ -31,10 +31,9 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
         let why = client.worker_why(name).await.doing(format_args!("explain worker {name}"))?;
         return print_one(context.format, &why, |why| why.worker.clone(), |why| worker_text(why, now_ms()));
     }
-    let task = match args.id {
-        Some(TaskOrJob::Task(job, index)) => format!("{}.{index}", job.resolve(&client).await?),
-        Some(TaskOrJob::Job(job)) => first_open(&client, job.resolve(&client).await?).await?,
-        None => unreachable!("required by the parser"),
+    let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
+        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
+        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
     };
     let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
     print_one(context.format, &why, |why| why.task.clone(), |why| task_text(why, now_ms()))
@@ -204,13 +203,13 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
             (Some(step), Some(job)) => format!("step '{step}' of job {job}"),
             _ => "work that is being placed".to_owned(),
         };
+        let waits = reserved.waits_since_ms;
+        let waits =
+            waits.map(|since| format!(", which has waited {}", elapsed(now_ms.saturating_sub(since))));
         let starts = reserved.expected_start_ms;
-        let starts = starts.map(|at| format!(", which can start {}", in_about(at.saturating_sub(now_ms))));
-        lines.push(format!(
-            "reserved for {whom}, blocked for {}{}",
-            elapsed(reserved.blocked_ms),
-            starts.unwrap_or_default()
-        ));
+        let starts = starts.map(|at| format!(", and can start {}", in_about(at.saturating_sub(now_ms))));
+        let (waits, starts) = (waits.unwrap_or_default(), starts.unwrap_or_default());
+        lines.push(format!("reserved for {whom}{waits}{starts}"));
     }
     lines
 }
@@ -372,7 +371,7 @@ mod tests {
             reserved: Some(ReservedFor {
                 job: Some(7),
                 step: Some("wide".to_owned()),
-                blocked_ms: 63_000,
+                waits_since_ms: Some(NOW_MS - 63_000),
                 expected_start_ms: Some(NOW_MS + 20_000),
             }),
             waiting_queues: 1,
@@ -402,7 +401,7 @@ mod tests {
         let expected = format!(
             "worker a is up: it is kept free\n  runs 1 task, 1.5 of 4 cpus booked; load with one cpu more 0.62\n  \
              pressure cpu 12% of 80%, memory 0% of 50%, io - of 75%\n  \
-             reserved for step 'wide' of job 7, blocked for 1m 03s, which can start in 20 s\n  \
+             reserved for step 'wide' of job 7, which has waited 1m 03s, and can start in 20 s\n  \
              step 's' of job 8 in queue q, 2 tasks: b is a better place (+2.0 there, +1.0 here)\n  \
              task 9.0 went to b at {}: +10.0 there, -2.0 here\n",
             clock_time(0)

@@ -108,7 +108,9 @@ fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
     assert_eq!(in_force(&farm), (json!("simple"), json!(41.0)));
     drop(farm);
 
-    let farm = Farm::with_server(&[&file[..], &["--scoring-policy", "packing", "--max-memory-pressure", "43"]].concat());
+    let farm = Farm::with_server(
+        &[&file[..], &["--scoring-policy", "packing", "--max-memory-pressure", "43"]].concat(),
+    );
     assert_eq!(in_force(&farm), (json!("packing"), json!(43.0)));
     drop(farm);
 
@@ -127,5 +129,10 @@ fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
 fn an_unknown_policy_is_warned_of_once() {
     let farm = Farm::with_server(&["--name", "here", "--scoring-policy", "best"]);
     assert_eq!(in_force(&farm).0, "resource-aware");
-    assert_eq!(farm.server_log().matches("there is no scoring policy 'best'").count(), 1, "{}", farm.server_log());
+    assert_eq!(
+        farm.server_log().matches("there is no scoring policy 'best'").count(),
+        1,
+        "{}",
+        farm.server_log()
+    );
 }

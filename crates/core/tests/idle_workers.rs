@@ -94,7 +94,10 @@ fn one_that_takes_nothing_says_so_before_all_else() {
     assert_eq!(farm.why(1).reason, WorkerReason::Unfit(RuledOut::Draining));
     farm.submit(step("s", 1, 1));
     let why = farm.why(1);
-    assert_eq!((why.reason, &why.unfit[..]), (WorkerReason::Unfit(RuledOut::Draining), &[RuledOut::Draining][..]));
+    assert_eq!(
+        (why.reason, &why.unfit[..]),
+        (WorkerReason::Unfit(RuledOut::Draining), &[RuledOut::Draining][..])
+    );
     let verdict = PassedVerdict::Unmet(vec![RuledOut::Draining]);
     assert_eq!(why.steps[0].verdict, verdict, "it would fit the step");
 }
@@ -137,7 +140,10 @@ fn who_lost_knows_to_whom() {
     let (winner, loser) = (farm.why(1), farm.why(2));
     assert!(winner.lost.is_empty());
     let lost = &loser.lost[0];
-    assert_eq!((lost.task, lost.winner, lost.at), (TaskId { job: JobId(1), index: 0 }, WorkerId(1), farm.now));
+    assert_eq!(
+        (lost.task, lost.winner, lost.at),
+        (TaskId { job: JobId(1), index: 0 }, WorkerId(1), farm.now)
+    );
     assert!(lost.winner_score >= lost.score, "{lost:?}");
     assert_eq!(loser.reason, WorkerReason::NothingWaits);
 }
@@ -170,5 +176,5 @@ fn a_reserved_worker_knows_for_whom() {
     }
     let reserved = farm.why(1).reserved.expect("the wide one was overtaken for long enough");
     assert_eq!(reserved.step, Some(StepKey { job: JobId(2), step: 0 }));
-    assert_eq!(reserved.blocked_ns, 5 * NS_PER_S);
+    assert_eq!(reserved.waits_since, Some(Time(1_000 * NS_PER_S)));
 }

@@ -8,7 +8,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 use windlass_api::WorkerState;
-use windlass_api::wire::{Amounts, Attribute, Beat, Hello, Inventory, Load, Pressure, Pressures, Stall, report};
+use windlass_api::wire::{
+    Amounts, Attribute, Beat, Hello, Inventory, Load, Pressure, Pressures, Stall, report,
+};
 
 /// Loads are said once and hold for the whole test.
 const LASTING: [&str; 5] = ["--pressure", "--report-ms", "60000", "--stale-reports", "60"];
@@ -168,7 +170,10 @@ async fn a_worker_says_why_it_gets_no_work() {
     assert_eq!((&shown["saturated"], &shown["pressure"]["memory"]), (&json!(["memory"]), &json!(60.0)));
     assert_eq!(shown["thresholds"], json!({"cpu": 80.0, "memory": 50.0, "io": 75.0}));
     let text = why(&server, &["--worker", "pressed"]);
-    assert!(text.starts_with("worker pressed is up: memory pressure holds it\n  runs 0 tasks, 0 of 4"), "{text}");
+    assert!(
+        text.starts_with("worker pressed is up: memory pressure holds it\n  runs 0 tasks, 0 of 4"),
+        "{text}"
+    );
     assert!(text.contains("\n  pressure cpu 1% of 80%, memory 60% of 50%, io 2% of 75%\n"), "{text}");
     assert!(text.contains("\n  held by memory pressure until that falls\n"), "{text}");
     assert_eq!(metric(&server, "windlass_workers_saturated"), 1.0);
@@ -192,8 +197,8 @@ async fn a_worker_says_why_it_gets_no_work() {
     assert_eq!(get_json("/api/v1/workers/small/why")["reason"], "draining");
     let (status, body) = get(&server, "/api/v1/workers/nobody/why");
     assert!(status == 404 && body.contains("there is no worker 'nobody'"), "{body}");
-    let said = server.farm.run(&["--server", &server.url, "why"]);
-    assert_eq!(said.status.code(), Some(2), "neither a task nor a worker");
+    let said = server.farm.run(&["--server", &server.url, "why", "1", "--worker", "good"]);
+    assert_eq!(said.status.code(), Some(2), "both a task and a worker");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,7 +250,10 @@ async fn the_board_shows_what_waits_and_what_runs() {
     let a = &workers[0];
     assert_eq!((&a["name"], &a["cpus"], &a["architectures"]), (&json!("a"), &json!(4.0), &json!(["riscv"])));
     assert_eq!((&a["cpu_usage_pct"], &a["ram_free_mb"]), (&Value::Null, &Value::Null), "unknown is not 0");
-    assert_eq!((&a["ram_total_mb"], &a["assigned_jobs"], &a["fetch"]), (&json!(8192), &json!(2), &json!(false)));
+    assert_eq!(
+        (&a["ram_total_mb"], &a["assigned_jobs"], &a["fetch"]),
+        (&json!(8192), &json!(2), &json!(false))
+    );
     assert_eq!((&workers[1]["assigned_jobs"], &workers[1]["fetch"]), (&json!(1), &json!(true)));
 
     let load = board(&server, "/workers/load");
@@ -266,7 +274,8 @@ async fn the_board_shows_what_waits_and_what_runs() {
 async fn decisions_are_told_and_summed_up() {
     let server = Server::start(&["--scoring-policy", "pressure", "--pressure"]);
     let rules = board(&server, "/scoring/rules");
-    let names: Vec<&str> = rules.as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        rules.as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();
     assert!(names.len() >= 15 && names.contains(&"WaitTimeRule") && names.is_sorted(), "{names:?}");
     assert!(rules.as_array().unwrap().iter().all(|rule| !rule["description"].as_str().unwrap().is_empty()));
     let nothing = board(&server, "/scoring/summary");
@@ -275,16 +284,24 @@ async fn decisions_are_told_and_summed_up() {
     worker(&server, "b", 2, &[], None).await;
     submit(&server, &["--array", "1-3", "--cpus", "1"]);
     let path = "/api/v1/board/jobs/decisions";
-    let decisions = until(&server, path, |body| body["message"].as_array().is_some_and(|all| all.len() == 3)).await;
+    let decisions =
+        until(&server, path, |body| body["message"].as_array().is_some_and(|all| all.len() == 3)).await;
     let first = &decisions["message"][2];
-    assert_eq!((&first["task"], &first["policy"], &first["kind"]), (&json!("1.0"), &json!("pressure"), &json!("build")));
+    assert_eq!(
+        (&first["task"], &first["policy"], &first["kind"]),
+        (&json!("1.0"), &json!("pressure"), &json!("build"))
+    );
     let candidates = first["candidates"].as_array().unwrap();
     assert_eq!((&first["winner"], &first["worker_id"]), (&json!("a"), &json!(1)), "the less loaded one");
-    assert_eq!((candidates.len(), &candidates[0]["name"], &candidates[1]["name"]), (2, &json!("a"), &json!("b")));
+    assert_eq!(
+        (candidates.len(), &candidates[0]["name"], &candidates[1]["name"]),
+        (2, &json!("a"), &json!("b"))
+    );
     assert_eq!((&candidates[0]["won"], &candidates[1]["won"]), (&json!(true), &json!(false)));
     assert_eq!((&candidates[0]["load"], &candidates[1]["load"]), (&json!(0.25), &json!(0.5)));
     for candidate in candidates {
-        let points = candidate["rules"].as_array().unwrap().iter().map(|rule| rule["points"].as_f64().unwrap());
+        let points =
+            candidate["rules"].as_array().unwrap().iter().map(|rule| rule["points"].as_f64().unwrap());
         let sum: f64 = points.sum();
         assert!((sum - candidate["score"].as_f64().unwrap()).abs() < 1e-9, "{candidate}");
     }
@@ -293,7 +310,10 @@ async fn decisions_are_told_and_summed_up() {
     assert_eq!(summary["sample_size"], 2);
     let columns = summary["histogram"].as_array().unwrap();
     assert_eq!((columns.len(), columns.iter().map(|c| c["count"].as_u64().unwrap()).sum::<u64>()), (12, 2));
-    assert!(summary["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "PressureRule"), "{summary}");
+    assert!(
+        summary["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "PressureRule"),
+        "{summary}"
+    );
     for bad in ["window_hours=0", "limit=0", "limit=10001", "limit=x", "day=1"] {
         assert_eq!(get(&server, &format!("/api/v1/board/scoring/summary?{bad}")).0, 400, "{bad}");
     }
@@ -308,7 +328,9 @@ async fn decisions_are_told_and_summed_up() {
 async fn measures_that_cannot_be_are_counted() {
     let server = Server::start(&LASTING);
     worker(&server, "liar", 4, &[], Some(load(f64::NAN, 0.0, 0.0))).await;
-    server.until("it is refused", async |_| metric(&server, "windlass_load_reports_refused_total") > 0.0).await;
+    server
+        .until("it is refused", async |_| metric(&server, "windlass_load_reports_refused_total") > 0.0)
+        .await;
     assert!(server.log().contains("machine.cpu.some.avg10"), "{}", server.log());
     let all = get_json(&server, "/api/v1/scheduler/server_loads");
     assert_eq!(all["servers"][0]["cpu_pressure"], Value::Null, "{all}");
