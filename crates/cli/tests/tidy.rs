@@ -104,7 +104,8 @@ fn the_core_is_pure() {
 #[test]
 fn files_and_functions_are_short() {
     let mut long = Vec::new();
-    for (path, text) in files(".rs") {
+    // What is generated is read in its description.
+    for (path, text) in files(".rs").into_iter().filter(|(path, _)| !path.contains("/src/generated/")) {
         if text.lines().count() > 800 {
             long.push(format!("{path} has {} lines", text.lines().count()));
         }

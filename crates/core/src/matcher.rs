@@ -10,7 +10,7 @@
 
 use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::limits;
-use crate::load::formula;
+use crate::load::formula::{self, LoadSettings};
 use crate::resources::{Resources, Short};
 use crate::score::context::{self, InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{ScoringPolicy, Verdict};
@@ -109,7 +109,9 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
         // What is too small when empty is said above.
         let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource));
         shorts.map(|short| {
-            let ours = short.need > amount(&worker.free(), &short.resource);
+            let free = amount(&worker.free(), &short.resource);
+            let expected = if short.resource == "memory" { worker.expected } else { 0 };
+            let ours = short.need > free.saturating_sub(expected);
             if ours { RuledOut::Busy(short) } else { RuledOut::Foreign(short) }
         })
     });
@@ -126,8 +128,9 @@ pub fn unfit(worker: &Worker) -> impl Iterator<Item = RuledOut> + '_ {
     let out = worker.health.out().map(|(until, fault)| RuledOut::LeftOut { until, fault });
     let saturated = worker.saturated;
     let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
-    let pressures =
-        pressures.into_iter().filter(|(_, held)| *held).map(|(what, _)| RuledOut::Saturated(what));
+    let held = !worker.takes_work();
+    let pressures = pressures.into_iter().filter(move |(_, by)| held && *by);
+    let pressures = pressures.map(|(what, _)| RuledOut::Saturated(what));
     state.into_iter().chain(out).chain(pressures)
 }
 
@@ -170,6 +173,9 @@ pub struct Ask<'a> {
     pub predicted_ms: Option<f64>,
     /// Other steps want room too.
     pub others_wait: bool,
+    /// What ran on a worker counts for it. Not where a worker is looked for to run tasks that share no
+    /// inputs: they would crowd on one while others are idle.
+    pub locality: bool,
 }
 
 /// A worker reserved for a class.
@@ -231,7 +237,7 @@ impl Scene<'_> {
             }
         }
         let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
-        let context = worker_context(worker);
+        let context = worker_context(worker, self.workers.load_settings());
         match self.policy.score(&self.pair(ask, worker, &context, load)) {
             Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
             Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
@@ -251,8 +257,8 @@ impl Scene<'_> {
             worker: context,
             instance: self.instance,
             missing: context::missing(ask.caches, worker.caches.as_ref(), self.key_bytes),
-            step_cpu: worker.steps.get(&ask.step).copied().unwrap_or(0),
-            warmth: worker.warmth.of(&ask.kind),
+            step_cpu: if ask.locality { worker.steps.get(&ask.step).copied().unwrap_or(0) } else { 0 },
+            warmth: if ask.locality { worker.warmth.of(&ask.kind) } else { 0.0 },
             others_wait: ask.others_wait,
             load,
         }
@@ -260,8 +266,8 @@ impl Scene<'_> {
 }
 
 /// What rules see of a worker.
-pub fn worker_context(worker: &Worker) -> WorkerContext {
-    let report = worker.report();
+pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
+    let report = worker.report().filter(|_| settings.pressure);
     WorkerContext {
         capacity: (&worker.capacity).into(),
         booked: (&worker.booked).into(),
@@ -337,17 +343,23 @@ pub fn pull<'a>(
     best
 }
 
-/// The worker for an outside client's place, `None` if none has room now: the least loaded. Such places wait
+/// The worker for an outside client's place, `None` if none has room now: the least loaded that is not
+/// reserved. Such places wait
 /// for a network much of their time, so a worker has a few more of them than cores; that cap holds whatever
 /// its pressure.
-pub fn alloc(request: &Resources, needs: &[Need], workers: &Workers) -> Option<WorkerId> {
+pub fn alloc(
+    request: &Resources,
+    needs: &[Need],
+    workers: &Workers,
+    reserved: &BTreeMap<WorkerId, Reserved>,
+) -> Option<WorkerId> {
     let request_without_cpu = Resources { cpu: 0, ..request.clone() };
     let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };
     let mut best: Option<(f64, &str, WorkerId)> = None;
     workers.index().candidates(&class, limits::CANDIDATES_MAX, |id| {
         let Some(worker) = workers.get(id).filter(|worker| fits_now(&class, worker)) else { return false };
         let slots = u64::from(formula::slots(worker.capacity.cpu / 100)) * 100;
-        if u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
+        if reserved.contains_key(&id) || u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
             return false;
         }
         let found = (worker.load_with(request.cpu, workers.load_settings()), &*worker.name, id);

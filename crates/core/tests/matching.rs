@@ -50,6 +50,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         kind: 0,
         predicted_ms: None,
         others_wait: false,
+        locality: false,
     };
     let scene = Scene {
         now: Time(0),

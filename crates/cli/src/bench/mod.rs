@@ -5,6 +5,8 @@ mod exec;
 mod farm;
 mod instant;
 mod rounds;
+mod score;
+mod share;
 
 use std::path::PathBuf;
 
@@ -77,6 +79,15 @@ enum Which {
         #[arg(long, default_value_t = 1_000)]
         submissions: u32,
     },
+    /// The best of many candidates for one worker, and the best of many workers for one candidate
+    Score {
+        /// Candidates
+        #[arg(long, default_value_t = 10_000)]
+        candidates: usize,
+        /// Workers
+        #[arg(long, default_value_t = 1_000)]
+        workers: usize,
+    },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
         /// Only run this many rounds and print nothing: what callgrind counts
@@ -85,6 +96,12 @@ enum Which {
         /// Pending tasks of such a run
         #[arg(long, hide = true, default_value_t = 10)]
         pending: u32,
+    },
+    /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
+    Share {
+        /// Runs, of which the median counts
+        #[arg(long, default_value_t = 101)]
+        runs: u32,
     },
 }
 
@@ -104,7 +121,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Farm { tasks: 200_000, slots: 64 },
         Which::Beats { workers: 1_000, seconds: 20 },
         Which::Idle { workers: 10_000, submissions: 1_000 },
+        Which::Score { candidates: 10_000, workers: 1_000 },
         Which::Rounds { count: None, pending: 10 },
+        Which::Share { runs: 101 },
     ];
     let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
     for which in chosen {
@@ -116,8 +135,10 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Farm { tasks, slots } => farm::tasks(&dir, tasks, slots).await?,
             Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
+            Which::Score { candidates, workers } => score::run(candidates, workers),
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
+            Which::Share { runs } => share::run(runs)?,
         }
     }
     _ = std::fs::remove_dir_all(&dir);

@@ -65,6 +65,7 @@ impl Engine {
     fn check_workers(&self) -> Result<(), String> {
         let mut placed: BTreeMap<WorkerId, (BTreeSet<TaskId>, BTreeSet<TaskId>, Resources, u32)> =
             BTreeMap::new();
+        let mut expected: BTreeMap<WorkerId, u64> = BTreeMap::new();
         for (task, attempt) in &self.attempts {
             if !self.jobs.contains_key(&task.job) {
                 return Err(format!("{task}: an attempt without a job"));
@@ -76,6 +77,7 @@ impl Engine {
             }
             entry.0.insert(*task);
             entry.2.add(&Self::held_by(attempt));
+            *expected.entry(attempt.worker).or_default() += attempt.expects;
             if attempt.lent == Lent::Reclaiming {
                 entry.3 += self.request_of(*task).cpu;
             }
@@ -98,6 +100,9 @@ impl Engine {
             }
             if running != worker.running || backlog != worker.backlog.iter().copied().collect() {
                 return Err(format!("worker {}: holds other tasks than are booked on it", worker.name));
+            }
+            if expected.get(&worker.id).copied().unwrap_or(0) != worker.expected {
+                return Err(format!("worker {}: expects {} bytes", worker.name, worker.expected));
             }
             if booked != worker.booked {
                 return Err(format!(

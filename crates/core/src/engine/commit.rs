@@ -97,7 +97,7 @@ impl Engine {
         for (task, old) in before {
             if let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.number == old.number) {
                 attempt.started = old.started;
-                attempt.lent = old.lent;
+                (attempt.lent, attempt.expects) = (old.lent, old.expects);
             }
         }
     }

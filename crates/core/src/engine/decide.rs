@@ -94,7 +94,7 @@ impl Engine {
         let scene = self.scene();
         let ranked = ranked.into_iter().filter_map(|ranked| {
             let worker = scene.workers.get(ranked.worker)?;
-            let context = matcher::worker_context(worker);
+            let context = matcher::worker_context(worker, scene.workers.load_settings());
             let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, ranked.load));
             Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
         });

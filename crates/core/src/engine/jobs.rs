@@ -90,9 +90,9 @@ impl Engine {
         let task = TaskId { job: id, index: row.index };
         self.workers.update(row.worker, |w| w.backlog.push_back(task));
         let mut request = job.spec.steps[usize::from(number)].request.clone();
-        if let Some(amounts) = row.amounts {
-            (request.cpu, request.memory) = amounts;
-        }
+        let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
+        request.cpu = cpu;
+        let expects = memory.saturating_sub(request.memory);
         self.queues.adopt(job.queue, request.cpu);
         let attempt = Attempt {
             number: row.attempt,
@@ -103,6 +103,7 @@ impl Engine {
             failures: row.failures,
             losses: row.losses,
             request,
+            expects,
             seq: 0,
             queued: true,
             killing: job.kills(),
@@ -152,7 +153,10 @@ impl Engine {
                 if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
             }
         };
-        if let (Some(started), Some(finished)) = (result.started, result.finished) {
+        // How long a task takes, only one says that did all of its work.
+        if result.end == End::Exited(0)
+            && let (Some(started), Some(finished)) = (result.started, result.finished)
+        {
             let ms = finished.since(started) as f64 / 1e6;
             let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
             step.mean_ms = Some(mean_ms);

@@ -1,6 +1,7 @@
 //! A task that waits for jobs of its own lends its cpus: others may use them, and its wait is over
 //! only when it has them again. So a worker is never booked beyond its cpus, and a run inside a task
-//! cannot block itself. Memory is not lent: the waiting process still holds it.
+//! cannot block itself. Memory is not lent: the waiting process still holds it; what it was only expected to
+//! hold is given up.
 
 use super::{Answer, Engine, Lent, Order, Outbox, Report};
 use crate::ids::{RequestId, TaskId, WorkerId};
@@ -16,9 +17,13 @@ impl Engine {
         if std::mem::replace(&mut attempt.lent, Lent::Yes) == Lent::Reclaiming {
             self.answer_reclaims(task, out);
         }
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        let expects = std::mem::take(&mut attempt.expects);
         let (worker, attempt) = (attempt.worker, attempt.number);
-        self.workers.update(worker, |w| w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu));
+        self.workers.update(worker, |w| {
+            w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu);
+            w.expected = w.expected.saturating_sub(expects);
+        });
         self.send(worker, Order::Lend { task, attempt }, out);
         self.promote(worker);
         self.recall_backlog(worker, out);

@@ -126,8 +126,11 @@ pub struct Attempt {
     pub failures: u32,
     /// Attempts of the task that were lost before.
     pub losses: u32,
-    /// What it holds while it runs: what its class asked for when it was booked.
+    /// What it holds while it runs.
     pub request: Resources,
+    /// Bytes that it is expected to hold beyond that. A guess: nothing more is placed in them, but they are
+    /// nobody's, and a task that waits for others does not keep them from these.
+    pub expects: u64,
     /// The number of the message that carried it.
     seq: u64,
     /// In the worker's backlog: holds nothing yet.
@@ -400,7 +403,6 @@ impl Engine {
     pub fn limits(&self) -> &BTreeMap<String, u32> {
         &self.limits
     }
-
     /// How pairs of step and worker are judged.
     pub fn policy(&self) -> &'static dyn ScoringPolicy {
         self.policy.0
@@ -424,7 +426,7 @@ impl Engine {
         needs: &[crate::tags::Need],
         out: &mut Outbox,
     ) {
-        let Some(worker) = matcher::alloc(amounts, needs, &self.workers) else {
+        let Some(worker) = matcher::alloc(amounts, needs, &self.workers, &self.reserved) else {
             out.volatile.push((request, Answer::NoPlace));
             return;
         };

@@ -164,6 +164,7 @@ impl Engine {
                 && attempt.lent == Lent::No
             {
                 attempt.lent = Lent::Yes;
+                attempt.expects = 0;
             }
             self.mark_started(task, at, out);
         }
@@ -209,7 +210,7 @@ impl Engine {
             attempt: attempt.number,
             request: attempt.request.clone(),
             // Where nobody asked for memory the amount is a guess, and nothing is killed for a guess.
-            memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory),
+            memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.expects),
             time_limit_ms: spec.time_limit_ms,
         })
     }
@@ -250,10 +251,10 @@ impl Engine {
                 (attempt.lent == Lent::No).then_some((attempt.started.is_none(), attempt.seq, *other))
             });
             let Some((_, _, other)) = others.max() else { return };
-            let request = self.request_of(other);
+            let Some(Attempt { request, expects, .. }) = self.attempts.get(&other).cloned() else { return };
             let (key, ms) = (self.key_of(other), self.predicted_ms(other));
             self.workers.update(id, |w| {
-                w.let_go(other, key, &request, request.cpu);
+                w.let_go(other, key, &request, expects, request.cpu);
                 w.backlog.push_front(other);
                 w.backlog_ms += ms;
             });
@@ -298,7 +299,7 @@ impl Engine {
                 w.backlog.retain(|t| *t != task);
                 w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
             } else {
-                w.let_go(task, key, &held, attempt.request.cpu);
+                w.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
             }
         });
         self.take_limits(key, -1);
@@ -350,12 +351,12 @@ impl Engine {
         let Some(task) = self.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else { return };
         let Some(attempt) = self.attempts.get_mut(&task) else { return };
         attempt.queued = false;
-        let (held, cpu) = (Self::held_by(attempt), attempt.request.cpu);
+        let (held, expects, cpu) = (Self::held_by(attempt), attempt.expects, attempt.request.cpu);
         let (key, ms) = (self.key_of(task), self.predicted_ms(task));
         self.workers.update(id, |w| {
             w.backlog.remove(place);
             w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
-            w.hold(task, key, &held, cpu);
+            w.hold(task, key, &held, expects, cpu);
         });
     }
 }

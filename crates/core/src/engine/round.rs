@@ -7,6 +7,7 @@ use crate::job::Tries;
 use crate::limits;
 use crate::matcher::{self, Ask, Found, Ranked, Scene};
 use crate::queues::{Candidate, Skip};
+use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
 use crate::worker::Worker;
@@ -38,6 +39,7 @@ impl Engine {
         }
         let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
         self.foresee_reserved();
+        self.workers.resort();
         let mut booked = 0;
         while booked < budget {
             let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else { break };
@@ -142,7 +144,8 @@ impl Engine {
         });
         // How one step is spread over workers is no reason to prefer another.
         let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
-        let asks = steps.filter_map(|step| Some(Ask { others_wait: false, ..self.ask(step, queue)? }));
+        let asks = steps
+            .filter_map(|step| Some(Ask { others_wait: false, locality: true, ..self.ask(step, queue)? }));
         match matcher::pull(worker, asks, &scene) {
             Some((step, score)) if step != candidate.step() => {
                 let load = ranked[0].load;
@@ -182,6 +185,8 @@ impl Engine {
         context.waited_ms = self.now.since(step.ready_since) / crate::time::NS_PER_MS;
         context.dependents = step.dependents;
         context.prediction = prediction.copied();
+        // What was booked is as much of the prediction as any worker has.
+        context.largest_memory = Some(class.request.memory);
         Some(Ask {
             step: key,
             class_id: step.class,
@@ -191,6 +196,7 @@ impl Engine {
             kind: step.kin,
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
             others_wait: self.queues.get(queue).steps() > 1 || self.queues.waiting() > 1,
+            locality: !spec.hints.caches.is_empty() || spec.hints.prefer_local,
         })
     }
 
@@ -260,7 +266,8 @@ impl Engine {
     fn end_round(&mut self, mut round: Round) {
         round.waits.full = std::mem::take(&mut round.full);
         self.workers.settle_gains();
-        self.reserve(&round.waits.full, &round.placed);
+        let blocked = round.waits.full.iter().chain(round.misses.keys()).copied().collect();
+        self.reserve(&blocked, &round.placed);
         self.waits = round.waits;
         self.rounded = self.now;
     }
@@ -268,11 +275,14 @@ impl Engine {
     fn book(&mut self, queue: QueueId, candidate: Candidate, id: WorkerId, queued: bool, out: &mut Outbox) {
         let key: StepKey = candidate.step();
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
         let Some(index) = step.ready.pop_first() else { return };
         let tries = step.tries.remove(&index).unwrap_or(Tries::default());
         step.active += 1;
-        let request = self.classes.get(step.class).request.clone();
+        let sized = &self.classes.get(step.class).request;
+        let request = Resources { memory: spec.request.memory, ..sized.clone() };
+        let expects = sized.memory.saturating_sub(request.memory);
         let (kin, ms) = (step.kin, step.mean_ms.unwrap_or(0.0));
         let waited_ns = self.now.since(step.ready_since);
         let (drained, dependents) = (step.ready.is_empty(), step.dependents);
@@ -283,7 +293,7 @@ impl Engine {
                 w.backlog.push_back(task);
                 w.backlog_ms += ms;
             } else {
-                w.hold(task, key, &request, request.cpu);
+                w.hold(task, key, &request, expects, request.cpu);
             }
             w.warmth.ran(kin);
             w.epoch
@@ -298,6 +308,7 @@ impl Engine {
             failures: tries.failures,
             losses: tries.losses,
             request,
+            expects,
             seq: self.workers.get(id).map_or(0, |w| w.seq + 1),
             queued,
             killing: false,
@@ -309,7 +320,7 @@ impl Engine {
             worker: id,
             epoch: attempt.epoch,
             at: self.now,
-            amounts: (attempt.request.cpu, attempt.request.memory),
+            amounts: (attempt.request.cpu, attempt.request.memory + expects),
         });
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);

@@ -147,8 +147,9 @@ impl Engine {
         if gated != kin.gated {
             self.probe_ends.retain(|(_, other)| *other != id);
         }
-        if let Some(since) = kin.since.filter(|_| gated) {
-            self.probe_ends.insert((since.after(PROBE_MS * NS_PER_MS), id));
+        let believed = kin.since.map(|since| since.after(PROBE_MS * NS_PER_MS));
+        if let Some(at) = believed.filter(|at| gated && *at > self.now) {
+            self.probe_ends.insert((at, id));
         }
         if std::mem::replace(&mut kin.gated, gated) != gated {
             let steps: Vec<StepKey> = kin.steps.iter().copied().collect();
@@ -231,8 +232,8 @@ impl Engine {
         }
     }
 
-    /// Writes what the store does not have of histories.
-    pub(super) fn save_histories(&mut self, out: &mut Outbox) {
+    /// Writes what the store does not have of histories: now and then, and before the end.
+    pub fn save_histories(&mut self, out: &mut Outbox) {
         let (now, histories) = (self.now, &self.histories);
         for kin in self.kin.values_mut().filter(|kin| kin.unsaved) {
             kin.unsaved = false;
@@ -249,7 +250,7 @@ impl Engine {
         let fits = self.workers.present().filter(|worker| matcher::could_ever(&class, worker));
         fits.map(|worker| worker.capacity.memory)
             .max()
-            .is_some_and(|most| most > 0 && attempt.request.memory >= most)
+            .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)
     }
 
     /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing.
@@ -287,7 +288,7 @@ fn sample_of(attempt: &Attempt, result: &TaskResult) -> Option<Sample> {
         return None;
     }
     let ran = result.started.zip(result.finished);
-    let limit = attempt.request.memory.max(result.peak_memory.unwrap_or(0));
+    let limit = (attempt.request.memory + attempt.expects).max(result.peak_memory.unwrap_or(0));
     let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
     Some(Sample {
         peak_memory: if oom { killed } else { result.peak_memory },

@@ -171,10 +171,9 @@ impl Apportion {
     }
 }
 
-/// The same part of a slot with another denominator, rounded towards nothing; no more than one slot.
+/// The same part of a slot with another denominator, rounded towards nothing.
 fn rescale(credit: i64, from: u64, to: u64) -> i64 {
-    let (from, to) = (i128::from(from.max(1)), i128::from(to));
-    (i128::from(credit).clamp(-from, from) * to / from) as i64
+    (i128::from(credit) * i128::from(to) / i128::from(from.max(1))) as i64
 }
 
 #[cfg(test)]
@@ -278,9 +277,12 @@ mod tests {
         assert_eq!(had, [3, 3, 3, 3, 3, 3, 3, 7]);
     }
 
+    /// Pool, claims, slots.
+    type Vector = (u64, &'static [(u32, u64)], &'static [u64]);
+
     #[test]
     fn one_round_is_what_scx_layered_fills() {
-        let vectors: [(u64, &[(u32, u64)], &[u64]); 10] = [
+        let vectors: [Vector; 10] = [
             (20, &[(1, 10), (1, 10)], &[10, 10]),
             (10, &[(1, 100), (1, 100)], &[5, 5]),
             (10, &[(1, 3), (1, 100)], &[3, 7]),

@@ -146,7 +146,7 @@ impl Index {
         let kind =
             self.groups.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
         self.members.insert(worker.id, kind);
-        for (key, values) in &worker.attributes {
+        for (key, values) in worker.attributes.iter().filter(|(_, values)| !values.is_empty()) {
             let by_value = self.by_value.entry(key.clone()).or_default();
             for value in values {
                 by_value.entry(value.clone()).or_default().insert(worker.id);

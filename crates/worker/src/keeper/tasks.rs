@@ -239,40 +239,7 @@ impl Tasks {
             }
             // An old or doubled start may be of an attempt that ended and was forgotten.
             ToKeeper::Start { .. } if !fresh => {}
-            ToKeeper::Start {
-                task,
-                step,
-                epoch,
-                request,
-                memory_limit,
-                time_limit_ms,
-                value,
-                params,
-                ..
-            } => {
-                let Some(body) = self.body((task.job, step)) else {
-                    let why = "the agent did not say what to run".to_owned();
-                    self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
-                    return;
-                };
-                if self.knows(task) {
-                    return;
-                }
-                let time_limit = time_limit_ms.map(Duration::from_millis);
-                let request = request.into();
-                self.waiting.push_back(Waiting {
-                    task,
-                    epoch,
-                    request,
-                    memory_limit: MemoryLimit(memory_limit),
-                    time_limit,
-                    value,
-                    params,
-                    step,
-                    body,
-                    parked: false,
-                });
-            }
+            start @ ToKeeper::Start { .. } => self.enlist(start, link),
             ToKeeper::Kill { task, .. } => self.kill(task, link),
             ToKeeper::Recall { task, .. } => self.unqueue(task, WireEnd::Recalled, link),
             ToKeeper::Ack { task, .. } => _ = self.ended.remove(&task),
@@ -289,6 +256,36 @@ impl Tasks {
             | ToKeeper::Shutdown
             | ToKeeper::ShutdownIfIdle => {}
         }
+    }
+
+    /// Puts the attempt of a start in line.
+    fn enlist(&mut self, start: ToKeeper, link: &mut Link) {
+        let ToKeeper::Start {
+            task, step, epoch, request, memory_limit, time_limit_ms, value, params, ..
+        } = start
+        else {
+            return;
+        };
+        let Some(body) = self.body((task.job, step)) else {
+            let why = "the agent did not say what to run".to_owned();
+            self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
+            return;
+        };
+        if self.knows(task) {
+            return;
+        }
+        self.waiting.push_back(Waiting {
+            task,
+            epoch,
+            request: request.into(),
+            memory_limit: MemoryLimit(memory_limit),
+            time_limit: time_limit_ms.map(Duration::from_millis),
+            value,
+            params,
+            step,
+            body,
+            parked: false,
+        });
     }
 
     /// The lease ran out: the server may give everything to others at any moment. Nothing is asked.
