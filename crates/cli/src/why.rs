@@ -64,21 +64,23 @@ fn task_text(why: &Why, now_ms: u64) -> String {
 }
 
 fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
-    let mut lines = vec![format!(
-        "in queue {} (band {}, weight {}), behind {}, {} and {}",
-        turn.queue,
-        turn.band,
-        turn.weight,
-        count(turn.queues_ahead as u64, "queue"),
-        count(turn.steps_ahead as u64, "step"),
-        count(u64::from(turn.tasks_ahead), "task"),
-    )];
-    if turn.contended {
+    let ahead = [
+        (turn.queues_ahead as u64, "queue"),
+        (turn.steps_ahead as u64, "step"),
+        (turn.tasks_ahead.into(), "task"),
+    ];
+    let ahead: Vec<String> = ahead.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
+    let ahead = if ahead.is_empty() { "next".to_owned() } else { format!("behind {}", ahead.join(" and ")) };
+    let mut lines =
+        vec![format!("in queue {} (band {}, weight {}), {ahead}", turn.queue, turn.band, turn.weight)];
+    if turn.pool_cpus <= 0.0 {
+        // No worker could run it: what is shared out then is nothing.
+    } else if turn.contended {
         lines.push(format!(
             "queues want {} of the {} cpus that could run it; its queue is entitled to {} and holds {}",
             turn.demand_cpus, turn.pool_cpus, turn.entitled_cpus, turn.held_cpus
         ));
-    } else if turn.pool_cpus > 0.0 {
+    } else {
         lines.push(format!(
             "queues want {} of the {} cpus that could run it: enough for all; its queue holds {}",
             turn.demand_cpus, turn.pool_cpus, turn.held_cpus
@@ -316,11 +318,13 @@ mod tests {
         assert_eq!(
             plain(&task_text(&why, NOW_MS)),
             "task 12.3 is ready: every worker is busy\n  \
-             in queue film (band 3, weight 100), behind 1 queue, 0 steps and 2 tasks\n  \
+             in queue film (band 3, weight 100), behind 1 queue and 2 tasks\n  \
              queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
              expected to start in 3 min\n"
         );
         let turn = Turn { contended: false, demand_cpus: 2.0, expected_start_ms: None, ..turn };
+        let first = Turn { queues_ahead: 0, tasks_ahead: 0, pool_cpus: 0.0, contended: true, ..turn.clone() };
+        assert_eq!(turn_lines(&first, NOW_MS), ["in queue film (band 3, weight 100), next"]);
         let why = Why { turn: Some(turn), ..why };
         assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));
         assert!(!task_text(&why, NOW_MS).contains("expected"));
