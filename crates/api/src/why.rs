@@ -230,12 +230,11 @@ impl Change {
                 Change { steps: unmet.iter().map(|reason| remedy(reason, &worker)).collect(), worker }
             }
             core_explain::Change::Quota(queue, cpu) => farm(format!(
-                "let queue {queue} hold {} cpus: 'windlass queue set {queue} --quota {}'",
-                Cpus(cpu),
+                "raise the quota of queue {queue}: 'windlass queue set {queue} --quota {}'",
                 Cpus(cpu)
             )),
             core_explain::Change::Limit(name, max) => {
-                farm(format!("let {max} tasks hold {name}: 'windlass limit set {name} {max}'"))
+                farm(format!("raise the limit: 'windlass limit set {name} {max}'"))
             }
             core_explain::Change::Release => farm("let its job go on: 'windlass job release'".to_owned()),
             core_explain::Change::Ahead(queue) => farm(format!(
@@ -317,6 +316,7 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
                 Cpus((*quota_cpu).into())
             ),
         ),
+        Reason::Limit { name, max: 0 } => ("limit", format!("no task may take any of the limit '{name}'")),
         Reason::Limit { name, max } => ("limit", format!("all {max} of the limit '{name}' are taken")),
         Reason::Probing { running } => {
             ("probing", format!("{running} tasks of its kind run first, to show how much memory they need"))

@@ -9,7 +9,6 @@ use windlass_core::engine::Engine;
 use windlass_core::explain::{self as core, PassedVerdict, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::load::formula::LOAD_NO_CORES;
-use windlass_core::time::NS_PER_MS;
 use windlass_core::{Time, WorkerId};
 
 /// Why a worker gets no work, or that it does.
@@ -71,8 +70,9 @@ pub struct ReservedFor {
     /// That step's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// For how long such work was blocked, net.
-    pub blocked_ms: u64,
+    /// Since when that step waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_since_ms: Option<u64>,
     /// When it is expected to start there, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<u64>,
@@ -152,7 +152,7 @@ impl WorkerWhy {
             reserved: why.reserved.map(|reserved| ReservedFor {
                 job: reserved.step.map(|step| step.job.0),
                 step: reserved.step.map(|step| name_of(engine, step).0),
-                blocked_ms: reserved.blocked_ns / NS_PER_MS,
+                waits_since_ms: reserved.waits_since.map(Time::as_ms),
                 expected_start_ms: reserved.starts.map(Time::as_ms),
             }),
             waiting_queues: why.waiting_queues,

@@ -4,7 +4,7 @@ use crate::Context;
 use crate::error::{CliError, Doing};
 use crate::output::{count, fit, or_dash, paint, print_one};
 use crate::quantity::{clock_time, elapsed, in_about, now_ms};
-use crate::select::TaskOrJob;
+use crate::select::{JobRef, TaskOrJob};
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::{Client, TasksQuery};
@@ -13,8 +13,8 @@ use windlass_api::{Change, Judged, RuledOut, Turn, Why, WorkerWhy};
 /// Tells why a task does not run, and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that has not ended
-    #[arg(required_unless_present = "worker", conflicts_with = "worker")]
+    /// A task (12.3), or a job (12, last) for its first task that has not ended [default: last]
+    #[arg(conflicts_with = "worker")]
     id: Option<TaskOrJob>,
     /// Tell why this worker gets no work
     #[arg(long, value_name = "NAME")]
@@ -31,10 +31,9 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
         let why = client.worker_why(name).await.doing(format_args!("explain worker {name}"))?;
         return print_one(context.format, &why, |why| why.worker.clone(), |why| worker_text(why, now_ms()));
     }
-    let task = match args.id {
-        Some(TaskOrJob::Task(job, index)) => format!("{}.{index}", job.resolve(&client).await?),
-        Some(TaskOrJob::Job(job)) => first_open(&client, job.resolve(&client).await?).await?,
-        None => unreachable!("required by the parser"),
+    let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
+        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
+        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
     };
     let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
     print_one(context.format, &why, |why| why.task.clone(), |why| task_text(why, now_ms()))
@@ -65,21 +64,23 @@ fn task_text(why: &Why, now_ms: u64) -> String {
 }
 
 fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
-    let mut lines = vec![format!(
-        "in queue {} (band {}, weight {}), behind {}, {} and {}",
-        turn.queue,
-        turn.band,
-        turn.weight,
-        count(turn.queues_ahead as u64, "queue"),
-        count(turn.steps_ahead as u64, "step"),
-        count(u64::from(turn.tasks_ahead), "task"),
-    )];
-    if turn.contended {
+    let ahead = [
+        (turn.queues_ahead as u64, "queue"),
+        (turn.steps_ahead as u64, "step"),
+        (turn.tasks_ahead.into(), "task"),
+    ];
+    let ahead: Vec<String> = ahead.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
+    let ahead = if ahead.is_empty() { "next".to_owned() } else { format!("behind {}", ahead.join(" and ")) };
+    let mut lines =
+        vec![format!("in queue {} (band {}, weight {}), {ahead}", turn.queue, turn.band, turn.weight)];
+    if turn.pool_cpus <= 0.0 {
+        // No worker could run it: what is shared out then is nothing.
+    } else if turn.contended {
         lines.push(format!(
             "queues want {} of the {} cpus that could run it; its queue is entitled to {} and holds {}",
             turn.demand_cpus, turn.pool_cpus, turn.entitled_cpus, turn.held_cpus
         ));
-    } else if turn.pool_cpus > 0.0 {
+    } else {
         lines.push(format!(
             "queues want {} of the {} cpus that could run it: enough for all; its queue holds {}",
             turn.demand_cpus, turn.pool_cpus, turn.held_cpus
@@ -204,13 +205,13 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
             (Some(step), Some(job)) => format!("step '{step}' of job {job}"),
             _ => "work that is being placed".to_owned(),
         };
+        let waits = reserved.waits_since_ms;
+        let waits =
+            waits.map(|since| format!(", which has waited {}", elapsed(now_ms.saturating_sub(since))));
         let starts = reserved.expected_start_ms;
-        let starts = starts.map(|at| format!(", which can start {}", in_about(at.saturating_sub(now_ms))));
-        lines.push(format!(
-            "reserved for {whom}, blocked for {}{}",
-            elapsed(reserved.blocked_ms),
-            starts.unwrap_or_default()
-        ));
+        let starts = starts.map(|at| format!(", and can start {}", in_about(at.saturating_sub(now_ms))));
+        let (waits, starts) = (waits.unwrap_or_default(), starts.unwrap_or_default());
+        lines.push(format!("reserved for {whom}{waits}{starts}"));
     }
     lines
 }
@@ -317,11 +318,13 @@ mod tests {
         assert_eq!(
             plain(&task_text(&why, NOW_MS)),
             "task 12.3 is ready: every worker is busy\n  \
-             in queue film (band 3, weight 100), behind 1 queue, 0 steps and 2 tasks\n  \
+             in queue film (band 3, weight 100), behind 1 queue and 2 tasks\n  \
              queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
              expected to start in 3 min\n"
         );
         let turn = Turn { contended: false, demand_cpus: 2.0, expected_start_ms: None, ..turn };
+        let first = Turn { queues_ahead: 0, tasks_ahead: 0, pool_cpus: 0.0, contended: true, ..turn.clone() };
+        assert_eq!(turn_lines(&first, NOW_MS), ["in queue film (band 3, weight 100), next"]);
         let why = Why { turn: Some(turn), ..why };
         assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));
         assert!(!task_text(&why, NOW_MS).contains("expected"));
@@ -372,7 +375,7 @@ mod tests {
             reserved: Some(ReservedFor {
                 job: Some(7),
                 step: Some("wide".to_owned()),
-                blocked_ms: 63_000,
+                waits_since_ms: Some(NOW_MS - 63_000),
                 expected_start_ms: Some(NOW_MS + 20_000),
             }),
             waiting_queues: 1,
@@ -402,7 +405,7 @@ mod tests {
         let expected = format!(
             "worker a is up: it is kept free\n  runs 1 task, 1.5 of 4 cpus booked; load with one cpu more 0.62\n  \
              pressure cpu 12% of 80%, memory 0% of 50%, io - of 75%\n  \
-             reserved for step 'wide' of job 7, blocked for 1m 03s, which can start in 20 s\n  \
+             reserved for step 'wide' of job 7, which has waited 1m 03s, and can start in 20 s\n  \
              step 's' of job 8 in queue q, 2 tasks: b is a better place (+2.0 there, +1.0 here)\n  \
              task 9.0 went to b at {}: +10.0 there, -2.0 here\n",
             clock_time(0)

@@ -176,5 +176,5 @@ fn a_reserved_worker_knows_for_whom() {
     }
     let reserved = farm.why(1).reserved.expect("the wide one was overtaken for long enough");
     assert_eq!(reserved.step, Some(StepKey { job: JobId(2), step: 0 }));
-    assert_eq!(reserved.blocked_ns, 5 * NS_PER_S);
+    assert_eq!(reserved.waits_since, Some(Time(1_000 * NS_PER_S)));
 }

@@ -197,8 +197,8 @@ async fn a_worker_says_why_it_gets_no_work() {
     assert_eq!(get_json("/api/v1/workers/small/why")["reason"], "draining");
     let (status, body) = get(&server, "/api/v1/workers/nobody/why");
     assert!(status == 404 && body.contains("there is no worker 'nobody'"), "{body}");
-    let said = server.farm.run(&["--server", &server.url, "why"]);
-    assert_eq!(said.status.code(), Some(2), "neither a task nor a worker");
+    let said = server.farm.run(&["--server", &server.url, "why", "1", "--worker", "good"]);
+    assert_eq!(said.status.code(), Some(2), "both a task and a worker");
 }
 
 #[tokio::test(flavor = "multi_thread")]
