@@ -448,6 +448,11 @@ proptest! {
             starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts))
         };
         let fitting: Vec<_> = scene.workers.iter().filter(|worker| matcher::fits_now(&class, worker)).collect();
+        for worker in scene.workers.iter() {
+            let says = |now| matcher::rule_out(&class, worker, now).next().is_none();
+            prop_assert_eq!(matcher::fits_now(&class, worker), says(true));
+            prop_assert_eq!(matcher::could_ever(&class, worker), matcher::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
+        }
         let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
             let context = matcher::worker_context(worker);
             let load = worker.load_with(class.request.cpu, scene.workers.load_settings());
