@@ -144,14 +144,18 @@ fn amount(of: &Resources, name: &str) -> u64 {
     }
 }
 
-/// True if the worker could run the class when it is empty and gets work.
+/// True if the worker could run the class when it is empty and gets work: nothing lasting rules it out. Says
+/// what [`rule_out`] says, and makes no reasons.
 pub fn could_ever(class: &Class, worker: &Worker) -> bool {
-    rule_out(class, worker, false).next().is_none()
+    class.request.fits(&worker.capacity)
+        && (class.targets.is_empty() || class.targets.contains(&*worker.name))
+        && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }
 
-/// True if the worker can take a task of the class now.
+/// True if the worker can take a task of the class now: nothing rules it out, as [`rule_out`] says it. What
+/// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
-    rule_out(class, worker, true).next().is_none()
+    worker.has_room(&class.request) && worker.takes_work() && could_ever(class, worker)
 }
 
 /// A step of which a task looks for a worker.
@@ -271,7 +275,7 @@ pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext
     WorkerContext {
         capacity: (&worker.capacity).into(),
         booked: (&worker.booked).into(),
-        memory_free: (worker.capacity.memory > 0).then(|| worker.room().memory),
+        memory_free: (worker.capacity.memory > 0).then(|| worker.memory_room()),
         memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
         foreign_cpu: report.and_then(|report| report.cpu_foreign),
         core_score: worker.marks.core_score,
@@ -287,7 +291,7 @@ pub fn push(ask: &Ask, scene: &Scene) -> Found {
     let saturation = scene.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
-        (true, _) => worker.room().memory as f64,
+        (true, _) => worker.memory_room() as f64,
         (false, true) => -load,
         (false, false) => load,
     };

@@ -211,13 +211,31 @@ impl Worker {
     /// runs, what others hold does not count: it would keep the worker idle for ever, and pressure tells
     /// when memory is really short.
     pub fn room(&self) -> Resources {
-        let mut room = self.free();
-        room.memory = room.memory.saturating_sub(self.expected);
-        if let Some((available, own)) = self.reach.filter(|_| !self.is_idle()) {
-            let to_come = (self.booked.memory + self.expected).saturating_sub(own);
-            room.memory = room.memory.min(available.saturating_sub(to_come));
+        Resources { memory: self.memory_room(), ..self.free() }
+    }
+
+    /// The memory of [`Worker::room`].
+    pub fn memory_room(&self) -> u64 {
+        let held = self.booked.memory.saturating_add(self.expected);
+        let free = self.capacity.memory.saturating_sub(held);
+        match self.reach.filter(|_| !self.is_idle()) {
+            Some((available, own)) => free.min(available.saturating_sub(held.saturating_sub(own))),
+            None => free,
         }
-        room
+    }
+
+    /// True if `request` fits into [`Worker::room`], without making that.
+    pub fn has_room(&self, request: &Resources) -> bool {
+        let (has, booked) = (&self.capacity, &self.booked);
+        let of = |amounts: &Resources, name: &str| amounts.custom.get(name).copied().unwrap_or(0);
+        request.cpu <= has.cpu.saturating_sub(booked.cpu)
+            && request.gpus <= has.gpus.saturating_sub(booked.gpus)
+            && request.gpu_memory <= has.gpu_memory.saturating_sub(booked.gpu_memory)
+            && request.memory <= self.memory_room()
+            && request
+                .custom
+                .iter()
+                .all(|(name, need)| *need <= of(has, name).saturating_sub(of(booked, name)))
     }
 
     /// A task of a step holds amounts of it from now on, and is expected to hold more bytes; its share of

@@ -441,21 +441,32 @@ proptest! {
             instance: &InstanceContext::default(),
             key_bytes: None,
         };
+        // Judged by what the rules say one by one, and by the reservation as it is meant.
+        let ends = predicted_s.map(|s| farm.now.after(s * NS_PER_S));
+        let delays = |id: &WorkerId| {
+            let starts = reserved.get(id).map(|reserved| reserved.starts);
+            starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts))
+        };
         let fitting: Vec<_> = scene.workers.iter().filter(|worker| matcher::fits_now(&class, worker)).collect();
-        let judged: BTreeMap<WorkerId, f64> =
-            fitting.iter().filter_map(|worker| Some((worker.id, scene.judge(&ask, worker).ok()?.score))).collect();
-        let best = judged.values().copied().fold(f64::NEG_INFINITY, f64::max);
+        for worker in scene.workers.iter() {
+            let says = |now| matcher::rule_out(&class, worker, now).next().is_none();
+            prop_assert_eq!(matcher::fits_now(&class, worker), says(true));
+            prop_assert_eq!(matcher::could_ever(&class, worker), matcher::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
+        }
+        let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
+            let context = matcher::worker_context(worker);
+            let load = worker.load_with(class.request.cpu, scene.workers.load_settings());
+            let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, load));
+            breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
+        });
+        let open: BTreeMap<WorkerId, f64> = open.collect();
+        let best = open.values().copied().fold(f64::NEG_INFINITY, f64::max);
         match matcher::push(&ask, &scene) {
             Found::Best(ranked) => {
-                prop_assert_eq!(judged.get(&ranked[0].worker), Some(&best));
-                prop_assert!(ranked.iter().all(|ranked| judged.contains_key(&ranked.worker)));
-                let delays = reserved.get(&ranked[0].worker).is_some_and(|reserved| {
-                    let ends = predicted_s.map(|s| farm.now.after(s * NS_PER_S));
-                    ends.is_none() || reserved.starts.is_none_or(|starts| ends > Some(starts))
-                });
-                prop_assert!(!delays, "it would delay the holder");
+                prop_assert_eq!(open.get(&ranked[0].worker), Some(&best));
+                prop_assert!(ranked.iter().all(|ranked| open.contains_key(&ranked.worker)));
             }
-            Found::Held(_) => prop_assert!(judged.is_empty() && !fitting.is_empty()),
+            Found::Held(_) => prop_assert!(open.is_empty() && !fitting.is_empty()),
             Found::NoRoom => prop_assert!(fitting.is_empty()),
         }
     }

@@ -140,6 +140,10 @@ impl Engine {
             self.workers.present().any(|worker| matcher::could_ever(class, worker))
         };
         Some(match () {
+            // What waits for the first of its kind may be one that fits nowhere.
+            () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
+                WaitReason::NoFit
+            }
             () if step.enlisted.is_none() => WaitReason::Held,
             () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
             () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
