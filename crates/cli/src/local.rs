@@ -57,7 +57,7 @@ pub async fn start(
     server: &str,
     life: Life,
 ) -> anyhow::Result<LocalWorker> {
-    let log_bytes_max = config.log_bytes_max;
+    let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
     let config = &config.worker;
     let capacity = capacity(config.cpus, config.memory, config.gpus);
     let attributes = attributes(&config.tags);
@@ -93,6 +93,7 @@ pub async fn start(
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
     });
     let agent = agent.await.context("the agent failed")??;
+    agent.set_load_every(report);
     welcome.await.context("the engine did not take the worker")?;
     Ok(LocalWorker { agent })
 }

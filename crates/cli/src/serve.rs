@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
-use windlass_core::engine::Settings;
-use windlass_core::workers::Saturation;
 use windlass_server::auth::Auth;
 use windlass_server::{Config, Handle, Lease, Listener, Protection, Retention, ShellOptions, WorkerTerms};
 use windlass_store::Store;
@@ -233,14 +231,7 @@ impl Server {
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
         let store = Store::open(&address)?;
-        let placement = config.placement;
-        let saturation = Saturation { cores: placement.core_saturation, memory: placement.memory_saturation };
-        let settings = Settings {
-            saturation,
-            lease_ns: config.lease.duration().map(|lease| lease.as_nanos() as u64),
-            ..Settings::default()
-        };
-        let options = ShellOptions { settings };
+        let options = ShellOptions { settings: config.engine_settings() };
         let handle = windlass_server::start(store, options).await?;
         let auth = Auth::load(handle.store(), protection.auth, user_name()).await?;
         if protection.auth {
@@ -254,7 +245,7 @@ impl Server {
         };
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
         let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
-        let terms = WorkerTerms { lease: config.lease.duration() };
+        let terms = WorkerTerms { lease: config.lease.duration(), report: config.load.report() };
         let options =
             windlass_server::ServeOptions { store: address, auth, audit, idle: config.idle(), terms };
         let serve = windlass_server::serve(listeners, handle.clone(), options);

@@ -163,7 +163,7 @@ fn farms() -> impl Strategy<Value = InstanceContext> {
             for (metric, mean) in metrics.into_iter().zip(means) {
                 windows.set(metric, Windowed { w5m: mean, w1h: mean, w24h: mean });
             }
-            InstanceContext { windows, idle_workers, total_workers, core_score }
+            InstanceContext { windows, idle_workers, total_workers, core_score, deadline_ms: None }
         },
     )
 }

@@ -31,6 +31,8 @@ pub const HEALTH_PATH: &str = "/healthz";
 const VERSION_PATH: &str = "/api/v1/version";
 /// Where tokens are made; for administrators alone.
 const TOKEN_PATH: &str = "/api/v1/tokens";
+/// What was decided about everybody's work, and by how much; for administrators alone.
+const DECISIONS_PATH: &str = "/api/v1/board/jobs/decisions";
 /// What users may do to jobs; to their own, which the handlers check.
 const JOB_VERBS: [&str; 4] = ["cancel", "retry", "hold", "release"];
 
@@ -103,7 +105,11 @@ impl Caller {
         match self.role {
             Role::Admin => true,
             Role::Worker => path.starts_with(WORKER_PATHS) || (looks && path == VERSION_PATH),
-            Role::User | Role::Viewer if tokens || path.starts_with(WORKER_PATHS) => false,
+            Role::User | Role::Viewer
+                if tokens || path == DECISIONS_PATH || path.starts_with(WORKER_PATHS) =>
+            {
+                false
+            }
             Role::Viewer => looks,
             Role::User => looks || (method == Method::POST && is_about_jobs(path)),
         }
@@ -484,6 +490,9 @@ mod tests {
             ("GET", "/api/v1/limits", "auv"),
             ("PUT", "/api/v1/limits/l", "a"),
             ("DELETE", "/api/v1/limits/l", "a"),
+            ("GET", "/api/v1/board/workers", "auv"),
+            ("GET", "/api/v1/board/jobs/decisions", "a"),
+            ("GET", "/api/v1/scheduler/server_loads", "auv"),
             ("POST", "/api/v1/shutdown", "a"),
             ("POST", "/windlass.worker.v1.Workers/Session", "aw"),
         ];

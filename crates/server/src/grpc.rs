@@ -43,8 +43,6 @@ const VERSION_BYTES_MAX: usize = 64;
 const LOG_PATIENCE: Duration = Duration::from_secs(20);
 /// How long an agent may take to find or start its keeper and say hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(60);
-/// Milliseconds between two reports of load.
-const LOAD_MS: u64 = 1_000;
 /// Beats that may be missing before the link counts as broken.
 const BEATS_MISSED: u32 = 3;
 
@@ -53,6 +51,8 @@ const BEATS_MISSED: u32 = 3;
 pub struct WorkerTerms {
     /// How long a full lease lasts; `None` is for ever.
     pub lease: Option<Duration>,
+    /// Between two reports of load.
+    pub report: Duration,
 }
 
 /// The longest time between two beats.
@@ -114,7 +114,7 @@ impl workers_server::Workers for Workers {
             store: self.handle.store().id(),
             beat_ms: self.terms.beat().as_millis() as u64,
             lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
-            load_ms: Some(LOAD_MS),
+            load_ms: Some(self.terms.report.as_millis() as u64),
         }))]);
         let listener = Listener {
             handle: self.handle.clone(),
@@ -292,12 +292,15 @@ impl Listener {
     /// What the worker measured, unless it cannot be. That is no reason to end the stream: the next report is
     /// built anew. It is told once, for the next report may be as bad.
     fn believe<T>(&mut self, measured: Result<T, BadLoad>, what: &'static str) -> Option<T> {
-        match measured {
+        let bad = match measured {
             Ok(measured) => return Some(measured),
-            Err(bad) if self.disbelieved.insert(what) => {
-                self.blame(&format!("its {what} is not taken: {bad}"))
-            }
-            Err(_) => self.link.refusals.count(),
+            Err(bad) => bad,
+        };
+        self.handle.metrics().load_reports_refused.inc();
+        if self.disbelieved.insert(what) {
+            self.blame(&format!("its {what} is not taken: {bad}"));
+        } else {
+            self.link.refusals.count();
         }
         None
     }

@@ -6,8 +6,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use windlass_core::engine::Note;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use windlass_core::Engine;
+use windlass_core::engine::{Note, WaitReason};
 use windlass_core::job::{Counts, TaskState};
+use windlass_core::worker::WorkerState;
 
 type Labels = [(&'static str, &'static str); 1];
 
@@ -20,6 +24,11 @@ pub struct Metrics {
     results_late: Counter,
     tasks: Family<Labels, Gauge>,
     workers: Family<Labels, Gauge>,
+    workers_saturated: Gauge,
+    workers_left_out: Gauge,
+    workers_reserved: Gauge,
+    waiting_tasks: Family<Labels, Gauge>,
+    stranded_cores: Gauge<f64, AtomicU64>,
     wait_seconds: Histogram,
     /// Time of a round that booked something.
     pub round_seconds: Histogram,
@@ -31,6 +40,8 @@ pub struct Metrics {
     pub store_failures: Counter,
     /// Connections and requests that were refused for what they are or who sent them.
     pub refusals: Counter,
+    /// What workers measured and said, and that cannot be.
+    pub load_reports_refused: Counter,
     /// Lines that could not be written to the audit log.
     pub audit_lost: Counter,
 }
@@ -46,12 +57,18 @@ impl Metrics {
             results_late: Counter::default(),
             tasks: Family::default(),
             workers: Family::default(),
+            workers_saturated: Gauge::default(),
+            workers_left_out: Gauge::default(),
+            workers_reserved: Gauge::default(),
+            waiting_tasks: Family::default(),
+            stranded_cores: Gauge::default(),
             wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 12)),
             round_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
             batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
             store_failures: Counter::default(),
             refusals: Counter::default(),
+            load_reports_refused: Counter::default(),
             audit_lost: Counter::default(),
         };
         metrics.register();
@@ -66,6 +83,11 @@ impl Metrics {
         r.register("results_late", "Results refused: another attempt is booked", self.results_late.clone());
         r.register("tasks", "Tasks of active jobs, by state", self.tasks.clone());
         r.register("workers", "Workers, by state", self.workers.clone());
+        r.register("workers_saturated", "Workers that pressure holds", self.workers_saturated.clone());
+        r.register("workers_left_out", "Workers left out for their faults", self.workers_left_out.clone());
+        r.register("workers_reserved", "Workers reserved for blocked work", self.workers_reserved.clone());
+        r.register("waiting_tasks", "Ready tasks, by why they wait", self.waiting_tasks.clone());
+        r.register("stranded_cores", "Cores idle beside work that waits", self.stranded_cores.clone());
         let seconds = Unit::Seconds;
         r.register_with_unit("wait", "From ready to booked", seconds.clone(), self.wait_seconds.clone());
         r.register_with_unit("round", "A round that booked", seconds.clone(), self.round_seconds.clone());
@@ -73,6 +95,7 @@ impl Metrics {
         r.register("batch_writes", "Writes of a batch", self.batch_writes.clone());
         r.register("store_failures", "Batches the store did not take", self.store_failures.clone());
         r.register("refusals", "Connections and requests refused", self.refusals.clone());
+        r.register("load_reports_refused", "Measures not taken", self.load_reports_refused.clone());
         r.register("audit_lost", "Lines lost to the audit log", self.audit_lost.clone());
     }
 
@@ -95,7 +118,8 @@ impl Metrics {
     }
 
     /// The text, with gauges as they are now.
-    pub fn encode(&self, counts: &Counts, workers: &[(&'static str, i64)]) -> String {
+    pub fn encode(&self, now: &Gauges) -> String {
+        let Gauges { counts, workers, saturated, left_out, reserved, waiting, stranded_cpu } = now;
         let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
         for (state, n) in gauges {
             self.tasks.get_or_create(&[("state", state)]).set(i64::from(n));
@@ -103,9 +127,58 @@ impl Metrics {
         for (state, n) in workers {
             self.workers.get_or_create(&[("state", *state)]).set(*n);
         }
+        for (reason, word) in WaitReason::ALL {
+            let tasks = waiting.get(&reason).copied().unwrap_or(0);
+            self.waiting_tasks.get_or_create(&[("reason", word)]).set(tasks as i64);
+        }
+        self.workers_saturated.set(*saturated);
+        self.workers_left_out.set(*left_out);
+        self.workers_reserved.set(*reserved);
+        self.stranded_cores.set(*stranded_cpu as f64 / 100.0);
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
+    }
+}
+
+/// What is as it is now, read from the engine.
+pub struct Gauges {
+    counts: Counts,
+    workers: BTreeMap<&'static str, i64>,
+    saturated: i64,
+    left_out: i64,
+    reserved: i64,
+    waiting: BTreeMap<WaitReason, u64>,
+    /// Hundredths of a core.
+    stranded_cpu: u64,
+}
+
+impl Gauges {
+    /// In a walk over jobs, steps and workers.
+    pub fn read(engine: &Engine) -> Gauges {
+        let mut workers = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0), ("expired", 0)]);
+        let (mut saturated, mut left_out) = (0, 0);
+        for worker in engine.workers().present() {
+            let word = match worker.state {
+                WorkerState::Up => "up",
+                WorkerState::Draining => "draining",
+                WorkerState::Suspect => "suspect",
+                WorkerState::Expired => "expired",
+                WorkerState::Forgotten => continue,
+            };
+            *workers.entry(word).or_default() += 1;
+            saturated += i64::from(worker.saturated.any());
+            left_out += i64::from(worker.health.out().is_some());
+        }
+        Gauges {
+            counts: engine.counts(),
+            workers,
+            saturated,
+            left_out,
+            reserved: engine.reserves().holders().count() as i64,
+            waiting: engine.waiting_tasks(),
+            stranded_cpu: engine.stranded_cpu(),
+        }
     }
 }
 

@@ -76,6 +76,11 @@ impl WaitReason {
         (WaitReason::Held, "held"),
         (WaitReason::NoWorker, "no_worker"),
     ];
+
+    /// The word that stands for it.
+    pub fn as_str(self) -> &'static str {
+        WaitReason::ALL[self as usize].1
+    }
 }
 
 impl Engine {
@@ -114,28 +119,36 @@ impl Engine {
     /// How many ready tasks wait for which reason. Tasks of steps that wait for others are not counted.
     pub fn waiting_tasks(&self) -> BTreeMap<WaitReason, u64> {
         let mut tasks: BTreeMap<WaitReason, u64> = BTreeMap::new();
-        let mut fits: BTreeMap<ClassId, bool> = BTreeMap::new();
+        let mut fits = BTreeMap::new();
         for job in self.jobs.values().filter(|job| job.stop.is_none() && job.after.is_empty()) {
             for (number, step) in job.steps.iter().enumerate().filter(|(_, step)| !step.ready.is_empty()) {
                 let key = StepKey { job: job.id, step: number as u16 };
-                let could = || {
-                    let class = self.classes.get(step.class);
-                    self.workers.present().any(|worker| matcher::could_ever(class, worker))
-                };
-                let reason = match () {
-                    () if step.enlisted.is_none() => WaitReason::Held,
-                    () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
-                    () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
-                    () if self.waits.held.contains(&key) => WaitReason::Held,
-                    () if !self.waits.full.contains(&step.class) => WaitReason::Flowing,
-                    () if self.workers.open_count() == 0 => WaitReason::NoWorker,
-                    () if !*fits.entry(step.class).or_insert_with(could) => WaitReason::NoFit,
-                    () => WaitReason::Capacity,
-                };
-                *tasks.entry(reason).or_default() += u64::from(step.ready.len());
+                if let Some(reason) = self.wait_reason(key, &mut fits) {
+                    *tasks.entry(reason).or_default() += u64::from(step.ready.len());
+                }
             }
         }
         tasks
+    }
+
+    /// Why a step with ready tasks waits; `None` if there is no such step. `fits` remembers between calls
+    /// which classes some worker fits.
+    pub fn wait_reason(&self, key: StepKey, fits: &mut BTreeMap<ClassId, bool>) -> Option<WaitReason> {
+        let (job, step) = (self.jobs.get(&key.job)?, self.step(key)?);
+        let could = || {
+            let class = self.classes.get(step.class);
+            self.workers.present().any(|worker| matcher::could_ever(class, worker))
+        };
+        Some(match () {
+            () if step.enlisted.is_none() => WaitReason::Held,
+            () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
+            () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
+            () if self.waits.held.contains(&key) => WaitReason::Held,
+            () if !self.waits.full.contains(&step.class) => WaitReason::Flowing,
+            () if self.workers.open_count() == 0 => WaitReason::NoWorker,
+            () if !*fits.entry(step.class).or_insert_with(could) => WaitReason::NoFit,
+            () => WaitReason::Capacity,
+        })
     }
 
     /// Hundredths of a core that are idle although work waits, for none that waits can have them.

@@ -38,6 +38,7 @@ use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
 use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
+use crate::score::weights;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
@@ -67,6 +68,8 @@ pub struct Settings {
     pub reserve: ReserveSettings,
     /// How pairs of step and worker are judged.
     pub policy: Policy,
+    /// Milliseconds after which a task that could start should have, where its step does not say.
+    pub wait_deadline_ms: u64,
 }
 
 /// A scoring policy: equal to another of the same name.
@@ -101,6 +104,7 @@ impl Default for Settings {
             load: LoadSettings::default(),
             reserve: ReserveSettings::default(),
             policy: Policy::default(),
+            wait_deadline_ms: weights::DEADLINE_MS,
         }
     }
 }
@@ -247,7 +251,10 @@ impl Engine {
             probe_ends: BTreeSet::new(),
             policy: settings.policy,
             windows: Windows::default(),
-            instance: InstanceContext::default(),
+            instance: InstanceContext {
+                deadline_ms: Some(settings.wait_deadline_ms),
+                ..InstanceContext::default()
+            },
             looked: Time::default(),
             reserves: Reserves::new(settings.reserve),
             reserved: BTreeMap::new(),
@@ -345,6 +352,11 @@ impl Engine {
         self.jobs.values()
     }
 
+    /// All attempts, by task.
+    pub fn attempts(&self) -> impl DoubleEndedIterator<Item = (TaskId, &Attempt)> + ExactSizeIterator {
+        self.attempts.iter().map(|(task, attempt)| (*task, attempt))
+    }
+
     /// The attempt that a task has now.
     pub fn attempt(&self, task: TaskId) -> Option<&Attempt> {
         self.attempts.get(&task)
@@ -380,6 +392,11 @@ impl Engine {
     /// All queues.
     pub fn queues(&self) -> &Queues {
         &self.queues
+    }
+
+    /// Who has which worker reserved.
+    pub fn reserves(&self) -> &Reserves {
+        &self.reserves
     }
 
     /// How many tasks may hold one of each limit at a time, by name.

@@ -202,6 +202,23 @@ impl Queue {
         self.quota_cpu.filter(|quota| self.booked_cpu + u64::from(cpu) > u64::from(*quota))
     }
 
+    /// The first step of each class, in the queue's order.
+    pub fn heads(&self) -> impl Iterator<Item = (Candidate, ClassId)> + '_ {
+        self.heads.iter().copied()
+    }
+
+    /// Its steps that have ready tasks, in the queue's order; no more of them are looked at than are taken.
+    pub fn in_order(&self) -> impl Iterator<Item = (Candidate, ClassId)> + '_ {
+        let mut heads = self.heads.clone();
+        std::iter::from_fn(move || {
+            let (first, class) = heads.pop_first()?;
+            let steps = self.by_class.get(&class)?;
+            let next = steps.range((Bound::Excluded(first), Bound::Unbounded)).next();
+            heads.extend(next.map(|next| (*next, class)));
+            Some((first, class))
+        })
+    }
+
     /// All of its steps that have ready tasks, by class.
     pub fn steps_by_class(&self) -> impl Iterator<Item = (ClassId, &Candidate)> {
         self.by_class.iter().flat_map(|(class, steps)| steps.iter().map(|step| (*class, step)))
@@ -304,6 +321,11 @@ impl Queues {
         if queue.by_class.is_empty() {
             self.turn.remove(&(Reverse(queue.band), queue.share.clock(), id));
         }
+    }
+
+    /// The queues that have ready steps, in the order of their turns.
+    pub fn in_turn(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+        self.turn.iter().map(|(_, _, id)| (*id, self.get(*id)))
     }
 
     /// How many queues have ready steps.

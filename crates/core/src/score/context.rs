@@ -110,6 +110,8 @@ pub struct InstanceContext {
     pub total_workers: u32,
     /// Mean of the workers' core scores.
     pub core_score: Option<f64>,
+    /// Milliseconds after which a task should have started where its step does not say.
+    pub deadline_ms: Option<u64>,
 }
 
 /// The amounts of [`Resources`] that have a place of their own, without the named ones.

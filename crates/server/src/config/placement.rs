@@ -1,9 +1,13 @@
 //! Settings of how places are chosen: what load does, which policy ranks workers, what is kept free for
 //! work that is hard to place.
 
+use super::Config;
 use serde::Deserialize;
 use std::time::Duration;
+use windlass_core::engine::{Policy, Settings};
 use windlass_core::load::formula::LoadSettings;
+use windlass_core::score::policy::{self, DEFAULT_POLICY};
+use windlass_core::workers::{ReserveSettings, Saturation};
 
 /// Nanoseconds of a millisecond.
 const NS_PER_MS: u64 = 1_000_000;
@@ -16,6 +20,25 @@ const POLICY_BYTES_MAX: usize = 64;
 /// Classes of work for which workers may be kept free in one shard.
 const HOLDERS_MAX: u32 = 1_000;
 
+impl Config {
+    /// What the engine has of these settings. A policy that is not known is warned of, and is the default.
+    pub fn engine_settings(&self) -> Settings {
+        let saturation = self.placement.saturation();
+        Settings {
+            saturation,
+            lease_ns: self.lease.duration().map(|lease| lease.as_nanos() as u64),
+            load: self.load.settings(),
+            reserve: ReserveSettings {
+                after_ns: self.reservation.after().as_nanos() as u64,
+                holders_max: self.reservation.holders as usize,
+            },
+            policy: self.score.policy(saturation),
+            wait_deadline_ms: self.score.wait_deadline_ms(),
+            ..Settings::default()
+        }
+    }
+}
+
 /// How places are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -24,6 +47,13 @@ pub struct Placement {
     pub core_saturation: bool,
     /// Fill the worker with least free memory first.
     pub memory_saturation: bool,
+}
+
+impl Placement {
+    /// Which worker is filled first.
+    fn saturation(self) -> Saturation {
+        Saturation { cores: self.core_saturation, memory: self.memory_saturation }
+    }
 }
 
 /// What the load of workers' machines does.
@@ -88,6 +118,11 @@ impl Load {
         }
     }
 
+    /// Between two reports of a worker.
+    pub fn report(&self) -> Duration {
+        Duration::from_millis(self.report_ms)
+    }
+
     /// Says which setting makes no sense.
     pub fn check(&self) -> Result<(), String> {
         if !REPORT_MS.contains(&self.report_ms) {
@@ -120,6 +155,15 @@ impl Default for Score {
 }
 
 impl Score {
+    /// The policy; of `packing`, the one that fills what is to be filled.
+    fn policy(&self, saturation: Saturation) -> Policy {
+        let (known, is_known) = policy::policy_by_name(&self.policy);
+        if !is_known {
+            tracing::warn!("there is no scoring policy '{}'; {DEFAULT_POLICY} is taken", self.policy);
+        }
+        Policy(if known.name() == "packing" { policy::packing(saturation) } else { known })
+    }
+
     /// When a task that could start should have, in milliseconds.
     pub fn wait_deadline_ms(&self) -> u64 {
         (self.wait_deadline_s * 1000.0).round() as u64
@@ -216,6 +260,37 @@ mod tests {
         assert_eq!(config.load.settings(), expected);
         assert_eq!((&*config.score.policy, config.score.wait_deadline_ms()), ("simple", 1_500));
         assert_eq!((config.reservation.after().as_millis(), config.reservation.holders), (500, 0));
+    }
+
+    #[test]
+    fn the_engine_has_every_setting() {
+        let settings = |text: &str| Config::parse(text).unwrap().engine_settings();
+        assert_eq!(settings(""), Settings::default());
+        let set = settings(
+            "lease = 3\n[load]\nmax_io_pressure = 3\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
+             [reservation]\nafter_s = 0.5\nholders = 7",
+        );
+        assert_eq!((set.lease_ns, set.load.max_io_pressure), (Some(3_000_000_000), 3.0));
+        assert_eq!((set.policy.0.name(), set.wait_deadline_ms), ("simple", 1_500));
+        assert_eq!(set.reserve, ReserveSettings { after_ns: 500_000_000, holders_max: 7 });
+        assert_eq!(settings("[score]\npolicy = 'best'").policy.0.name(), "resource-aware");
+    }
+
+    #[test]
+    fn packing_fills_what_is_to_be_filled() {
+        let rules = |text: &str| {
+            let settings = Config::parse(text).unwrap().engine_settings();
+            (settings.saturation, settings.policy.0.rules().as_ptr())
+        };
+        let packing = "[score]\npolicy = 'packing'\n";
+        let cores = Saturation { cores: true, memory: false };
+        assert_eq!(
+            rules(&format!("{packing}[placement]\ncore_saturation = true")),
+            (cores, policy::packing(cores).rules().as_ptr())
+        );
+        let none = Saturation::default();
+        assert_eq!(rules(packing), (none, policy::packing(none).rules().as_ptr()));
+        assert_ne!(policy::packing(cores).rules().as_ptr(), policy::packing(none).rules().as_ptr());
     }
 
     #[test]

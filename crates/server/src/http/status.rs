@@ -3,13 +3,12 @@
 use super::App;
 use super::error::ApiError;
 use crate::auth::Caller;
+use crate::metrics::Gauges;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use std::collections::BTreeMap;
 use windlass_api::Version;
-use windlass_core::worker::WorkerState;
 
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
@@ -38,23 +37,9 @@ pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "The numbers", content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    let look = |engine: &windlass_core::Engine| {
-        let mut states = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0), ("expired", 0)]);
-        for worker in engine.workers().present() {
-            let word = match worker.state {
-                WorkerState::Up => "up",
-                WorkerState::Draining => "draining",
-                WorkerState::Suspect => "suspect",
-                WorkerState::Expired => "expired",
-                WorkerState::Forgotten => continue,
-            };
-            *states.entry(word).or_default() += 1;
-        }
-        (engine.counts(), states.into_iter().collect::<Vec<_>>())
-    };
-    let (counts, workers) = app.handle.query(look).await?;
+    let now = app.handle.query(Gauges::read).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], app.handle.metrics().encode(&counts, &workers)).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], app.handle.metrics().encode(&now)).into_response())
 }
 
 /// Ends the server in good order; running tasks go on and are taken over by the next one.

@@ -54,7 +54,8 @@ impl ScoreRule for WaitTime {
 
     fn contribution(&self, pair: &Pair) -> Contribution {
         let waited_ms = pair.job.waited_ms as f64;
-        let deadline_ms = pair.job.deadline_ms.unwrap_or(weights::DEADLINE_MS) as f64;
+        let deadline_ms =
+            pair.job.deadline_ms.or(pair.instance.deadline_ms).unwrap_or(weights::DEADLINE_MS) as f64;
         if waited_ms == 0.0 {
             return Contribution::none("ready just now");
         }

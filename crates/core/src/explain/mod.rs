@@ -1,5 +1,9 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
+mod worker;
+
+pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason};
+
 use crate::engine::{Decision, Engine, Judged};
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{DependencyKind, Stop, TaskState};

@@ -1,0 +1,220 @@
+//! Why a worker gets no work: the same predicates, asked of one worker and the steps whose turn comes first.
+
+use crate::engine::Engine;
+use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
+use crate::matcher::{self, Found, Ranked, RuledOut};
+use crate::queues::Candidate;
+use crate::time::Time;
+use crate::worker::Worker;
+
+/// Steps that are looked at: the first of each class, queue by queue in turn.
+const STEPS_LOOKED_MAX: usize = 32;
+/// Steps of which it is told what keeps the worker from them.
+const STEPS_TOLD_MAX: usize = 5;
+/// Decisions for others that are told.
+const LOST_MAX: usize = 3;
+
+/// Why a worker gets no work, or that it does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkerExplanation {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The one reason that counts.
+    pub reason: WorkerReason,
+    /// All for which it would get no work at all.
+    pub unfit: Vec<RuledOut>,
+    /// For whom it is reserved.
+    pub reserved: Option<ReservedFor>,
+    /// Its load with one more task of one core.
+    pub load: f64,
+    /// Queues in which steps with ready tasks stand.
+    pub waiting_queues: usize,
+    /// The steps whose turn comes first, and what each is to the worker.
+    pub steps: Vec<Passed>,
+    /// The last tasks for which it was judged and another won.
+    pub lost: Vec<Lost>,
+}
+
+/// The one reason that counts.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WorkerReason {
+    /// It takes no work at all.
+    Unfit(RuledOut),
+    /// No task waits that may start.
+    NothingWaits,
+    /// A round gives it work.
+    Turn,
+    /// Others are better places for what waits.
+    OthersPreferred,
+    /// What waits and would fit is kept off by this: others' tasks, a reservation, a rule.
+    Closed(RuledOut),
+    /// The queues, licences or rules of what waits hold that back wherever it might go.
+    HeldBack,
+    /// Nothing that waits fits it, even when it is empty.
+    FitsNone,
+}
+
+/// A reservation of a worker.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReservedFor {
+    /// The first step of its class, while one waits.
+    pub step: Option<StepKey>,
+    /// For how many nanoseconds the class was blocked, net.
+    pub blocked_ns: u64,
+    /// When it is expected to start there; `None` is unknown.
+    pub starts: Option<Time>,
+}
+
+/// A step whose tasks wait, as it is to the worker.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Passed {
+    /// The step.
+    pub step: StepKey,
+    /// How many of its tasks could start.
+    pub tasks: u32,
+    /// What it is to the worker.
+    pub verdict: PassedVerdict,
+}
+
+/// What a step is to a worker.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PassedVerdict {
+    /// These keep it off.
+    Unmet(Vec<RuledOut>),
+    /// Its queue holds as much as it may.
+    Quota,
+    /// All licences of this name are taken.
+    Limit(String),
+    /// Another worker is a better place.
+    Preferred {
+        /// How it is judged there.
+        best: Ranked,
+        /// And here.
+        here: Ranked,
+    },
+    /// The next round starts it here.
+    Turn,
+}
+
+/// A task for which the worker was judged and another won.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lost {
+    /// The task.
+    pub task: TaskId,
+    /// When.
+    pub at: Time,
+    /// Who won.
+    pub winner: WorkerId,
+    /// The winner's points.
+    pub winner_score: f64,
+    /// This worker's points.
+    pub score: f64,
+}
+
+impl Engine {
+    /// Explains why a worker of the farm gets no work; `None` if there is no such worker. Looks at a bounded
+    /// number of steps, those whose turn comes first.
+    pub fn explain_worker(&self, id: WorkerId) -> Option<WorkerExplanation> {
+        let worker = self.workers().get(id)?;
+        let unfit: Vec<RuledOut> = matcher::unfit(worker).collect();
+        let heads = self.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
+        let mut steps: Vec<Passed> =
+            heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| self.pass(queue, head, worker)).collect();
+        let reason = match unfit.first() {
+            Some(first) => WorkerReason::Unfit(first.clone()),
+            None => reason_of(&steps),
+        };
+        // What is nearest to the reason is told first; the order of turns decides among the rest.
+        steps.sort_by_key(|passed| rank(&passed.verdict));
+        steps.truncate(STEPS_TOLD_MAX);
+        Some(WorkerExplanation {
+            worker: id,
+            reason,
+            unfit,
+            reserved: self.reservation_of(id),
+            load: worker.load_with(100, self.workers().load_settings()),
+            waiting_queues: self.queues().waiting(),
+            steps,
+            lost: self.lost_by(id),
+        })
+    }
+
+    /// What the first step of a class is to a worker.
+    fn pass(&self, queue: QueueId, head: (Candidate, ClassId), worker: &Worker) -> Option<Passed> {
+        let key = head.0.step();
+        let (ask, step) = (self.ask(key, queue)?, self.step(key)?);
+        let scene = self.scene();
+        let verdict = match self.limit_reached(ask.class) {
+            _ if self.queues().get(queue).over_quota(ask.class.request.cpu).is_some() => PassedVerdict::Quota,
+            Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
+            None => {
+                let unmet: Vec<RuledOut> = matcher::rule_out(ask.class, worker, true).collect();
+                match scene.judge(&ask, worker) {
+                    _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
+                    Err(held) => PassedVerdict::Unmet(vec![held]),
+                    Ok(here) => match matcher::push(&ask, &scene) {
+                        Found::Best(ranked) if ranked[0].worker != worker.id => {
+                            PassedVerdict::Preferred { best: ranked[0], here }
+                        }
+                        _ => PassedVerdict::Turn,
+                    },
+                }
+            }
+        };
+        Some(Passed { step: key, tasks: step.ready.len(), verdict })
+    }
+
+    fn reservation_of(&self, worker: WorkerId) -> Option<ReservedFor> {
+        let class = self.reserves().holder(worker)?;
+        let mut heads = self.queues().in_turn().flat_map(|(_, queue)| queue.heads());
+        let step = heads.find(|(_, other)| *other == class).map(|(head, _)| head.step());
+        let starts = self.class(class).zip(self.workers().get(worker));
+        Some(ReservedFor {
+            step,
+            blocked_ns: self.reserves().blocked_ns(class),
+            starts: starts.and_then(|(class, worker)| self.starts_at(class, worker)),
+        })
+    }
+
+    fn lost_by(&self, worker: WorkerId) -> Vec<Lost> {
+        let lost = self.decisions().filter_map(|decision| {
+            let (winner, others) = decision.ranked.split_first()?;
+            let own = others.iter().find(|judged| judged.worker == worker)?;
+            Some(Lost {
+                task: decision.task,
+                at: decision.at,
+                winner: winner.worker,
+                winner_score: winner.breakdown.total,
+                score: own.breakdown.total,
+            })
+        });
+        lost.take(LOST_MAX).collect()
+    }
+}
+
+/// How near a verdict is to a start, nearest first.
+fn rank(verdict: &PassedVerdict) -> u8 {
+    match verdict {
+        PassedVerdict::Turn => 0,
+        PassedVerdict::Preferred { .. } => 1,
+        PassedVerdict::Unmet(unmet) if unmet.iter().any(RuledOut::is_lasting) => 4,
+        PassedVerdict::Unmet(_) => 2,
+        PassedVerdict::Quota | PassedVerdict::Limit(_) => 3,
+    }
+}
+
+/// The reason of a worker that takes work: what the step nearest to a start says.
+fn reason_of(steps: &[Passed]) -> WorkerReason {
+    let Some(nearest) = steps.iter().min_by_key(|passed| rank(&passed.verdict)) else {
+        return WorkerReason::NothingWaits;
+    };
+    match &nearest.verdict {
+        PassedVerdict::Turn => WorkerReason::Turn,
+        PassedVerdict::Preferred { .. } => WorkerReason::OthersPreferred,
+        PassedVerdict::Unmet(unmet) if unmet.iter().any(RuledOut::is_lasting) => WorkerReason::FitsNone,
+        PassedVerdict::Unmet(unmet) => {
+            unmet.first().map_or(WorkerReason::Turn, |first| WorkerReason::Closed(first.clone()))
+        }
+        PassedVerdict::Quota | PassedVerdict::Limit(_) => WorkerReason::HeldBack,
+    }
+}
