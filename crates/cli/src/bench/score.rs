@@ -192,5 +192,11 @@ fn farm() -> InstanceContext {
     ] {
         windows.set(metric, Windowed { w5m: Some(mean), w1h: Some(mean), w24h: Some(mean) });
     }
-    InstanceContext { windows, idle_workers: 3, total_workers: 40, core_score: Some(6_000.0) }
+    InstanceContext {
+        windows,
+        idle_workers: 3,
+        total_workers: 40,
+        core_score: Some(6_000.0),
+        deadline_ms: None,
+    }
 }
