@@ -4,7 +4,7 @@
 use super::instant::{cpu_time, resident_bytes, submit, workers as connect};
 use super::percentile;
 use anyhow::Context as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -23,27 +23,34 @@ use windlass_store::Store;
 const REPORTS_MAX: usize = 64;
 
 /// A server of its own, without a worker.
-struct Server {
+pub struct Server {
     child: Child,
-    client: Client,
-    url: String,
+    /// Speaks to it.
+    pub client: Client,
+    /// Where workers find it.
+    pub url: String,
+    /// Its directory.
+    pub state: PathBuf,
 }
 
 impl Server {
-    async fn start(dir: &Path, port: u16) -> anyhow::Result<Server> {
+    /// Starts one with these flags and waits until it answers.
+    pub async fn start(dir: &Path, port: u16, flags: &[&str]) -> anyhow::Result<Server> {
         let listen = format!("127.0.0.1:{port}");
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["server", "start", "--no-worker", "--listen", &listen]);
-        command.arg("--state").arg(dir.join(format!("farm-{port}")));
+        let state = dir.join(format!("farm-{port}"));
+        command.arg("--state").arg(&state).args(flags);
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.context("cannot start a server")?;
         let client = Client::new(Address::parse(&listen))?;
+        let server = Server { child, client, url: format!("http://{listen}"), state };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while client.version().await.is_err() {
+        while server.client.version().await.is_err() {
             anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Ok(Server { child, client, url: format!("http://{listen}") })
+        Ok(server)
     }
 
     /// Processor time that it has used so far.
@@ -62,15 +69,22 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
 /// A port that nobody uses at this moment.
-fn free_port() -> anyhow::Result<u16> {
+pub fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Tasks a second from submission until the last completion is durable, with one worker.
 pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
     println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
-    let server = Server::start(dir, free_port()?).await?;
+    let server = Server::start(dir, free_port()?, &[]).await?;
     let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
     let worker = tokio::spawn(work(channel, "bench-0".to_owned(), 1, slots, false));
     wait_for_workers(&server, 1).await?;
@@ -112,7 +126,7 @@ pub async fn beats(dir: &Path, workers: u32, seconds: u64) -> anyhow::Result<()>
 }
 
 async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
-    let server = Server::start(dir, free_port()?).await?;
+    let server = Server::start(dir, free_port()?, &[]).await?;
     let mut all = tokio::task::JoinSet::new();
     for number in 0..workers {
         let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
@@ -153,7 +167,8 @@ pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<
     Ok(())
 }
 
-async fn wait_for_workers(server: &Server, count: usize) -> anyhow::Result<()> {
+/// Waits until so many workers are there.
+pub async fn wait_for_workers(server: &Server, count: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while server.client.workers(false).await?.len() < count {
         anyhow::ensure!(Instant::now() < deadline, "the workers did not register");

@@ -3,7 +3,9 @@
 
 mod exec;
 mod farm;
+mod hog;
 mod instant;
+mod pen;
 mod rounds;
 mod score;
 mod share;
@@ -88,6 +90,22 @@ enum Which {
         #[arg(long, default_value_t = 1_000)]
         workers: usize,
     },
+    /// Real compiles on two real workers with a hog beside one, by pressure and by booking counts; takes half
+    /// an hour, and is not among all
+    Hog {
+        /// Compiles of each run
+        #[arg(long, default_value_t = 200)]
+        compiles: usize,
+        /// Compiles at a time; may be given again
+        #[arg(long = "width", default_values_t = [1, 2])]
+        widths: Vec<usize>,
+        /// Pairs of runs
+        #[arg(long, default_value_t = 5)]
+        pairs: u32,
+        /// Be a hog until the input ends: `cpu`, or the file that one of memory reads
+        #[arg(long, hide = true)]
+        be: Option<PathBuf>,
+    },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
         /// Only run this many rounds and print nothing: what callgrind counts
@@ -107,6 +125,9 @@ enum Which {
 
 /// Runs one benchmark, or all.
 pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    if let Some(Which::Hog { be: Some(what), .. }) = &args.which {
+        return Ok(pen::be(what)?);
+    }
     let dir = match args.dir {
         Some(dir) => std::path::absolute(dir)?,
         None => std::env::temp_dir(),
@@ -136,6 +157,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
             Which::Score { candidates, workers } => score::run(candidates, workers),
+            Which::Hog { compiles, widths, pairs, .. } => hog::run(&dir, compiles, &widths, pairs).await?,
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,

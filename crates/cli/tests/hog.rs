@@ -1,0 +1,154 @@
+//! Two real workers with a core each, each in control groups of its own, and a hog beside one.
+
+#[allow(dead_code)]
+#[path = "../src/bench/pen.rs"]
+mod pen;
+mod support;
+
+use pen::{Beside, Hog, Pen};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use support::{show, wait_until, windlass};
+
+/// Both tests want the same cores.
+static CORES: Mutex<()> = Mutex::new(());
+
+/// Percent of memory pressure from which a worker is held here: the hog makes far more, sooner or later.
+const MAX_MEMORY_PRESSURE: &str = "25";
+
+/// A server and two workers, `w0` and `w1`.
+struct Site {
+    /// Dropped first: the server's workers are silent then.
+    server: Child,
+    pens: [Pen; 2],
+    dir: tempfile::TempDir,
+    url: String,
+    _cores: MutexGuard<'static, ()>,
+}
+
+impl Site {
+    /// `None` where this machine cannot do it.
+    fn start(limited: bool, flags: &[&str]) -> Option<Site> {
+        let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pens = match Pen::pair(limited) {
+            Ok(pens) => pens,
+            Err(why) => {
+                println!("SKIP a hog beside a worker: {why}");
+                return None;
+            }
+        };
+        // The memory hog reads from a real disk.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut command = Command::new(windlass());
+        command.args(["server", "start", "--no-worker", "--store", "memory", "--listen", &address]);
+        command.args(["--scoring-policy", "pressure", "--state"]).arg(dir.path().join("state")).args(flags);
+        let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let url = format!("http://{address}");
+        for (pen, name) in pens.iter_mut().zip(["w0", "w1"]) {
+            pen.start_worker(Path::new(windlass()), &url, name, &dir.path().join(name)).unwrap();
+        }
+        let site = Site { server, pens, dir, url, _cores: cores };
+        wait_until("both workers report", || {
+            ["w0", "w1"].iter().all(|name| site.load(name)["cpu_foreign"].is_number())
+        });
+        Some(site)
+    }
+
+    fn hog(&self, hog: Hog) -> Beside {
+        hog.start(Path::new(windlass()), &self.pens[0], &self.dir.path().join("pages")).unwrap()
+    }
+
+    fn run(&self, args: &[&str]) -> std::process::Output {
+        let mut command = Command::new(windlass());
+        command.args(["--server", &self.url]).args(args).current_dir(self.dir.path()).output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["-o", "json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// What a worker said of its load last.
+    fn load(&self, worker: &str) -> Value {
+        self.json(&["worker", "show", worker])["load"].clone()
+    }
+
+    fn submit(&self, command: &[&str]) -> String {
+        let output = self.run(&[&["submit", "-o", "name", "--"], command].concat());
+        assert!(output.status.success(), "{}", show(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    fn task(&self, job: &str) -> Value {
+        self.json(&["job", "tasks", job])[0].clone()
+    }
+
+    /// Where the job's task ran.
+    fn worker_of(&self, job: &str) -> String {
+        let waited = self.run(&["job", "wait", job]);
+        assert!(waited.status.success(), "{}", show(&waited));
+        self.task(job)["worker"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        _ = self.server.kill();
+        _ = self.server.wait();
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+#[test]
+fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
+    const TASKS: usize = 6;
+    let mut at_the_hog = Vec::new();
+    for flag in ["--pressure=false", "--pressure=true"] {
+        let Some(site) = Site::start(false, &[flag]) else { return };
+        let _hog = site.hog(Hog::Cpu);
+        let mut count = 0;
+        for _ in 0..TASKS {
+            // What else runs on this machine must not be a second hog.
+            wait_until("one core is taken and the other is not", || {
+                let foreign = |worker| number(&site.load(worker)["cpu_foreign"]);
+                foreign("w0") > 0.8 && foreign("w1") < 0.6
+            });
+            let job = site.submit(&["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]);
+            count += usize::from(site.worker_of(&job) == "w0");
+        }
+        at_the_hog.push(count);
+    }
+    assert_eq!(at_the_hog[0], TASKS, "by bookings alone both are idle, and the name decides");
+    assert!(at_the_hog[1] <= 1, "{} of {TASKS} ran beside the hog", at_the_hog[1]);
+}
+
+#[test]
+fn an_idle_worker_without_memory_gets_nothing_until_its_hog_ends() {
+    let flags = ["--pressure=true", "--max-memory-pressure", MAX_MEMORY_PRESSURE];
+    let Some(site) = Site::start(true, &flags) else { return };
+    let hog = site.hog(Hog::Memory);
+    let held: f64 = MAX_MEMORY_PRESSURE.parse().unwrap();
+    wait_until("memory is short", || number(&site.load("w0")["own"]["memory"]["some"]["avg10"]) > 1.2 * held);
+    for _ in 0..4 {
+        let job = site.submit(&["true"]);
+        assert_eq!(site.worker_of(&job), "w1", "{}", site.load("w0"));
+    }
+    let long = site.submit(&["sh", "-c", "while [ ! -e go ]; do :; done"]);
+    wait_until("it runs", || site.task(&long)["state"] == "running");
+    assert_eq!(site.task(&long)["worker"], "w1");
+    // The other is full now: the next one waits, although this one is idle.
+    let next = site.submit(&["true"]);
+    let why = site.run(&["why", &format!("{next}.0")]);
+    assert!(show(&why).contains("memory pressure"), "{}", show(&why));
+    assert_eq!(site.task(&next)["state"], "ready");
+    drop(hog);
+    assert_eq!(site.worker_of(&next), "w0");
+    std::fs::write(site.dir.path().join("go"), "").unwrap();
+    assert_eq!(site.worker_of(&long), "w1");
+}
