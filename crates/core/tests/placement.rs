@@ -454,7 +454,7 @@ proptest! {
             prop_assert_eq!(matcher::could_ever(&class, worker), matcher::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
         }
         let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
-            let context = matcher::worker_context(worker);
+            let context = matcher::worker_context(worker, scene.workers.load_settings());
             let load = worker.load_with(class.request.cpu, scene.workers.load_settings());
             let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, load));
             breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
