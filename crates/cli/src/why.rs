@@ -345,11 +345,11 @@ mod tests {
             plain(&task_text(&why, NOW_MS)),
             "task 12.3 is ready: every worker is busy\n  2 workers could take it now\n  \
              scores by simple:\n\
-             \x20                       a  a-worker-with-a…\n\
-             \x20   Fit            +120.0             +80.5  half is left\n\
-             \x20   Wait             -3.3               0.0  late\n\
-             \x20   total          +116.7             +80.5\n\
-             \x20   load with it     0.25              1.50\n"
+             \x20                      a  a-worker-with-a…\n\
+             \x20   Fit           +120.0             +80.5  half is left\n\
+             \x20   Wait            -3.3               0.0  late\n\
+             \x20   total         +116.7             +80.5\n\
+             \x20   load with it    0.25              1.50\n"
         );
         let decided = Why { decided_ms: Some(0), ..why };
         let text = task_text(&decided, NOW_MS);
