@@ -4,6 +4,7 @@
 mod exec;
 mod farm;
 mod instant;
+mod place;
 mod rounds;
 mod score;
 mod share;
@@ -88,6 +89,12 @@ enum Which {
         #[arg(long, default_value_t = 1_000)]
         workers: usize,
     },
+    /// Placements on a large farm of many queues and classes, and by packing, beside a scan of all workers
+    Place {
+        /// Workers of the large farm
+        #[arg(long, default_value_t = 10_000)]
+        workers: u64,
+    },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
         /// Only run this many rounds and print nothing: what callgrind counts
@@ -122,6 +129,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Beats { workers: 1_000, seconds: 20 },
         Which::Idle { workers: 10_000, submissions: 1_000 },
         Which::Score { candidates: 10_000, workers: 1_000 },
+        Which::Place { workers: 10_000 },
         Which::Rounds { count: None, pending: 10 },
         Which::Share { runs: 101 },
     ];
@@ -136,6 +144,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
             Which::Score { candidates, workers } => score::run(candidates, workers),
+            Which::Place { workers } => place::run(workers),
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,
