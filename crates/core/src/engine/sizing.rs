@@ -147,8 +147,10 @@ impl Engine {
         if gated != kin.gated {
             self.probe_ends.retain(|(_, other)| *other != id);
         }
-        if let Some(since) = kin.since.filter(|_| gated) {
-            self.probe_ends.insert((since.after(PROBE_MS * NS_PER_MS), id));
+        // Where time alone did not open it, only an end does: after nothing but kills one goes at a time.
+        let believed = kin.since.map(|since| since.after(PROBE_MS * NS_PER_MS));
+        if let Some(at) = believed.filter(|at| gated && *at > self.now) {
+            self.probe_ends.insert((at, id));
         }
         if std::mem::replace(&mut kin.gated, gated) != gated {
             let steps: Vec<StepKey> = kin.steps.iter().copied().collect();
