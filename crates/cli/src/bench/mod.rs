@@ -6,6 +6,7 @@ mod farm;
 mod hog;
 mod instant;
 mod pen;
+mod place;
 mod rounds;
 mod score;
 mod share;
@@ -106,6 +107,12 @@ enum Which {
         #[arg(long, hide = true)]
         be: Option<PathBuf>,
     },
+    /// Placements on a large farm of many queues and classes, and by packing, beside a scan of all workers
+    Place {
+        /// Workers of the large farm
+        #[arg(long, default_value_t = 10_000)]
+        workers: u64,
+    },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
         /// Only run this many rounds and print nothing: what callgrind counts
@@ -143,6 +150,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Beats { workers: 1_000, seconds: 20 },
         Which::Idle { workers: 10_000, submissions: 1_000 },
         Which::Score { candidates: 10_000, workers: 1_000 },
+        Which::Place { workers: 10_000 },
         Which::Rounds { count: None, pending: 10 },
         Which::Share { runs: 101 },
     ];
@@ -158,6 +166,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
             Which::Score { candidates, workers } => score::run(candidates, workers),
             Which::Hog { compiles, widths, pairs, .. } => hog::run(&dir, compiles, &widths, pairs).await?,
+            Which::Place { workers } => place::run(workers),
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,

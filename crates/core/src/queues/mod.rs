@@ -139,8 +139,12 @@ pub struct Skip {
     pub steps: BTreeSet<StepKey>,
     /// Before which head of a queue there is nothing more.
     cursors: BTreeMap<QueueId, (Candidate, ClassId)>,
-    exhausted: BTreeSet<QueueId>,
+    /// Before which queue in turn there is nothing more: who is charged only moves back.
+    turn_from: Option<Turn>,
 }
+
+/// A queue's place in turn: its band, its clock, itself.
+type Turn = (Reverse<u8>, u64, QueueId);
 
 impl Skip {
     fn class(&self, queue: QueueId, class: ClassId) -> bool {
@@ -241,7 +245,7 @@ pub struct Queues {
     all: Vec<Queue>,
     by_name: BTreeMap<String, QueueId>,
     /// Queues with ready steps, by band and clock: the first is next.
-    turn: BTreeSet<(Reverse<u8>, u64, QueueId)>,
+    turn: BTreeSet<Turn>,
     /// The clock of each band: the virtual time of the queue served last.
     clocks: BTreeMap<u8, u64>,
 }
@@ -335,15 +339,12 @@ impl Queues {
 
     /// The step whose turn it is, of those that are not skipped.
     pub fn next(&self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
-        self.turn.iter().find_map(|(_, _, id)| {
-            if skip.exhausted.contains(id) {
-                return None;
-            }
-            let Some((candidate, class)) = self.get(*id).first(*id, skip) else {
-                skip.exhausted.insert(*id);
-                return None;
-            };
-            Some((*id, candidate, class))
+        let from = skip.turn_from.map_or(Bound::Unbounded, Bound::Included);
+        self.turn.range((from, Bound::Unbounded)).find_map(|turn| {
+            let (_, _, id) = *turn;
+            let (candidate, class) = self.get(id).first(id, skip)?;
+            skip.turn_from = Some(*turn);
+            Some((id, candidate, class))
         })
     }
 
