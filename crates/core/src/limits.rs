@@ -51,7 +51,7 @@ pub const RECENT_JOBS_MAX: usize = 10_000;
 pub const EXAMPLES_MAX: usize = 3;
 /// Workers that are scored for one task: the least loaded of those with room. On a farm of no more
 /// workers the choice is exact.
-pub const CANDIDATES_MAX: usize = 32;
+pub const CANDIDATES_MAX: usize = 16;
 /// Values of an attribute by which workers are told apart in groups; one of more values is looked up.
 pub const GROUP_VALUES_MAX: usize = 64;
 /// Classes whose blocked time is watched for reservations.

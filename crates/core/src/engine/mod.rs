@@ -43,7 +43,7 @@ use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
-use sizing::Kin;
+use sizing::{Fitting, Kin};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
@@ -187,6 +187,8 @@ pub struct Engine {
     /// When first tasks have run long enough to be believed, by kin.
     probe_ends: BTreeSet<(Time, u64)>,
     policy: Policy,
+    /// What workers have that could run a class, as of a version of the workers.
+    fittings: (u64, BTreeMap<Class, Fitting>),
     windows: Windows,
     instance: InstanceContext,
     /// When these were brought up to date.
@@ -250,6 +252,7 @@ impl Engine {
             kin: BTreeMap::new(),
             probe_ends: BTreeSet::new(),
             policy: settings.policy,
+            fittings: Default::default(),
             windows: Windows::default(),
             instance: InstanceContext {
                 deadline_ms: Some(settings.wait_deadline_ms),

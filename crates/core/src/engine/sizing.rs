@@ -11,7 +11,7 @@ use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::Worker;
 use crate::workers::{Health, Verdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Samples of a kind whose number is a power of two are written at once, others with the next windows.
@@ -37,6 +37,16 @@ pub(super) struct Kin {
     /// Samples came that the store does not have.
     unsaved: bool,
 }
+
+/// What the workers have that could run a class.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Fitting {
+    largest: Resources,
+    memory_per_core: u64,
+}
+
+/// Classes whose fitting workers are remembered.
+const FITTINGS_MAX: usize = 4_096;
 
 /// Rounds up to an eighth of the power of two below, so that predictions that differ little are the same.
 fn rounded(bytes: u64) -> u64 {
@@ -84,28 +94,40 @@ impl Engine {
 
     /// The class of a step as it is sized now: never less than was asked for, never more than the largest
     /// worker that fits it has.
-    pub(super) fn sized_class(&self, spec: &StepSpec, kin: u64) -> Class {
+    pub(super) fn sized_class(&mut self, spec: &StepSpec, kin: u64) -> Class {
         let mut class = super::submit::class_of(spec);
         let Some(kin) = self.kin.get(&kin).filter(|kin| kin.prediction.is_some()) else { return class };
-        if kin.reserve <= class.request.memory && !spec.hints.cpus_auto {
+        let (reserve, prediction) = (kin.reserve, kin.prediction);
+        if reserve <= class.request.memory && !spec.hints.cpus_auto {
             return class;
         }
-        let fit = self.workers.present().filter(|worker| matcher::could_ever(&class, worker));
-        let (mut largest, mut sum) = (Resources::default(), (0_u64, 0_u64));
-        for worker in fit {
-            largest.memory = largest.memory.max(worker.capacity.memory);
-            largest.cpu = largest.cpu.max(worker.capacity.cpu);
-            sum = (sum.0 + worker.capacity.memory / 1024, sum.1 + u64::from(worker.capacity.cpu));
-        }
-        class.request.memory = class.request.memory.max(kin.reserve.min(largest.memory));
-        if spec.hints.cpus_auto
-            && let Some(prediction) = &kin.prediction
-        {
-            let memory_per_core = (sum.0 * 100).checked_div(sum.1).unwrap_or(0) * 1024;
-            let cpu = history::auto_cpus(prediction, memory_per_core, largest.cpu);
+        let fitting = self.fitting(&class);
+        class.request.memory = class.request.memory.max(reserve.min(fitting.largest.memory));
+        if let Some(prediction) = prediction.filter(|_| spec.hints.cpus_auto) {
+            let cpu = history::auto_cpus(&prediction, fitting.memory_per_core, fitting.largest.cpu);
             class.request.cpu = cpu.unwrap_or(class.request.cpu).max(spec.request.cpu);
         }
         class
+    }
+
+    /// What the workers have that could run a class, looked up again when workers came or changed.
+    fn fitting(&mut self, class: &Class) -> Fitting {
+        let version = self.workers.version();
+        if self.fittings.0 != version || self.fittings.1.len() >= FITTINGS_MAX {
+            self.fittings = (version, BTreeMap::new());
+        }
+        if let Some(known) = self.fittings.1.get(class) {
+            return known.clone();
+        }
+        let (mut fitting, mut sum) = (Fitting::default(), (0_u64, 0_u64));
+        for worker in self.workers.present().filter(|worker| matcher::could_ever(class, worker)) {
+            fitting.largest.memory = fitting.largest.memory.max(worker.capacity.memory);
+            fitting.largest.cpu = fitting.largest.cpu.max(worker.capacity.cpu);
+            sum = (sum.0 + worker.capacity.memory / 1024, sum.1 + u64::from(worker.capacity.cpu));
+        }
+        fitting.memory_per_core = (sum.0 * 100).checked_div(sum.1).unwrap_or(0) * 1024;
+        self.fittings.1.insert(class.clone(), fitting.clone());
+        fitting
     }
 
     /// An attempt is booked, or was when the engine started.
@@ -212,8 +234,8 @@ impl Engine {
         let steps: Vec<StepKey> =
             self.kin.get(&id).map_or_else(Vec::new, |k| k.steps.iter().copied().collect());
         for key in steps {
-            let Some(spec) = self.spec_of(key) else { continue };
-            let class = self.sized_class(spec, id);
+            let Some(job) = self.jobs.get(&key.job).map(|job| job.spec.clone()) else { continue };
+            let class = self.sized_class(&job.steps[usize::from(key.step)], id);
             let Some(step) = self.step(key) else { continue };
             if *self.classes.get(step.class) == class {
                 continue;

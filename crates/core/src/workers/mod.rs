@@ -38,6 +38,8 @@ pub struct Workers {
     idle: u32,
     /// All workers are held by pressure.
     strained: bool,
+    /// Counts workers that came or said what they are.
+    version: u64,
 }
 
 impl Workers {
@@ -71,6 +73,7 @@ impl Workers {
         }
         self.by_name.insert(worker.name.clone(), worker.id);
         self.gained.insert(worker.id);
+        self.version += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
         if worker.takes_work() {
@@ -181,6 +184,11 @@ impl Workers {
             self.update(id, |worker| worker.last_resort = !worker.last_resort);
         }
         self.strained = strained;
+    }
+
+    /// Another number when a worker came or said what it is.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// How many workers take work.
@@ -334,6 +342,7 @@ impl Workers {
         }
         rebuilt.gained = self.gained.clone();
         rebuilt.strained = self.strained;
+        rebuilt.version = self.version;
         rebuilt == *self
     }
 
