@@ -116,7 +116,7 @@ fn attributes(id: u64) -> Attributes {
 /// A class for each number: half a core to two, and memory; a quarter of them need an architecture.
 fn class(number: u32) -> Class {
     let request = Resources::new(50 + 10 * (number % 16), u64::from(1 + number / 16) * (32 << 20));
-    let needs = if number % 4 == 0 { vec![Need::parse("arch=x86_64|aarch64")] } else { Vec::new() };
+    let needs = if number.is_multiple_of(4) { vec![Need::parse("arch=x86_64|aarch64")] } else { Vec::new() };
     Class { request, needs, ..Class::default() }
 }
 
