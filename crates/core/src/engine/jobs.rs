@@ -135,8 +135,7 @@ impl Engine {
         self.queues.settle(job.queue, attempt.request.cpu);
         let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
         // With more memory than any worker has it would end no better.
-        let retries = if largest { 0 } else { retries };
-        let state = state_after(&result.end, &mut tries, retries, stopped);
+        let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
         // How long a task takes, only one says that did all of its work.
         if result.end == End::Exited(0)
             && let (Some(started), Some(finished)) = (result.started, result.finished)
@@ -175,9 +174,8 @@ impl Engine {
         } else {
             Write::End { task, attempt: number_of_attempt, state, failures, losses, result }
         });
-        let key = StepKey { job: task.job, step: number as u16 };
         match state {
-            TaskState::Ready => self.refresh(key),
+            TaskState::Ready => self.refresh(StepKey { job: task.job, step: number as u16 }),
             TaskState::Succeeded => self.unlock(task, number),
             _ => {}
         }
