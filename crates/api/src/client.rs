@@ -3,7 +3,7 @@
 use crate::error::{ErrorBody, ErrorCode, ErrorDetail};
 use crate::{
     CreateToken, CreatedToken, Job, Limit, Page, Queue, ServerEvent, SetLimit, SetQueue, SubmitRequest,
-    Submitted, Task, Token, Version, Why, Worker,
+    Submitted, Task, Token, Version, Why, Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -356,6 +356,11 @@ impl Client {
     /// One worker.
     pub async fn worker(&self, name: &str) -> Result<Worker, ClientError> {
         self.get(&format!("/api/v1/workers/{name}"), &()).await
+    }
+
+    /// Why a worker gets no work.
+    pub async fn worker_why(&self, name: &str) -> Result<WorkerWhy, ClientError> {
+        self.get(&format!("/api/v1/workers/{}/why", segment(name)), &()).await
     }
 
     /// `drain` or `resume` on a worker.

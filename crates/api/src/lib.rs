@@ -4,6 +4,7 @@
 //! the other. Fields may be added; a field that is absent is unknown, never 0. Times are milliseconds
 //! since the Unix epoch, memory is bytes, cpus are cores with two decimals.
 
+pub mod board;
 mod body;
 #[cfg(feature = "client")]
 pub mod client;
@@ -21,6 +22,7 @@ mod token;
 mod why;
 pub mod wire;
 mod worker;
+mod worker_why;
 
 pub use body::{Params, StepBody, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
@@ -41,3 +43,4 @@ pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, Judged, RulePoints, RuledOut, Turn, Why};
 pub use worker::{Worker, WorkerState};
+pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};

@@ -139,6 +139,15 @@ pub enum Kind {
     Evaluation,
 }
 
+impl From<core::Kind> for Kind {
+    fn from(from: core::Kind) -> Self {
+        match from {
+            core::Kind::Build => Kind::Build,
+            core::Kind::Evaluation => Kind::Evaluation,
+        }
+    }
+}
+
 /// What the tasks of a step differ in.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

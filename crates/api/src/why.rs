@@ -164,6 +164,23 @@ fn word(reason: &core::RuledOut) -> &'static str {
     }
 }
 
+/// A reason for which a worker gets none of what waits, as a word and as a sentence about it.
+pub(crate) fn say_to_worker(reason: &core::RuledOut) -> (&'static str, String) {
+    let sentence = match reason {
+        core::RuledOut::Suspect => "it has not been heard from".to_owned(),
+        core::RuledOut::Draining => "it is told to take nothing new".to_owned(),
+        core::RuledOut::Saturated(what) => format!("{what} pressure holds it"),
+        core::RuledOut::Busy(_) => "it is full: what it runs holds what the waiting work needs".to_owned(),
+        core::RuledOut::Foreign(_) => {
+            "something else than tasks holds what the waiting work needs".to_owned()
+        }
+        core::RuledOut::Reserved(_) => "it is kept free for work that has waited long".to_owned(),
+        core::RuledOut::Held { reason, .. } => format!("what waits is held back: {reason}"),
+        other => other.to_string(),
+    };
+    (word(reason), sentence)
+}
+
 /// What somebody would do about a reason.
 fn remedy(reason: &core::RuledOut, worker: &str) -> String {
     match reason {
@@ -213,12 +230,11 @@ impl Change {
                 Change { steps: unmet.iter().map(|reason| remedy(reason, &worker)).collect(), worker }
             }
             core_explain::Change::Quota(queue, cpu) => farm(format!(
-                "let queue {queue} hold {} cpus: 'windlass queue set {queue} --quota {}'",
-                Cpus(cpu),
+                "raise the quota of queue {queue}: 'windlass queue set {queue} --quota {}'",
                 Cpus(cpu)
             )),
             core_explain::Change::Limit(name, max) => {
-                farm(format!("let {max} tasks hold {name}: 'windlass limit set {name} {max}'"))
+                farm(format!("raise the limit: 'windlass limit set {name} {max}'"))
             }
             core_explain::Change::Release => farm("let its job go on: 'windlass job release'".to_owned()),
             core_explain::Change::Ahead(queue) => farm(format!(
@@ -300,6 +316,7 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
                 Cpus((*quota_cpu).into())
             ),
         ),
+        Reason::Limit { name, max: 0 } => ("limit", format!("no task may take any of the limit '{name}'")),
         Reason::Limit { name, max } => ("limit", format!("all {max} of the limit '{name}' are taken")),
         Reason::Probing { running } => {
             ("probing", format!("{running} tasks of its kind run first, to show how much memory they need"))

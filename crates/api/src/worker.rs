@@ -70,19 +70,25 @@ pub enum WorkerState {
     Forgotten,
 }
 
+impl From<core::WorkerState> for WorkerState {
+    fn from(from: core::WorkerState) -> Self {
+        match from {
+            core::WorkerState::Up => WorkerState::Up,
+            core::WorkerState::Draining => WorkerState::Draining,
+            core::WorkerState::Suspect => WorkerState::Suspect,
+            core::WorkerState::Expired => WorkerState::Expired,
+            core::WorkerState::Forgotten => WorkerState::Forgotten,
+        }
+    }
+}
+
 impl Worker {
     /// The worker as the core has it.
     pub fn from_core(from: &core::Worker) -> Self {
         Worker {
             id: from.id.0,
             name: from.name.to_string(),
-            state: match from.state {
-                core::WorkerState::Up => WorkerState::Up,
-                core::WorkerState::Draining => WorkerState::Draining,
-                core::WorkerState::Suspect => WorkerState::Suspect,
-                core::WorkerState::Expired => WorkerState::Expired,
-                core::WorkerState::Forgotten => WorkerState::Forgotten,
-            },
+            state: from.state.into(),
             capacity: Resources::from_core(&from.capacity),
             booked: Resources::from_core(&from.booked),
             attributes: from.attributes.clone(),

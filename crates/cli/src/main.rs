@@ -36,6 +36,7 @@ mod signals;
 mod template;
 mod token;
 mod verbs;
+mod why;
 mod worker;
 mod writer;
 
@@ -114,7 +115,7 @@ enum Command {
     /// Show what a task wrote, or all tasks of a job
     Logs(logs::LogsArgs),
     /// Tell why a task does not run, and what would make it run
-    Why(show::WhyArgs),
+    Why(why::WhyArgs),
     /// List the workers
     Workers(worker::ListArgs),
     /// Look at workers and act on them
@@ -264,7 +265,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Logs(args) => logs::logs(context, &args).await,
-        Command::Why(args) => show::why(context, &args).await,
+        Command::Why(args) => why::why(context, &args).await,
         Command::Workers(args) => worker::list(context, args).await,
         Command::Worker(command) => worker::command(context, command).await,
         Command::Queues => queue::list(context).await,

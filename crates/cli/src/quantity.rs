@@ -132,6 +132,22 @@ pub fn age(since_ms: u64) -> String {
     }
 }
 
+/// How long from now, rounded, for what is only expected: `at once`, `in 20 s`, `in 3 min`, `in 2 h`.
+pub fn in_about(ms: u64) -> String {
+    match ms.div_ceil(1000) {
+        0 => "at once".to_owned(),
+        s @ 1..90 => format!("in {s} s"),
+        s @ 90..5400 => format!("in {} min", (s + 30) / 60),
+        s => format!("in {} h", (s + 1800) / 3600),
+    }
+}
+
+/// The time of day of a moment, in the zone of this machine.
+pub fn clock_time(ms: u64) -> String {
+    let moment = moment(ms);
+    moment.split_once(' ').map_or(moment.clone(), |(_, time)| time.to_owned())
+}
+
 /// A moment in the zone of this machine.
 pub fn moment(ms: u64) -> String {
     let stamp = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -235,6 +251,23 @@ mod tests {
             assert_eq!(parse_duration(&exact(ms)), Ok(ms));
         }
         assert_eq!(exact(5_400_000), "1h30m");
+    }
+
+    #[test]
+    fn what_is_expected_is_rounded() {
+        let all = [0, 1, 20_000, 89_000, 90_000, 181_000, 5_399_000, 5_400_000, 90_000_000].map(in_about);
+        let said = [
+            "at once",
+            "in 1 s",
+            "in 20 s",
+            "in 89 s",
+            "in 2 min",
+            "in 3 min",
+            "in 90 min",
+            "in 2 h",
+            "in 25 h",
+        ];
+        assert_eq!(all, said);
     }
 
     #[test]

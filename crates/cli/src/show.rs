@@ -1,17 +1,17 @@
-//! One thing in detail: a job, the reason of a task, versions, what happens now.
+//! One thing in detail: a job, versions, what happens now.
 
 use crate::Context;
 use crate::error::{CliError, Doing, UNREACHABLE};
 use crate::list::{counts, progress, resources};
 use crate::output::{Format, Grid, count, fit, paint, print_json, print_jsonl, print_one, print_text, talk};
 use crate::quantity::{elapsed, exact, moment};
-use crate::select::{JobRef, TaskOrJob};
+use crate::select::JobRef;
 use clap::Args;
 use futures_util::StreamExt;
 use serde::Serialize;
 use std::fmt::Write;
-use windlass_api::client::{Client, TasksQuery};
-use windlass_api::{By, Hints, Job, Kind, ServerEvent, Step, Task, Version, Why};
+use windlass_api::client::TasksQuery;
+use windlass_api::{By, Hints, Job, Kind, ServerEvent, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -19,13 +19,6 @@ use windlass_core::resources::Bytes;
 pub struct ShowArgs {
     /// The job: 12, or last
     job: JobRef,
-}
-
-/// Tells why a task does not run, and what would make it run.
-#[derive(Args, Debug)]
-pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that has not ended
-    id: TaskOrJob,
 }
 
 /// Shows what happens as it happens.
@@ -157,62 +150,6 @@ fn hints(hints: &Hints) -> Vec<String> {
     words
 }
 
-/// `windlass why`.
-pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
-    let client = context.client().await?;
-    let task = match args.id {
-        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
-        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
-    };
-    let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
-    print_one(context.format, &why, |why| why.task.clone(), why_text)
-}
-
-/// The first task of a job that has not ended; its first task of all if all have.
-async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
-    let open = Some("waiting,ready,booked,running".to_owned());
-    let query = TasksQuery { state: open, limit: Some(1), cursor: None };
-    let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
-    Ok(page.items.into_iter().next().map_or_else(|| format!("{job}.0"), |task| task.id))
-}
-
-fn why_text(why: &Why) -> String {
-    let mut text =
-        format!("task {} is {}: {}\n", why.task, paint(why.state.as_str()), fit(&why.message, None));
-    let mut line = |value: String| {
-        let _ = writeln!(text, "  {}", fit(&value, None));
-    };
-    if let Some(turn) = &why.turn {
-        line(format!(
-            "in queue {} (band {}), behind {}, {} and {}",
-            turn.queue,
-            turn.band,
-            count(turn.queues_ahead as u64, "queue"),
-            count(turn.steps_ahead as u64, "step"),
-            count(u64::from(turn.tasks_ahead), "task"),
-        ));
-    }
-    if why.open_workers > 0 {
-        line(format!("{} could take it now", count(why.open_workers as u64, "worker")));
-    }
-    for reason in &why.ruled_out {
-        let examples = if reason.examples.is_empty() {
-            String::new()
-        } else {
-            format!(" ({}{})", reason.examples.join(", "), if_more(reason.workers, reason.examples.len()))
-        };
-        line(format!("{}{examples}: {}", count(reason.workers as u64, "worker"), reason.message));
-    }
-    for change in &why.changes {
-        line(format!("to run it on {}: {}", change.worker, change.steps.join("; ")));
-    }
-    text
-}
-
-fn if_more(all: usize, shown: usize) -> &'static str {
-    if all > shown { ", …" } else { "" }
-}
-
 /// What `version` tells.
 #[derive(Serialize)]
 struct Versions {
@@ -322,35 +259,6 @@ pub fn findings_grid(rows: Vec<Vec<String>>) -> Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_api::{Change, RuledOut, TaskState};
-
-    #[test]
-    fn a_reason_says_what_would_help() {
-        let why = Why {
-            task: "12.3".to_owned(),
-            state: TaskState::Ready,
-            reason: "full".to_owned(),
-            message: "every worker is busy".to_owned(),
-            turn: None,
-            open_workers: 0,
-            policy: String::new(),
-            judged: Vec::new(),
-            decided_ms: None,
-            ruled_out: vec![RuledOut {
-                reason: "busy".to_owned(),
-                message: "busy, cpus free".to_owned(),
-                workers: 4,
-                examples: vec!["a".to_owned(), "b".to_owned()],
-            }],
-            changes: vec![Change { worker: "a".to_owned(), steps: vec!["wait".to_owned()] }],
-        };
-        let text = anstream::adapter::strip_str(&why_text(&why)).to_string();
-        assert_eq!(
-            text,
-            "task 12.3 is ready: every worker is busy\n  4 workers (a, b, …): busy, cpus free\n  \
-             to run it on a: wait\n"
-        );
-    }
 
     #[test]
     fn text_of_others_cannot_move_the_cursor() {

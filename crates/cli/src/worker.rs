@@ -103,7 +103,8 @@ fn left(until_ms: u64) -> String {
     elapsed(until_ms.saturating_sub(now_ms()))
 }
 
-fn worker_state(state: WorkerState) -> &'static str {
+/// A state in a word.
+pub fn worker_state(state: WorkerState) -> &'static str {
     match state {
         WorkerState::Up => "up",
         WorkerState::Draining => "draining",

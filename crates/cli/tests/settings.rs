@@ -89,3 +89,50 @@ fn hints_are_shown_with_the_job() {
                 cached assets, tc of 2 GiB, to start within 1m30s";
     assert!(text.contains(said), "{text}");
 }
+
+/// What the engine goes by: the policy that placed a task, and the memory pressure from which it places none.
+fn in_force(farm: &Farm) -> (serde_json::Value, serde_json::Value) {
+    farm.ok(&["run", "--quiet", "--", "true"]);
+    let placed = farm.json(&["why", "last"]);
+    let worker = farm.json(&["why", "--worker", "here"]);
+    (placed["policy"].clone(), worker["thresholds"]["memory"].clone())
+}
+
+#[test]
+fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("server.toml");
+    std::fs::write(&config, "[score]\npolicy = 'simple'\n[load]\nmax_memory_pressure = 41\n").unwrap();
+    let file = ["--name", "here", "--config", config.to_str().unwrap()];
+    let farm = Farm::with_server(&file);
+    assert_eq!(in_force(&farm), (json!("simple"), json!(41.0)));
+    drop(farm);
+
+    let farm = Farm::with_server(
+        &[&file[..], &["--scoring-policy", "packing", "--max-memory-pressure", "43"]].concat(),
+    );
+    assert_eq!(in_force(&farm), (json!("packing"), json!(43.0)));
+    drop(farm);
+
+    let farm = Farm::new();
+    let mut command = farm.command(&["server", "start"]);
+    command.arg("--listen").arg(format!("unix:{}", farm.socket().display())).args(file);
+    command.env("WINDLASS_SCORING_POLICY", "pressure").env("WINDLASS_MAX_MEMORY_PRESSURE", "42");
+    let mut server = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    support::wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
+    assert_eq!(in_force(&farm), (json!("pressure"), json!(42.0)));
+    drop(farm);
+    server.wait().unwrap();
+}
+
+#[test]
+fn an_unknown_policy_is_warned_of_once() {
+    let farm = Farm::with_server(&["--name", "here", "--scoring-policy", "best"]);
+    assert_eq!(in_force(&farm).0, "resource-aware");
+    assert_eq!(
+        farm.server_log().matches("there is no scoring policy 'best'").count(),
+        1,
+        "{}",
+        farm.server_log()
+    );
+}

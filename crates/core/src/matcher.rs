@@ -10,7 +10,7 @@
 
 use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::limits;
-use crate::load::formula;
+use crate::load::formula::{self, LoadSettings};
 use crate::resources::{Resources, Short};
 use crate::score::context::{self, InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{ScoringPolicy, Verdict};
@@ -128,8 +128,9 @@ pub fn unfit(worker: &Worker) -> impl Iterator<Item = RuledOut> + '_ {
     let out = worker.health.out().map(|(until, fault)| RuledOut::LeftOut { until, fault });
     let saturated = worker.saturated;
     let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
-    let pressures =
-        pressures.into_iter().filter(|(_, held)| *held).map(|(what, _)| RuledOut::Saturated(what));
+    let held = !worker.takes_work();
+    let pressures = pressures.into_iter().filter(move |(_, by)| held && *by);
+    let pressures = pressures.map(|(what, _)| RuledOut::Saturated(what));
     state.into_iter().chain(out).chain(pressures)
 }
 
@@ -143,14 +144,18 @@ fn amount(of: &Resources, name: &str) -> u64 {
     }
 }
 
-/// True if the worker could run the class when it is empty and gets work.
+/// True if the worker could run the class when it is empty and gets work: nothing lasting rules it out. Says
+/// what [`rule_out`] says, and makes no reasons.
 pub fn could_ever(class: &Class, worker: &Worker) -> bool {
-    rule_out(class, worker, false).next().is_none()
+    class.request.fits(&worker.capacity)
+        && (class.targets.is_empty() || class.targets.contains(&*worker.name))
+        && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }
 
-/// True if the worker can take a task of the class now.
+/// True if the worker can take a task of the class now: nothing rules it out, as [`rule_out`] says it. What
+/// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
-    rule_out(class, worker, true).next().is_none()
+    worker.has_room(&class.request) && worker.takes_work() && could_ever(class, worker)
 }
 
 /// A step of which a task looks for a worker.
@@ -236,7 +241,7 @@ impl Scene<'_> {
             }
         }
         let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
-        let context = worker_context(worker);
+        let context = worker_context(worker, self.workers.load_settings());
         match self.policy.score(&self.pair(ask, worker, &context, load)) {
             Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
             Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
@@ -265,12 +270,12 @@ impl Scene<'_> {
 }
 
 /// What rules see of a worker.
-pub fn worker_context(worker: &Worker) -> WorkerContext {
-    let report = worker.report();
+pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
+    let report = worker.report().filter(|_| settings.pressure);
     WorkerContext {
         capacity: (&worker.capacity).into(),
         booked: (&worker.booked).into(),
-        memory_free: (worker.capacity.memory > 0).then(|| worker.room().memory),
+        memory_free: (worker.capacity.memory > 0).then(|| worker.memory_room()),
         memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
         foreign_cpu: report.and_then(|report| report.cpu_foreign),
         core_score: worker.marks.core_score,
@@ -286,7 +291,7 @@ pub fn push(ask: &Ask, scene: &Scene) -> Found {
     let saturation = scene.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
-        (true, _) => worker.room().memory as f64,
+        (true, _) => worker.memory_room() as f64,
         (false, true) => -load,
         (false, false) => load,
     };
@@ -342,17 +347,23 @@ pub fn pull<'a>(
     best
 }
 
-/// The worker for an outside client's place, `None` if none has room now: the least loaded. Such places wait
+/// The worker for an outside client's place, `None` if none has room now: the least loaded that is not
+/// reserved. Such places wait
 /// for a network much of their time, so a worker has a few more of them than cores; that cap holds whatever
 /// its pressure.
-pub fn alloc(request: &Resources, needs: &[Need], workers: &Workers) -> Option<WorkerId> {
+pub fn alloc(
+    request: &Resources,
+    needs: &[Need],
+    workers: &Workers,
+    reserved: &BTreeMap<WorkerId, Reserved>,
+) -> Option<WorkerId> {
     let request_without_cpu = Resources { cpu: 0, ..request.clone() };
     let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };
     let mut best: Option<(f64, &str, WorkerId)> = None;
     workers.index().candidates(&class, limits::CANDIDATES_MAX, |id| {
         let Some(worker) = workers.get(id).filter(|worker| fits_now(&class, worker)) else { return false };
         let slots = u64::from(formula::slots(worker.capacity.cpu / 100)) * 100;
-        if u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
+        if reserved.contains_key(&id) || u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
             return false;
         }
         let found = (worker.load_with(request.cpu, workers.load_settings()), &*worker.name, id);

@@ -55,7 +55,11 @@ impl Resources {
 
     /// True if all of `self` fits into `there`.
     pub fn fits(&self, there: &Resources) -> bool {
-        self.shorts(there).next().is_none()
+        self.cpu <= there.cpu
+            && self.memory <= there.memory
+            && self.gpus <= there.gpus
+            && self.gpu_memory <= there.gpu_memory
+            && self.custom.iter().all(|(name, need)| *need <= there.custom.get(name).copied().unwrap_or(0))
     }
 
     /// Adds `other`, amount by amount, stopping at the largest number: a worker may say that it runs more

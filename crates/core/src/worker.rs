@@ -6,14 +6,14 @@ use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::score::warmth::Warmth;
 use crate::tags::Attributes;
-use crate::time::Time;
+use crate::time::{NS_PER_S, Time};
 use crate::workers::Health;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Reports in a row while nothing of ours runs after which the pressure on cpus is not of our making: three
-/// times the ten seconds over which it is averaged.
-pub const REST_REPORTS: u32 = 30;
+/// How long nothing of ours must have run for the pressure on cpus not to be of our making: three times the
+/// ten seconds over which it is averaged.
+pub const REST_NS: u64 = 30 * NS_PER_S;
 
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,10 +74,15 @@ pub struct Worker {
     pub steps: BTreeMap<StepKey, u32>,
     /// What it said of its load last, and when; `None` of one that did not, or is stale.
     pub load: Option<(Time, Box<LoadReport>)>,
+    /// Bytes that could be had when it said so, and bytes that its tasks held; `None` where it does not say,
+    /// or nobody minds.
+    pub reach: Option<(u64, u64)>,
     /// Pressures that hold it: it gets no work until they fall.
     pub saturated: Saturated,
-    /// Reports in a row while nothing of ours ran.
-    pub quiet_reports: u32,
+    /// All workers are held by pressure: the farm goes on with one task at a time on each.
+    pub last_resort: bool,
+    /// When it first reported in the row of reports during which nothing of ours ran.
+    pub quiet_since: Option<Time>,
     /// What its tasks say of it.
     pub health: Health,
     /// Which steps' inputs it is likely to have at hand.
@@ -121,8 +126,10 @@ impl Worker {
             allocs: BTreeMap::new(),
             steps: BTreeMap::new(),
             load: None,
+            reach: None,
             saturated: Saturated::default(),
-            quiet_reports: 0,
+            last_resort: false,
+            quiet_since: None,
             health: Health::default(),
             warmth: Warmth::default(),
             marks,
@@ -171,7 +178,8 @@ impl Worker {
 
     /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.
     pub fn takes_work(&self) -> bool {
-        self.state == WorkerState::Up && !self.saturated.any() && self.health.out().is_none()
+        let held = self.saturated.any() && !(self.last_resort && self.is_idle());
+        self.state == WorkerState::Up && !held && self.health.out().is_none()
     }
 
     /// True if nothing of ours runs there.
@@ -181,7 +189,9 @@ impl Worker {
 
     /// True if nothing of ours ran there for so long that pressure on its cpus is not of our making.
     pub fn is_rested(&self) -> bool {
-        self.is_idle() && self.quiet_reports >= REST_REPORTS
+        let reported = self.load.as_ref().map(|(at, _)| *at);
+        let quiet = self.quiet_since.zip(reported).filter(|_| self.is_idle());
+        quiet.is_some_and(|(since, reported)| reported.since(since) >= REST_NS)
     }
 
     /// What it said of its load, if that is not stale.
@@ -201,15 +211,31 @@ impl Worker {
     /// runs, what others hold does not count: it would keep the worker idle for ever, and pressure tells
     /// when memory is really short.
     pub fn room(&self) -> Resources {
-        let mut room = self.free();
-        room.memory = room.memory.saturating_sub(self.expected);
-        if let Some(report) = self.report().filter(|_| !self.is_idle())
-            && let (Some(available), Some(own)) = (report.memory_available, report.memory_own)
-        {
-            let to_come = (self.booked.memory + self.expected).saturating_sub(own);
-            room.memory = room.memory.min(available.saturating_sub(to_come));
+        Resources { memory: self.memory_room(), ..self.free() }
+    }
+
+    /// The memory of [`Worker::room`].
+    pub fn memory_room(&self) -> u64 {
+        let held = self.booked.memory.saturating_add(self.expected);
+        let free = self.capacity.memory.saturating_sub(held);
+        match self.reach.filter(|_| !self.is_idle()) {
+            Some((available, own)) => free.min(available.saturating_sub(held.saturating_sub(own))),
+            None => free,
         }
-        room
+    }
+
+    /// True if `request` fits into [`Worker::room`], without making that.
+    pub fn has_room(&self, request: &Resources) -> bool {
+        let (has, booked) = (&self.capacity, &self.booked);
+        let of = |amounts: &Resources, name: &str| amounts.custom.get(name).copied().unwrap_or(0);
+        request.cpu <= has.cpu.saturating_sub(booked.cpu)
+            && request.gpus <= has.gpus.saturating_sub(booked.gpus)
+            && request.gpu_memory <= has.gpu_memory.saturating_sub(booked.gpu_memory)
+            && request.memory <= self.memory_room()
+            && request
+                .custom
+                .iter()
+                .all(|(name, need)| *need <= of(has, name).saturating_sub(of(booked, name)))
     }
 
     /// A task of a step holds amounts of it from now on, and is expected to hold more bytes; its share of

@@ -128,7 +128,7 @@ fn probing_ends_with_evidence() {
         probing(&declares, Some(&history(samples.iter().copied())), longest_ms)
     };
     assert_eq!(after(&[killed(1)], None), Some(1));
-    assert_eq!(after(&[killed(1)], Some(PROBE_MS)), Some(1));
+    assert_eq!(after(&[killed(1)], Some(PROBE_MS)), None, "one that runs on with more memory is believed");
     assert_eq!(after(&[killed(1), ended(1)], None), None);
     assert_eq!(
         after(&[ended(1), killed(1)], None),
@@ -223,6 +223,11 @@ fn the_stalest_signature_goes_first() {
     assert_eq!(all.predict(&signature(0)).unwrap().samples, 2);
     assert!(all.get(&signature(1)).is_none());
     assert!(all.get(&signature(2)).is_some() && all.get(&signature(SIGNATURES_MAX)).is_some());
+    (2..SIGNATURES_MAX).for_each(|n| all.push(&signature(n), ended(1)));
+    all.push(&signature(0), ended(7));
+    all.push(&signature(1), ended(1));
+    assert_eq!(all.len(), SIGNATURES_MAX);
+    assert!(all.get(&signature(0)).is_some() && all.get(&signature(SIGNATURES_MAX)).is_none());
 }
 
 #[test]
@@ -231,6 +236,8 @@ fn windows_forget() {
     let mut windows = Windows::default();
     assert_eq!(windows.recompute(at(0))[Metric::WaitS], Windowed::default());
     windows.record(at(0), Metric::WaitS, 10.0);
+    assert_eq!(windows.recompute(at(270))[Metric::WaitS].w5m, Some(10.0));
+    assert_eq!(windows.recompute(at(300))[Metric::WaitS].w5m, None);
     windows.record(at(600), Metric::WaitS, 40.0);
     windows.record(at(600), Metric::WaitS, f64::NAN);
     windows.record(at(600), Metric::WaitS, f64::INFINITY);

@@ -82,6 +82,9 @@ fn infeasible_weights() {
     // Repaired: the load of the feasible was what was left of a difference, which was 0, and all stayed raw.
     let widest = each(&[(usize::MAX, 1.0), (1, 4.0)]);
     is(&ledger(4, &widest), 4.0 + 4.0 / 3.0, 5.0, 4.0 / 3.0, &[4.0 / 3.0, 4.0]);
+    // And a weight just below the level is feasible.
+    let below = each(&[(10, 1.0), (2, 2.0), (1, 2.0003)]);
+    is(&ledger(4, &below), 8.0004, 5.0003, 2.0001, &[2.0001, 4.0, 2.0003]);
     // Repaired: a weight less than 0.0001 above the level counted as feasible, and the level was 1.99995.
     is(
         &ledger(4, &each(&[(2, 2.5), (1, 2.9998)])),
@@ -90,6 +93,13 @@ fn infeasible_weights() {
         2.9998 / 1.5,
         &[2.5 * 2.9998 / 1.5, 2.9998],
     );
+}
+
+#[test]
+fn the_level_is_below_what_is_infeasible_even_where_no_cpus_seem_to_be_left() {
+    // The two heavy ones leave 2^-52 of a cpu, which their sum rounds away: the rest seems to have none.
+    let heavy = each(&[(1 << 41, 1_048_575.0), (1 << 40, 1.0 - f64::EPSILON), (1, 1.0 / 1_048_576.0)]);
+    assert_eq!(ledger(1 << 20, &heavy).effective_max_weight(), (1u64 << 40) as f64);
 }
 
 #[test]

@@ -283,6 +283,12 @@ fn saturation_by_others_holds() {
     assert!(busy(90.0, |c| c.job.has_arch = false).is_held(SATURATION));
     assert!(!busy(95.0, |c| c.job.kind = Kind::Evaluation).is_held(SATURATION));
     assert!(!busy(95.0, |c| c.worker.foreign_cpu = None).is_held(SATURATION));
+    for no_number in [f64::INFINITY, f64::NAN, -1.0] {
+        assert!(
+            !busy(0.0, |c| c.worker.foreign_cpu = Some(no_number)).is_held(SATURATION),
+            "that is unknown"
+        );
+    }
     let own = busy(0.0, |c| c.worker.booked = c.worker.capacity);
     assert!(!own.is_held(SATURATION), "our own full booking is no reason");
 }

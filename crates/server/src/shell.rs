@@ -177,7 +177,10 @@ impl Shell {
                 }
             }
             Inbox::Query(question) => question(&self.engine),
-            Inbox::Stop(done) => self.stopping = Some(done),
+            Inbox::Stop(done) => {
+                self.engine.save_histories(&mut self.out);
+                self.stopping = Some(done);
+            }
         }
     }
 

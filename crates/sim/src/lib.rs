@@ -8,6 +8,7 @@
 //! See the README beside this crate for the promises, the faults and the language of scripts.
 
 mod brief;
+mod cache;
 mod faults;
 mod jobs;
 mod machine;

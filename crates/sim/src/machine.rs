@@ -1,9 +1,11 @@
 //! A simulated worker: an agent with a link, and a keeper with processes, a queue and results. It
 //! trusts nothing that the engine believes; the promises are checked against what really runs here.
 
+use crate::cache::Cache;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, Order};
 use windlass_core::job::{End, TaskResult};
+use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, Resources, TaskId, Time};
 
@@ -23,6 +25,10 @@ pub enum Word {
     Finished(AttemptKey, Epoch, TaskResult),
     /// A task has the cpus again that it lent.
     Reclaimed(AttemptKey, Epoch),
+    /// How loaded the machine is.
+    Load(Box<LoadReport>),
+    /// What its caches hold.
+    Caches(BTreeMap<String, u64>),
 }
 
 /// What a step of the machine did.
@@ -53,6 +59,10 @@ struct Hold {
     lent: bool,
     /// The number of the last order to lend or reclaim: an earlier one that comes late is ignored.
     lend_seq: u64,
+    /// Bytes from which its process is killed.
+    memory_limit: Option<u64>,
+    /// Bytes that its process holds, where that is known.
+    holds: Option<u64>,
 }
 
 /// The part of a worker that owns its processes.
@@ -100,6 +110,24 @@ pub struct Machine {
     pub link: Option<u64>,
     /// The scheduler answered the hello on this connection.
     pub welcomed: bool,
+    /// What it says of its load each second, if anything.
+    pub load: Option<Box<LoadReport>>,
+    /// Its caches; `None` of one that says nothing of them.
+    pub cache: Option<Cache>,
+    /// What is wrong with it.
+    pub defect: Defect,
+}
+
+/// What a machine does to the tasks that it is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Defect {
+    /// Nothing that is not theirs.
+    #[default]
+    None,
+    /// All that run there fail.
+    FailsTasks,
+    /// None can be started there.
+    StartsNone,
 }
 
 impl Keeper {
@@ -161,6 +189,9 @@ impl Machine {
             keepers: number << 16,
             link: None,
             welcomed: false,
+            load: None,
+            cache: None,
+            defect: Defect::None,
         };
         machine.start_keeper();
         machine
@@ -242,6 +273,7 @@ impl Machine {
                 if !self.welcomed {
                     self.welcomed = true;
                     effects.extend(self.results().into_iter().map(Effect::Say));
+                    effects.extend(self.caches().map(Effect::Say));
                 }
             }
             Order::Welcome { .. } => {}
@@ -249,7 +281,7 @@ impl Machine {
                 let until = Time(*sent).after(lasts_ns / 10 * 9);
                 keeper.lease_until = keeper.lease_until.max(Some(until));
             }
-            Order::Start { task, attempt, request, .. } => {
+            Order::Start { task, attempt, request, memory_limit, .. } => {
                 let key = (*task, *attempt);
                 // Before the welcome there is no epoch to report under, and what comes without a lease may
                 // be of an epoch that is over; the scheduler sends it again.
@@ -259,8 +291,16 @@ impl Machine {
                     && let Some(epoch) = keeper.epoch
                     && !keeper.holds.contains_key(&key)
                 {
-                    let (request, phase) = (request.clone(), Phase::Queued);
-                    keeper.holds.insert(key, Hold { epoch, request, phase, lent: false, lend_seq: 0 });
+                    let hold = Hold {
+                        epoch,
+                        request: request.clone(),
+                        phase: Phase::Queued,
+                        lent: false,
+                        lend_seq: 0,
+                        memory_limit: *memory_limit,
+                        holds: None,
+                    };
+                    keeper.holds.insert(key, hold);
                     keeper.queue.push_back(key);
                 }
             }
@@ -296,6 +336,7 @@ impl Machine {
         let mut result = TaskResult::bare(end.clone());
         result.started = started;
         result.finished = Some(now);
+        result.peak_memory = hold.holds.map(|bytes| bytes.min(hold.memory_limit.unwrap_or(u64::MAX)));
         hold.phase = Phase::Ended(result.clone());
         hold.lent = false;
         let epoch = hold.epoch;
@@ -314,6 +355,32 @@ impl Machine {
         });
         let ends: Vec<(AttemptKey, End)> = ends.collect();
         ends.into_iter().flat_map(|(key, end)| self.end(key, now, end)).collect()
+    }
+
+    /// The process of an attempt comes to hold so many bytes. True if it is killed for that: it is more than
+    /// its limit, or all processes together hold more than the machine has.
+    pub fn occupy(&mut self, key: AttemptKey, bytes: u64) -> bool {
+        let Some(keeper) = &mut self.keeper else { return false };
+        let Some(hold) = keeper.holds.get_mut(&key) else { return false };
+        hold.holds = Some(bytes);
+        let over = hold.memory_limit.is_some_and(|limit| bytes > limit);
+        let running = keeper.holds.values().filter(|hold| matches!(hold.phase, Phase::Running(_)));
+        let sum: u64 = running.filter_map(|hold| hold.holds).sum();
+        over || (self.capacity.memory > 0 && sum > self.capacity.memory)
+    }
+
+    /// What the worker says of its caches.
+    pub fn caches(&self) -> Option<Word> {
+        self.cache.as_ref().map(|cache| Word::Caches(cache.told()))
+    }
+
+    /// A task reads keys: true if some had to be fetched, and what the worker says of that.
+    pub fn read(&mut self, keys: &BTreeMap<String, Option<u64>>) -> (bool, Option<Word>) {
+        let Some(cache) = self.cache.as_mut().filter(|_| !keys.is_empty()) else { return (false, None) };
+        let told = cache.told();
+        let cold = cache.read(keys);
+        let changed = cache.told() != told;
+        (cold, self.caches().filter(|_| changed && self.welcomed))
     }
 
     /// When the keeper's lease runs out, on the machine's clock.
@@ -346,6 +413,14 @@ impl Machine {
             let Some(hold) = keeper.holds.get_mut(&key).filter(|hold| hold.request.fits(&room)) else {
                 break;
             };
+            if self.defect == Defect::StartsNone {
+                let end = End::NotStarted("no such file or directory".to_owned());
+                hold.phase = Phase::Ended(TaskResult::bare(end.clone()));
+                keeper.queue.pop_front();
+                effects.push(Effect::Ends(key, end.clone()));
+                effects.push(Effect::Say(Word::Finished(key, hold.epoch, TaskResult::bare(end))));
+                continue;
+            }
             hold.phase = Phase::Running(now);
             let epoch = hold.epoch;
             keeper.queue.pop_front();

@@ -152,6 +152,8 @@ impl World {
             Word::Started(key, epoch, at) => Event::Started { by: by(key, epoch), at },
             Word::Finished(key, epoch, result) => Event::Finished { by: by(key, epoch), result },
             Word::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
+            Word::Load(report) => Event::Load { worker, report },
+            Word::Caches(keys) => Event::Caches { worker, keys },
         });
     }
 

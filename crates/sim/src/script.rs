@@ -2,19 +2,25 @@
 //! came of it. The language is described in the README beside this crate.
 
 mod args;
+mod conduct;
+mod meter;
 mod show;
 
+use crate::cache::Cache;
 use crate::faults::Faults;
-use crate::machine::{AttemptKey, Machine, Word};
+use crate::machine::{AttemptKey, Defect, Effect, Machine, Word};
 use crate::promises::bases;
 use crate::trace::Trace;
 use crate::world::{Happening, Heard, MS, S, World};
 use args::Args;
+use conduct::Conduct;
+use meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Answer, Event, Submit};
+use windlass_core::engine::{Answer, Event, Note, Policy, Submit};
 use windlass_core::ids::AllocId;
-use windlass_core::job::TaskResult;
+use windlass_core::job::{End, TaskResult};
 use windlass_core::limits;
+use windlass_core::score::policy::policy_by_name;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
 /// Virtual time that each command takes: enough for a commit, a message and its answer.
@@ -85,13 +91,26 @@ struct Stage {
     /// What was asked, for the line that tells the answer.
     asked: BTreeMap<RequestId, String>,
     failed_commits: u64,
+    meter: Meter,
+    /// Jobs whose tasks' starts and ends are not told.
+    quiet: BTreeSet<JobId>,
+    /// Workers that are reserved: since when, and what ran there then.
+    reserved: BTreeMap<WorkerId, (u64, BTreeSet<TaskId>)>,
 }
 
 impl Stage {
     fn new() -> Self {
         let world = World::new(0, Faults::none(), Trace::new(false));
-        let mut stage =
-            Stage { world, lines: Vec::new(), next_request: 0, asked: BTreeMap::new(), failed_commits: 0 };
+        let mut stage = Stage {
+            world,
+            lines: Vec::new(),
+            next_request: 0,
+            asked: BTreeMap::new(),
+            failed_commits: 0,
+            meter: Meter::default(),
+            quiet: BTreeSet::new(),
+            reserved: BTreeMap::new(),
+        };
         stage.pass(COMMAND);
         stage.lines.clear();
         stage
@@ -119,7 +138,22 @@ impl Stage {
             "start-scheduler" => self.world.start_scheduler(),
             "fail-next-commit" => self.world.disk_full = true,
             "lose-next-message" => self.world.lose_next += 1,
-            "why" | "jobs" | "tasks" | "workers" | "queues" | "history" => {
+            "load" => self.load(args)?,
+            "caches" => self.caches(args)?,
+            "defect" => self.defect(args)?,
+            "set-queue" => {
+                let queue = args.queue()?;
+                let request = self.ask(format!("set-queue {}", queue.name));
+                self.tell(Event::SetQueue { request, queue });
+            }
+            "set-limit" => self.set_limit(args)?,
+            "quiet" => {
+                self.quiet =
+                    (0..args.len()).map(|n| Ok(JobId(args.number(n)?))).collect::<Result<_, String>>()?;
+                return Ok(());
+            }
+            "tally" => return self.tally(args),
+            "why" | "waits" | "jobs" | "tasks" | "workers" | "queues" | "history" => {
                 return show::show(&self.world, args).map(|lines| self.lines.extend(lines));
             }
             other => return Err(format!("'{other}' is no command")),
@@ -146,8 +180,50 @@ impl Stage {
                 break;
             }
             self.world.step();
+            self.watch_reservations();
         }
         self.world.pass_to(until);
+        self.meter.turn(&self.world);
+    }
+
+    /// Says which workers are reserved from now on, and what it came to where that is over.
+    fn watch_reservations(&mut self) {
+        let Some(engine) = self.world.engine() else { return };
+        let held: BTreeSet<WorkerId> = engine.reserves().holders().map(|(worker, _)| worker).collect();
+        if held.iter().eq(self.reserved.keys()) {
+            return;
+        }
+        let now_ns = self.world.now_ns;
+        let running =
+            |id: &WorkerId| engine.workers().get(*id).map_or_else(BTreeSet::new, |w| w.running.clone());
+        let (mut lines, mut over) = (Vec::new(), Vec::new());
+        for id in held.iter().filter(|id| !self.reserved.contains_key(id)) {
+            let tasks = running(id);
+            lines.push(format!(
+                "{} is reserved, with {} task(s) there",
+                show::worker_name(&self.world, *id),
+                tasks.len()
+            ));
+            over.push((*id, Some((now_ns, tasks))));
+        }
+        for (id, (since_ns, tasks)) in self.reserved.iter().filter(|(id, _)| !held.contains(id)) {
+            let left = tasks.intersection(&running(id)).count();
+            lines.push(format!(
+                "{} is reserved no more after {} s: {} of the {} task(s) ended",
+                show::worker_name(&self.world, *id),
+                (now_ns - since_ns) / S,
+                tasks.len() - left,
+                tasks.len()
+            ));
+            over.push((*id, None));
+        }
+        self.lines.extend(lines);
+        for (id, reservation) in over {
+            match reservation {
+                Some(reservation) => _ = self.reserved.insert(id, reservation),
+                None => _ = self.reserved.remove(&id),
+            }
+        }
     }
 
     fn hear(&mut self, heard: Heard) {
@@ -175,22 +251,43 @@ impl Stage {
                 let asked = self.asked.remove(&request).unwrap_or_default();
                 self.lines.push(format!("{asked}: unavailable, the store takes no writes"));
             }
+            Heard::Note(Note::Ended { task, .. }) if self.quiet.contains(&task.job) => {}
             Heard::Note(note) => self.lines.extend(show::note(&self.world, &note)),
             Heard::Starts(machine, key) => self.starts(machine, key),
             Heard::SchedulerDied => self.lines.push("the scheduler is dead".to_owned()),
-            Heard::Ends(..) | Heard::Alarm(_) => {}
+            Heard::Ends(_, _, end) => {
+                self.meter.turn(&self.world);
+                self.meter.ends(&end);
+            }
+            Heard::Alarm(_) => {}
         }
     }
 
-    /// A process started; it ends by itself where its step says after which time.
+    /// A process started; it ends by itself where its step says after which time, and is killed where it
+    /// comes to hold more memory than it may.
     fn starts(&mut self, machine: usize, key: AttemptKey) {
         let name = &self.world.machines[machine].label;
         let again = if key.1 > 1 { format!(", attempt {}", key.1) } else { String::new() };
-        self.lines.push(format!("{} starts on {name}{again}", key.0));
+        if !self.quiet.contains(&key.0.job) {
+            self.lines.push(format!("{} starts on {name}{again}", key.0));
+        }
+        self.meter.turn(&self.world);
         let Some(job) = self.world.store.job(key.0.job) else { return };
         let step = bases(&job.spec).partition_point(|base| *base <= key.0.index) - 1;
-        let body = self.world.store.body(key.0.job, step as u16).unwrap_or_default();
-        if let Some((delay_ns, end)) = args::read_body(&body) {
+        let keys = &job.spec.steps[step].hints.caches;
+        let cold = self.world.read(machine, keys);
+        self.meter.starts((!keys.is_empty()).then_some(cold));
+        let conduct = Conduct::of(&self.world.store.body(key.0.job, step as u16).unwrap_or_default());
+        let mut end = conduct.ends(key.0);
+        let machine_state = &mut self.world.machines[machine];
+        if machine_state.defect == Defect::FailsTasks {
+            end = end.map(|(delay_ns, _)| (delay_ns, End::Exited(1)));
+        }
+        if conduct.holds.is_some_and(|bytes| machine_state.occupy(key, bytes)) {
+            // It grows until it is too large.
+            end = Some((end.map_or(S, |(delay_ns, _)| delay_ns / 10), End::OutOfMemory));
+        }
+        if let Some((delay_ns, end)) = end {
             let incarnation = self.world.machines[machine].keepers;
             self.world.after(delay_ns, Happening::TaskEnds(machine, incarnation, key, end));
         }
@@ -233,7 +330,65 @@ impl Stage {
         let label = args.named("machine").unwrap_or(name);
         let mut machine = Machine::new(label, name, args.amounts()?, args.attributes());
         machine.fences = args.has("fences");
+        if let Some(room) = args.named_number("keeps")? {
+            machine.cache = Some(Cache::new(room as usize, args.has("mute")));
+        }
         self.world.add_machine(machine);
+        Ok(())
+    }
+
+    /// What a machine says of its load each second from now on; nothing more with the word `none`.
+    fn load(&mut self, args: &Args) -> Result<(), String> {
+        let machine = self.machine_named(args.word(0)?)?;
+        let report = if args.has("none") { None } else { Some(Box::new(args.load()?)) };
+        self.world.machines[machine].load = report;
+        Ok(())
+    }
+
+    /// What a machine's caches hold beside what they held.
+    fn caches(&mut self, args: &Args) -> Result<(), String> {
+        let machine = self.machine_named(args.word(0)?)?;
+        let machine_state = &mut self.world.machines[machine];
+        let cache = machine_state.cache.get_or_insert_with(|| Cache::new(usize::MAX, false));
+        for (key, size) in args.pairs() {
+            cache.put(key, args::bytes_of(size)?);
+        }
+        let word = machine_state.caches().map(Effect::Say);
+        self.world.act(machine, word.into_iter().collect());
+        Ok(())
+    }
+
+    fn defect(&mut self, args: &Args) -> Result<(), String> {
+        let machine = self.machine_named(args.word(0)?)?;
+        self.world.machines[machine].defect = match args.word(1)? {
+            "fails-tasks" => Defect::FailsTasks,
+            "starts-none" => Defect::StartsNone,
+            "none" => Defect::None,
+            other => return Err(format!("a defect is fails-tasks, starts-none or none, not '{other}'")),
+        };
+        Ok(())
+    }
+
+    fn set_limit(&mut self, args: &Args) -> Result<(), String> {
+        let name = args.word(0)?.to_owned();
+        let max = if args.has("none") { None } else { Some(args.number(1)? as u32) };
+        let request = self.ask(format!("set-limit {name}"));
+        self.tell(Event::SetLimit { request, name, max });
+        Ok(())
+    }
+
+    /// What the machines did since the last tally. `busy>=95` and the like must hold.
+    fn tally(&mut self, args: &Args) -> Result<(), String> {
+        for (name, wanted) in args.pairs() {
+            let most = name.ends_with('<');
+            let value = self.meter.value(name.trim_end_matches(['<', '>']));
+            let value = value.ok_or_else(|| format!("'{name}' is not counted"))?;
+            let bound: f64 = wanted.parse().map_err(|_| format!("{name}: '{wanted}' is no number"))?;
+            if (most && value > bound) || (name.ends_with('>') && value < bound) || value.is_nan() {
+                return Err(format!("{name}={wanted} was expected, and it is {value:.1}"));
+            }
+        }
+        self.lines.push(self.meter.read());
         Ok(())
     }
 
@@ -298,6 +453,12 @@ impl Stage {
     fn settings(&mut self, args: &Args) -> Result<(), String> {
         self.world.settings.lease_ns = args.named_duration_ns("lease")?;
         self.world.settings.suspect_ns = args.named_duration_ns("suspect")?.unwrap_or(limits::SUSPECT_NS);
+        self.world.settings.load.pressure = args.has("pressure");
+        self.world.settings.policy = match args.named("policy").map(|name| (name, policy_by_name(name))) {
+            Some((name, (_, false))) => return Err(format!("there is no policy '{name}'")),
+            Some((_, (policy, true))) => Policy(policy),
+            None => Policy::default(),
+        };
         self.world.kill_scheduler();
         self.world.start_scheduler();
         Ok(())

@@ -35,6 +35,8 @@ pub enum Happening {
     Connects(usize),
     /// A machine says what it holds.
     Beats(usize),
+    /// A machine says how loaded it is.
+    Reports(usize),
     /// A new keeper starts.
     KeeperStarts(usize),
     /// A keeper looks whether its lease has run out.
@@ -210,6 +212,7 @@ impl World {
         self.machines.push(machine);
         self.after(0, Happening::Connects(number));
         self.after(self.beat_ns(), Happening::Beats(number));
+        self.after(S, Happening::Reports(number));
         number
     }
 
@@ -256,6 +259,7 @@ impl World {
             Happening::ToMachine(link, machine, seq, order) => self.order_arrives(link, machine, seq, &order),
             Happening::Connects(machine) => self.connect(machine),
             Happening::Beats(machine) => self.beat(machine),
+            Happening::Reports(machine) => self.report(machine),
             Happening::KeeperStarts(machine) => self.start_keeper(machine),
             Happening::Fences(machine) => self.fence(machine),
             Happening::LossSeen(link) => self.loss_seen(link),
@@ -321,6 +325,23 @@ impl World {
         let now = self.machine_clock(number);
         let words = self.machines[number].beat(now);
         self.act(number, words.into_iter().map(Effect::Say).collect());
+    }
+
+    fn report(&mut self, number: usize) {
+        let machine = &self.machines[number];
+        if machine.retired {
+            return;
+        }
+        let load = machine.load.clone().filter(|_| machine.welcomed);
+        self.after(S, Happening::Reports(number));
+        self.act(number, load.map(|load| Effect::Say(Word::Load(load))).into_iter().collect());
+    }
+
+    /// A task that starts reads from caches; true if something had to be fetched.
+    pub(crate) fn read(&mut self, number: usize, keys: &BTreeMap<String, Option<u64>>) -> bool {
+        let (cold, word) = self.machines[number].read(keys);
+        self.act(number, word.map(Effect::Say).into_iter().collect());
+        cold
     }
 
     fn start_keeper(&mut self, number: usize) {

@@ -159,7 +159,7 @@ impl Random {
     }
 }
 
-fn say(what: Vec<report::What>) -> Vec<u8> {
+pub fn say(what: Vec<report::What>) -> Vec<u8> {
     let reports = what.into_iter().map(|what| Report { what: Some(what) }).collect();
     FromWorker { reports }.encode_to_vec()
 }

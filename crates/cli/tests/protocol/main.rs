@@ -1,6 +1,7 @@
 //! The worker protocol's promises: agents and servers, agents and keepers are upgraded apart, and
 //! whoever says nonsense disturbs nobody else.
 
+mod board;
 mod garbage;
 mod golden;
 mod keeper;

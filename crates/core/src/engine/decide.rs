@@ -94,7 +94,7 @@ impl Engine {
         let scene = self.scene();
         let ranked = ranked.into_iter().filter_map(|ranked| {
             let worker = scene.workers.get(ranked.worker)?;
-            let context = matcher::worker_context(worker);
+            let context = matcher::worker_context(worker, scene.workers.load_settings());
             let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, ranked.load));
             Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
         });
@@ -140,6 +140,10 @@ impl Engine {
             self.workers.present().any(|worker| matcher::could_ever(class, worker))
         };
         Some(match () {
+            // What waits for the first of its kind may be one that fits nowhere.
+            () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
+                WaitReason::NoFit
+            }
             () if step.enlisted.is_none() => WaitReason::Held,
             () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
             () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,

@@ -134,31 +134,19 @@ impl Engine {
         step.active -= 1;
         self.queues.settle(job.queue, attempt.request.cpu);
         let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
-        let state = match &result.end {
-            End::Exited(0) => TaskState::Succeeded,
-            End::Canceled | End::Recalled | End::Lost if stopped => TaskState::Canceled,
-            // A retry came after the kill.
-            End::Canceled | End::Recalled => TaskState::Ready,
-            End::Lost => {
-                tries.losses += 1;
-                if tries.losses <= limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
-            }
-            // With more memory than any worker has it would end no better.
-            End::OutOfMemory if largest => {
-                tries.failures += 1;
-                TaskState::Failed
-            }
-            _ => {
-                tries.failures += 1;
-                if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
-            }
-        };
-        if let (Some(started), Some(finished)) = (result.started, result.finished) {
+        // With more memory than any worker has it would end no better.
+        let retries = if largest { 0 } else { retries };
+        let state = state_after(&result.end, &mut tries, retries, stopped);
+        // How long a task takes, only one says that did all of its work.
+        if result.end == End::Exited(0)
+            && let (Some(started), Some(finished)) = (result.started, result.finished)
+        {
             let ms = finished.since(started) as f64 / 1e6;
             let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
             step.mean_ms = Some(mean_ms);
-            let key = StepKey { job: task.job, step: number as u16 };
-            if mean_ms < limits::PREFETCH_MS {
+            let (key, short) =
+                (StepKey { job: task.job, step: number as u16 }, mean_ms < limits::PREFETCH_MS);
+            if short {
                 self.short.insert(key)
             } else {
                 self.short.remove(&key)
@@ -293,6 +281,24 @@ impl Engine {
             if let Some(waiting) = self.dependents.get_mut(first) {
                 waiting.remove(&id);
             }
+        }
+    }
+}
+
+/// What becomes of a task whose attempt ended so; counts a failure or a loss.
+fn state_after(end: &End, tries: &mut Tries, retries: u32, stopped: bool) -> TaskState {
+    match end {
+        End::Exited(0) => TaskState::Succeeded,
+        End::Canceled | End::Recalled | End::Lost if stopped => TaskState::Canceled,
+        // A retry came after the kill.
+        End::Canceled | End::Recalled => TaskState::Ready,
+        End::Lost => {
+            tries.losses += 1;
+            if tries.losses <= limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
+        }
+        _ => {
+            tries.failures += 1;
+            if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
         }
     }
 }

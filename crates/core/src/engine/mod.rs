@@ -403,7 +403,6 @@ impl Engine {
     pub fn limits(&self) -> &BTreeMap<String, u32> {
         &self.limits
     }
-
     /// How pairs of step and worker are judged.
     pub fn policy(&self) -> &'static dyn ScoringPolicy {
         self.policy.0
@@ -427,7 +426,7 @@ impl Engine {
         needs: &[crate::tags::Need],
         out: &mut Outbox,
     ) {
-        let Some(worker) = matcher::alloc(amounts, needs, &self.workers) else {
+        let Some(worker) = matcher::alloc(amounts, needs, &self.workers, &self.reserved) else {
             out.volatile.push((request, Answer::NoPlace));
             return;
         };

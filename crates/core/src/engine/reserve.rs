@@ -9,21 +9,28 @@ use crate::worker::Worker;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+/// Orders workers by when they are expected to have room, unknown last, then by what is free, then by name.
+type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
+
 impl Engine {
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
-    pub(super) fn reserve(&mut self, full: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
+    pub(super) fn reserve(&mut self, blocked: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
+        // A task that waits for jobs of its own does not end before these have run, perhaps here.
+        let lending: BTreeSet<WorkerId> =
+            self.reserves.holders().map(|(id, _)| id).filter(|id| self.is_lending(*id)).collect();
         let (workers, classes) = (&self.workers, &self.classes);
         let mut freed = Vec::new();
         self.reserves.retain(|id, class| {
             let worker = workers.get(id).filter(|worker| worker.takes_work());
-            let needed = full.contains(&class)
+            let needed = blocked.contains(&class)
+                && !lending.contains(&id)
                 && worker.zip(classes.find(class)).is_some_and(|(w, class)| matcher::could_ever(class, w));
             if !needed {
                 freed.push(id);
             }
             needed
         });
-        for class in self.reserves.observe(self.now, full, placed) {
+        for class in self.reserves.observe(self.now, blocked, placed) {
             match self.target(class) {
                 Some(worker) => self.reserves.reserve(worker, class),
                 None => self.reserves.disappoint(class),
@@ -35,14 +42,21 @@ impl Engine {
         }
     }
 
-    /// When the holders of reservations could start.
+    fn is_lending(&self, id: WorkerId) -> bool {
+        self.workers.get(id).is_some_and(|worker| self.lends(worker))
+    }
+
+    /// When the holders of reservations could start. What runs longer than was expected may end any moment:
+    /// were it taken to run on, other work would be let in front for as long as anything is late, and what
+    /// was let in front would be late in its turn.
     pub(super) fn foresee_reserved(&mut self) {
         self.reserved = self
             .reserves
             .holders()
             .filter_map(|(id, class)| {
                 let (worker, asks) = (self.workers.get(id)?, self.classes.find(class)?);
-                Some((id, Reserved { class, starts: self.starts_at(asks, worker) }))
+                let starts = self.starts_when(asks, worker, |task| self.due_at(task));
+                Some((id, Reserved { class, starts }))
             })
             .collect();
     }
@@ -53,12 +67,13 @@ impl Engine {
     fn target(&self, class: ClassId) -> Option<WorkerId> {
         let asks = self.classes.find(class)?;
         let (mut fitting, mut widest) = (0, Resources::default());
-        let mut best: Option<((bool, Option<Time>, Reverse<u32>, &str), WorkerId)> = None;
+        let mut best: Option<(FreeFirst, WorkerId)> = None;
         for worker in self.workers.present().filter(|worker| matcher::could_ever(asks, worker)) {
             fitting += 1;
             widest.cpu = widest.cpu.max(worker.capacity.cpu);
             widest.memory = widest.memory.max(worker.capacity.memory);
-            if !worker.takes_work() || self.reserves.holder(worker.id).is_some() {
+            let reserved = self.reserves.holder(worker.id).is_some();
+            if !worker.takes_work() || reserved || self.lends(worker) {
                 continue;
             }
             let starts = self.starts_at(asks, worker);
@@ -77,12 +92,21 @@ impl Engine {
     /// When enough of a worker will be free for the class as tasks there are expected to end; `None` where
     /// that hangs on one whose length is not known.
     pub(crate) fn starts_at(&self, class: &Class, worker: &Worker) -> Option<Time> {
+        self.starts_when(class, worker, |task| self.ends_at(task))
+    }
+
+    fn starts_when(
+        &self,
+        class: &Class,
+        worker: &Worker,
+        ends: impl Fn(TaskId) -> Option<Time>,
+    ) -> Option<Time> {
         let mut free = worker.free();
         if class.request.fits(&free) {
             return Some(self.now);
         }
         let mut ends: Vec<(Option<Time>, TaskId)> =
-            worker.running.iter().map(|task| (self.ends_at(*task), *task)).collect();
+            worker.running.iter().map(|task| (ends(*task), *task)).collect();
         // Unknown ends come last.
         ends.sort_by_key(|(at, task)| (at.is_none(), *at, *task));
         for (at, task) in ends {
@@ -98,11 +122,18 @@ impl Engine {
     /// When an attempt is expected to end. One that runs longer than was expected is taken to be in the
     /// middle.
     pub(crate) fn ends_at(&self, task: TaskId) -> Option<Time> {
+        let due = self.due_at(task)?;
+        let attempt = self.attempts.get(&task)?;
+        let began = attempt.started.unwrap_or(attempt.booked);
+        Some(if due > self.now { due } else { self.now.after(self.now.since(began)) })
+    }
+
+    /// When an attempt was expected to end, when it began.
+    fn due_at(&self, task: TaskId) -> Option<Time> {
         let attempt = self.attempts.get(&task)?;
         let step = self.step(self.key_of(task))?;
         let ms = step.mean_ms.or_else(|| self.prediction(step.kin).and_then(|p| p.wall_ms))?;
         let began = attempt.started.unwrap_or(attempt.booked);
-        let expected = began.after((ms * NS_PER_MS as f64) as u64);
-        Some(if expected > self.now { expected } else { self.now.after(self.now.since(began)) })
+        Some(began.after((ms * NS_PER_MS as f64) as u64))
     }
 }

@@ -39,6 +39,7 @@ impl Engine {
         }
         let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
         self.foresee_reserved();
+        self.workers.resort();
         let mut booked = 0;
         while booked < budget {
             let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else { break };
@@ -265,7 +266,8 @@ impl Engine {
     fn end_round(&mut self, mut round: Round) {
         round.waits.full = std::mem::take(&mut round.full);
         self.workers.settle_gains();
-        self.reserve(&round.waits.full, &round.placed);
+        let blocked = round.waits.full.iter().chain(round.misses.keys()).copied().collect();
+        self.reserve(&blocked, &round.placed);
         self.waits = round.waits;
         self.rounded = self.now;
     }

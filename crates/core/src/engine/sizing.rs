@@ -147,8 +147,9 @@ impl Engine {
         if gated != kin.gated {
             self.probe_ends.retain(|(_, other)| *other != id);
         }
-        if let Some(since) = kin.since.filter(|_| gated) {
-            self.probe_ends.insert((since.after(PROBE_MS * NS_PER_MS), id));
+        let believed = kin.since.map(|since| since.after(PROBE_MS * NS_PER_MS));
+        if let Some(at) = believed.filter(|at| gated && *at > self.now) {
+            self.probe_ends.insert((at, id));
         }
         if std::mem::replace(&mut kin.gated, gated) != gated {
             let steps: Vec<StepKey> = kin.steps.iter().copied().collect();
@@ -231,8 +232,8 @@ impl Engine {
         }
     }
 
-    /// Writes what the store does not have of histories.
-    pub(super) fn save_histories(&mut self, out: &mut Outbox) {
+    /// Writes what the store does not have of histories: now and then, and before the end.
+    pub fn save_histories(&mut self, out: &mut Outbox) {
         let (now, histories) = (self.now, &self.histories);
         for kin in self.kin.values_mut().filter(|kin| kin.unsaved) {
             kin.unsaved = false;

@@ -321,7 +321,7 @@ impl Engine {
             .iter()
             .take(limits::RANKED_MAX)
             .map(|(ranked, worker)| {
-                let context = matcher::worker_context(worker);
+                let context = matcher::worker_context(worker, scene.workers.load_settings());
                 let breakdown = scene.policy.detail(&scene.pair(ask, worker, &context, ranked.load));
                 Judged { worker: worker.id, load: ranked.load, breakdown }
             })

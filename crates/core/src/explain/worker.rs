@@ -59,8 +59,8 @@ pub enum WorkerReason {
 pub struct ReservedFor {
     /// The first step of its class, while one waits.
     pub step: Option<StepKey>,
-    /// For how many nanoseconds the class was blocked, net.
-    pub blocked_ns: u64,
+    /// Since when that waits.
+    pub waits_since: Option<Time>,
     /// When it is expected to start there; `None` is unknown.
     pub starts: Option<Time>,
 }
@@ -171,7 +171,7 @@ impl Engine {
         let starts = self.class(class).zip(self.workers().get(worker));
         Some(ReservedFor {
             step,
-            blocked_ns: self.reserves().blocked_ns(class),
+            waits_since: step.and_then(|key| self.step(key)).map(|step| step.ready_since),
             starts: starts.and_then(|(class, worker)| self.starts_at(class, worker)),
         })
     }

@@ -46,7 +46,7 @@ pub struct LoadSettings {
 impl Default for LoadSettings {
     fn default() -> Self {
         LoadSettings {
-            pressure: false,
+            pressure: true,
             max_cpu_pressure: 80.0,
             max_memory_pressure: 50.0,
             max_io_pressure: 75.0,

@@ -146,9 +146,6 @@ fn feasible_level(cpus: f64, mut open: &mut [(usize, f64)]) -> Option<f64> {
     let lightest = open.iter().map(|record| record.0).min()? as f64;
     let duty = |records: &[(usize, f64)]| records.iter().map(|(_, duty)| duty).sum::<f64>();
     let load = |records: &[(usize, f64)]| records.iter().map(|(w, duty)| *w as f64 * duty).sum::<f64>();
-    if duty(open) <= cpus {
-        return Some(lightest);
-    }
     // Duty of what is known to be infeasible, the least weight among it, and load of what is feasible.
     let (mut capped, mut least, mut fed) = (0.0, f64::INFINITY, 0.0);
     while !open.is_empty() {
@@ -165,9 +162,8 @@ fn feasible_level(cpus: f64, mut open: &mut [(usize, f64)]) -> Option<f64> {
             (capped, least, open) = (capped_before + pivot.1, weight, lighter);
         }
     }
-    // The level lies between the weights on both sides of it, whatever rounding does.
-    let level = fed / (cpus - capped);
-    Some(if level >= 0.0 { level.max(lightest).min(least) } else { least })
+    // The lightest where nothing is feasible; between the weights even where rounding leaves no cpus.
+    Some((fed / (cpus - capped)).max(lightest).min(least))
 }
 
 /// The sums of a [`LoadAggregator`].

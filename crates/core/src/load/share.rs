@@ -42,8 +42,9 @@ pub struct Share {
 /// That place is found by halving: once a claim would be met by an equal level of what is left before it, so
 /// would every later one.
 pub fn level(pool: u64, claims: &[Claim]) -> Level {
+    // Without weight a claim is behind all others and adds nothing; without demand it would be anywhere.
     let mut open: Vec<(u64, u32)> =
-        claims.iter().filter(|c| c.weight > 0 && c.demand > 0).map(|c| (c.demand, c.weight)).collect();
+        claims.iter().filter(|c| c.demand > 0).map(|c| (c.demand, c.weight)).collect();
     let mut open = open.as_mut_slice();
     let (mut num, mut den) = (pool, sums(open).1);
     while !open.is_empty() {
@@ -171,10 +172,9 @@ impl Apportion {
     }
 }
 
-/// The same part of a slot with another denominator, rounded towards nothing; no more than one slot.
+/// The same part of a slot with another denominator, rounded towards nothing.
 fn rescale(credit: i64, from: u64, to: u64) -> i64 {
-    let (from, to) = (i128::from(from.max(1)), i128::from(to));
-    (i128::from(credit).clamp(-from, from) * to / from) as i64
+    (i128::from(credit) * i128::from(to) / i128::from(from.max(1))) as i64
 }
 
 #[cfg(test)]
@@ -260,6 +260,7 @@ mod tests {
         example(10, &[(1, 0), (0, 5), (2, 100)], (5, 1), &whole(&[0, 0, 10]), [&[0, 0, 10]; 3]);
         // And none of it makes a pool contended, or is given what is over.
         example(10, &[(1, 3), (0, 500)], (0, 0), &whole(&[3, 0]), [&[3, 0]; 3]);
+        example(0, &[(1, 0), (0, 5)], (0, 0), &whole(&[0, 0]), [&[0, 0]; 3]);
     }
 
     #[test]
@@ -322,6 +323,11 @@ mod tests {
         assert_eq!(apportion.slots(10, &heavier[..2]).unwrap(), [5, 5]);
         // The third was away and is owed nothing any more.
         assert_eq!(apportion.slots(10, &heavier).unwrap(), [3, 3, 4]);
+        let mut apportion = Apportion::default();
+        assert_eq!(apportion.slots(10, &three).unwrap(), [4, 3, 3]);
+        assert_eq!(apportion.slots(10, &three).unwrap(), [3, 4, 3]);
+        // The first is away; the third is still owed more than the second.
+        assert_eq!(apportion.slots(7, &three[1..]).unwrap(), [3, 4]);
     }
 
     #[test]

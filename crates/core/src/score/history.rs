@@ -88,7 +88,7 @@ pub fn auto_cpus(prediction: &Prediction, memory_per_core: u64, largest: u32) ->
 pub fn probing(request: &Resources, history: Option<&History>, longest_ms: Option<u64>) -> Option<u32> {
     match history.map(History::evidence).unwrap_or(Evidence::None) {
         _ if request.memory == 0 => None,
-        Evidence::None if longest_ms.is_some_and(|ms| ms >= PROBE_MS) => None,
+        Evidence::None | Evidence::Kills if longest_ms.is_some_and(|ms| ms >= PROBE_MS) => None,
         Evidence::None => Some(PROBES),
         Evidence::Kills => Some(1),
         Evidence::Success => None,

@@ -77,6 +77,7 @@ impl Breakdown {
 struct RulePolicy {
     name: &'static str,
     rules: &'static [&'static dyn ScoreRule],
+    score: fn(&Pair) -> Verdict,
 }
 
 impl ScoringPolicy for RulePolicy {
@@ -87,55 +88,68 @@ impl ScoringPolicy for RulePolicy {
     fn rules(&self) -> &'static [&'static dyn ScoreRule] {
         self.rules
     }
+
+    fn score(&self, pair: &Pair) -> Verdict {
+        (self.score)(pair)
+    }
+}
+
+/// A policy of these rules in this order. Its `score` is that of the trait, but one function, in which the
+/// compiler sees that reasons of points are not asked for.
+macro_rules! policy {
+    ($name:literal, $($rule:expr),+ $(,)?) => {{
+        fn score(pair: &Pair) -> Verdict {
+            let mut total = 0.0;
+            $(match $rule.contribution(pair) {
+                Contribution::Points { value, .. } => total += value,
+                Contribution::Hold { reason } => return Verdict::Held { rule: $rule.name(), reason },
+            })+
+            Verdict::Score(total)
+        }
+        RulePolicy { name: $name, rules: &[$(&$rule),+], score }
+    }};
 }
 
 // Rules that can hold come first, so that a pair that is held costs little.
 
-static SIMPLE: RulePolicy = RulePolicy {
-    name: "simple",
-    rules: &[
-        &rules::RescoreWait,
-        &rules::MissingPaths,
-        &rules::MissingNarSize,
-        &rules::DependencyCount,
-        &rules::WaitTime,
-        &rules::BuiltinDeprioritize,
-        &rules::ReserveFetchWorkers,
-    ],
-};
+static SIMPLE: RulePolicy = policy!(
+    "simple",
+    rules::RescoreWait,
+    rules::MissingPaths,
+    rules::MissingNarSize,
+    rules::DependencyCount,
+    rules::WaitTime,
+    rules::BuiltinDeprioritize,
+    rules::ReserveFetchWorkers,
+);
 
-static RESOURCE_AWARE: RulePolicy = RulePolicy {
-    name: "resource-aware",
-    rules: &[
-        &rules::ResourceSaturation,
-        &rules::RescoreWait,
-        &rules::MissingPaths,
-        &rules::MissingNarSize,
-        &rules::DependencyCount,
-        &rules::WaitTime,
-        &rules::BuiltinDeprioritize,
-        &rules::ReserveFetchWorkers,
-        &rules::ResourceFit,
-        &rules::PreferLocalBuild,
-        &rules::NetworkAffinity,
-        &rules::DiskAffinity,
-        &rules::LiveLocality,
-        &rules::CacheWarmth,
-        &rules::Spread,
-    ],
-};
+static RESOURCE_AWARE: RulePolicy = policy!(
+    "resource-aware",
+    rules::ResourceSaturation,
+    rules::RescoreWait,
+    rules::MissingPaths,
+    rules::MissingNarSize,
+    rules::DependencyCount,
+    rules::WaitTime,
+    rules::BuiltinDeprioritize,
+    rules::ReserveFetchWorkers,
+    rules::ResourceFit,
+    rules::PreferLocalBuild,
+    rules::NetworkAffinity,
+    rules::DiskAffinity,
+    rules::LiveLocality,
+    rules::CacheWarmth,
+    rules::Spread,
+);
 
 static PRESSURE: RulePolicy =
-    RulePolicy { name: "pressure", rules: &[&rules::ResourceSaturation, &rules::Pressure, &rules::WaitTime] };
+    policy!("pressure", rules::ResourceSaturation, rules::Pressure, rules::WaitTime);
 
 macro_rules! packing {
     ($cores:literal, $memory:literal) => {{
-        static RULES: [&dyn ScoreRule; 3] = [
-            &rules::ResourceSaturation,
-            &rules::Packing { saturation: Saturation { cores: $cores, memory: $memory } },
-            &rules::WaitTime,
-        ];
-        static POLICY: RulePolicy = RulePolicy { name: "packing", rules: &RULES };
+        const PACKING: rules::Packing =
+            rules::Packing { saturation: Saturation { cores: $cores, memory: $memory } };
+        static POLICY: RulePolicy = policy!("packing", rules::ResourceSaturation, PACKING, rules::WaitTime);
         &POLICY
     }};
 }

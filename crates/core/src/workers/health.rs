@@ -89,6 +89,8 @@ impl Health {
                 self.times = 0;
                 return false;
             }
+            // What ran there already says nothing new, and must not lengthen the time.
+            _ if self.out.is_some() => return true,
             Verdict::Failed => self.launches = 0,
             Verdict::NotStarted => self.launches += 1,
         }
@@ -150,6 +152,14 @@ mod tests {
         assert_eq!(lasts, [60, 120, 240, 480, 960, 1920, 3840, 3840].map(Some));
         assert!(!health.ended(NOW, JobId(1), Verdict::Succeeded, 0));
         assert_eq!(spoil(&mut health), Some(60));
+    }
+
+    #[test]
+    fn what_ran_there_already_does_not_lengthen_a_quarantine() {
+        let mut health = Health::default();
+        let all: Vec<bool> = (0..64).map(|n| health.ended(NOW, JobId(n), Verdict::Failed, n * 10)).collect();
+        assert_eq!(all.iter().filter(|out| **out).count(), 60);
+        assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(5, 3))));
     }
 
     #[test]

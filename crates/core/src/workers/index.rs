@@ -101,16 +101,17 @@ impl Index {
 
     /// In which cell a worker stands, and where in it.
     fn place_of(&self, worker: &Worker, load: f64) -> ((u32, u32), (u32, WorkerId)) {
-        let room = worker.room();
+        let free_cpu = worker.capacity.cpu.saturating_sub(worker.booked.cpu);
+        let free_memory = worker.memory_room();
         // Sixteenths of a percent, as far as 32 bits go.
         let load = (load * 1600.0).min(f64::from(u32::MAX)) as u32;
-        let memory = (room.memory >> 20).min(u64::from(u32::MAX)) as u32;
+        let memory = (free_memory >> 20).min(u64::from(u32::MAX)) as u32;
         let key = match self.saturation {
             Saturation { memory: true, .. } => memory,
             Saturation { cores: true, .. } => u32::MAX - load,
             _ => load,
         };
-        ((bucket_of(room.memory), bucket_of(room.cpu.into())), (key, worker.id))
+        ((bucket_of(free_memory), bucket_of(free_cpu.into())), (key, worker.id))
     }
 
     /// Puts a listed worker in by its free room and its load.

@@ -9,6 +9,7 @@ pub use index::{Index, Saturation};
 pub use reserve::{ReserveSettings, Reserves};
 
 use crate::ids::WorkerId;
+use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::load::pressure::LoadReport;
 use crate::matcher::{self, Class};
@@ -35,6 +36,8 @@ pub struct Workers {
     /// Workers that take work, and those of them that run none of ours.
     open: u32,
     idle: u32,
+    /// All workers are held by pressure.
+    strained: bool,
 }
 
 impl Workers {
@@ -122,7 +125,7 @@ impl Workers {
         self.index.check_out(worker, worker.load_with(100, &load));
         let result = change(worker);
         if !worker.is_idle() {
-            worker.quiet_reports = 0;
+            worker.quiet_since = None;
         }
         let after = (worker.takes_work(), worker.is_idle());
         if after != (before.0, before.1) {
@@ -160,6 +163,26 @@ impl Workers {
         self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.is_idle()));
     }
 
+    /// A farm whose workers are all held by pressure does not stand still: it goes on with one task at a
+    /// time on each, until one of them is held no more.
+    pub fn resort(&mut self) {
+        if self.open > 0 && !self.strained {
+            return;
+        }
+        let up = |w: &&Worker| w.state == WorkerState::Up && w.health.out().is_none();
+        let strained = self.all.values().filter(up).all(|w| w.saturated.any());
+        let held: Vec<WorkerId> = self
+            .all
+            .values()
+            .filter(|w| w.last_resort != (strained && w.saturated.any()))
+            .map(|w| w.id)
+            .collect();
+        for id in held {
+            self.update(id, |worker| worker.last_resort = !worker.last_resort);
+        }
+        self.strained = strained;
+    }
+
     /// How many workers take work.
     pub fn open_count(&self) -> u32 {
         self.open
@@ -177,7 +200,9 @@ impl Workers {
 
     /// True if a worker fits the class that did not, perhaps, when the last full round ended.
     pub fn gained_fits(&self, class: &Class) -> bool {
-        self.gained.iter().any(|id| self.get(*id).is_some_and(|worker| matcher::fits_now(class, worker)))
+        let fits = |id: &WorkerId| self.get(*id).is_some_and(|worker| matcher::fits_now(class, worker));
+        // The index finds one of many sooner than they are looked through.
+        self.gained.len() > limits::CANDIDATES_MAX || self.gained.iter().any(fits)
     }
 
     /// A full round ended: what could not be placed fits nowhere.
@@ -191,10 +216,11 @@ impl Workers {
         let load = self.load;
         let eased = self.update(id, |worker| {
             let (takes, room) = (worker.takes_work(), worker.room());
-            worker.quiet_reports = if worker.is_idle() { worker.quiet_reports.saturating_add(1) } else { 0 };
-            worker.load = report.filter(|_| load.pressure).map(|report| (now, report));
-            let rested = worker.is_rested();
-            worker.saturated = worker.saturated.update(worker.report(), rested, &load);
+            worker.load = report.map(|report| (now, report));
+            worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
+            let minded = worker.report().copied().filter(|_| load.pressure);
+            worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
+            worker.reach = minded.and_then(|report| report.memory_available.zip(report.memory_own));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
         eased.unwrap_or(false)
@@ -269,6 +295,11 @@ impl Workers {
         self.iter().filter(|worker| worker.state != WorkerState::Forgotten)
     }
 
+    /// The workers of the farm by id, from this one on.
+    pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
+        self.all.range(first..).map(|(_, worker)| worker).filter(|w| w.state != WorkerState::Forgotten)
+    }
+
     /// All workers by id, also those that are gone.
     pub fn iter(&self) -> impl Iterator<Item = &Worker> {
         self.all.values()
@@ -302,6 +333,7 @@ impl Workers {
             rebuilt.insert(worker.clone());
         }
         rebuilt.gained = self.gained.clone();
+        rebuilt.strained = self.strained;
         rebuilt == *self
     }
 

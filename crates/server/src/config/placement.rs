@@ -221,8 +221,7 @@ impl Reservation {
 
 #[cfg(test)]
 mod tests {
-    use crate::Config;
-    use windlass_core::load::formula::LoadSettings;
+    use super::*;
 
     fn refused(text: &str) -> String {
         Config::parse(text).unwrap_err()

@@ -1,9 +1,11 @@
 //! The HTTP interface: JSON under `/api/v1`, over TCP or a unix socket.
 
+mod board;
 mod error;
 mod guard;
 mod jobs;
 mod limits;
+mod loads;
 mod logs;
 mod openapi;
 mod queues;
@@ -152,9 +154,12 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route("/tasks/{id}/log", get(logs::log))
         .route("/workers", get(workers::list))
         .route("/workers/{name}", get(workers::show))
+        .route("/workers/{name}/why", get(workers::why))
         .route("/workers/{name}/drain", post(workers::drain))
         .route("/workers/{name}/resume", post(workers::resume))
         .route("/workers/{name}/forget", post(workers::forget))
+        .route("/scheduler/server_loads", get(loads::server_loads))
+        .nest("/board", board())
         .route("/queues", get(queues::list))
         .route("/queues/{name}", get(queues::show).put(queues::set))
         .route("/limits", get(limits::list))
@@ -185,13 +190,33 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .with_state(app)
 }
 
+fn board() -> Router<App> {
+    Router::new()
+        .route("/scoring/rules", get(board::rules))
+        .route("/scoring/summary", get(board::summary))
+        .route("/jobs/pending", get(board::pending))
+        .route("/jobs/dispatched", get(board::dispatched))
+        .route("/jobs/decisions", get(board::decisions))
+        .route("/workers", get(board::workers))
+        .route("/workers/load", get(board::workers_load))
+}
+
 /// How much of a list a caller gets.
 fn page_size(asked: Option<usize>) -> Result<usize, ApiError> {
+    within("limit", asked, PAGE_DEFAULT, PAGE_MAX)
+}
+
+/// A number of a query from 1 to `max`.
+fn within<N>(name: &str, asked: Option<N>, default: N, max: N) -> Result<N, ApiError>
+where
+    N: PartialOrd + From<u8> + std::fmt::Display,
+{
     match asked {
-        None => Ok(PAGE_DEFAULT),
-        Some(n @ 1..=PAGE_MAX) => Ok(n),
+        None => Ok(default),
+        Some(n) if n >= N::from(1) && n <= max => Ok(n),
         Some(n) => {
-            Err(ApiError::new(ErrorCode::BadRequest, format!("limit must be from 1 to {PAGE_MAX}, not {n}")))
+            let why = format!("{name} must be from 1 to {max}, not {n}");
+            Err(ApiError::new(ErrorCode::BadRequest, why))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The description of the interface, made from the handlers.
 
-use super::{jobs, limits, logs, queues, status, tasks, tokens, watch, workers};
+use super::{board, jobs, limits, loads, logs, queues, status, tasks, tokens, watch, workers};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
@@ -34,6 +34,15 @@ pub const OPENAPI_PATH: &str = "/openapi.json";
         workers::show,
         workers::drain,
         workers::resume,
+        workers::why,
+        loads::server_loads,
+        board::rules,
+        board::summary,
+        board::pending,
+        board::dispatched,
+        board::decisions,
+        board::workers,
+        board::workers_load,
         tokens::list,
         tokens::create,
         tokens::revoke,

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use utoipa::IntoParams;
-use windlass_api::{Attempt, ErrorCode, Page, StepBody, Task, TaskState, Why};
+use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
+use windlass_core::engine::Decision;
 use windlass_core::job::{self as core, JobSpec, Stop};
 use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, TaskId, Time, WorkerId};
@@ -125,12 +126,16 @@ pub async fn why(
         let names = engine.workers().iter().map(|w| (w.id.0, w.name.to_string())).collect::<BTreeMap<_, _>>();
         let policy = engine.policy().name();
         let name_of = |n| names.get(&n).cloned().unwrap_or_default();
-        engine.explain(id).map(|why| Why::from_core(id.to_string(), why, policy, name_of))
+        match engine.explain(id) {
+            Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
+            // The engine does not hold its job: it has ended. How it was placed may still be remembered.
+            None => (None, engine.decision(id).map(|decision| decided(decision, name_of))),
+        }
     };
-    if let Some(why) = app.handle.query(explain).await? {
+    let (why, decided) = app.handle.query(explain).await?;
+    if let Some(why) = why {
         return Ok(Json(why));
     }
-    // The engine does not hold its job: it has ended.
     let task = find(&app.handle, id).await?;
     let message = match (task.state, task.attempt.end) {
         (TaskState::Skipped, _) => {
@@ -148,7 +153,7 @@ pub async fn why(
             format!("it is over: {} ({end}){code}", state.as_str())
         }
     };
-    Ok(Json(Why {
+    let mut why = Why {
         task: text,
         state: task.state,
         reason: "ended".to_owned(),
@@ -160,7 +165,17 @@ pub async fn why(
         decided_ms: None,
         ruled_out: Vec::new(),
         changes: Vec::new(),
-    }))
+    };
+    if let Some((policy, at_ms, judged)) = decided {
+        (why.policy, why.decided_ms, why.judged) = (policy, Some(at_ms), judged);
+    }
+    Ok(Json(why))
+}
+
+/// A decision: by which policy, when, and how workers were judged, by name.
+fn decided(decision: &Decision, name_of: impl Fn(u64) -> String) -> (String, u64, Vec<Judged>) {
+    let judged = decision.ranked.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
+    (decision.policy.to_owned(), decision.at.as_ms(), judged.collect())
 }
 
 /// A task's id from a path.

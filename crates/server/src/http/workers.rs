@@ -8,7 +8,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use windlass_api::{ErrorCode, Page, Worker, WorkerState as WorkerWord};
+use windlass_api::{ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
 use windlass_core::Engine;
 use windlass_core::engine::{Answer, Event};
 use windlass_core::tags::Need;
@@ -69,6 +69,22 @@ pub async fn show(
     find(&app, name).await.map(Json)
 }
 
+/// Says why a worker gets no work.
+#[utoipa::path(get, path = "/api/v1/workers/{name}/why", tag = "workers", params(("name" = String, Path)),
+    responses((status = 200, body = WorkerWhy), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn why(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<WorkerWhy>, ApiError> {
+    let Path(name) = name?;
+    let wanted = name.clone();
+    let look = move |engine: &Engine| {
+        let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
+        WorkerWhy::of(engine, known.id)
+    };
+    app.handle.query(look).await?.map(Json).ok_or_else(|| no_worker(&name))
+}
+
 /// Lets a worker take no new work; what it runs goes on.
 #[utoipa::path(post, path = "/api/v1/workers/{name}/drain", tag = "workers", params(("name" = String, Path)),
     responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
@@ -122,12 +138,14 @@ async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten);
         known.map(Worker::with_tasks)
     };
-    let mut worker = app.handle.query(look).await?.ok_or_else(|| {
-        ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
-            .hint("'windlass worker list' lists them")
-    })?;
+    let mut worker = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;
     add_version(app, &mut worker);
     Ok(worker)
+}
+
+fn no_worker(name: &str) -> ApiError {
+    ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
+        .hint("'windlass worker list' lists them")
 }
 
 /// Only the connection knows which release is at its other end.

@@ -1,9 +1,11 @@
 //! The words of a command.
 
+use super::conduct::Conduct;
 use crate::world::{MS, S};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
+use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, Kind, StepSpec};
+use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::queues::QueueRecord;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 
@@ -33,6 +35,11 @@ impl Args {
     /// What to do.
     pub fn verb(&self) -> &str {
         &self.words[0]
+    }
+
+    /// How many words there are after the verb.
+    pub fn len(&self) -> usize {
+        self.words.len() - 1
     }
 
     /// The word at this place after the verb.
@@ -85,6 +92,49 @@ impl Args {
             amount(&mut amounts, name, value)?;
         }
         Ok(amounts)
+    }
+
+    /// All pairs, in their order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// A report of a machine's load: percent of the time stalled for `cpu`, `memory` and `io`; cores in
+    /// `foreign` use; bytes of memory `available` and held by our `own` tasks.
+    pub fn load(&self) -> Result<LoadReport, String> {
+        let mut report = LoadReport::default();
+        for (name, value) in self.pairs() {
+            let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is no number"));
+            let stalled = || {
+                let stall = Stall { avg10: number()?, ..Stall::default() };
+                Ok::<_, String>(Some(Pressure { some: Some(stall), full: None }))
+            };
+            let Pressures { cpu, memory, io } = &mut report.machine;
+            match name {
+                "cpu" => *cpu = stalled()?,
+                "memory" => *memory = stalled()?,
+                "io" => *io = stalled()?,
+                "foreign" => report.cpu_foreign = Some(number()?),
+                "available" => report.memory_available = Some(bytes_of(value)?),
+                "own" => report.memory_own = Some(bytes_of(value)?),
+                _ => return Err(format!("'{name}' says nothing about a load")),
+            }
+        }
+        report.check().map_err(|bad| bad.to_string())?;
+        Ok(report)
+    }
+
+    /// A queue as it shall be: `weight`, 100 where nothing is said, and `quota` in cpus.
+    pub fn queue(&self) -> Result<QueueRecord, String> {
+        let mut quota = Resources::default();
+        if let Some(cpus) = self.named("quota") {
+            amount(&mut quota, "cpus", cpus)?;
+        }
+        Ok(QueueRecord {
+            name: self.word(0)?.to_owned(),
+            weight: self.named_number("weight")?.unwrap_or(100) as u32,
+            quota_cpu: self.named("quota").map(|_| quota.cpu),
+        })
     }
 
     /// Every `tag`, bare or with values: `tag=linux`, `tag=arch=x86_64|aarch64`.
@@ -179,8 +229,23 @@ fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> 
         "retries" => step.retries = number()?,
         "need" => step.needs.push(Need::parse(value)),
         "target" => step.targets = value.split(',').map(str::to_owned).collect::<BTreeSet<_>>(),
-        "runs" => step.body = write_body(duration_ns(value)?, 0),
-        "fails" => step.body = write_body(duration_ns(value)?, 1),
+        "runs" | "fails" | "holds" => step.body = conduct(Conduct::of(&step.body), name, value)?.body(),
+        "limit" => step.limits = value.split(',').map(str::to_owned).collect(),
+        "reads" => {
+            for key in value.split(',') {
+                let (key, bytes) = key.split_once(':').map_or((key, None), |(key, size)| (key, Some(size)));
+                step.hints.caches.insert(key.to_owned(), bytes.map(bytes_of).transpose()?);
+            }
+        }
+        "shape" => step.hints.shape = value.to_owned(),
+        "deadline" => step.hints.deadline_ms = Some(duration_ns(value)? / MS),
+        "kind" => {
+            step.hints.kind = match value {
+                "build" => Kind::Build,
+                "evaluation" => Kind::Evaluation,
+                other => return Err(format!("kind is build or evaluation, not '{other}'")),
+            }
+        }
         "depends" | "depends-task" => {
             let kind = if name == "depends" { DependencyKind::Step } else { DependencyKind::Task };
             for on in value.split(',') {
@@ -203,33 +268,35 @@ fn amount(amounts: &mut Resources, name: &str, value: &str) -> Result<bool, Stri
             let hundredths: u32 = format!("{part:0<2}").parse().map_err(|_| bad())?;
             amounts.cpu = whole.parse::<u32>().map_err(|_| bad())? * 100 + hundredths;
         }
-        "memory" => {
-            let units = [("GiB", 30), ("MiB", 20)];
-            let unit = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
-            let (number, shift) = unit.ok_or_else(bad)?;
-            amounts.memory = number.parse::<u64>().map_err(|_| bad())? << shift;
-        }
+        "memory" => amounts.memory = bytes_of(value).map_err(|_| bad())?,
         "gpus" => amounts.gpus = value.parse().map_err(|_| bad())?,
         _ => return Ok(false),
     }
     Ok(true)
 }
 
+/// What `runs`, `fails` and `holds` say, one after the other.
+fn conduct(mut conduct: Conduct, name: &str, value: &str) -> Result<Conduct, String> {
+    if name == "holds" {
+        conduct.holds = Some(bytes_of(value)?);
+        return Ok(conduct);
+    }
+    let (least, most) = value.split_once("..").unwrap_or((value, value));
+    conduct.runs_ns = Some((duration_ns(least)?, duration_ns(most)?));
+    conduct.exit = u8::from(name == "fails");
+    Ok(conduct)
+}
+
+/// Bytes, such as 4GiB.
+pub fn bytes_of(text: &str) -> Result<u64, String> {
+    let units = [("GiB", 30), ("MiB", 20)];
+    let parsed =
+        units.iter().find_map(|(unit, shift)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? << shift));
+    parsed.ok_or_else(|| format!("'{text}' is no amount of memory; one looks like 4GiB or 512MiB"))
+}
+
 fn duration_ns(text: &str) -> Result<u64, String> {
     let units = [("ms", MS), ("s", S), ("m", 60 * S)];
     let parsed = units.iter().find_map(|(unit, ns)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * ns));
     parsed.ok_or_else(|| format!("'{text}' is no time; one looks like 10ms, 5s or 2m"))
-}
-
-/// The body of a step whose tasks end by themselves.
-fn write_body(delay_ns: u64, exit: u8) -> Arc<[u8]> {
-    let mut body = delay_ns.to_le_bytes().to_vec();
-    body.push(exit);
-    body.into()
-}
-
-/// When and how a task with that body ends by itself, if it does.
-pub fn read_body(body: &[u8]) -> Option<(u64, End)> {
-    let (delay_ns, exit) = body.split_first_chunk::<8>()?;
-    Some((u64::from_le_bytes(*delay_ns), End::Exited(i32::from(*exit.first()?))))
 }

@@ -3,16 +3,16 @@
 use super::args::Args;
 use crate::promises::bases;
 use crate::world::World;
-use windlass_core::engine::{Answer, Note, Refusal};
+use windlass_core::engine::{Answer, Engine, Note, Refusal, WaitReason};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
-use windlass_core::matcher::RuledOut;
+use windlass_core::matcher::{self, RuledOut};
 use windlass_core::resources::{Bytes, Cpus};
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{JobId, TaskId, WorkerId};
 use windlass_store::JobFilter;
 
-fn worker_name(world: &World, id: WorkerId) -> String {
+pub fn worker_name(world: &World, id: WorkerId) -> String {
     let worker = world.engine().and_then(|engine| engine.workers().get(id));
     worker.map_or_else(|| format!("worker {id}"), |worker| worker.name.to_string())
 }
@@ -118,6 +118,7 @@ pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
                     let explanation = engine.explain(task).ok_or_else(|| format!("{task} is unknown"))?;
                     Ok(why(world, task, &explanation))
                 }
+                "waits" => Ok(vec![waits(engine)]),
                 "workers" => Ok(engine.workers().present().map(worker).collect()),
                 _ => {
                     let queues = engine.queues().iter();
@@ -218,10 +219,24 @@ fn worker(worker: &Worker) -> String {
     if !worker.backlog.is_empty() {
         line += &format!(", then {}", list(worker.backlog.iter().map(ToString::to_string).collect()));
     }
+    let unfit = matcher::unfit(worker).filter(|why| !matches!(why, RuledOut::Suspect | RuledOut::Draining));
+    line.extend(unfit.map(|why| format!(", {why}")));
+    if worker.expected > 0 {
+        line += &format!(", expects {} more", Bytes(worker.expected));
+    }
     if !worker.allocs.is_empty() {
         line += &format!(", {} place(s) taken", worker.allocs.len());
     }
     line
+}
+
+/// How many ready tasks wait for what, and how many cpus nobody who waits can have.
+fn waits(engine: &Engine) -> String {
+    let waiting = engine.waiting_tasks();
+    let counts = WaitReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));
+    let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+    let counts = if counts.is_empty() { "nothing waits".to_owned() } else { counts.join(", ") };
+    format!("{counts}; {} cpus stranded", Cpus(engine.stranded_cpu()))
 }
 
 fn jobs(world: &World) -> Vec<String> {

@@ -58,7 +58,6 @@ impl ScoreRule for ReserveFetchWorkers {
         }
         let farm = pair.instance;
         let idle = share(f64::from(farm.idle_workers), f64::from(farm.total_workers));
-        let idle = if farm.total_workers == 0 { 0.0 } else { idle };
         Contribution::points(weights::RESERVE_FETCH * (1.0 - idle), "the worker is kept for what must fetch")
     }
 }

@@ -1,0 +1,589 @@
+//! The board: what waits, what runs, what was decided and by how much, and how loaded workers are. Every body
+//! of the board is `{"error": false, "message": …}`; the names follow the boards of build farms, in terms of
+//! ours: an evaluation or a build is a job, an organisation is a queue, a package's name is a step's.
+
+use crate::submit::Kind;
+use crate::why::{Judged, RulePoints};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use windlass_core::engine::{Attempt, Decision, Engine};
+use windlass_core::ids::StepKey;
+use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
+use windlass_core::load::pressure::Pressure;
+use windlass_core::matcher;
+use windlass_core::score::policy::Breakdown;
+use windlass_core::worker as core;
+use windlass_core::{TaskId, Time};
+
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+/// Columns of a histogram.
+const COLUMNS: usize = 12;
+
+/// What every answer of the board is in.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Board<T> {
+    /// False: an error has another body.
+    pub error: bool,
+    /// The answer.
+    pub message: T,
+}
+
+impl<T> Board<T> {
+    /// An answer.
+    pub fn new(message: T) -> Self {
+        Board { error: false, message }
+    }
+}
+
+/// How loaded workers are.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ServerLoads {
+    /// Workers by id.
+    pub servers: Vec<ServerLoad>,
+    /// Give it as `cursor` for the part that follows; absent of the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// How loaded a worker is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ServerLoad {
+    /// The worker's name.
+    pub server_id: String,
+    /// Cpus that it declares.
+    pub num_cpus: f64,
+    /// Tasks that run there, those sent ahead, and places of outside clients.
+    pub jobs_assigned: usize,
+    /// The part of its cpus that is booked; null of a worker without cpus.
+    pub job_load: Option<f64>,
+    /// Percent of the time in which something waited for a cpu, mean of ten seconds; null is unknown.
+    pub cpu_pressure: Option<f64>,
+    /// The same for memory.
+    pub memory_pressure: Option<f64>,
+    /// The same for input and output.
+    pub io_pressure: Option<f64>,
+    /// What workers are compared by: its load with one more task of one cpu, under its pressure.
+    pub effective_load: Option<f64>,
+    /// It is given work that fits.
+    pub accepting_jobs: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Percent of the time in which something stalled, by what it waited for; null is unknown.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Percents {
+    /// A cpu.
+    pub cpu: Option<f64>,
+    /// Memory.
+    pub memory: Option<f64>,
+    /// Input and output.
+    pub io: Option<f64>,
+}
+
+impl Percents {
+    /// What the worker said last, means of ten seconds.
+    pub fn of(worker: &core::Worker) -> Self {
+        let Some(report) = worker.report() else { return Percents::default() };
+        let pressures = report.pressures();
+        let percent = |from: Option<Pressure>| from.and_then(|pressure| pressure.some).map(|some| some.avg10);
+        Percents { cpu: percent(pressures.cpu), memory: percent(pressures.memory), io: percent(pressures.io) }
+    }
+}
+
+impl ServerLoad {
+    /// A worker as the core has it.
+    pub fn from_core(worker: &core::Worker, settings: &LoadSettings) -> Self {
+        let Percents { cpu, memory, io } = Percents::of(worker);
+        let effective = worker.load_with(100, settings);
+        let unfit = matcher::unfit(worker).next().map(|why| why.to_string());
+        let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
+        let reason = unfit.or(full);
+        ServerLoad {
+            server_id: worker.name.to_string(),
+            num_cpus: f64::from(worker.capacity.cpu) / 100.0,
+            jobs_assigned: assigned(worker),
+            job_load: part(worker.booked.cpu.into(), worker.capacity.cpu.into()),
+            cpu_pressure: cpu,
+            memory_pressure: memory,
+            io_pressure: io,
+            effective_load: Some(effective).filter(|load| *load < LOAD_NO_CORES),
+            accepting_jobs: reason.is_none(),
+            reason,
+        }
+    }
+}
+
+fn assigned(worker: &core::Worker) -> usize {
+    worker.running.len() + worker.backlog.len() + worker.allocs.len()
+}
+
+fn part(of: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| of / whole)
+}
+
+/// A rule and what it is for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RuleEntry {
+    /// Its name.
+    pub rule: String,
+    /// What it rewards or holds back.
+    pub description: String,
+}
+
+/// How the tasks that were placed of late were scored where they went.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ScoringSummary {
+    /// Decisions of which this is made.
+    pub sample_size: usize,
+    /// The fewest points of a winner; null without any.
+    pub score_min: Option<f64>,
+    /// The most.
+    pub score_max: Option<f64>,
+    /// Their mean.
+    pub score_avg: Option<f64>,
+    /// How winners' points are spread, in twelve columns of equal width; empty without any.
+    pub histogram: Vec<Column>,
+    /// What each rule gave winners, the rule with the largest mean first.
+    pub rules: Vec<RuleSummary>,
+}
+
+/// How many winners had so many points.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Column {
+    /// From here.
+    pub lo: f64,
+    /// To here.
+    pub hi: f64,
+    /// How many.
+    pub count: usize,
+}
+
+/// What a rule gave.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RuleSummary {
+    /// Its name.
+    pub rule: String,
+    /// The mean of its points.
+    pub avg: f64,
+    /// The fewest.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl ScoringSummary {
+    /// Of the winners' breakdowns.
+    pub fn of(winners: &[Breakdown]) -> Self {
+        let scores: Vec<f64> = winners.iter().map(|winner| winner.total).collect();
+        let spread = Spread::of(&scores);
+        let mut rules: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (rule, says) in winners.iter().flat_map(|winner| &winner.rules) {
+            rules.entry(rule).or_default().push(says.value());
+        }
+        let rules = rules.into_iter().filter_map(|(rule, points)| {
+            let Spread { min, max, avg } = Spread::of(&points)?;
+            Some(RuleSummary { rule: rule.to_owned(), avg, min, max })
+        });
+        let mut rules: Vec<RuleSummary> = rules.collect();
+        // Stable: rules with equal means stay by name.
+        rules.sort_by(|a, b| b.avg.abs().total_cmp(&a.avg.abs()));
+        ScoringSummary {
+            sample_size: scores.len(),
+            score_min: spread.as_ref().map(|spread| spread.min),
+            score_max: spread.as_ref().map(|spread| spread.max),
+            score_avg: spread.as_ref().map(|spread| spread.avg),
+            histogram: spread.map_or_else(Vec::new, |spread| spread.columns(&scores)),
+            rules,
+        }
+    }
+}
+
+struct Spread {
+    min: f64,
+    max: f64,
+    avg: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Option<Spread> {
+        let (first, rest) = values.split_first()?;
+        let (min, max) = rest.iter().fold((*first, *first), |(min, max), v| (min.min(*v), max.max(*v)));
+        Some(Spread { min, max, avg: values.iter().sum::<f64>() / values.len() as f64 })
+    }
+
+    /// Values that are all the same stand in the first of columns that are one wide together.
+    fn columns(&self, values: &[f64]) -> Vec<Column> {
+        let width =
+            if self.max > self.min { (self.max - self.min) / COLUMNS as f64 } else { 1.0 / COLUMNS as f64 };
+        let at = |n: usize| self.min + width * n as f64;
+        let mut columns: Vec<Column> =
+            (0..COLUMNS).map(|n| Column { lo: at(n), hi: at(n + 1), count: 0 }).collect();
+        for value in values {
+            let place = ((value - self.min) / width) as usize;
+            columns[place.min(COLUMNS - 1)].count += 1;
+        }
+        columns
+    }
+}
+
+/// What waits and may start.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PendingJobs {
+    /// Steps with tasks that wait, in the order of their turns: queue by queue, and inside a queue its own.
+    pub jobs: Vec<PendingJob>,
+    /// Tasks that may start and are not in `jobs`.
+    pub other_pending: u64,
+}
+
+/// A step with tasks that wait.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PendingJob {
+    /// What sort of work it is.
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: String,
+    /// Its job.
+    pub job_id: u64,
+    /// The step's name.
+    pub name: String,
+    /// Its first task that waits.
+    pub task_id: String,
+    /// How many of its tasks do.
+    pub tasks: u32,
+    /// Since when.
+    pub queued_at: u64,
+    /// Steps that it came after.
+    pub dependency_count: usize,
+    /// How much waits for it: tasks behind it, those on the longest way counting more.
+    pub dependents: f64,
+    /// Why it waits: flowing (it does not), capacity, no_fit, quota, no_licence, held, no_worker.
+    pub reason: String,
+}
+
+impl PendingJob {
+    /// A step of an active job; `None` if none of its tasks waits.
+    pub fn of(engine: &Engine, key: StepKey, reason: &str) -> Option<Self> {
+        let job = engine.job(key.job)?;
+        let place = usize::from(key.step);
+        let (step, spec) = (job.steps.get(place)?, job.spec.steps.get(place)?);
+        Some(PendingJob {
+            kind: spec.hints.kind.into(),
+            queue: job.spec.queue.clone(),
+            job_id: key.job.0,
+            name: spec.name.clone(),
+            task_id: TaskId { job: key.job, index: step.ready.first()? }.to_string(),
+            tasks: step.ready.len(),
+            queued_at: step.ready_since.as_ms(),
+            dependency_count: spec.depends.len(),
+            dependents: step.dependents,
+            reason: reason.to_owned(),
+        })
+    }
+}
+
+/// What is on workers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DispatchedJobs {
+    /// Tasks that are booked or run, those of the latest jobs first.
+    pub jobs: Vec<DispatchedJob>,
+    /// Those that are not in `jobs`.
+    pub other_running: usize,
+}
+
+/// A task that is booked or runs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DispatchedJob {
+    /// The task.
+    pub id: String,
+    /// What sort of work it is.
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: String,
+    /// The worker's id.
+    pub worker_id: u64,
+    /// The worker's name.
+    pub worker: String,
+    /// Its points there; null where the decision is not remembered, or there was none: it was sent ahead.
+    pub score: Option<f64>,
+    /// When it was booked.
+    pub dispatched_at: u64,
+    /// Its job.
+    pub job_id: u64,
+    /// Its step's name.
+    pub step: String,
+}
+
+impl DispatchedJob {
+    /// A booked task; `score` of its remembered decision.
+    pub fn of(engine: &Engine, task: TaskId, attempt: &Attempt, score: Option<f64>) -> Option<Self> {
+        let job = engine.job(task.job)?;
+        let spec = job.spec.steps.get(usize::from(job.step_of(task.index)))?;
+        let worker = engine.workers().get(attempt.worker);
+        Some(DispatchedJob {
+            id: task.to_string(),
+            kind: spec.hints.kind.into(),
+            queue: job.spec.queue.clone(),
+            worker_id: attempt.worker.0,
+            worker: worker.map(|worker| worker.name.to_string()).unwrap_or_default(),
+            score,
+            dispatched_at: attempt.booked.as_ms(),
+            job_id: task.job.0,
+            step: spec.name.clone(),
+        })
+    }
+}
+
+/// A decision as it was made. The task looked for a worker, so the candidates are workers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct BoardDecision {
+    /// When.
+    pub at: u64,
+    /// The task that was placed.
+    pub task: String,
+    /// What sort of work it is; null once its job is forgotten, like the three that follow.
+    pub kind: Option<Kind>,
+    /// Its queue.
+    pub queue: Option<String>,
+    /// Its step's name.
+    pub name: Option<String>,
+    /// Its job.
+    pub job_id: u64,
+    /// The scoring policy.
+    pub policy: String,
+    /// The id of the worker that won.
+    pub worker_id: Option<u64>,
+    /// That worker's name.
+    pub winner: Option<String>,
+    /// The winner and the next best, best first.
+    pub candidates: Vec<BoardCandidate>,
+}
+
+/// A worker that was judged for a task.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct BoardCandidate {
+    /// The worker's id.
+    pub id: u64,
+    /// The worker's name.
+    pub name: String,
+    /// Its points, below 0 too.
+    pub score: f64,
+    /// Its load with the task.
+    pub load: f64,
+    /// The task went there.
+    pub won: bool,
+    /// What each rule said.
+    pub rules: Vec<RulePoints>,
+}
+
+impl BoardDecision {
+    /// A remembered decision.
+    pub fn of(engine: &Engine, decision: &Decision) -> Self {
+        let job = engine.job(decision.task.job);
+        let spec = job.and_then(|job| job.spec.steps.get(usize::from(job.step_of(decision.task.index))));
+        let candidates = decision.ranked.iter().enumerate().map(|(place, judged)| {
+            let worker = engine.workers().get(judged.worker);
+            let name = worker.map(|worker| worker.name.to_string()).unwrap_or_default();
+            let Judged { worker: name, score, load, rules } = Judged::from_core(judged, name);
+            BoardCandidate { id: judged.worker.0, name, score, load, won: place == 0, rules }
+        });
+        let candidates: Vec<BoardCandidate> = candidates.collect();
+        BoardDecision {
+            at: decision.at.as_ms(),
+            task: decision.task.to_string(),
+            kind: spec.map(|spec| spec.hints.kind.into()),
+            queue: job.map(|job| job.spec.queue.clone()),
+            name: spec.map(|spec| spec.name.clone()),
+            job_id: decision.task.job.0,
+            policy: decision.policy.to_owned(),
+            worker_id: candidates.first().map(|winner| winner.id),
+            winner: candidates.first().map(|winner| winner.name.clone()),
+            candidates,
+        }
+    }
+}
+
+/// A worker as boards show it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct BoardWorker {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Whether it gets new work.
+    pub state: crate::WorkerState,
+    /// Told to take nothing new.
+    pub draining: bool,
+    /// Tasks that run there, those sent ahead, and places of outside clients.
+    pub assigned_jobs: usize,
+    /// Cpus that it declares.
+    pub cpus: f64,
+    /// It fetches (tag `fetch`).
+    pub fetch: bool,
+    /// Its architectures (tag `arch`).
+    pub architectures: Vec<String>,
+    /// Percent of its cpus in use; null is unknown.
+    pub cpu_usage_pct: Option<f64>,
+    /// MiB of memory that could be had; null is unknown.
+    pub ram_free_mb: Option<u64>,
+    /// MiB of memory that it declares; null of a worker that declares none.
+    pub ram_total_mb: Option<u64>,
+    /// When it was last heard from; null of one that does not beat.
+    pub heard_at: Option<u64>,
+}
+
+impl BoardWorker {
+    /// A worker as the core has it.
+    pub fn from_core(worker: &core::Worker) -> Self {
+        let report = worker.report();
+        let architectures = worker.attributes.get("arch").into_iter().flatten().cloned();
+        let used = report.and_then(|report| report.cpu_used);
+        let usage = used.and_then(|cores| part(cores * 10_000.0, worker.capacity.cpu.into()));
+        BoardWorker {
+            id: worker.id.0,
+            name: worker.name.to_string(),
+            state: worker.state.into(),
+            draining: worker.draining,
+            assigned_jobs: assigned(worker),
+            cpus: f64::from(worker.capacity.cpu) / 100.0,
+            fetch: worker.marks.fetches,
+            architectures: architectures.collect(),
+            // It may use more than it declares.
+            cpu_usage_pct: usage.map(|percent| percent.min(100.0)),
+            ram_free_mb: report.and_then(|report| report.memory_available).map(|bytes| bytes / MIB),
+            ram_total_mb: Some(worker.capacity.memory / MIB).filter(|mib| *mib > 0),
+            heard_at: worker.heard.map(Time::as_ms),
+        }
+    }
+}
+
+/// How full groups of workers are; a worker is in several.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct WorkersLoad {
+    /// `build`: all; `fetch`: those that fetch; `gpu`: those that have some.
+    pub by_capability: Vec<GroupLoad>,
+    /// By the values of the tag `arch`.
+    pub by_architecture: Vec<GroupLoad>,
+    /// By other tags, but for those that name the machine.
+    pub by_feature: Vec<GroupLoad>,
+}
+
+/// How full a group of workers is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct GroupLoad {
+    /// What they have in common.
+    pub key: String,
+    /// Tasks that run there.
+    pub in_flight: usize,
+    /// Cpus that these hold.
+    pub booked_cpus: f64,
+    /// Cpus of those of them that are up.
+    pub capacity: f64,
+    /// How many are up.
+    pub workers: usize,
+}
+
+impl WorkersLoad {
+    /// Of all workers, in one walk. Of each kind the groups of most workers are kept, at most `groups_max`.
+    pub fn of<'a>(workers: impl Iterator<Item = &'a core::Worker>, groups_max: usize) -> Self {
+        let (mut capabilities, mut architectures, mut features) = Default::default();
+        for worker in workers {
+            let tags = || worker.attributes.iter().filter(|(key, _)| !OF_ONE_MACHINE.contains(&key.as_str()));
+            add(&mut capabilities, ("build", ""), worker);
+            if worker.marks.fetches {
+                add(&mut capabilities, ("fetch", ""), worker);
+            }
+            if worker.capacity.gpus > 0 {
+                add(&mut capabilities, ("gpu", ""), worker);
+            }
+            for (key, values) in tags() {
+                match key.as_str() {
+                    "arch" => values.iter().for_each(|value| add(&mut architectures, (value, ""), worker)),
+                    key if values.is_empty() => add(&mut features, (key, ""), worker),
+                    key => values.iter().for_each(|value| add(&mut features, (key, value), worker)),
+                }
+            }
+        }
+        let list = |groups: Groups| {
+            let mut list: Vec<GroupLoad> = groups.into_values().collect();
+            list.sort_by(|a, b| b.workers.cmp(&a.workers).then_with(|| a.key.cmp(&b.key)));
+            list.truncate(groups_max);
+            list
+        };
+        WorkersLoad {
+            by_capability: list(capabilities),
+            by_architecture: list(architectures),
+            by_feature: list(features),
+        }
+    }
+}
+
+/// Groups by key and value of a tag.
+type Groups<'a> = BTreeMap<(&'a str, &'a str), GroupLoad>;
+
+/// Tags that differ from machine to machine.
+const OF_ONE_MACHINE: [&str; 3] = ["host", "kernel", "core_score"];
+
+fn add<'a>(groups: &mut Groups<'a>, tag: (&'a str, &'a str), worker: &core::Worker) {
+    let group = groups.entry(tag).or_insert_with(|| GroupLoad {
+        key: if tag.1.is_empty() { tag.0.to_owned() } else { format!("{}={}", tag.0, tag.1) },
+        in_flight: 0,
+        booked_cpus: 0.0,
+        capacity: 0.0,
+        workers: 0,
+    });
+    group.in_flight += worker.running.len();
+    group.booked_cpus += f64::from(worker.booked.cpu) / 100.0;
+    if worker.state == core::WorkerState::Up {
+        group.capacity += f64::from(worker.capacity.cpu) / 100.0;
+        group.workers += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::score::rule::Contribution;
+
+    fn winner(points: &[(&'static str, f64)]) -> Breakdown {
+        let rules: Vec<_> =
+            points.iter().map(|(rule, value)| (*rule, Contribution::points(*value, "so"))).collect();
+        Breakdown { total: points.iter().map(|(_, value)| value).sum(), rules }
+    }
+
+    #[test]
+    fn a_summary_of_nothing_knows_nothing() {
+        let summary = ScoringSummary::of(&[]);
+        assert_eq!((summary.sample_size, summary.score_min, summary.score_avg), (0, None, None));
+        assert!(summary.histogram.is_empty() && summary.rules.is_empty());
+    }
+
+    #[test]
+    fn a_summary_counts_every_winner_once() {
+        let winners: Vec<Breakdown> = (0..=24).map(|n| winner(&[("a", 1.0), ("b", -f64::from(n))])).collect();
+        let summary = ScoringSummary::of(&winners);
+        assert_eq!(summary.sample_size, 25);
+        assert_eq!(
+            (summary.score_min, summary.score_max, summary.score_avg),
+            (Some(-23.0), Some(1.0), Some(-11.0))
+        );
+        // Each column is two wide, and the last holds its upper end too.
+        let counts: Vec<usize> = summary.histogram.iter().map(|column| column.count).collect();
+        assert_eq!(counts, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3]);
+        assert_eq!((summary.histogram[0].lo, summary.histogram[11].hi), (-23.0, 1.0));
+        let rules: Vec<(&str, f64, f64, f64)> =
+            summary.rules.iter().map(|rule| (&*rule.rule, rule.avg, rule.min, rule.max)).collect();
+        assert_eq!(rules, [("b", -12.0, -24.0, 0.0), ("a", 1.0, 1.0, 1.0)]);
+    }
+
+    #[test]
+    fn equal_scores_stand_in_one_column() {
+        let summary = ScoringSummary::of(&[winner(&[("a", 5.0)]), winner(&[("a", 5.0)])]);
+        assert_eq!(summary.histogram.iter().map(|column| column.count).sum::<usize>(), 2);
+        assert_eq!((summary.histogram[0].count, summary.histogram[0].lo), (2, 5.0));
+        assert!((summary.histogram[11].hi - 6.0).abs() < 1e-9);
+    }
+}

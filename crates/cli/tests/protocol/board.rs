@@ -1,0 +1,337 @@
+//! What servers tell of loads, of what waits and of what they decided, on a farm whose workers a test plays.
+
+use crate::garbage::say;
+use crate::place::Server;
+use crate::stream::open;
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+use windlass_api::WorkerState;
+use windlass_api::wire::{
+    Amounts, Attribute, Beat, Hello, Inventory, Load, Pressure, Pressures, Stall, report,
+};
+
+/// Loads are said once and hold for the whole test.
+const LASTING: [&str; 5] = ["--pressure", "--report-ms", "60000", "--stale-reports", "60"];
+/// Much less than a worker may be silent.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Opens a stream as a worker that takes tasks and never starts one. It lives as long as the test.
+async fn worker(server: &Server, name: &str, cpus: u32, tags: &[(&str, &str)], load: Option<Load>) {
+    let mut end = open(&server.url).await;
+    let attributes = tags.iter().map(|(key, value)| Attribute {
+        key: (*key).to_owned(),
+        values: Some((*value).to_owned()).filter(|value| !value.is_empty()).into_iter().collect(),
+    });
+    let hello = Hello {
+        name: name.to_owned(),
+        identity: name.len() as u64 * 1_000 + u64::from(name.as_bytes()[0]),
+        incarnation: 78,
+        fences: true,
+        capacity: Some(Amounts { cpu: cpus * 100, memory: 8 << 30, ..Amounts::default() }),
+        attributes: attributes.collect(),
+        inventory: Some(Inventory::default()),
+        ..Hello::default()
+    };
+    end.out.send(say(vec![report::What::Hello(hello)])).await.unwrap();
+    server
+        .until("the worker is up", async |client| {
+            client.worker(name).await.is_ok_and(|worker| worker.state == WorkerState::Up)
+        })
+        .await;
+    if let Some(load) = load {
+        end.out.send(say(vec![report::What::Load(load)])).await.unwrap();
+    }
+    tokio::spawn(async move {
+        let mut beats = tokio::time::interval(BEAT);
+        loop {
+            tokio::select! {
+                _ = beats.tick() => {
+                    let beat = Beat { sent: 1, inventory: Some(Inventory::default()) };
+                    if end.out.send(say(vec![report::What::Beat(beat)])).await.is_err() {
+                        return;
+                    }
+                }
+                heard = end.incoming.message() => {
+                    if !matches!(heard, Ok(Some(_))) {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Percent of stalled time.
+fn load(cpu: f64, memory: f64, io: f64) -> Load {
+    let some = |avg10| Pressure { some: Some(Stall { avg10, ..Stall::default() }), full: None };
+    let machine = Pressures { cpu: Some(some(cpu)), memory: Some(some(memory)), io: Some(some(io)) };
+    Load { machine: Some(machine), ..Load::default() }
+}
+
+/// The body of an answer, with its status.
+fn get(server: &Server, path: &str) -> (u16, String) {
+    let host = server.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn get_json(server: &Server, path: &str) -> Value {
+    let (status, body) = get(server, path);
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// The message of the board's answer.
+fn board(server: &Server, path: &str) -> Value {
+    let mut body = get_json(server, &format!("/api/v1/board{path}"));
+    assert_eq!(body["error"], false, "{body}");
+    body["message"].take()
+}
+
+/// Asks again until it holds: what a worker says arrives when it does.
+async fn until(server: &Server, path: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+    let mut shown = Value::Null;
+    server
+        .until(path, async |_| {
+            shown = get_json(server, path);
+            holds(&shown)
+        })
+        .await;
+    shown
+}
+
+/// Submits a job, which may be one that fits nowhere yet.
+fn submit(server: &Server, args: &[&str]) {
+    let output = server.farm.run(&[&["--server", &server.url, "submit"], args, &["--", "true"]].concat());
+    assert!(matches!(output.status.code(), Some(0 | 6)), "{}", crate::support::show(&output));
+}
+
+fn why(server: &Server, args: &[&str]) -> String {
+    server.farm.ok(&[&["--server", &server.url, "why"], args].concat())
+}
+
+/// A metric's value.
+fn metric(server: &Server, name: &str) -> f64 {
+    let (_, text) = get(server, "/metrics");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn loads_are_told_with_what_is_unknown_as_null() {
+    let server = Server::start(&LASTING);
+    worker(&server, "calm", 8, &[], Some(load(45.2, 12.3, 8.7))).await;
+    worker(&server, "pressed", 4, &[], Some(load(1.0, 60.0, 2.0))).await;
+    worker(&server, "quiet", 2, &[], None).await;
+    submit(&server, &["--array", "1-3", "--cpus", "2", "--worker", "calm"]);
+    let path = "/api/v1/scheduler/server_loads";
+    let all = until(&server, path, |all| {
+        all["servers"][0]["jobs_assigned"] == 3 && all["servers"][1]["accepting_jobs"] == false
+    })
+    .await;
+    // Cpu pressure does not count where our own tasks are booked.
+    let effective = (600.0 + 100.0) / 800.0 * (1.0 + 2.0 * 0.123) * (1.0 + 0.5 * 0.087);
+    let mut calm = all["servers"][0].clone();
+    assert!((calm["effective_load"].take().as_f64().unwrap() - effective).abs() < 1e-9, "{all}");
+    let expected = json!({"server_id": "calm", "num_cpus": 8.0, "jobs_assigned": 3, "job_load": 0.75,
+        "cpu_pressure": 45.2, "memory_pressure": 12.3, "io_pressure": 8.7, "effective_load": null,
+        "accepting_jobs": true});
+    assert_eq!(calm, expected);
+    assert_eq!(all["servers"][1]["reason"], "under memory pressure");
+    let expected = json!({"server_id": "quiet", "num_cpus": 2.0, "jobs_assigned": 0, "job_load": 0.0,
+        "cpu_pressure": null, "memory_pressure": null, "io_pressure": null, "effective_load": 0.5,
+        "accepting_jobs": true});
+    assert_eq!(all["servers"][2], expected);
+    assert!(all.get("next").is_none(), "{all}");
+    let first = get_json(&server, &format!("{path}?limit=2"));
+    assert_eq!((first["servers"].as_array().unwrap().len(), &first["next"]), (2, &json!(2)));
+    let rest = get_json(&server, &format!("{path}?limit=2&cursor=2"));
+    assert_eq!((&rest["servers"][0]["server_id"], rest.get("next")), (&json!("quiet"), None));
+    let (status, body) = get(&server, &format!("{path}?limit=0"));
+    assert!(status == 400 && body.contains("limit must be from 1 to 10000, not 0"), "{body}");
+    submit(&server, &["--cpus", "1", "--worker", "calm", "--array", "1-3"]);
+    let full = until(&server, path, |all| all["servers"][0]["jobs_assigned"] == 5).await;
+    assert_eq!(full["servers"][0]["reason"], "its cpus are all booked");
+    assert_eq!(full["servers"][0]["accepting_jobs"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_says_why_it_gets_no_work() {
+    let server = Server::start(&LASTING);
+    worker(&server, "pressed", 4, &[], Some(load(1.0, 60.0, 2.0))).await;
+    let (path, get_json) = ("/api/v1/workers/pressed/why", |path| get_json(&server, path));
+    let shown = until(&server, path, |why| why["reason"] == "saturated").await;
+    assert_eq!((&shown["saturated"], &shown["pressure"]["memory"]), (&json!(["memory"]), &json!(60.0)));
+    assert_eq!(shown["thresholds"], json!({"cpu": 80.0, "memory": 50.0, "io": 75.0}));
+    let text = why(&server, &["--worker", "pressed"]);
+    assert!(
+        text.starts_with("worker pressed is up: memory pressure holds it\n  runs 0 tasks, 0 of 4"),
+        "{text}"
+    );
+    assert!(text.contains("\n  pressure cpu 1% of 80%, memory 60% of 50%, io 2% of 75%\n"), "{text}");
+    assert!(text.contains("\n  held by memory pressure until that falls\n"), "{text}");
+    assert_eq!(metric(&server, "windlass_workers_saturated"), 1.0);
+
+    worker(&server, "good", 2, &[], None).await;
+    assert_eq!(get_json("/api/v1/workers/good/why")["reason"], "nothing_waits");
+    submit(&server, &["--cpus", "2", "--name", "first"]);
+    submit(&server, &["--cpus", "1", "--array", "1-2", "--name", "next"]);
+    let full = until(&server, "/api/v1/workers/good/why", |why| why["reason"] == "busy").await;
+    assert_eq!((&full["running"], &full["steps"][0]["tasks"]), (&json!(1), &json!(2)));
+    let text = why(&server, &["--worker", "good"]);
+    assert!(text.contains("it is full: what it runs holds what the waiting work needs"), "{text}");
+    assert!(text.contains("of job 2 in queue") && text.contains("busy, cpus: needs 1, has 0"), "{text}");
+
+    worker(&server, "small", 1, &[], None).await;
+    submit(&server, &["--cpus", "2", "--name", "wide"]);
+    server.client.act(2, "cancel").await.unwrap();
+    let fits_none = until(&server, "/api/v1/workers/small/why", |why| why["reason"] == "fits_none").await;
+    assert_eq!(fits_none["steps"][0]["message"], "too small, cpus: needs 2, has 1");
+    server.client.act_on_worker("small", "drain").await.unwrap();
+    assert_eq!(get_json("/api/v1/workers/small/why")["reason"], "draining");
+    let (status, body) = get(&server, "/api/v1/workers/nobody/why");
+    assert!(status == 404 && body.contains("there is no worker 'nobody'"), "{body}");
+    let said = server.farm.run(&["--server", &server.url, "why", "1", "--worker", "good"]);
+    assert_eq!(said.status.code(), Some(2), "both a task and a worker");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_board_shows_what_waits_and_what_runs() {
+    let server = Server::start(&[]);
+    let tags = [("arch", "riscv"), ("ssd", ""), ("site", "here")];
+    worker(&server, "a", 4, &tags, None).await;
+    worker(&server, "b", 2, &[("arch", "arm"), ("fetch", "")], None).await;
+    submit(&server, &["--queue", "film", "--cpus", "2", "--array", "1-4", "--name", "render"]);
+    submit(&server, &["--queue", "film", "--cpus", "64", "--kind", "evaluation"]);
+    submit(&server, &["--queue", "film", "--tag", "nowhere", "--array", "1-7"]);
+    server.client.act(3, "hold").await.unwrap();
+    let path = "/api/v1/board/jobs/pending";
+    let body = until(&server, path, |body| {
+        body["message"]["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)
+            && body["message"]["jobs"][0]["reason"] == "capacity"
+    })
+    .await;
+    assert_eq!(body["error"], false);
+    let pending = &body["message"];
+    let mut first = pending["jobs"][0].clone();
+    assert!(first["queued_at"].take().as_u64().unwrap() > 1_600_000_000_000, "{pending}");
+    first["name"].take();
+    let expected = json!({"kind": "build", "queue": "film", "job_id": 1, "name": null, "task_id": "1.3", "tasks": 1,
+        "queued_at": null, "dependency_count": 0, "dependents": 0.0, "reason": "capacity"});
+    assert_eq!(first, expected);
+    let second = &pending["jobs"][1];
+    assert_eq!(
+        (&second["reason"], &second["kind"], &second["task_id"]),
+        (&json!("no_fit"), &json!("evaluation"), &json!("2.0"))
+    );
+    assert_eq!(pending["other_pending"], 7, "those of the held job: {pending}");
+    let words = [("flowing", 0.0), ("capacity", 1.0), ("no_fit", 1.0), ("quota", 0.0), ("held", 7.0)];
+    for (word, tasks) in words {
+        assert_eq!(metric(&server, &format!("windlass_waiting_tasks{{reason=\"{word}\"}}")), tasks, "{word}");
+    }
+    assert_eq!(metric(&server, "windlass_stranded_cores"), 0.0);
+    assert_eq!(metric(&server, "windlass_workers{state=\"up\"}"), 2.0);
+
+    let dispatched = board(&server, "/jobs/dispatched");
+    assert_eq!((dispatched["jobs"].as_array().unwrap().len(), &dispatched["other_running"]), (3, &json!(0)));
+    let last = &dispatched["jobs"][0];
+    assert_eq!((&last["id"], &last["queue"], &last["job_id"]), (&json!("1.2"), &json!("film"), &json!(1)));
+    assert!(last["score"].is_number() && last["dispatched_at"].as_u64() > Some(0), "{last}");
+    let name = if last["worker_id"] == 1 { "a" } else { "b" };
+    assert_eq!(last["worker"], name);
+
+    let workers = board(&server, "/workers");
+    let a = &workers[0];
+    assert_eq!((&a["name"], &a["cpus"], &a["architectures"]), (&json!("a"), &json!(4.0), &json!(["riscv"])));
+    assert_eq!((&a["cpu_usage_pct"], &a["ram_free_mb"]), (&Value::Null, &Value::Null), "unknown is not 0");
+    assert_eq!(
+        (&a["ram_total_mb"], &a["assigned_jobs"], &a["fetch"]),
+        (&json!(8192), &json!(2), &json!(false))
+    );
+    assert_eq!((&workers[1]["assigned_jobs"], &workers[1]["fetch"]), (&json!(1), &json!(true)));
+
+    let load = board(&server, "/workers/load");
+    let group = |key: &str, in_flight: u32, capacity: f64, workers: u32| {
+        json!({"key": key, "in_flight": in_flight, "booked_cpus": f64::from(in_flight) * 2.0,
+               "capacity": capacity, "workers": workers})
+    };
+    assert_eq!(load["by_capability"], json!([group("build", 3, 6.0, 2), group("fetch", 1, 2.0, 1)]));
+    assert_eq!(load["by_architecture"], json!([group("arm", 1, 2.0, 1), group("riscv", 2, 4.0, 1)]));
+    let features = [group("fetch", 1, 2.0, 1), group("site=here", 2, 4.0, 1), group("ssd", 2, 4.0, 1)];
+    assert_eq!(load["by_feature"], json!(features));
+    server.client.act_on_worker("a", "drain").await.unwrap();
+    let drained = board(&server, "/workers/load");
+    assert_eq!(drained["by_capability"][0], group("build", 3, 2.0, 1), "it gives room no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_are_told_and_summed_up() {
+    let server = Server::start(&["--scoring-policy", "pressure", "--pressure"]);
+    let rules = board(&server, "/scoring/rules");
+    let names: Vec<&str> =
+        rules.as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();
+    assert!(names.len() >= 15 && names.contains(&"WaitTimeRule") && names.is_sorted(), "{names:?}");
+    assert!(rules.as_array().unwrap().iter().all(|rule| !rule["description"].as_str().unwrap().is_empty()));
+    let nothing = board(&server, "/scoring/summary");
+    assert_eq!((&nothing["sample_size"], &nothing["score_min"]), (&json!(0), &Value::Null));
+    worker(&server, "a", 4, &[], None).await;
+    worker(&server, "b", 2, &[], None).await;
+    submit(&server, &["--array", "1-3", "--cpus", "1"]);
+    let path = "/api/v1/board/jobs/decisions";
+    let decisions =
+        until(&server, path, |body| body["message"].as_array().is_some_and(|all| all.len() == 3)).await;
+    let first = &decisions["message"][2];
+    assert_eq!(
+        (&first["task"], &first["policy"], &first["kind"]),
+        (&json!("1.0"), &json!("pressure"), &json!("build"))
+    );
+    let candidates = first["candidates"].as_array().unwrap();
+    assert_eq!((&first["winner"], &first["worker_id"]), (&json!("a"), &json!(1)), "the less loaded one");
+    assert_eq!(
+        (candidates.len(), &candidates[0]["name"], &candidates[1]["name"]),
+        (2, &json!("a"), &json!("b"))
+    );
+    assert_eq!((&candidates[0]["won"], &candidates[1]["won"]), (&json!(true), &json!(false)));
+    assert_eq!((&candidates[0]["load"], &candidates[1]["load"]), (&json!(0.25), &json!(0.5)));
+    for candidate in candidates {
+        let points =
+            candidate["rules"].as_array().unwrap().iter().map(|rule| rule["points"].as_f64().unwrap());
+        let sum: f64 = points.sum();
+        assert!((sum - candidate["score"].as_f64().unwrap()).abs() < 1e-9, "{candidate}");
+    }
+    assert_eq!(board(&server, "/jobs/decisions?limit=1").as_array().unwrap().len(), 1);
+    let summary = board(&server, "/scoring/summary?window_hours=1&limit=2");
+    assert_eq!(summary["sample_size"], 2);
+    let columns = summary["histogram"].as_array().unwrap();
+    assert_eq!((columns.len(), columns.iter().map(|c| c["count"].as_u64().unwrap()).sum::<u64>()), (12, 2));
+    assert!(
+        summary["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "PressureRule"),
+        "{summary}"
+    );
+    for bad in ["window_hours=0", "limit=0", "limit=10001", "limit=x", "day=1"] {
+        assert_eq!(get(&server, &format!("/api/v1/board/scoring/summary?{bad}")).0, 400, "{bad}");
+    }
+    let placed = why(&server, &["1.0"]);
+    assert!(placed.contains(" by pressure:\n") && placed.contains("PressureRule"), "{placed}");
+    let lost = why(&server, &["--worker", "b"]);
+    assert!(lost.contains("task 1.0 went to a at "), "{lost}");
+    server.client.act(1, "cancel").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn measures_that_cannot_be_are_counted() {
+    let server = Server::start(&LASTING);
+    worker(&server, "liar", 4, &[], Some(load(f64::NAN, 0.0, 0.0))).await;
+    server
+        .until("it is refused", async |_| metric(&server, "windlass_load_reports_refused_total") > 0.0)
+        .await;
+    assert!(server.log().contains("machine.cpu.some.avg10"), "{}", server.log());
+    let all = get_json(&server, "/api/v1/scheduler/server_loads");
+    assert_eq!(all["servers"][0]["cpu_pressure"], Value::Null, "{all}");
+}

@@ -1,0 +1,473 @@
+//! What placement promises, judged by a farm that runs what the engine sends it.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::engine::{
+    Answer, Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit,
+};
+use windlass_core::engine::{Policy, WaitReason};
+use windlass_core::explain::Reason;
+use windlass_core::ids::{ClassId, Epoch, StepKey};
+use windlass_core::job::{End, Hints, JobSpec, Kind, Step, StepSpec, TaskResult};
+use windlass_core::load::formula::LoadSettings;
+use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::matcher::{self, Ask, Class, Found, Reserved, Scene};
+use windlass_core::queues::QueueRecord;
+use windlass_core::score::context::{InstanceContext, JobContext};
+use windlass_core::score::policy::{POLICIES, policy_by_name};
+use windlass_core::tags::{Attributes, Need};
+use windlass_core::time::NS_PER_S;
+use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
+
+const GIB: u64 = 1 << 30;
+
+/// An engine, and workers that do as they are told. Tasks take as long as their step's body says in seconds,
+/// the least and the most; the length of each lies between without order.
+struct Farm {
+    engine: Engine,
+    now: Time,
+    workers: u64,
+    /// What runs: when it ends, where, and its attempt.
+    ends: BTreeMap<(Time, TaskId), (WorkerId, Epoch, u32, Time)>,
+    started: BTreeMap<TaskId, (WorkerId, Time)>,
+    busy_ns: u128,
+    /// What broke in a round.
+    broken: Vec<String>,
+}
+
+impl Farm {
+    fn new(settings: Settings) -> Self {
+        Farm {
+            engine: Engine::new(settings),
+            now: Time(1_000_000 * NS_PER_S),
+            workers: 0,
+            ends: BTreeMap::new(),
+            started: BTreeMap::new(),
+            busy_ns: 0,
+            broken: Vec::new(),
+        }
+    }
+
+    fn worker(&mut self, capacity: Resources, attributes: Attributes) {
+        self.workers += 1;
+        let hello = Hello {
+            name: format!("w{}", self.workers),
+            identity: self.workers,
+            incarnation: 1,
+            fences: false,
+            sent: 0,
+            new_link: true,
+            capacity,
+            attributes,
+            inventory: Inventory::default(),
+        };
+        self.tell(Event::Hello(Box::new(hello)));
+    }
+
+    /// Tells the engine something, and commits what came of it.
+    fn tell(&mut self, event: Event) -> Vec<Answer> {
+        let mut out = Outbox::default();
+        self.engine.handle(self.now, event, &mut out);
+        self.go_out(out)
+    }
+
+    fn submit(&mut self, spec: JobSpec) -> JobId {
+        let request = RequestId(1);
+        let outcomes = BTreeMap::new();
+        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes };
+        match self.tell(Event::Submit(Box::new(submit))).pop() {
+            Some(Answer::Submitted { job, .. }) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn go_out(&mut self, out: Outbox) -> Vec<Answer> {
+        self.engine.committed(&out);
+        for send in &out.sends {
+            if let Order::Start { task, attempt, step, .. } = &send.order {
+                let job = self.engine.job(task.job).expect("what starts is known");
+                let body = &job.spec.steps[usize::from(*step)].body;
+                let (least, most) = (u64::from(body[0]) * 1000, u64::from(body[1]) * 1000);
+                let mixed = (task.job.0 << 32 ^ u64::from(task.index)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let ms = least + (mixed >> 33) % (most - least + 1);
+                let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
+                let ends = self.now.after(ms * 1_000_000);
+                self.ends.insert((ends, *task), (send.worker, epoch, *attempt, self.now));
+                self.started.insert(*task, (send.worker, self.now));
+            }
+        }
+        out.answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Rounds until one books nothing.
+    fn settle(&mut self) {
+        loop {
+            let mut out = Outbox::default();
+            let booked = self.engine.round(self.now, 1_000, &mut out);
+            self.go_out(out);
+            self.check_capacity();
+            if booked == 0 {
+                return;
+            }
+        }
+    }
+
+    fn check_capacity(&mut self) {
+        for worker in self.engine.workers().iter().filter(|w| !w.booked.fits(&w.capacity)) {
+            self.broken.push(format!("{} is booked beyond what it has", worker.name));
+        }
+    }
+
+    /// Lets time pass: tasks end, and rounds follow.
+    fn advance(&mut self, by_s: u64) {
+        let until = self.now.after(by_s * NS_PER_S);
+        loop {
+            let wakes = self.engine.next_wakeup().map(|at| at.max(self.now));
+            let ends = self.ends.keys().next().map(|(at, _)| *at);
+            let Some(at) = [wakes, ends].into_iter().flatten().min().filter(|at| *at <= until) else { break };
+            self.pass(at);
+            if wakes == Some(at) {
+                self.tell(Event::Tick);
+            }
+            while self.ends.first_key_value().is_some_and(|((due, _), _)| *due <= self.now) {
+                self.end_first();
+            }
+            self.settle();
+        }
+        self.pass(until);
+    }
+
+    fn pass(&mut self, to: Time) {
+        let busy: u64 = self.engine.workers().iter().map(|worker| u64::from(worker.booked.cpu)).sum();
+        self.busy_ns += u128::from(busy) * u128::from(to.since(self.now));
+        self.now = to;
+    }
+
+    fn end_first(&mut self) {
+        let Some(((_, task), (worker, epoch, attempt, began))) = self.ends.pop_first() else { return };
+        let mut result = TaskResult::bare(End::Exited(0));
+        (result.started, result.finished) = (Some(began), Some(self.now));
+        self.tell(Event::Finished { by: Report { worker, epoch, task, attempt }, result });
+    }
+}
+
+fn step(name: &str, tasks: u32, request: Resources, (least_s, most_s): (u8, u8)) -> StepSpec {
+    StepSpec { name: name.to_owned(), tasks, request, body: [least_s, most_s].into(), ..StepSpec::default() }
+}
+
+fn job(queue: &str, steps: Vec<StepSpec>) -> JobSpec {
+    JobSpec {
+        name: queue.to_owned(),
+        queue: queue.to_owned(),
+        user: "ann".to_owned(),
+        steps,
+        ..JobSpec::default()
+    }
+}
+
+/// Tasks of 64 cores in a stream of tasks of one core, some short and some long, on sixteen workers of 64 cores.
+#[test]
+fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_busy() {
+    let mut farm = Farm::new(Settings::default());
+    for _ in 0..16 {
+        farm.worker(Resources::new(6_400, 256 * GIB), Attributes::new());
+    }
+    farm.submit(job("short", vec![step("short", 100_000, Resources::new(100, 0), (3, 9))]));
+    farm.submit(job("long", vec![step("long", 100_000, Resources::new(100, 0), (30, 90))]));
+    farm.settle();
+    farm.advance(200);
+    let ready = farm.now;
+    let wide = farm.submit(job("wide", vec![step("wide", 2, Resources::new(6_400, 0), (60, 60))]));
+    farm.settle();
+    farm.busy_ns = 0;
+    // When a worker is reserved, what runs there and when the last of it ends.
+    let mut bounds: BTreeMap<WorkerId, Time> = BTreeMap::new();
+    let mut starts: BTreeSet<TaskId> = BTreeSet::new();
+    while starts.len() < 2 && farm.now.since(ready) < 1_000 * NS_PER_S {
+        farm.advance(1);
+        let held: Vec<WorkerId> = farm.engine.reserves().holders().map(|(worker, _)| worker).collect();
+        for worker in held {
+            let there = farm.ends.iter().filter(|(_, (on, ..))| *on == worker);
+            bounds.entry(worker).or_insert(there.map(|((at, _), _)| *at).max().unwrap_or(farm.now));
+        }
+        for index in 0..2 {
+            let task = TaskId { job: wide, index };
+            if let Some((worker, at)) = farm.started.get(&task)
+                && starts.insert(task)
+            {
+                let bound = bounds.remove(worker).expect("its worker was reserved");
+                assert!(*at <= bound, "{task} starts {} s late", at.since(bound) / NS_PER_S);
+                println!("{task} starts {} s after it was ready", at.since(ready) / NS_PER_S);
+            }
+        }
+    }
+    assert_eq!(starts.len(), 2);
+    let capacity = u128::from(farm.now.since(ready)) * 102_400;
+    let busy = 100.0 * farm.busy_ns as f64 / capacity as f64;
+    println!("{busy:.1} % of cpus busy meanwhile");
+    assert!(busy >= 95.0, "{busy:.1} % of cpus busy meanwhile");
+    assert_eq!(farm.broken, Vec::<String>::new());
+}
+
+#[test]
+fn expected_starts_are_kept_where_lengths_are_known() {
+    let mut farm = Farm::new(Settings::default());
+    for _ in 0..3 {
+        farm.worker(Resources::new(400, 0), Attributes::new());
+    }
+    let id = farm.submit(job("q", vec![step("even", 60, Resources::new(100, 0), (10, 10))]));
+    farm.settle();
+    farm.advance(13);
+    let expected: Vec<(TaskId, Time)> = (24..36)
+        .filter_map(|index| {
+            let task = TaskId { job: id, index };
+            Some((task, farm.engine.explain(task)?.turn?.starts?))
+        })
+        .collect();
+    assert_eq!(expected.len(), 12, "lengths are known after the first tasks");
+    farm.advance(20);
+    for (task, expected) in expected {
+        assert_eq!(farm.started[&task].1, expected, "{task}");
+    }
+}
+
+fn random_worker() -> impl Strategy<Value = (Resources, Attributes)> {
+    (1u32..9, 1u64..17, 0u8..3).prop_map(|(cores, gib, kind)| {
+        let attributes = Attributes::from([("kind".to_owned(), BTreeSet::from([kind.to_string()]))]);
+        (Resources::new(cores * 100, gib * GIB), attributes)
+    })
+}
+
+/// Steps of which some fit nowhere: no worker is of kind 3, none has twelve cores.
+fn random_step() -> impl Strategy<Value = StepSpec> {
+    let cpu = prop_oneof![4 => 1u32..9, 1 => 12u32..13];
+    (cpu, 0u64..9, prop::option::of(0u8..4), 1u32..9, (1u8..4, 0u8..6), prop::option::of(0u8..2)).prop_map(
+        |(halves, gib, kind, tasks, (least_s, more_s), limit)| StepSpec {
+            needs: kind.map(|kind| Need::parse(&format!("kind={kind}"))).into_iter().collect(),
+            limits: limit.map(|limit| format!("l{limit}")).into_iter().collect(),
+            ..step(
+                &format!("s{halves}-{gib}"),
+                tasks,
+                Resources::new(halves * 50, gib * GIB),
+                (least_s, least_s + more_s),
+            )
+        },
+    )
+}
+
+fn random_load() -> impl Strategy<Value = LoadReport> {
+    let stall = |percent: Option<u8>| {
+        let stall = percent.map(|percent| Stall { avg10: percent.into(), ..Stall::default() });
+        stall.map(|stall| Pressure { some: Some(stall), full: None })
+    };
+    let percent = || prop::option::of(0u8..101);
+    (percent(), percent(), prop::option::of(0u8..9), prop::option::of(0u64..16), prop::option::of(0u64..8))
+        .prop_map(move |(memory, io, foreign, available, own)| LoadReport {
+            machine: Pressures { cpu: None, memory: stall(memory), io: stall(io) },
+            cpu_foreign: foreign.map(f64::from),
+            memory_available: available.map(|gib| gib * GIB),
+            memory_own: own.map(|gib| gib * GIB),
+            ..LoadReport::default()
+        })
+}
+
+fn settings(policy: usize) -> Settings {
+    let load = LoadSettings { pressure: true, stale_ns: 3_600 * NS_PER_S, ..LoadSettings::default() };
+    let policy = Policy(policy_by_name(POLICIES[policy]).0);
+    Settings { policy, load, suspect_ns: 360_000 * NS_PER_S, lease_ns: None, ..Settings::default() }
+}
+
+/// Every step of active jobs that has ready tasks.
+fn ready(engine: &Engine) -> impl Iterator<Item = (StepKey, &Step)> {
+    let steps =
+        engine.jobs().flat_map(|job| (0u16..).zip(&job.steps).map(move |(n, step)| (job.id, n, step)));
+    steps.filter(|(.., step)| !step.ready.is_empty()).map(|(job, step, of)| (StepKey { job, step }, of))
+}
+
+/// What is asked in each pause of a random farm without reports and quotas.
+fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
+    let reserved: BTreeSet<WorkerId> = engine.reserves().holders().map(|(worker, _)| worker).collect();
+    let mut no_fit = 0;
+    for (key, step) in ready(engine) {
+        let class = engine.class_of(key).expect("a step has a class");
+        let could = engine.workers().present().any(|worker| matcher::could_ever(class, worker));
+        let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
+        let reason = engine.explain(task).expect("it is explained").reason;
+        if !could {
+            no_fit += u64::from(step.ready.len());
+            prop_assert_eq!(&reason, &Reason::FitsNowhere);
+        }
+        let taken = |name: &String| {
+            let (max, taken) =
+                (engine.limits().get(name), engine.limits_taken().get(name).copied().unwrap_or(0));
+            max.is_some_and(|max| taken >= *max)
+        };
+        let waits_for_others = step.enlisted.is_none() || class.limits.iter().any(taken);
+        let mut open = engine
+            .workers()
+            .iter()
+            .filter(|worker| matcher::fits_now(class, worker) && !reserved.contains(&worker.id));
+        if let Some(worker) = open.next().filter(|_| !waits_for_others) {
+            return Err(TestCaseError::fail(format!(
+                "{task} waits, and {} has room: {reason:?}",
+                worker.name
+            )));
+        }
+    }
+    let said = engine.waiting_tasks().get(&WaitReason::NoFit).copied().unwrap_or(0);
+    // What is held back for reasons of its own is counted there.
+    prop_assert!(said <= no_fit);
+    if engine.limits().is_empty() {
+        prop_assert_eq!(said, no_fit);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_queue_never_idles_the_farm(
+        policy in 0usize..POLICIES.len(),
+        workers in prop::collection::vec(random_worker(), 1..7),
+        jobs in prop::collection::vec(prop::collection::vec(random_step(), 1..4), 1..8),
+        queues in 1u8..3,
+        limit in prop::option::of(0u32..4),
+    ) {
+        let mut farm = Farm::new(settings(policy));
+        workers.into_iter().for_each(|(capacity, attributes)| farm.worker(capacity, attributes));
+        if let Some(max) = limit {
+            farm.tell(Event::SetLimit { request: RequestId(1), name: "l0".to_owned(), max: Some(max) });
+        }
+        for (number, steps) in jobs.into_iter().enumerate() {
+            let mut steps = steps;
+            steps.iter_mut().enumerate().for_each(|(place, step)| step.name += &format!("-{place}"));
+            farm.submit(job(&format!("q{}", number % usize::from(queues)), steps));
+            farm.settle();
+            nothing_idles(&farm.engine)?;
+            farm.advance(7);
+            nothing_idles(&farm.engine)?;
+        }
+        farm.advance(200);
+        nothing_idles(&farm.engine)?;
+        prop_assert_eq!(farm.engine.check(), Ok(()));
+        prop_assert_eq!(farm.broken, Vec::<String>::new());
+        // All that fits somewhere, and whose licences there are, has run.
+        let left = ready(&farm.engine).filter(|(key, _)| {
+            let class = farm.engine.class_of(*key).expect("a step has a class");
+            let could = farm.engine.workers().iter().any(|worker| matcher::could_ever(class, worker));
+            could && !(limit == Some(0) && class.limits.contains("l0"))
+        });
+        prop_assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn a_quota_is_kept_and_is_the_reason(
+        workers in prop::collection::vec(random_worker(), 1..5),
+        steps in prop::collection::vec(random_step(), 1..4),
+        quota in 1u32..8,
+    ) {
+        let mut farm = Farm::new(settings(1));
+        workers.into_iter().for_each(|(capacity, attributes)| farm.worker(capacity, attributes));
+        let queue = QueueRecord { name: "q".to_owned(), weight: 100, quota_cpu: Some(quota * 100) };
+        farm.tell(Event::SetQueue { request: RequestId(1), queue });
+        for (number, mut step) in steps.into_iter().enumerate() {
+            step.name += &format!("-{number}");
+            farm.submit(job("q", vec![step]));
+            farm.settle();
+            farm.advance(2);
+            let held = farm.engine.queues().by_name().find(|q| q.name == "q").map_or(0, |q| q.booked_cpu);
+            prop_assert!(held <= u64::from(quota) * 100);
+            for (key, step) in ready(&farm.engine) {
+                let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
+                let reason = farm.engine.explain(task).expect("it is explained").reason;
+                prop_assert!(reason != Reason::Turn, "{task} waits for its turn after a round");
+            }
+        }
+    }
+
+    /// Who is held is never chosen, and never in the way of who is not; what is chosen is the best of all.
+    #[test]
+    fn no_score_out_votes_a_hold_and_no_hold_blocks_the_next(
+        policy in 0usize..POLICIES.len(),
+        workers in prop::collection::vec((random_worker(), prop::option::of(random_load()), prop::option::of(any::<bool>())), 1..12),
+        reserved in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(0u64..20)), 0..3),
+        busy in prop::collection::vec(random_step(), 0..4),
+        asked in random_step(),
+        (reads, evaluation, predicted_s, waited_s) in (any::<bool>(), any::<bool>(), prop::option::of(1u64..20), 0u64..40),
+    ) {
+        let mut farm = Farm::new(settings(policy));
+        for ((capacity, attributes), load, cache) in workers {
+            farm.worker(capacity, attributes);
+            let worker = WorkerId(farm.workers);
+            if let Some(warm) = cache {
+                let keys = warm.then(|| ("k".to_owned(), GIB)).into_iter().collect();
+                farm.tell(Event::Caches { worker, keys });
+            }
+            if let Some(load) = load {
+                farm.tell(Event::Load { worker, report: Box::new(load) });
+            }
+        }
+        if !busy.is_empty() {
+            farm.submit(job("q", busy.into_iter().enumerate().map(|(n, s)| StepSpec { name: n.to_string(), ..s }).collect()));
+            farm.settle();
+        }
+        let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
+        let reserved: BTreeMap<WorkerId, Reserved> = reserved.into_iter().map(|(index, starts_s)| {
+            let starts = starts_s.map(|s| farm.now.after(s * NS_PER_S));
+            (*index.get(&all), Reserved { class: ClassId(7), starts })
+        }).collect();
+        let class = Class { request: asked.request.clone(), needs: asked.needs.clone(), ..Class::default() };
+        let hints = Hints { kind: if evaluation { Kind::Evaluation } else { Kind::Build }, ..Hints::default() };
+        let caches = reads.then(|| ("k".to_owned(), Some(GIB))).into_iter().collect();
+        let mut context = JobContext::of(&hints, false, (&class.request).into());
+        context.waited_ms = waited_s * 1_000;
+        let ask = Ask {
+            step: StepKey { job: JobId(99), step: 0 },
+            class_id: ClassId(0),
+            class: &class,
+            job: context,
+            caches: &caches,
+            kind: 0,
+            predicted_ms: predicted_s.map(|s| s as f64 * 1e3),
+            others_wait: false,
+            locality: true,
+        };
+        let scene = Scene {
+            now: farm.now,
+            workers: farm.engine.workers(),
+            reserved: &reserved,
+            policy: farm.engine.policy(),
+            instance: &InstanceContext::default(),
+            key_bytes: None,
+        };
+        // Judged by what the rules say one by one, and by the reservation as it is meant.
+        let ends = predicted_s.map(|s| farm.now.after(s * NS_PER_S));
+        let delays = |id: &WorkerId| {
+            let starts = reserved.get(id).map(|reserved| reserved.starts);
+            starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts))
+        };
+        let fitting: Vec<_> = scene.workers.iter().filter(|worker| matcher::fits_now(&class, worker)).collect();
+        for worker in scene.workers.iter() {
+            let says = |now| matcher::rule_out(&class, worker, now).next().is_none();
+            prop_assert_eq!(matcher::fits_now(&class, worker), says(true));
+            prop_assert_eq!(matcher::could_ever(&class, worker), matcher::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
+        }
+        let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
+            let context = matcher::worker_context(worker);
+            let load = worker.load_with(class.request.cpu, scene.workers.load_settings());
+            let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, load));
+            breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
+        });
+        let open: BTreeMap<WorkerId, f64> = open.collect();
+        let best = open.values().copied().fold(f64::NEG_INFINITY, f64::max);
+        match matcher::push(&ask, &scene) {
+            Found::Best(ranked) => {
+                prop_assert_eq!(open.get(&ranked[0].worker), Some(&best));
+                prop_assert!(ranked.iter().all(|ranked| open.contains_key(&ranked.worker)));
+            }
+            Found::Held(_) => prop_assert!(open.is_empty() && !fitting.is_empty()),
+            Found::NoRoom => prop_assert!(fitting.is_empty()),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The board: what waits, what runs, what was decided and by how much, what workers have.
+
+use super::error::ApiError;
+use super::{App, PAGE_DEFAULT, PAGE_MAX, within};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+use utoipa::IntoParams;
+use windlass_api::board::{
+    Board, BoardDecision, BoardWorker, DispatchedJob, DispatchedJobs, PendingJob, PendingJobs, RuleEntry,
+    ScoringSummary, WorkersLoad,
+};
+use windlass_core::score::policy::rule_catalog;
+use windlass_core::time::{NS_PER_MS, NS_PER_S};
+use windlass_core::{Engine, TaskId, Time};
+
+/// Steps, or tasks, that one answer names.
+const JOBS_MAX: usize = 500;
+/// Workers that one answer names.
+const WORKERS_MAX: usize = 10_000;
+/// Groups of workers of each kind.
+const GROUPS_MAX: usize = 200;
+/// Decisions of which a summary is made, where the caller does not say, and at most.
+const SAMPLE_DEFAULT: usize = 2_000;
+const SAMPLE_MAX: usize = 10_000;
+/// Hours that a summary looks back, the same.
+const WINDOW_HOURS_DEFAULT: u64 = 24;
+const WINDOW_HOURS_MAX: u64 = 24 * 365;
+
+type Answer<T> = Result<Json<Board<T>>, ApiError>;
+
+fn answer<T>(message: T) -> Answer<T> {
+    Ok(Json(Board::new(message)))
+}
+
+/// Names the rules of all scoring policies.
+#[utoipa::path(get, path = "/api/v1/board/scoring/rules", tag = "board",
+    responses((status = 200, description = "The rules by name", body = Board<Vec<RuleEntry>>)))]
+pub async fn rules() -> Answer<Vec<RuleEntry>> {
+    let entry = |(rule, description): (&str, &str)| RuleEntry {
+        rule: rule.to_owned(),
+        description: description.to_owned(),
+    };
+    answer(rule_catalog().into_iter().map(entry).collect())
+}
+
+/// Of which decisions to make a summary.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct SummaryQuery {
+    /// Made in so many last hours: 24 by default.
+    window_hours: Option<u64>,
+    /// At most so many, the last: 2000 by default, 10000 at most. The server remembers 1000.
+    limit: Option<usize>,
+}
+
+/// Sums up how the tasks that were placed of late were scored where they went.
+#[utoipa::path(get, path = "/api/v1/board/scoring/summary", tag = "board", params(SummaryQuery),
+    responses((status = 200, description = "The summary", body = Board<ScoringSummary>),
+              (status = 400, body = windlass_api::ErrorBody)))]
+pub async fn summary(
+    State(app): State<App>,
+    query: Result<Query<SummaryQuery>, QueryRejection>,
+) -> Answer<ScoringSummary> {
+    let Query(query) = query?;
+    let hours = within("window_hours", query.window_hours, WINDOW_HOURS_DEFAULT, WINDOW_HOURS_MAX)?;
+    let limit = within("limit", query.limit, SAMPLE_DEFAULT, SAMPLE_MAX)?;
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let from = Time(now_ms.saturating_mul(NS_PER_MS).saturating_sub(hours * 3600 * NS_PER_S));
+    let look = move |engine: &Engine| {
+        let recent = engine.decisions().take_while(|decision| decision.at >= from).take(limit);
+        recent.filter_map(|decision| Some(decision.ranked.first()?.breakdown.clone())).collect::<Vec<_>>()
+    };
+    answer(ScoringSummary::of(&app.handle.query(look).await?))
+}
+
+/// Lists steps with tasks that wait and may start, in the order of their turns, and why they wait.
+#[utoipa::path(get, path = "/api/v1/board/jobs/pending", tag = "board",
+    responses((status = 200, description = "The first 500", body = Board<PendingJobs>)))]
+pub async fn pending(State(app): State<App>) -> Answer<PendingJobs> {
+    answer(app.handle.query(look_pending).await?)
+}
+
+fn look_pending(engine: &Engine) -> PendingJobs {
+    let mut fits = BTreeMap::new();
+    let steps = engine.queues().in_turn().flat_map(|(_, queue)| queue.in_order()).take(JOBS_MAX);
+    let jobs = steps.filter_map(|(candidate, _)| {
+        let reason = engine.wait_reason(candidate.step(), &mut fits)?;
+        PendingJob::of(engine, candidate.step(), reason.as_str())
+    });
+    let jobs: Vec<PendingJob> = jobs.collect();
+    let shown: u64 = jobs.iter().map(|job| u64::from(job.tasks)).sum();
+    let ready: u64 = engine.jobs().map(|job| u64::from(job.counts().ready)).sum();
+    PendingJobs { jobs, other_pending: ready.saturating_sub(shown) }
+}
+
+/// Lists tasks that are booked or run, those of the latest jobs first.
+#[utoipa::path(get, path = "/api/v1/board/jobs/dispatched", tag = "board",
+    responses((status = 200, description = "The first 500", body = Board<DispatchedJobs>)))]
+pub async fn dispatched(State(app): State<App>) -> Answer<DispatchedJobs> {
+    answer(app.handle.query(look_dispatched).await?)
+}
+
+fn look_dispatched(engine: &Engine) -> DispatchedJobs {
+    // Of a task that was placed twice the decision that was made last counts.
+    let mut scores: BTreeMap<TaskId, f64> = BTreeMap::new();
+    for decision in engine.decisions() {
+        if let Some(winner) = decision.ranked.first() {
+            scores.entry(decision.task).or_insert(winner.breakdown.total);
+        }
+    }
+    let attempts = engine.attempts();
+    let all = attempts.len();
+    let jobs = attempts.rev().take(JOBS_MAX).filter_map(|(task, attempt)| {
+        let score = scores.get(&task).copied().filter(|_| !attempt.is_queued());
+        DispatchedJob::of(engine, task, attempt, score)
+    });
+    let jobs: Vec<DispatchedJob> = jobs.collect();
+    let other_running = all - jobs.len();
+    DispatchedJobs { jobs, other_running }
+}
+
+/// Which decisions to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionsQuery {
+    /// At most so many; 100 by default, 1000 at most, which is what the server remembers.
+    limit: Option<usize>,
+}
+
+/// Lists the last decisions, newest first, with what each rule said of the winner and the next best. A task
+/// looked for a worker each time, so the candidates are workers. For administrators.
+#[utoipa::path(get, path = "/api/v1/board/jobs/decisions", tag = "board", params(DecisionsQuery),
+    responses((status = 200, description = "The decisions", body = Board<Vec<BoardDecision>>),
+              (status = 400, body = windlass_api::ErrorBody),
+              (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
+pub async fn decisions(
+    State(app): State<App>,
+    query: Result<Query<DecisionsQuery>, QueryRejection>,
+) -> Answer<Vec<BoardDecision>> {
+    let Query(query) = query?;
+    let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let look = move |engine: &Engine| {
+        let recent = engine.decisions().take(limit);
+        recent.map(|decision| BoardDecision::of(engine, decision)).collect::<Vec<_>>()
+    };
+    answer(app.handle.query(look).await?)
+}
+
+/// Lists what workers have and use.
+#[utoipa::path(get, path = "/api/v1/board/workers", tag = "board",
+    responses((status = 200, description = "The first 10000 by id", body = Board<Vec<BoardWorker>>)))]
+pub async fn workers(State(app): State<App>) -> Answer<Vec<BoardWorker>> {
+    let look = |engine: &Engine| {
+        engine.workers().present().take(WORKERS_MAX).map(BoardWorker::from_core).collect::<Vec<_>>()
+    };
+    answer(app.handle.query(look).await?)
+}
+
+/// Tells how full groups of workers are.
+#[utoipa::path(get, path = "/api/v1/board/workers/load", tag = "board",
+    responses((status = 200, description = "The groups, those of most workers first", body = Board<WorkersLoad>)))]
+pub async fn workers_load(State(app): State<App>) -> Answer<WorkersLoad> {
+    let look = |engine: &Engine| WorkersLoad::of(engine.workers().present(), GROUPS_MAX);
+    answer(app.handle.query(look).await?)
+}

@@ -1,0 +1,49 @@
+//! How loaded workers are, for monitoring.
+
+use super::error::ApiError;
+use super::{App, within};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use windlass_api::board::{ServerLoad, ServerLoads};
+use windlass_core::{Engine, WorkerId};
+
+/// Workers of one answer.
+const LOADS_MAX: usize = 10_000;
+
+/// Which workers.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct LoadsQuery {
+    /// At most so many; 10000 by default and at most.
+    limit: Option<usize>,
+    /// `next` of the part before.
+    cursor: Option<u64>,
+}
+
+/// Tells of each worker how loaded it is and whether it is given work.
+#[utoipa::path(get, path = "/api/v1/scheduler/server_loads", tag = "board", params(LoadsQuery),
+    responses((status = 200, description = "Workers by id", body = ServerLoads),
+              (status = 400, body = windlass_api::ErrorBody)))]
+pub async fn server_loads(
+    State(app): State<App>,
+    query: Result<Query<LoadsQuery>, QueryRejection>,
+) -> Result<Json<ServerLoads>, ApiError> {
+    let Query(LoadsQuery { limit, cursor }) = query?;
+    let limit = within("limit", limit, LOADS_MAX, LOADS_MAX)?;
+    let look = move |engine: &Engine| {
+        let workers = engine.workers();
+        let first = WorkerId(cursor.map_or(0, |last| last.saturating_add(1)));
+        let mut some = workers.present_from(first).peekable();
+        let (mut servers, mut last) = (Vec::new(), None);
+        for worker in some.by_ref().take(limit) {
+            servers.push(ServerLoad::from_core(worker, workers.load_settings()));
+            last = Some(worker.id.0);
+        }
+        let next = some.peek().and(last);
+        ServerLoads { servers, next }
+    };
+    Ok(Json(app.handle.query(look).await?))
+}
