@@ -15,7 +15,7 @@ use windlass_api::client::{Client, TasksQuery};
 use windlass_api::{JobState, StepRequest, SubmitRequest};
 
 /// Functions of a file that is compiled.
-const FUNCTIONS: u32 = 24;
+const FUNCTIONS: u32 = 20;
 /// How long a hog is there before the first compile.
 const SETTLE: Duration = Duration::from_secs(4);
 /// Files that are compiled, again and again.
