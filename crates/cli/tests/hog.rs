@@ -58,7 +58,7 @@ impl Site {
         Some(site)
     }
 
-    fn hog(&self, hog: Hog) -> Beside {
+    fn hog(&self, hog: Hog) -> Option<Beside> {
         hog.start(Path::new(windlass()), &self.pens[0], &self.dir.path().join("pages")).unwrap()
     }
 

@@ -40,7 +40,7 @@ fn names_are_a_contract() {
         "SpreadRule",
     ];
     assert_eq!(names("resource-aware"), [&["ResourceSaturationRule"], &simple[..], &more].concat());
-    assert_eq!(names("pressure"), ["ResourceSaturationRule", "PressureRule", "WaitTimeRule"]);
+    assert_eq!(names("pressure"), ["MemorySaturationRule", "PressureRule", "WaitTimeRule"]);
     assert_eq!(names("packing"), ["ResourceSaturationRule", "PackingRule", "WaitTimeRule"]);
 }
 

@@ -294,6 +294,20 @@ fn saturation_by_others_holds() {
 }
 
 #[test]
+fn under_pressure_processors_of_others_rank_and_do_not_hold() {
+    // Where others use all workers' cores, a hold would keep the farm idle for as long as they do.
+    let (policy, _) = policy_by_name("pressure");
+    let verdict = |case: &Case| policy.score(&case.pair());
+    assert!(matches!(verdict(&busy(100.0, |_| ())), Verdict::Score(_)));
+    let short = busy(100.0, |c| c.worker.memory_available = Some(0));
+    assert!(matches!(verdict(&short), Verdict::Held { rule: "MemorySaturationRule", .. }));
+    let predicted = busy(0.0, |c| {
+        (c.job.prediction, c.worker.memory_free) = (predicts_mib(10_000), Some(8_000 * MIB));
+    });
+    assert!(matches!(verdict(&predicted), Verdict::Held { rule: "MemorySaturationRule", .. }));
+}
+
+#[test]
 fn scarce_memory_holds_what_would_take_more() {
     let scarce = |available, change: fn(&mut Case)| {
         busy(10.0, |c| c.worker.memory_available = available).and(change).is_held(SATURATION)

@@ -15,7 +15,7 @@ use windlass_api::client::{Client, TasksQuery};
 use windlass_api::{JobState, StepRequest, SubmitRequest};
 
 /// Functions of a file that is compiled.
-const FUNCTIONS: u32 = 24;
+const FUNCTIONS: u32 = 20;
 /// How long a hog is there before the first compile.
 const SETTLE: Duration = Duration::from_secs(4);
 /// Files that are compiled, again and again.
@@ -38,7 +38,13 @@ struct Run {
 }
 
 /// Pairs of runs with each kind of hog and without, for each width.
-pub async fn run(dir: &Path, compiles: usize, widths: &[usize], pairs: u32) -> anyhow::Result<()> {
+pub async fn run(
+    dir: &Path,
+    compiles: usize,
+    widths: &[usize],
+    hogs: &[Hog],
+    pairs: u32,
+) -> anyhow::Result<()> {
     let cc = ["/usr/bin/cc", "/bin/cc"].into_iter().find(|cc| Path::new(cc).exists());
     if let Some(why) = Pen::pair(true).err().or(cc.is_none().then(|| "there is no cc".to_owned())) {
         println!("SKIP a hog beside a worker: {why}");
@@ -51,19 +57,19 @@ pub async fn run(dir: &Path, compiles: usize, widths: &[usize], pairs: u32) -> a
     );
     // Drops what it holds where somebody ends this.
     tokio::select! {
-        done = all(dir, compiles, widths, pairs) => done,
+        done = all(dir, compiles, widths, hogs, pairs) => done,
         () = stop_signal()? => anyhow::bail!("interrupted"),
     }
 }
 
-async fn all(dir: &Path, compiles: usize, widths: &[usize], pairs: u32) -> anyhow::Result<()> {
-    for hog in [None, Some(Hog::Cpu), Some(Hog::Memory)] {
-        for width in widths {
-            let work = Work { compiles, width: *width };
+async fn all(dir: &Path, compiles: usize, widths: &[usize], hogs: &[Hog], pairs: u32) -> anyhow::Result<()> {
+    for &hog in hogs {
+        for &width in widths {
+            let work = Work { compiles, width };
             let what = match hog {
-                None => "without a hog",
-                Some(Hog::Cpu) => "cpu hog",
-                Some(Hog::Memory) => "memory hog",
+                Hog::None => "without a hog",
+                Hog::Cpu => "cpu hog",
+                Hog::Memory => "memory hog",
             };
             println!("  {what}, {width} at a time");
             let mut ratios = Vec::new();
@@ -91,7 +97,7 @@ async fn all(dir: &Path, compiles: usize, widths: &[usize], pairs: u32) -> anyho
 
 /// Half of the compiles with the hog beside the one worker, half with it beside the other: among equals the
 /// name decides, and must not decide the result.
-async fn whole_run(dir: &Path, work: Work, hog: Option<Hog>, pressure: bool) -> anyhow::Result<Run> {
+async fn whole_run(dir: &Path, work: Work, hog: Hog, pressure: bool) -> anyhow::Result<Run> {
     let mut run = Run::default();
     for place in [0, 1] {
         let half = Work { compiles: work.compiles / 2, ..work };
@@ -102,14 +108,8 @@ async fn whole_run(dir: &Path, work: Work, hog: Option<Hog>, pressure: bool) -> 
     Ok(run)
 }
 
-async fn half_run(
-    dir: &Path,
-    work: Work,
-    hog: Option<Hog>,
-    place: usize,
-    pressure: bool,
-) -> anyhow::Result<Run> {
-    let mut pens = Pen::pair(hog == Some(Hog::Memory)).map_err(anyhow::Error::msg)?;
+async fn half_run(dir: &Path, work: Work, hog: Hog, place: usize, pressure: bool) -> anyhow::Result<Run> {
+    let mut pens = Pen::pair(hog == Hog::Memory).map_err(anyhow::Error::msg)?;
     let counts = format!("--pressure={pressure}");
     let server =
         Server::start(dir, free_port()?, &["--store", "memory", "--scoring-policy", "pressure", &counts])
@@ -121,7 +121,7 @@ async fn half_run(
         started.context("cannot start a worker")?;
     }
     wait_for_workers(&server, pens.len()).await?;
-    let _hog = hog.map(|hog| hog.start(&program, &pens[place], &dir.join("pages"))).transpose()?;
+    let _hog = hog.start(&program, &pens[place], &dir.join("pages")).context("cannot start the hog")?;
     tokio::time::sleep(SETTLE).await;
     let clock = Instant::now();
     let jobs: Vec<u64> = stream::iter(0..work.compiles)

@@ -100,6 +100,9 @@ enum Which {
         /// Compiles at a time; may be given again
         #[arg(long = "width", default_values_t = [1, 2])]
         widths: Vec<usize>,
+        /// What is beside a worker; may be given again
+        #[arg(long = "hog", value_enum, default_values_t = [pen::Hog::None, pen::Hog::Cpu, pen::Hog::Memory])]
+        hogs: Vec<pen::Hog>,
         /// Pairs of runs
         #[arg(long, default_value_t = 5)]
         pairs: u32,
@@ -165,7 +168,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
             Which::Score { candidates, workers } => score::run(candidates, workers),
-            Which::Hog { compiles, widths, pairs, .. } => hog::run(&dir, compiles, &widths, pairs).await?,
+            Which::Hog { compiles, widths, hogs, pairs, .. } => {
+                hog::run(&dir, compiles, &widths, &hogs, pairs).await?;
+            }
             Which::Place { workers } => place::run(workers),
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,

@@ -113,8 +113,10 @@ fn remove(group: &Path) -> bool {
 }
 
 /// What is beside a worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hog {
+    /// Nothing.
+    None,
     /// Wants the core all the time.
     Cpu,
     /// Wants more memory than there is.
@@ -126,17 +128,18 @@ pub struct Beside(Child);
 
 impl Hog {
     /// Lets it loose in a pen. `file` is what the memory hog reads.
-    pub fn start(self, program: &Path, pen: &Pen, file: &Path) -> io::Result<Beside> {
+    pub fn start(self, program: &Path, pen: &Pen, file: &Path) -> io::Result<Option<Beside>> {
         let mut command = pen.command(program);
         command.args(["bench", "hog", "--be"]);
         match self {
+            Hog::None => return Ok(None),
             Hog::Cpu => command.arg("cpu"),
             Hog::Memory => {
                 write_file(file)?;
                 command.arg(file)
             }
         };
-        Ok(Beside(command.stdin(Stdio::piped()).spawn()?))
+        Ok(Some(Beside(command.stdin(Stdio::piped()).spawn()?)))
     }
 }
 

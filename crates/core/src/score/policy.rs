@@ -142,8 +142,8 @@ static RESOURCE_AWARE: RulePolicy = policy!(
     rules::Spread,
 );
 
-static PRESSURE: RulePolicy =
-    policy!("pressure", rules::ResourceSaturation, rules::Pressure, rules::WaitTime);
+// What others use of the cores is in the load: a hold for it would keep a farm idle that others use all of.
+static PRESSURE: RulePolicy = policy!("pressure", rules::MemorySaturation, rules::Pressure, rules::WaitTime);
 
 macro_rules! packing {
     ($cores:literal, $memory:literal) => {{

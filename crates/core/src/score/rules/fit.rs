@@ -85,14 +85,37 @@ impl ScoreRule for ResourceSaturation {
     }
 
     fn contribution(&self, pair: &Pair) -> Contribution {
+        if pair.job.kind != Kind::Evaluation && !lacks_predicted(pair) && is_busy(pair) {
+            return Contribution::hold("something else uses the worker's processors");
+        }
+        MemorySaturation.contribution(pair)
+    }
+}
+
+/// Holds what the worker has no memory for. Cores are another matter: they are shared fairly with whatever
+/// else wants them, so where others use those of all workers, work goes on there, only slower.
+pub struct MemorySaturation;
+
+impl ScoreRule for MemorySaturation {
+    fn name(&self) -> &'static str {
+        "MemorySaturationRule"
+    }
+
+    fn description(&self) -> &'static str {
+        "Holds builds from workers of which something else uses the memory, and everything from workers \
+         without room for the memory that earlier tasks held."
+    }
+
+    fn range(&self) -> (f64, f64) {
+        (0.0, 0.0)
+    }
+
+    fn contribution(&self, pair: &Pair) -> Contribution {
         if lacks_predicted(pair) {
             return Contribution::hold("it is predicted to hold more memory than is free");
         }
         if pair.job.kind == Kind::Evaluation {
             return Contribution::none("an evaluation");
-        }
-        if is_busy(pair) {
-            return Contribution::hold("something else uses the worker's processors");
         }
         if is_short(pair) {
             return Contribution::hold("hardly any memory is free");

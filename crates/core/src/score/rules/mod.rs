@@ -9,7 +9,7 @@ mod turn;
 
 pub use affinity::{BuiltinDeprioritize, DiskAffinity, NetworkAffinity, ReserveFetchWorkers, Spread};
 pub use cache::{CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait};
-pub use fit::{ResourceFit, ResourceSaturation};
+pub use fit::{MemorySaturation, ResourceFit, ResourceSaturation};
 pub use room::{Packing, Pressure};
 pub use turn::{DependencyCount, WaitTime};
 
