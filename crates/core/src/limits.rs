@@ -63,5 +63,3 @@ pub const STEP_MISSES_MAX: usize = 64;
 pub const RANKED_MAX: usize = 6;
 /// Decisions that are remembered, to explain them.
 pub const DECISIONS_MAX: usize = 1_000;
-/// Classes of which a round asks each queue one by one; of more it walks through the queue.
-pub const OPEN_CLASSES_MAX: usize = 32;

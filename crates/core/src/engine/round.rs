@@ -37,9 +37,9 @@ impl Engine {
         if !self.dirty {
             return 0;
         }
+        let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
         self.foresee_reserved();
         self.workers.resort();
-        let mut round = self.begin_round();
         let mut booked = 0;
         while booked < budget {
             let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else { break };
@@ -59,18 +59,6 @@ impl Engine {
         }
         self.dirty = booked == budget;
         booked
-    }
-
-    /// What did not fit when the last round ended is left out at once where no worker that gained room since
-    /// fits it: on a full farm that leaves few classes, and queues are asked for these alone.
-    fn begin_round(&self) -> Round {
-        let stuck = |class: &ClassId| {
-            self.waits.full.contains(class) && !self.workers.gained_fits(self.classes.get(*class))
-        };
-        let (full, open): (BTreeSet<_>, BTreeSet<_>) = self.queues.ready_classes().partition(stuck);
-        let few = open.len() <= limits::OPEN_CLASSES_MAX;
-        let skip = if few { Skip::only(open) } else { Skip::all_but(full.clone()) };
-        Round { watched: self.reserves.unsuspecting(), skip, full, ..Round::default() }
     }
 
     /// What a round needs to know of the farm is brought up to date every half minute.
@@ -105,6 +93,11 @@ impl Engine {
         if self.limit_reached(self.classes.get(class)).is_some() {
             round.skip.classes.insert(class);
             round.waits.limited.insert(class);
+            return None;
+        }
+        if self.waits.full.contains(&class) && !self.workers.gained_fits(self.classes.get(class)) {
+            round.skip.classes.insert(class);
+            round.full.insert(class);
             return None;
         }
         let scene = self.scene();

@@ -137,8 +137,6 @@ pub struct Skip {
     pub in_queue: BTreeSet<(QueueId, ClassId)>,
     /// Steps, for reasons of their own.
     pub steps: BTreeSet<StepKey>,
-    /// The only classes to look at, where these are few; all others are skipped.
-    only: Option<BTreeSet<ClassId>>,
     /// Before which head of a queue there is nothing more.
     cursors: BTreeMap<QueueId, (Candidate, ClassId)>,
     /// Before which queue in turn there is nothing more: who is charged only moves back.
@@ -149,16 +147,6 @@ pub struct Skip {
 type Turn = (Reverse<u8>, u64, QueueId);
 
 impl Skip {
-    /// Looks at all classes but these.
-    pub fn all_but(classes: BTreeSet<ClassId>) -> Self {
-        Skip { classes, ..Skip::default() }
-    }
-
-    /// Looks at no other classes than these.
-    pub fn only(classes: BTreeSet<ClassId>) -> Self {
-        Skip { only: Some(classes), ..Skip::default() }
-    }
-
     fn class(&self, queue: QueueId, class: ClassId) -> bool {
         self.classes.contains(&class) || self.in_queue.contains(&(queue, class))
     }
@@ -167,14 +155,6 @@ impl Skip {
 impl Queue {
     /// The first step in the queue's order that is not skipped.
     fn first(&self, id: QueueId, skip: &mut Skip) -> Option<(Candidate, ClassId)> {
-        if let Some(only) = &skip.only {
-            let open = only.iter().filter(|class| !skip.class(id, **class));
-            let firsts = open.filter_map(|class| {
-                let mut steps = self.by_class.get(class)?.iter();
-                Some((*steps.find(|candidate| !skip.steps.contains(&candidate.step))?, *class))
-            });
-            return firsts.min();
-        }
         let mut best: Option<(Candidate, ClassId)> = None;
         let mut passed = None;
         let from = skip.cursors.get(&id).map_or(Bound::Unbounded, Bound::Included);
@@ -266,8 +246,6 @@ pub struct Queues {
     by_name: BTreeMap<String, QueueId>,
     /// Queues with ready steps, by band and clock: the first is next.
     turn: BTreeSet<Turn>,
-    /// In how many queues steps of a class have ready tasks.
-    ready: BTreeMap<ClassId, usize>,
     /// The clock of each band: the virtual time of the queue served last.
     clocks: BTreeMap<u8, u64>,
 }
@@ -324,9 +302,6 @@ impl Queues {
             queue.share.wake(clock);
             self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
         }
-        if !queue.by_class.contains_key(&class) {
-            *self.ready.entry(class).or_default() += 1;
-        }
         let steps = queue.by_class.entry(class).or_default();
         let before = steps.first().copied();
         steps.insert(candidate);
@@ -346,11 +321,6 @@ impl Queues {
         }
         if steps.is_empty() {
             queue.by_class.remove(&class);
-            let queues = self.ready.entry(class).or_default();
-            *queues -= 1;
-            if *queues == 0 {
-                self.ready.remove(&class);
-            }
         }
         if queue.by_class.is_empty() {
             self.turn.remove(&(Reverse(queue.band), queue.share.clock(), id));
@@ -365,11 +335,6 @@ impl Queues {
     /// How many queues have ready steps.
     pub fn waiting(&self) -> usize {
         self.turn.len()
-    }
-
-    /// Classes of which steps have ready tasks.
-    pub fn ready_classes(&self) -> impl Iterator<Item = ClassId> + '_ {
-        self.ready.keys().copied()
     }
 
     /// The step whose turn it is, of those that are not skipped.
