@@ -279,7 +279,7 @@ pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext
         memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
         // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
         // would stand still for as long. It comes last, for its load.
-        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| !worker.is_idle()),
+        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
         core_score: worker.marks.core_score,
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),
