@@ -5,6 +5,7 @@ use crate::world::{MS, S};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
+use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 
@@ -26,6 +27,11 @@ pub enum Profile {
 impl Profile {
     fn body(self, fail_percent: u8) -> Arc<[u8]> {
         Arc::from([self as u8, fail_percent])
+    }
+
+    /// Of tasks that come to hold so many MiB times 64.
+    fn hungry_body(self, fail_percent: u8, holds: u8) -> Arc<[u8]> {
+        Arc::from([self as u8, fail_percent, holds])
     }
 
     /// What the body says.
@@ -60,6 +66,28 @@ pub fn end_of(body: &[u8], rng: &mut Rng) -> End {
         1 => End::OutOfMemory,
         2 => End::TimeLimit,
         _ => End::Exited(1),
+    }
+}
+
+/// Bytes that a task with that body comes to hold, where that is known.
+pub fn holds(body: &[u8]) -> Option<u64> {
+    body.get(2).map(|holds| u64::from(*holds) * 64 * MIB)
+}
+
+/// What a machine says of its load: anything, or that it does not know.
+pub fn random_load(rng: &mut Rng) -> LoadReport {
+    let mut stalled = || {
+        let known = rng.chance(700);
+        let stall = Stall { avg10: rng.below(101) as f64, ..Stall::default() };
+        known.then_some(Pressure { some: Some(stall), full: None })
+    };
+    let machine = Pressures { cpu: stalled(), memory: stalled(), io: stalled() };
+    LoadReport {
+        machine,
+        cpu_foreign: rng.chance(300).then(|| rng.below(5) as f64),
+        memory_available: rng.chance(300).then(|| rng.below(8) * 1024 * MIB),
+        memory_own: rng.chance(600).then(|| rng.below(4) * 1024 * MIB),
+        ..LoadReport::default()
     }
 }
 
@@ -98,6 +126,15 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
     if rng.chance(100) {
         step.needs
             .push(Need::parse(["gpu", "arch=x86_64", "arch=x86_64|aarch64", "moon"][rng.below(4) as usize]));
+    }
+    if rng.chance(150) {
+        step.body = profile.hungry_body(0, rng.between(1, 80) as u8);
+    }
+    if rng.chance(150) {
+        step.hints.caches.insert(format!("k{}", rng.below(5)), rng.chance(500).then_some(MIB));
+    }
+    if rng.chance(100) {
+        step.limits.insert(format!("l{}", rng.below(2)));
     }
     if rng.chance(100) {
         step.targets.insert(format!("w{}", rng.below(4)));

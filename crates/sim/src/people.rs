@@ -9,6 +9,7 @@ use std::sync::Arc;
 use windlass_core::engine::{Answer, Event, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
+use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
 /// What somebody asked and has no answer to yet.
@@ -106,6 +107,19 @@ impl People {
                 if let Some(alloc) = self.places.pop_first() {
                     world.tell(Event::Release { alloc });
                 }
+            }
+            (94..96, _) => {
+                let request = self.ask(Ask::Other);
+                let name = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
+                let quota_cpu = world.rng.chance(600).then(|| world.rng.between(1, 8) as u32 * 50);
+                let weight = world.rng.between(1, 300) as u32;
+                world.tell(Event::SetQueue { request, queue: QueueRecord { name, weight, quota_cpu } });
+            }
+            (96..98, _) => {
+                let request = self.ask(Ask::Other);
+                let name = format!("l{}", world.rng.below(2));
+                let max = world.rng.chance(700).then(|| world.rng.below(4) as u32);
+                world.tell(Event::SetLimit { request, name, max });
             }
             _ => {
                 if let Some(spec) = world.rng.pick(&self.keyed).cloned() {
@@ -245,6 +259,14 @@ impl People {
         let retired: BTreeSet<WorkerId> = retired.collect();
         let held: Vec<JobId> = engine.jobs().filter(|job| job.held).map(|job| job.id).collect();
         let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
+        for name in ["a", "b", "vip"].map(str::to_owned) {
+            let (request, weight) = (self.ask(Ask::Other), 100);
+            world.tell(Event::SetQueue { request, queue: QueueRecord { name, weight, quota_cpu: None } });
+        }
+        for name in ["l0", "l1"].map(str::to_owned) {
+            let request = self.ask(Ask::Other);
+            world.tell(Event::SetLimit { request, name, max: None });
+        }
         for job in held {
             let request = self.ask(Ask::Other);
             world.tell(Event::Hold { request, job, held: false });

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::{Engine, Write};
 use windlass_core::explain::Reason;
+use windlass_core::ids::StepKey;
 use windlass_core::job::{DependencyKind, End, JobRecord, JobSpec, JobState, TaskRow, TaskState};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
@@ -258,7 +259,11 @@ impl Promises {
                 return Err(format!("{task} has no explanation"));
             };
             let sensible = match &explanation.reason {
-                Reason::Turn => false,
+                // What a rule held is looked at again each second: its time may have come since.
+                Reason::Turn => {
+                    let step = StepKey { job: task.job, step: job.step_of(task.index) };
+                    engine.waits().held.contains(&step)
+                }
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
                 Reason::Full | Reason::FitsNowhere | Reason::Closed(_) | Reason::Behind(_) => {

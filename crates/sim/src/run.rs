@@ -1,17 +1,19 @@
 //! Runs one seed: people who submit, cancel, hold and retry, tasks that submit jobs of their own,
 //! faults, and at the end a quiet time in which everything must come to its end.
 
+use crate::cache::Cache;
 use crate::faults::Faults;
 use crate::jobs::{self, Profile};
-use crate::machine::{AttemptKey, Machine};
+use crate::machine::{AttemptKey, Defect, Machine};
 use crate::people::People;
 use crate::promises::bases;
 use crate::trace::Trace;
 use crate::world::{Alarm, Happening, Heard, MS, S, Tally, World};
 use std::fmt;
-use windlass_core::engine::Note;
+use windlass_core::engine::{Note, Policy};
 use windlass_core::explain::Reason;
-use windlass_core::job::JobState;
+use windlass_core::job::{End, JobState};
+use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::{JobId, TaskId};
 
 /// Virtual time after the last fault within which every job ends.
@@ -128,6 +130,9 @@ impl Run {
         let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
         world.settings.lease_ns = lease_s.map(|s| s * S);
         world.settings.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;
+        world.settings.load.pressure = world.rng.chance(700);
+        let policies = POLICIES.map(|name| policy_by_name(name).0);
+        world.settings.policy = Policy(policies[world.rng.below(4) as usize]);
         world.leases_vary = world.faults.clock_permille == 0;
         for number in 0..world.rng.between(1, 4) {
             let name = format!("w{number}");
@@ -175,7 +180,13 @@ impl Run {
             return;
         }
         let delay_ns = profile.duration_ns(&mut world.rng);
-        let end = jobs::end_of(&body, &mut world.rng);
+        let mut end = jobs::end_of(&body, &mut world.rng);
+        world.read(machine, &job.spec.steps[step].hints.caches);
+        if jobs::holds(&body).is_some_and(|bytes| world.machines[machine].occupy(key, bytes)) {
+            end = End::OutOfMemory;
+        } else if world.machines[machine].defect == Defect::FailsTasks {
+            end = End::Exited(1);
+        }
         let incarnation = world.machines[machine].keepers;
         world.after(delay_ns, Happening::TaskEnds(machine, incarnation, key, end));
     }
@@ -204,6 +215,16 @@ impl Run {
                 return;
             }
             dice -= permille;
+        }
+        if world.rng.chance(200) {
+            let machine = world.rng.below(world.machines.len() as u64) as usize;
+            let load = world.rng.chance(700).then(|| Box::new(jobs::random_load(&mut world.rng)));
+            world.machines[machine].load = load;
+            world.machines[machine].defect = match world.rng.below(8) {
+                0 => Defect::FailsTasks,
+                1 => Defect::StartsNone,
+                _ => Defect::None,
+            };
         }
         self.people.act(world);
     }
@@ -290,6 +311,7 @@ impl Run {
         world.after(10 * S, Happening::Alarm(Alarm::Tidy));
         world.after(0, Happening::SchedulerStarts);
         for number in 0..world.machines.len() {
+            (world.machines[number].load, world.machines[number].defect) = (None, Defect::None);
             world.after(S, Happening::KeeperStarts(number));
             world.after(2 * S, Happening::Connects(number));
         }
@@ -341,6 +363,7 @@ fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
     machine.skew_ns = world.rng.below(S);
     machine.drift_permille = world.rng.between(0, 80) as i64 - 40;
     machine.fences = world.settings.lease_ns.is_some() && world.rng.chance(850);
+    machine.cache = world.rng.chance(700).then(|| Cache::new(3, false));
     world.add_machine(machine)
 }
 
