@@ -231,11 +231,15 @@ impl Engine {
                 let may = matcher::could_ever(asks, worker)
                     && self.limit_reached(asks).is_none()
                     && self.queues.get(queue).over_quota(asks.request.cpu).is_none();
-                if short && may {
+                if !may {
+                    skip.classes.insert(class);
+                } else if short {
                     self.book(queue, candidate, id, true, out);
                     booked += 1;
                 } else {
-                    skip.classes.insert(class);
+                    // Whose turn it is waits for this worker: what is behind it must not be sent ahead
+                    // of it, or it would wait for ever behind a worker that is always full.
+                    break;
                 }
             }
         }
