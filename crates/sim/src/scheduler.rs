@@ -261,8 +261,8 @@ impl World {
         }
         let Some(scheduler) = &mut self.scheduler else { return };
         if scheduler.engine.next_wakeup().is_some_and(|at| at <= now) {
-            scheduler.round_due = true;
-            self.after(MS / 10, Happening::Round(life));
+            // As the server: what is due may be a worker's deadline as well as another round.
+            self.tell(Event::Tick);
         } else if self.rng.chance(400)
             && let Err(what) = self.promises.explanations(&scheduler.engine, self.rng.next())
         {
