@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::{Ground, Write};
-use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
-use windlass_core::queues::QueueRecord;
+use windlass_core::job::{BackOff, JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -30,7 +30,8 @@ struct Tables {
     tokens: BTreeMap<String, TokenRecord>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
-    limits: BTreeMap<String, u32>,
+    limits: BTreeMap<String, Limit>,
+    back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
 }
 
 impl Memory {
@@ -139,6 +140,7 @@ impl Memory {
         let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
+            tables.back_offs.remove(id);
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
         }
@@ -166,6 +168,7 @@ impl Default for Tables {
             samples: BTreeMap::new(),
             queues: BTreeMap::new(),
             limits: BTreeMap::new(),
+            back_offs: BTreeMap::new(),
         }
     }
 }
@@ -199,7 +202,11 @@ impl Tables {
                 self.queues.insert(queue.name.clone(), queue.clone());
                 true
             }
-            Write::Limit { name, max } => self.set_limit(name, *max),
+            Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
+            Write::BackOffs { job, steps } => {
+                self.back_offs.insert(*job, steps.clone());
+                self.jobs.contains_key(job)
+            }
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -258,9 +265,9 @@ impl Tables {
         }
     }
 
-    fn set_limit(&mut self, name: &str, max: Option<u32>) -> bool {
-        match max {
-            Some(max) => _ = self.limits.insert(name.to_owned(), max),
+    fn set_limit(&mut self, name: &str, limit: Option<&Limit>) -> bool {
+        match limit {
+            Some(limit) => _ = self.limits.insert(name.to_owned(), limit.clone()),
             None => _ = self.limits.remove(name),
         }
         true
@@ -361,6 +368,7 @@ impl Tables {
             stop: job.stop,
             held: job.held,
             tasks: rows.map(|(_, task)| task.row.clone()).collect(),
+            back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
         })
     }
 }

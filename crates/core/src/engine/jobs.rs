@@ -17,6 +17,7 @@ impl Engine {
         let (queue, priority) = (job.queue, job.spec.priority);
         let step = &mut job.steps[usize::from(key.step)];
         let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
+        let open = open && self.back_offs.in_force(key).is_none();
         let wanted = (open && !step.ready.is_empty()).then(|| Candidate::new(priority, step.ranked(), key));
         if wanted == step.enlisted {
             return;
@@ -114,7 +115,7 @@ impl Engine {
         };
         let kin = job.steps[usize::from(number)].kin;
         self.attempts.insert(task, attempt);
-        self.take_limits(StepKey { job: id, step: number }, 1);
+        self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
         self.kin_booked(kin, row.booked);
     }
 
@@ -127,11 +128,16 @@ impl Engine {
         out: &mut Outbox,
     ) {
         self.learn(task, attempt, &result, out);
-        self.judge_worker(task, attempt, &result.end);
-        self.settle_charge(task, attempt, ran_ns(attempt, &result, self.now));
+        let key = self.key_of(task);
+        let busy = self.busy_limit(key, &result.end);
+        if busy.is_none() {
+            self.judge_worker(task, attempt, &result.end);
+        }
+        let ran_ns = if busy.is_some() { None } else { ran_ns(attempt, &result, self.now) };
+        self.settle_charge(task, attempt, ran_ns);
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
-        let number = usize::from(job.step_of(task.index));
+        let number = usize::from(key.step);
         let stopped = job.stop.is_some();
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
@@ -139,7 +145,11 @@ impl Engine {
         self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
         let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
         // With more memory than any worker has it would end no better.
-        let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
+        let state = match busy {
+            Some(_) if stopped => TaskState::Canceled,
+            Some(_) => TaskState::Ready,
+            None => state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped),
+        };
         // How long a task takes, only one says that did all of its work.
         if result.end == End::Exited(0)
             && let (Some(started), Some(finished)) = (result.started, result.finished)
@@ -147,9 +157,7 @@ impl Engine {
             let ms = finished.since(started) as f64 / 1e6;
             let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
             step.mean_ms = Some(mean_ms);
-            let (key, short) =
-                (StepKey { job: task.job, step: number as u16 }, mean_ms < limits::PREFETCH_MS);
-            if short {
+            if mean_ms < limits::PREFETCH_MS {
                 self.short.insert(key)
             } else {
                 self.short.remove(&key)
@@ -178,9 +186,15 @@ impl Engine {
         } else {
             Write::End { task, attempt: number_of_attempt, state, failures, losses, result }
         });
+        if let Some(limit) = busy.filter(|_| !stopped) {
+            self.begin_back_off(key, limit, attempt.booked, out);
+        }
         match state {
-            TaskState::Ready => self.refresh(StepKey { job: task.job, step: number as u16 }),
-            TaskState::Succeeded => self.unlock(task, number),
+            TaskState::Ready => self.refresh(key),
+            TaskState::Succeeded => {
+                self.had_licence(key, out);
+                self.unlock(task, number);
+            }
             _ => {}
         }
         if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
@@ -273,6 +287,7 @@ impl Engine {
             job.ended = job.ended.or(Some(JobState::Canceled));
         }
         self.refresh_all(id);
+        self.back_offs.forget(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);
