@@ -5,7 +5,7 @@ use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::Tries;
 use crate::limits;
-use crate::matcher::{self, Ask, Found, Ranked, Scene};
+use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
 use crate::queues::{Candidate, Skip};
 use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
@@ -63,6 +63,7 @@ impl Engine {
         if booked < budget {
             if !round.waits.full.is_empty() && !self.short.is_empty() {
                 booked += self.prefetch(budget - booked, out);
+                round.waits.full.retain(|class| self.queues.has_class(*class));
             }
             self.end_round(round);
         } else {
@@ -76,23 +77,33 @@ impl Engine {
     /// What did not fit when the last full round ended still does not, but where a worker gained room.
     fn begin_round(&mut self) -> Round {
         let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
-        let known = std::mem::take(&mut self.waits.full);
+        let mut full = std::mem::take(&mut self.waits.full);
         let gained = self.workers.gained_workers();
+        let mut waiting = 0;
         for class in self.queues.classes() {
-            if !known.contains(&class) {
-                round.skip.open.insert(class);
-            } else if let Some(gained) = &gained {
+            let was_full = full.contains(&class);
+            let fits = |gained: &Vec<&Worker>| {
                 let asks = self.classes.get(class);
-                if gained.iter().any(|worker| matcher::fits_now(asks, worker)) {
-                    round.regained.push(class);
-                    round.skip.open.insert(class);
-                } else {
-                    round.waits.full.insert(class);
-                }
-            } else {
-                round.skip.open.insert(class);
+                gained.iter().any(|worker| matcher::fits_now(asks, worker))
+            };
+            if was_full && gained.as_ref().is_some_and(|gained| !fits(gained)) {
+                waiting += 1;
+                continue;
+            }
+            round.skip.open.insert(class);
+            if was_full {
+                full.remove(&class);
+                round.regained.push(class);
             }
         }
+        if full.len() > waiting {
+            full.retain(|class| self.queues.has_class(*class));
+        }
+        if gained.is_none() {
+            // Too many to look at: the index says what fits.
+            round.regained.clear();
+        }
+        round.waits.full = full;
         round
     }
 
@@ -146,7 +157,7 @@ impl Engine {
             return None;
         }
         let scene = self.scene();
-        match matcher::push(&self.ask(key, queue)?, &scene) {
+        match self.steer(key, matcher::push(&self.ask(key, queue)?, &scene)) {
             Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
             Found::NoRoom => {
                 round.skip.open.remove(&class);
@@ -164,6 +175,26 @@ impl Engine {
                 }
                 None
             }
+        }
+    }
+
+    /// A task is not tried again where it failed, as long as another worker that could run it takes work:
+    /// it waits for that.
+    fn steer(&self, key: StepKey, found: Found) -> Found {
+        let Found::Best(mut ranked) = found else { return found };
+        let Some(step) = self.step(key).filter(|step| !step.tries.is_empty()) else {
+            return Found::Best(ranked);
+        };
+        if let Some(fresh) = ranked.iter().position(|ranked| step.pick(ranked.worker).is_some()) {
+            ranked.drain(..fresh);
+            return Found::Best(ranked);
+        }
+        let class = self.classes.get(step.class);
+        let other = |w: &Worker| ranked.iter().all(|ranked| ranked.worker != w.id) && w.takes_work();
+        if self.workers.present().any(|w| other(w) && matcher::could_ever(class, w)) {
+            Found::Held(RuledOut::Held { rule: "retry", reason: "the task failed there the last time" })
+        } else {
+            Found::Best(ranked)
         }
     }
 
@@ -331,8 +362,7 @@ impl Engine {
     }
 
     /// The round came to its end: what waits, and for what; who has earned a reservation.
-    fn end_round(&mut self, mut round: Round) {
-        round.waits.full.retain(|class| self.queues.has_class(*class));
+    fn end_round(&mut self, round: Round) {
         self.workers.settle_gains();
         self.waits = round.waits;
         self.reserve(&round.misses, &round.placed);
@@ -352,7 +382,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
-        let Some(index) = step.ready.pop_first() else { return };
+        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
+        step.ready.remove(index);
         let tries = step.tries.remove(&index).unwrap_or(Tries::default());
         step.active += 1;
         let sized = &self.classes.get(step.class).request;
