@@ -300,7 +300,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
         let taken = |name: &String| {
             let (max, taken) =
                 (engine.limits().get(name), engine.limits_taken().get(name).copied().unwrap_or(0));
-            max.is_some_and(|max| taken >= *max)
+            max.and_then(|limit| limit.max).is_some_and(|max| taken >= max)
         };
         let waits_for_others = step.enlisted.is_none() || class.limits.iter().any(taken);
         let mut open = engine

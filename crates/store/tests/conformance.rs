@@ -729,7 +729,7 @@ fn a_file_of_the_fourth_schema_keeps_its_queues_and_limits() {
              (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485'),
              (2, 'leases', '2026-01-01T00:00:00Z', '4101222979907797802'),
              (3, 'tokens', '2026-01-01T00:00:00Z', '6567967102988101872'),
-             (4, 'placement', '2026-01-01T00:00:00Z', 'V4SUM');
+             (4, 'placement', '2026-01-01T00:00:00Z', '9380557536467622693');
          INSERT INTO queues VALUES ('a', 300, 250), ('b', 1, NULL);
          INSERT INTO limits VALUES ('maya', 10), ('nuke', 0);
          INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES (1, 'n', 'a', 'u',

@@ -145,7 +145,8 @@ impl Engine {
         step.active -= 1;
         self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
-        let failed = matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
+        let failed =
+            busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
         let failed_on = failed.then_some(attempt.worker);
         let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
