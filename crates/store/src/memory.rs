@@ -203,10 +203,7 @@ impl Tables {
                 true
             }
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
-            Write::BackOffs { job, steps } => {
-                self.back_offs.insert(*job, steps.clone());
-                self.jobs.contains_key(job)
-            }
+            Write::BackOffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -271,6 +268,11 @@ impl Tables {
             None => _ = self.limits.remove(name),
         }
         true
+    }
+
+    fn set_back_offs(&mut self, job: JobId, steps: &BTreeMap<u16, BackOff>) -> bool {
+        self.back_offs.insert(job, steps.clone());
+        self.jobs.contains_key(&job)
     }
 
     fn history_newest_first(&self) -> Vec<(String, Vec<Sample>)> {

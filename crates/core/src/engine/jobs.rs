@@ -2,7 +2,7 @@
 
 use super::{Attempt, Engine, Lent, Note, Outbox, Write};
 use crate::ids::{JobId, StepKey, TaskId};
-use crate::job::{DependencyKind, End, Job, JobState, Stop, TaskRow, TaskState, Tries};
+use crate::job::{DependencyKind, End, Job, JobState, Step, Stop, TaskRow, TaskState, Tries};
 use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
@@ -155,33 +155,8 @@ impl Engine {
             Some(_) => TaskState::Ready,
             None => state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped),
         };
-        // How long a task takes, only one says that did all of its work.
-        if result.end == End::Exited(0)
-            && let (Some(started), Some(finished)) = (result.started, result.finished)
-        {
-            let ms = finished.since(started) as f64 / 1e6;
-            let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
-            step.mean_ms = Some(mean_ms);
-            if mean_ms < limits::PREFETCH_MS {
-                self.short.insert(key)
-            } else {
-                self.short.remove(&key)
-            };
-        }
-        match state {
-            TaskState::Succeeded => _ = step.succeeded.insert(task.index),
-            TaskState::Failed => _ = step.failed.insert(task.index),
-            TaskState::Canceled => _ = step.canceled.insert(task.index),
-            _ => {
-                if step.ready.is_empty() {
-                    step.ready_since = self.now;
-                }
-                step.ready.insert(task.index);
-            }
-        }
-        if state != TaskState::Succeeded {
-            step.tries.insert(task.index, tries);
-        }
+        settle_task(step, task.index, state, tries, self.now);
+        self.learn_length(key, &result);
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
@@ -207,6 +182,22 @@ impl Engine {
             self.stop_job(task.job, Stop::FailFast, out);
         } else {
             self.settle_job(task.job, out);
+        }
+    }
+
+    /// How long a task takes, only one says that did all of its work.
+    fn learn_length(&mut self, key: StepKey, result: &crate::job::TaskResult) {
+        let ran = result.started.zip(result.finished).filter(|_| result.end == End::Exited(0));
+        let Some((started, finished)) = ran else { return };
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let step = &mut job.steps[usize::from(key.step)];
+        let ms = finished.since(started) as f64 / 1e6;
+        let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
+        step.mean_ms = Some(mean_ms);
+        if mean_ms < limits::PREFETCH_MS {
+            self.short.insert(key);
+        } else {
+            self.short.remove(&key);
         }
     }
 
@@ -316,6 +307,24 @@ fn ran_ns(attempt: &Attempt, result: &crate::job::TaskResult, now: Time) -> Opti
     }
     let ran = result.started.zip(result.finished).map(|(started, finished)| finished.since(started));
     ran.or_else(|| Some(now.since(attempt.started?)))
+}
+
+/// Puts a task of a step, whose attempt ended, among those that are in this state.
+fn settle_task(step: &mut Step, index: u32, state: TaskState, tries: Tries, now: Time) {
+    match state {
+        TaskState::Succeeded => _ = step.succeeded.insert(index),
+        TaskState::Failed => _ = step.failed.insert(index),
+        TaskState::Canceled => _ = step.canceled.insert(index),
+        _ => {
+            if step.ready.is_empty() {
+                step.ready_since = now;
+            }
+            step.ready.insert(index);
+        }
+    }
+    if state != TaskState::Succeeded {
+        step.tries.insert(index, tries);
+    }
 }
 
 /// What becomes of a task whose attempt ended so; counts a failure or a loss.
