@@ -9,7 +9,6 @@ pub mod context;
 pub mod dependents;
 pub mod history;
 pub mod policy;
-pub mod ranking;
 pub mod rule;
 mod rules;
 pub mod speed;
