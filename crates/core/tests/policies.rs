@@ -1,7 +1,7 @@
 //! What holds of every policy and every rule, whatever numbers they are given.
 
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use windlass_core::job::Kind;
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
