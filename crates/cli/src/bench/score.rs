@@ -13,12 +13,6 @@ use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};
 const RUNS: usize = 101;
 const GIB: u64 = 1 << 30;
 
-/// Both ways of looking.
-pub fn run(candidates: usize, workers: usize) {
-    best_candidate(candidates);
-    best_worker(workers);
-}
-
 /// A candidate and what is known of it and the worker together.
 struct Candidate {
     job: JobContext,
@@ -27,7 +21,8 @@ struct Candidate {
     warmth: f64,
 }
 
-fn best_candidate(count: usize) {
+/// The best of so many candidates.
+pub fn run(count: usize) {
     let (policy, _) = policy_by_name("resource-aware");
     let (worker, farm) = (worker(0), farm());
     let candidates: Vec<Candidate> = (0..count as u64).map(candidate).collect();
