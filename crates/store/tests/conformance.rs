@@ -52,6 +52,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
             caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
             deadline_ms: Some(90_000),
             cpus_auto: true,
+            prefers: ["w2".to_owned()].into(),
         },
         body: Arc::from(name.as_bytes()),
     };
