@@ -69,8 +69,6 @@ pub(super) struct Place {
 /// Why an update is not taken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum BadUpdate {
-    #[error("Error: Missing job_id")]
-    Missing,
     #[error("Error: Job not found")]
     NoJob,
     #[error("Warning: Job closed, cannot update")]
