@@ -30,6 +30,11 @@ impl Lab {
     /// Kills the server at once, and starts another on the same port.
     pub fn crash(&mut self) {
         self.kill();
+        self.restart();
+    }
+
+    /// Starts another after a kill.
+    pub fn restart(&mut self) {
         let (server, address) = launch(&self.farm, &self.flags, &self.address, self.starts);
         assert_eq!(address, self.address);
         (self.server, self.starts) = (server, self.starts + 1);

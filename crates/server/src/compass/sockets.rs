@@ -8,6 +8,7 @@ use super::view::View;
 use crate::auth::Caller;
 use crate::compass::boot::BootType;
 use crate::http::{App, busy};
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -36,11 +37,15 @@ pub(super) async fn provider(
     State(app): State<App>,
     caller: Who,
     Path(host): Path<String>,
-    upgrade: WebSocketUpgrade,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     if let Err(response) = check_host(who(&caller), &host) {
         return response;
     }
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
     if host.len() > NAME_BYTES_MAX || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return say(StatusCode::BAD_REQUEST, format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes"));
     }
@@ -90,11 +95,19 @@ fn params_of(fields: &Fields) -> Params {
 }
 
 /// The socket of a client.
-pub(super) async fn client(State(app): State<App>, caller: Who, upgrade: WebSocketUpgrade) -> Response {
+pub(super) async fn client(
+    State(app): State<App>,
+    caller: Who,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
     if let Err(response) = check_look(who(&caller)) {
         return response;
     }
     let Some(caller) = who(&caller).cloned() else { return say(StatusCode::UNAUTHORIZED, "") };
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
     open(app.clone(), upgrade, move |socket, session, ear| async move {
         let id = session.id;
         let version = env!("CARGO_PKG_VERSION");

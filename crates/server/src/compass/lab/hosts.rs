@@ -273,7 +273,7 @@ impl Lab {
 
     /// The hello of a host, and the ends that the engine has not acknowledged.
     fn hello(&mut self, name: &str, link: &Arc<HostLink>) -> Option<(WorkerMessage, Vec<WorkerMessage>)> {
-        let known = self.known.get(name).copied();
+        let known = self.known.get(name).map(|(incarnation, ..)| *incarnation);
         let host = self.hosts.get_mut(name)?;
         let identity = host.identity();
         let incarnation = *host.incarnation.get_or_insert(known.unwrap_or(identity));
@@ -323,9 +323,7 @@ impl Lab {
         }
         let (id, lab) = (self.handle.next_link(), self.itself.clone());
         let link = Arc::new(HostLink { id, host: name.to_owned(), lab });
-        if self.hosts.get(name).is_some_and(|host| host.attributes.is_empty()) {
-            self.describe_registered(name, None);
-        }
+        self.describe_as_known(name);
         let Some((hello, _)) = self.hello(name, &link) else { return };
         // In one batch: no round comes between, in which it would be given work.
         let mut all = vec![hello];
@@ -363,6 +361,17 @@ impl Lab {
         let doc = Value::Object(host.info.clone()).to_string();
         self.writes.push(ForeignWrite::Host { name, doc });
         Ok(())
+    }
+
+    /// A host that has not said what it is since the server started is what it was.
+    fn describe_as_known(&mut self, name: &str) {
+        let Some(host) = self.hosts.get_mut(name).filter(|host| host.attributes.is_empty()) else { return };
+        match self.known.get(name) {
+            Some((_, capacity, attributes)) => {
+                (host.capacity, host.attributes) = (capacity.clone(), attributes.clone());
+            }
+            None => self.describe_registered(name, None),
+        }
     }
 
     /// Makes of what is registered what bare metal is.

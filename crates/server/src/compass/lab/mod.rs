@@ -25,8 +25,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use windlass_api::compass::Fields;
 use windlass_api::{JobState as JobWord, ServerEvent};
 use windlass_core::engine::Order;
-use windlass_core::tags::EXECUTOR;
-use windlass_core::{JobId, TaskId};
+use windlass_core::tags::{Attributes, EXECUTOR};
+use windlass_core::worker::Worker;
+use windlass_core::{JobId, Resources, TaskId};
 use windlass_store::{ForeignWrite, StoreError};
 
 /// Messages that are handled before what they change is written.
@@ -88,8 +89,8 @@ pub(super) struct Lab {
     /// What happens to jobs, listened to only while there are runs.
     events: Option<Subscription>,
     pub(super) hosts: BTreeMap<String, Host>,
-    /// Incarnations of hosts as the engine knows them from before.
-    known: BTreeMap<String, u64>,
+    /// Hosts as the engine knows them from before: their incarnations, what they have and are.
+    known: BTreeMap<String, (u64, Resources, Attributes)>,
     pub(super) runs: BTreeMap<JobId, Run>,
     /// Attempts that were given back unsent, by job.
     returned: BTreeMap<JobId, u32>,
@@ -129,7 +130,8 @@ impl Lab {
         }
         let known = |engine: &windlass_core::Engine| {
             let foreign = engine.workers().iter().filter(|worker| worker.attributes.contains_key(EXECUTOR));
-            foreign.map(|worker| (worker.name.to_string(), worker.incarnation)).collect()
+            let known = |worker: &Worker| (worker.incarnation, worker.capacity.clone(), worker.attributes.clone());
+            foreign.map(|worker| (worker.name.to_string(), known(worker))).collect()
         };
         lab.known = lab.handle.query(known).await.unwrap_or_default();
         Ok(lab)
@@ -142,6 +144,7 @@ impl Lab {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut asks, mut orders) = (Vec::new(), Vec::new());
         self.reconcile().await;
+        self.tell_ends();
         self.flush().await;
         loop {
             self.listen().await;

@@ -236,6 +236,13 @@ impl Lab {
         self.keep(job);
     }
 
+    /// The engine hears again of ends that it may not have heard of when the server ended.
+    pub(super) fn tell_ends(&mut self) {
+        let open = self.runs.iter().filter(|(_, run)| run.told.is_some() && !run.acknowledged);
+        let ended: Vec<JobId> = open.map(|(job, _)| *job).collect();
+        ended.into_iter().for_each(|job| self.tell_end(job));
+    }
+
     /// The engine hears of an end, when it is durable here.
     fn tell_end(&mut self, job: JobId) {
         let Some(run) = self.runs.get_mut(&job) else { return };
