@@ -117,6 +117,8 @@ impl Lab {
             token,
             timeout_s: time_limit_ms.map_or(3_600, |ms| ms / 1_000),
         };
+        // The engine may give it away again before it is heard that an earlier attempt was given up.
+        self.orphan(task.job);
         let waited = if fields.contains_key("wait_on") { self.waited(task.job).await } else { None };
         let record = Record::dispatched(place, waited, now_s());
         let run = Run { record, body: Some(start.body), told: None, acknowledged: false, kill: None };
@@ -345,17 +347,24 @@ impl Lab {
             let attempt = place.attempt;
             return self.acknowledged(job, attempt);
         }
-        // Somebody said that the host is gone. Should it come back, it must not go on with that.
-        let (name, attempt) = (place.host.clone(), place.attempt);
-        if let Some(host) = self.hosts.get_mut(&name) {
-            host.orphans.insert(job, attempt);
-        }
+        // Somebody said that the host is gone.
+        self.orphan(job);
+        let Some(run) = self.runs.get_mut(&job) else { return };
         if active {
             self.forget_run(job);
         } else {
             run.record.end(Health::Terminate, now_s());
             (run.told, run.acknowledged) = (Some(TaskResult::bare(End::Lost)), true);
             self.keep(job);
+        }
+    }
+
+    /// What a host has of a job is given up. Should it come back, it must not go on with that.
+    fn orphan(&mut self, job: JobId) {
+        let Some(run) = self.runs.get(&job).filter(|run| run.told.is_none()) else { return };
+        let (name, attempt) = (run.host().to_owned(), run.place().attempt);
+        if let Some(host) = self.hosts.get_mut(&name) {
+            host.orphans.insert(job, attempt);
         }
     }
 
