@@ -10,6 +10,8 @@ pub const TASKS_PER_JOB_MAX: u32 = 10_000_000;
 pub const AFTER_MAX: usize = 1_000;
 /// Bytes of a name (job, step, queue, user, worker, tag).
 pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a note, such as why a queue is paused.
+pub const NOTE_BYTES_MAX: usize = 1_000;
 /// Requirements and target workers of one step.
 pub const NEEDS_PER_STEP_MAX: usize = 64;
 /// Limits that one step may name.
@@ -61,6 +63,8 @@ pub const BUCKETS_MAX: usize = 64;
 /// Steps of one class that a round passes over one by one, for reasons of their own, before it passes over
 /// the class.
 pub const STEP_MISSES_MAX: usize = 64;
+/// Ready tasks of a step that are looked through for one that did not fail on the worker at hand.
+pub const PICKS_MAX: usize = 64;
 /// Workers whose judgement is kept with a decision: the winner and five runners-up.
 pub const RANKED_MAX: usize = 6;
 /// Decisions that are remembered, to explain them.

@@ -6,6 +6,7 @@ use crate::job::{DependencyKind, End, Job, JobState, Stop, TaskRow, TaskState, T
 use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
+use crate::time::Time;
 use std::collections::VecDeque;
 
 impl Engine {
@@ -66,7 +67,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let number = job.step_of(row.index);
         let step = &mut job.steps[usize::from(number)];
-        let tries = Tries { attempt: row.attempt, failures: row.failures, losses: row.losses };
+        let (attempt, failures, losses) = (row.attempt, row.failures, row.losses);
+        let tries = Tries { attempt, failures, losses, failed_on: None };
         match row.state {
             TaskState::Succeeded => _ = step.succeeded.insert(row.index),
             TaskState::Failed => _ = step.failed.insert(row.index),
@@ -93,7 +95,8 @@ impl Engine {
         let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
-        self.queues.adopt(job.queue, request.cpu);
+        let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
+        self.queues.hold(queue, request.cpu, charged.share);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -108,6 +111,7 @@ impl Engine {
             queued: true,
             killing: job.kills(),
             lent: Lent::No,
+            charged,
         };
         let kin = job.steps[usize::from(number)].kin;
         self.attempts.insert(task, attempt);
@@ -125,6 +129,7 @@ impl Engine {
     ) {
         self.learn(task, attempt, &result, out);
         self.judge_worker(task, attempt, &result.end);
+        self.settle_charge(task, attempt, ran_ns(attempt, &result, self.now));
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(job.step_of(task.index));
@@ -132,8 +137,11 @@ impl Engine {
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
-        self.queues.settle(job.queue, attempt.request.cpu);
-        let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
+        self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
+        let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
+        let failed = matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
+        let failed_on = failed.then_some(attempt.worker);
+        let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
         let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
         // How long a task takes, only one says that did all of its work.
@@ -165,7 +173,7 @@ impl Engine {
         if state != TaskState::Succeeded {
             step.tries.insert(task.index, tries);
         }
-        let Tries { failures, losses, attempt: number_of_attempt } = tries;
+        let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
         out.notes.push(note);
@@ -261,7 +269,8 @@ impl Engine {
         for task in tasks {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
-                self.queues.settle(job.queue, attempt.request.cpu);
+                self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
+                self.forget_charge(task, &attempt);
             }
         }
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -281,6 +290,16 @@ impl Engine {
             }
         }
     }
+}
+
+/// How long an attempt ran; `None` of one that did not, and of one that was lost, which is not its queue's
+/// doing.
+fn ran_ns(attempt: &Attempt, result: &crate::job::TaskResult, now: Time) -> Option<u64> {
+    if matches!(result.end, End::Lost | End::NotStarted(_) | End::Recalled) {
+        return None;
+    }
+    let ran = result.started.zip(result.finished).map(|(started, finished)| finished.since(started));
+    ran.or_else(|| Some(now.since(attempt.started?)))
 }
 
 /// What becomes of a task whose attempt ended so; counts a failure or a loss.
