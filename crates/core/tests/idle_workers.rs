@@ -51,7 +51,8 @@ impl Farm {
         let queue = step.name.clone();
         let spec = JobSpec { name: queue.clone(), queue, steps: vec![step], ..JobSpec::default() };
         let (existing, outcomes) = (None, BTreeMap::new());
-        let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
+        let submit =
+            Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
         self.handle(Event::Submit(Box::new(submit)));
     }
 

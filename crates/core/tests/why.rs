@@ -280,7 +280,8 @@ fn a_start_says_what_it_is_allowed_to_hold() {
     let submit = Submit {
         request: RequestId(9),
         spec,
-        placeable_only: false, held: false,
+        placeable_only: false,
+        held: false,
         existing: None,
         outcomes: BTreeMap::new(),
     };

@@ -100,7 +100,10 @@ impl HostRequest {
 
     /// A machine of bare metal that boots, as far as it is known: its registered `fields`, and what its name
     /// says where they do not.
-    pub fn bare_metal(hostname: &str, fields: &Fields) -> Result<(Attributes, Option<u32>, Option<u64>), BadHost> {
+    pub fn bare_metal(
+        hostname: &str,
+        fields: &Fields,
+    ) -> Result<(Attributes, Option<u32>, Option<u64>), BadHost> {
         let arch = text_of(fields, "arch").unwrap_or_default();
         let (tags, devices) = (words(fields, "tags", TAGS_MAX)?, words(fields, "devices", TAGS_MAX)?);
         let attributes = attributes(hostname, &arch, BTreeSet::from(["hw".to_owned()]), &tags, &devices);
@@ -235,7 +238,8 @@ mod tests {
     #[test]
     fn bare_metal_is_what_is_registered_or_named() {
         let none = Fields::new();
-        let (attributes, cpus, memory) = HostRequest::bare_metal("taishan200-2280-2s64p-256g--a61", &none).unwrap();
+        let (attributes, cpus, memory) =
+            HostRequest::bare_metal("taishan200-2280-2s64p-256g--a61", &none).unwrap();
         assert!(attributes["tbox_type"].contains("hw") && !attributes.contains_key("arch"));
         assert_eq!((cpus, memory), (Some(64), Some(256 << 30)));
         let said = json!({"nr_cpu": 8, "memory": "16g", "arch": "x86_64", "devices": ["hinic"]});

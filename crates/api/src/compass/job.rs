@@ -2,7 +2,8 @@
 
 use super::wait::WaitSpec;
 use super::{
-    BOX, BadTestbox, EXECUTOR_NAME, Fields, TboxType, Testbox, parse_memory, parse_seconds, scalar, text_of, texts,
+    BOX, BadTestbox, EXECUTOR_NAME, Fields, TboxType, Testbox, parse_memory, parse_seconds, scalar, text_of,
+    texts,
 };
 use crate::body::StepBody;
 use serde_json::Value;
@@ -15,34 +16,80 @@ use windlass_core::{JobId, Resources};
 /// The word for any machine in `target_machines`.
 pub const ANY: &str = "ANY";
 /// Whole numbers.
-const INTEGERS: [&str; 7] = [
-    "istage", "ihealth", "idata_readiness", "priority", "timeout_seconds", "renew_to_utc", "deadline_utc",
-];
+const INTEGERS: [&str; 7] =
+    ["istage", "ihealth", "idata_readiness", "priority", "timeout_seconds", "renew_to_utc", "deadline_utc"];
 /// One word each.
 const WORDS: [&str; 34] = [
-    "suite", "category", "os", "arch", "os_arch", "os_version", "osv", "os_mount", "lab", "tbox_group",
-    "testbox", "cluster", "queue", "rootfs", "docker_image", "kernel_uri", "my_account", "my_email", "my_name",
-    "my_token", "job_token", "runtime", "timeout", "commit", "os_project", "package", "tbox_type",
-    "need_memory", "memory_minimum", "max_run", "nr_cpu", "nr_nic", "nr_disk", "disk_size",
+    "suite",
+    "category",
+    "os",
+    "arch",
+    "os_arch",
+    "os_version",
+    "osv",
+    "os_mount",
+    "lab",
+    "tbox_group",
+    "testbox",
+    "cluster",
+    "queue",
+    "rootfs",
+    "docker_image",
+    "kernel_uri",
+    "my_account",
+    "my_email",
+    "my_name",
+    "my_token",
+    "job_token",
+    "runtime",
+    "timeout",
+    "commit",
+    "os_project",
+    "package",
+    "tbox_type",
+    "need_memory",
+    "memory_minimum",
+    "max_run",
+    "nr_cpu",
+    "nr_nic",
+    "nr_disk",
+    "disk_size",
 ];
 /// Lists of words.
 const LISTS: [&str; 9] = [
-    "my_ssh_pubkey", "initrds_uri", "modules_uri", "need_file_store", "kernel_params", "target_machines",
-    "cache_dirs", "milestones", "error_ids",
+    "my_ssh_pubkey",
+    "initrds_uri",
+    "modules_uri",
+    "need_file_store",
+    "kernel_params",
+    "target_machines",
+    "cache_dirs",
+    "milestones",
+    "error_ids",
 ];
 /// Hashes.
 const HASHES: [&str; 9] =
     ["secrets", "services", "boot_params", "on_fail", "ss_wait_jobs", "cluster_jobs", "hw", "vt", "matrix"];
 /// Hashes of hashes.
-const NESTED: [&str; 10] = [
-    "pp", "ss", "setup", "daemon", "monitor", "monitors", "program", "pkg_data", "wait_on", "wait_options",
-];
+const NESTED: [&str; 10] =
+    ["pp", "ss", "setup", "daemon", "monitor", "monitors", "program", "pkg_data", "wait_on", "wait_options"];
 /// What a job must say. Who submits it is asked for where somebody checks that.
 const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
 /// What an earlier run left in a job that is submitted again.
 const STALE: [&str; 13] = [
-    "id", "job_id", "plugins", "errid", "stats", "start_time", "end_time", "finish_time", "job_health", "job_stage",
-    "job_state", "job_data_readiness", "milestones",
+    "id",
+    "job_id",
+    "plugins",
+    "errid",
+    "stats",
+    "start_time",
+    "end_time",
+    "finish_time",
+    "job_health",
+    "job_stage",
+    "job_state",
+    "job_data_readiness",
+    "milestones",
 ];
 /// Kept by nobody.
 const SECRET: [&str; 4] = ["my_email", "my_name", "my_token", "job_token"];
@@ -87,7 +134,9 @@ pub enum BadJob {
     )]
     NoMachine(String),
     /// It is too large.
-    #[error("the job has {0} bytes, more than {JOB_BYTES_MAX}; put what is large where its machine fetches it")]
+    #[error(
+        "the job has {0} bytes, more than {JOB_BYTES_MAX}; put what is large where its machine fetches it"
+    )]
     TooLarge(usize),
 }
 
@@ -172,10 +221,8 @@ impl CompassJob {
 
     /// What it needs of a machine.
     pub fn needs(&self) -> Vec<Need> {
-        let need = |key: &str, value: &str| Need {
-            key: key.to_owned(),
-            any_of: BTreeSet::from([value.to_owned()]),
-        };
+        let need =
+            |key: &str, value: &str| Need { key: key.to_owned(), any_of: BTreeSet::from([value.to_owned()]) };
         let mut needs = vec![need(EXECUTOR, EXECUTOR_NAME), need("tbox_type", self.testbox.kind.as_str())];
         needs.extend(self.arch.as_deref().map(|arch| need("arch", arch)));
         if self.testbox.machine.is_none() && !self.testbox.is_any() {
@@ -191,7 +238,8 @@ impl CompassJob {
     pub fn request(&self) -> Result<Resources, BadJob> {
         let hw = self.fields.get("hw").and_then(Value::as_object);
         let said = hw.and_then(|hw| text_of(hw, "nr_cpu"));
-        let said = said.or_else(|| text_of(&self.fields, "nr_cpu")).or_else(|| text_of(&self.fields, "cpu_minimum"));
+        let said =
+            said.or_else(|| text_of(&self.fields, "nr_cpu")).or_else(|| text_of(&self.fields, "cpu_minimum"));
         let said = match said {
             None => None,
             Some(text) => match text.parse::<u32>() {
@@ -212,11 +260,16 @@ impl CompassJob {
         let (needs, request) = (self.needs(), self.request()?);
         let targets = self.machines.clone().unwrap_or_default();
         if needs.len() + targets.len() > NEEDS_PER_STEP_MAX {
-            return Err(field("tags", format!("with devices and machines they are more than {NEEDS_PER_STEP_MAX}")));
+            return Err(field(
+                "tags",
+                format!("with devices and machines they are more than {NEEDS_PER_STEP_MAX}"),
+            ));
         }
         let priority = match text_of(&self.fields, "priority") {
             None => 0,
-            Some(text) => text.parse().map_err(|_| field("priority", format!("'{text}' is no whole number")))?,
+            Some(text) => {
+                text.parse().map_err(|_| field("priority", format!("'{text}' is no whole number")))?
+            }
         };
         let suite = text_of(&self.fields, "suite").unwrap_or_default();
         let mut shape = format!("{suite} {}", self.testbox.group);
@@ -247,7 +300,14 @@ impl CompassJob {
             body: body.into(),
             ..StepSpec::default()
         };
-        Ok(JobSpec { name: suite, queue, user: self.account, priority, steps: vec![step], ..JobSpec::default() })
+        Ok(JobSpec {
+            name: suite,
+            queue,
+            user: self.account,
+            priority,
+            steps: vec![step],
+            ..JobSpec::default()
+        })
     }
 }
 
@@ -338,7 +398,8 @@ fn word(fields: &Fields, key: &str) -> Result<Option<String>, BadJob> {
 fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob> {
     let Some(value) = fields.get(key) else { return Ok(None) };
     let all = texts(value).ok_or_else(|| BadJob::Type { field: key.to_owned(), expect: "array" })?;
-    let fits = |text: &String| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    let fits =
+        |text: &String| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     if all.len() > NEEDS_PER_STEP_MAX {
         return Err(field(key, format!("has {} entries, more than {NEEDS_PER_STEP_MAX}", all.len())));
     }
@@ -380,7 +441,10 @@ fn devices_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
 fn cache_dirs_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
     let Some(all) = fields.get("cache_dirs").and_then(texts) else { return Ok(BTreeSet::new()) };
     if all.len() > CACHES_PER_STEP_MAX {
-        return Err(field("cache_dirs", format!("has {} entries, more than {CACHES_PER_STEP_MAX}", all.len())));
+        return Err(field(
+            "cache_dirs",
+            format!("has {} entries, more than {CACHES_PER_STEP_MAX}", all.len()),
+        ));
     }
     for dir in &all {
         let bad = |why: &str| Err(field("cache_dirs", format!("'{dir}' {why}")));
@@ -409,7 +473,8 @@ fn memory_of(fields: &Fields, testbox: &Testbox) -> Result<u64, BadJob> {
     for (key, text) in said.into_iter().chain([("hw.memory", hw.and_then(|hw| text_of(hw, "memory")))]) {
         let Some(text) = text else { continue };
         let bytes = parse_memory(&text);
-        most = most.max(bytes.ok_or_else(|| field(key, format!("'{text}' is no amount such as 8g or 512m")))?);
+        most =
+            most.max(bytes.ok_or_else(|| field(key, format!("'{text}' is no amount such as 8g or 512m")))?);
     }
     Ok(most)
 }
@@ -423,7 +488,9 @@ fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
     let mut runtime = text_of(fields, "runtime").map(|text| seconds("runtime", text)).transpose()?;
     if runtime.is_none() {
         for (program, params) in pp.into_iter().flatten() {
-            let Some(text) = params.as_object().and_then(|params| text_of(params, "runtime")) else { continue };
+            let Some(text) = params.as_object().and_then(|params| text_of(params, "runtime")) else {
+                continue;
+            };
             let more = seconds(&format!("pp.{program}.runtime"), text)?;
             runtime = Some(runtime.unwrap_or(0).saturating_add(more));
         }

@@ -104,8 +104,7 @@ impl Testbox {
                 _ => (None, None),
             };
             let one = name != group;
-            let (name, group, machine) =
-                (name.to_owned(), group.to_owned(), one.then(|| name.to_owned()));
+            let (name, group, machine) = (name.to_owned(), group.to_owned(), one.then(|| name.to_owned()));
             return Ok(Testbox { name, kind, group, machine, cpus, memory });
         }
         // A guest may be named with its number and its host: vm-2p8g-1.taishan200--a61.

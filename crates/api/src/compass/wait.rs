@@ -143,7 +143,10 @@ impl Condition {
             && self.milestone.as_ref().is_none_or(|wanted| {
                 reached.is_some_and(|all| all.iter().any(|m| m.as_str() == Some(wanted)))
             })
-            && self.fields.iter().all(|(key, wanted)| text_of(fields, key).as_deref() == Some(wanted.as_str()))
+            && self
+                .fields
+                .iter()
+                .all(|(key, wanted)| text_of(fields, key).as_deref() == Some(wanted.as_str()))
     }
 }
 
@@ -164,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_job_is_waited_for_until_it_is_so_far() {
-        let running = json!({"job_stage": "running", "job_data_readiness": "N/A", "milestones": ["db-ready"]});
+        let running =
+            json!({"job_stage": "running", "job_data_readiness": "N/A", "milestones": ["db-ready"]});
         let at = |wait_on: Value| look(wait_on, json!({}), running.clone(), false);
         assert_eq!(at(Value::Null), Waited::Open);
         assert_eq!(at(json!({"job_stage": "boot"})), Waited::Met);
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn fields_that_were_asked_for_are_told_as_text() {
-        let wait = spec(json!({"wait_on": {}, "wait_options": {"get_fields": {"milestones": null, "x": null}}}));
+        let wait =
+            spec(json!({"wait_on": {}, "wait_options": {"get_fields": {"milestones": null, "x": null}}}));
         let fields = json!({"job_stage": "boot", "milestones": ["a", "b"]});
         let told = wait.unwrap().tell(fields.as_object().unwrap());
         assert_eq!(Value::Object(told), json!({"job_stage": "boot", "milestones": "a b", "x": ""}));

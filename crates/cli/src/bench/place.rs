@@ -72,8 +72,14 @@ impl Farm {
 
     fn submit(&mut self, spec: JobSpec) {
         let request = RequestId(1);
-        let submit =
-            Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes: BTreeMap::new() };
+        let submit = Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: false,
+            existing: None,
+            outcomes: BTreeMap::new(),
+        };
         self.tell(Event::Submit(Box::new(submit)));
     }
 

@@ -40,7 +40,10 @@ fn a_provider_boots_virtual_machines_and_containers_and_finishes_them() {
     let seen = lab.job(&dc);
     assert_eq!((&seen["job_stage"], &seen["job_health"]), (&json!("finish"), &json!("fail")));
     assert_eq!((&seen["istage"], &seen["ihealth"]), (&json!(9), &json!(2)));
-    assert_eq!((&seen["job_data_readiness"], &seen["last_success_stage"]), (&json!("complete"), &json!("post_run")));
+    assert_eq!(
+        (&seen["job_data_readiness"], &seen["last_success_stage"]),
+        (&json!("complete"), &json!("post_run"))
+    );
     assert_eq!(seen["host_machine"], "taishan200-2280-2s48p-256g--a66");
     lab.wait_for_state(&vm, "succeeded");
     lab.wait_for_state(&dc, "failed");
@@ -59,7 +62,8 @@ fn bare_metal_boots_one_job_at_a_time() {
     assert!(text.contains(&again), "{text}");
     lab.register(&json!({"hostname": machine, "arch": "aarch64", "nr_cpu": 64, "memory": "256G",
         "mac_addr": ["44:67:47:85:d5:48"]}));
-    let ids: Vec<String> = [machine, "taishan200-2280-2s64p-256g", "hw"].map(|t| lab.submit(&job(t, &NOTHING))).into();
+    let ids: Vec<String> =
+        [machine, "taishan200-2280-2s64p-256g", "hw"].map(|t| lab.submit(&job(t, &NOTHING))).into();
     for id in &ids {
         let (status, text) = lab.boot(mac);
         assert_eq!(status, 200, "{text}\n{}", lab.log());
@@ -101,10 +105,13 @@ fn a_machine_that_waits_gets_a_job_that_comes() {
 #[test]
 fn a_job_is_shown_as_it_was_submitted_but_for_secrets() {
     let lab = Lab::open(&[]);
-    let submitted = job("vm-2p8g", &json!({
-        "unknown": {"deep": [1, {"x": null}]}, "secrets": {"pw": "x"}, "pkg_data": {"lkp": {"tag": "t"}},
-        "my_ssh_pubkey": ["ssh-rsa x"], "pp": {"iperf": {"protocol": "tcp"}}, "id": "stale", "job_stage": "finish",
-    }));
+    let submitted = job(
+        "vm-2p8g",
+        &json!({
+            "unknown": {"deep": [1, {"x": null}]}, "secrets": {"pw": "x"}, "pkg_data": {"lkp": {"tag": "t"}},
+            "my_ssh_pubkey": ["ssh-rsa x"], "pp": {"iperf": {"protocol": "tcp"}}, "id": "stale", "job_stage": "finish",
+        }),
+    );
     let id = lab.submit(&submitted);
     let seen = lab.job(&id);
     assert_eq!((&seen["unknown"], &seen["pp"]), (&submitted["unknown"], &submitted["pp"]));
@@ -114,7 +121,10 @@ fn a_job_is_shown_as_it_was_submitted_but_for_secrets() {
         assert!(seen.get(secret).is_none(), "{secret}: {seen}");
     }
     let (_, some) = lab.get(&format!("/scheduler/v1/jobs/{id}?fields=suite,job_stage,my_token"));
-    assert_eq!(serde_json::from_str::<Value>(&some).unwrap(), json!({"suite": "iperf", "job_stage": "submit"}));
+    assert_eq!(
+        serde_json::from_str::<Value>(&some).unwrap(),
+        json!({"suite": "iperf", "job_stage": "submit"})
+    );
     let (status, body) = lab.get("/scheduler/v1/jobs/99999");
     assert_eq!((status, body.as_str()), (404, r#"{"error":"Job not found"}"#));
     assert_eq!(lab.get("/scheduler/v1/jobs/nonsense").0, 404);
@@ -133,7 +143,8 @@ fn jobs_wait_for_jobs() {
     let complete = on(NOTHING, NOTHING);
     let careful = on(json!({"job_stage": "post_run"}), json!({"fail_fast": null}));
     let never = on(json!({"milestones": "never-said"}), NOTHING);
-    let last = lab.submit(&job("dc-1g", &json!({"wait_on": {&careful: null}, "wait_options": {"fail_fast": null}})));
+    let last =
+        lab.submit(&job("dc-1g", &json!({"wait_on": {&careful: null}, "wait_options": {"fail_fast": null}})));
     let mut provider = Provider::open(&lab, "h1", 64_000, &NOTHING);
     assert_eq!(provider.boots(), first);
     assert_eq!(provider.socket.within(Duration::from_millis(300)), None, "all others wait");
@@ -230,7 +241,8 @@ fn clients_watch_jobs_read_what_they_print_and_type_into_them() {
     let mut provider = Provider::open(&lab, "h1", 64_000, &NOTHING);
     assert_eq!(provider.boots(), id);
     // What was asked for before anybody had the job has waited for who has it.
-    let waited = [provider.socket.next(), provider.socket.next()].map(|m| m["type"].as_str().unwrap().to_owned());
+    let waited =
+        [provider.socket.next(), provider.socket.next()].map(|m| m["type"].as_str().unwrap().to_owned());
     assert_eq!(waited, ["watch-job-log", "request-console"]);
     say("console-input", r#","data":"ls""#);
     assert_eq!(provider.socket.next()["data"], "ls");
@@ -262,13 +274,19 @@ fn lists_are_for_people_and_programs() {
     for path in ["/", "/scheduler/v1/health"] {
         let (status, text) = lab.get(path);
         assert_eq!(status, 200);
-        assert!(text.starts_with("Compass CI scheduler is alive. Time: ") && text.contains("Version: "), "{text}");
+        assert!(
+            text.starts_with("Compass CI scheduler is alive. Time: ") && text.contains("Version: "),
+            "{text}"
+        );
     }
     let one = lab.submit(&job_of("ann", "vm-2p8g", &NOTHING));
     let two = lab.submit(&job_of("bob", "dc-1g", &json!({"suite": "lkp"})));
     let list = |path: &str| lab.get(&format!("/scheduler/v1/dashboard/{path}")).1;
     let text = list("jobs/pending?output=text&fields=job_id,my_account,suite&sort=job_id&order=desc");
-    assert_eq!(text, format!("job_id  my_account  suite\n{two:<6}  bob         lkp\n{one:<6}  ann         iperf\n"));
+    assert_eq!(
+        text,
+        format!("job_id  my_account  suite\n{two:<6}  bob         lkp\n{one:<6}  ann         iperf\n")
+    );
     assert_eq!(list("jobs/pending?output=text&fields=job_id&my_account=bob"), format!("job_id\n{two}\n"));
     assert!(list("jobs/pending").contains("<table>"));
     let mut provider = Provider::open(&lab, "h1", 2_000, &NOTHING);
@@ -277,12 +295,21 @@ fn lists_are_for_people_and_programs() {
     let running = list("jobs/running?output=json&fields=job_id,job_stage");
     assert_eq!(running, json!([{"job_id": two, "job_stage": "dispatch"}]).to_string());
     let hosts: Value = serde_json::from_str(&list("hosts?output=json")).unwrap();
-    assert_eq!((&hosts[0]["hostname"], &hosts[0]["freemem"], &hosts[0]["nr_jobs"]), (&json!("h1"), &json!(2_000), &json!(1)));
+    assert_eq!(
+        (&hosts[0]["hostname"], &hosts[0]["freemem"], &hosts[0]["nr_jobs"]),
+        (&json!("h1"), &json!(2_000), &json!(1))
+    );
     assert!(list("accounts?output=text").contains("\nann "));
     let debug: Value = serde_json::from_str(&lab.get("/scheduler/v1/debug/dispatch").1).unwrap();
-    assert_eq!((&debug["hosts"]["h1"]["connected"], &debug["queues"]["ann"]["waiting"]), (&json!(true), &json!(1)));
+    assert_eq!(
+        (&debug["hosts"]["h1"]["connected"], &debug["queues"]["ann"]["waiting"]),
+        (&json!(true), &json!(1))
+    );
     let (status, body) = lab.get("/scheduler/v1/hosts/nobody");
-    assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (404, json!({"error": "Host not found", "hostname": "nobody"})));
+    assert_eq!(
+        (status, serde_json::from_str::<Value>(&body).unwrap()),
+        (404, json!({"error": "Host not found", "hostname": "nobody"}))
+    );
     let (status, body) = lab.get("/scheduler/v1/hosts/h1");
     assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()["nr_cpu"].clone()), (200, json!(64)));
     // To the rest of the scheduler they are jobs and workers like all others.
@@ -297,9 +324,13 @@ fn the_command_line_submits_jobs_in_yaml_and_json() {
     let yaml = "suite: iperf\ntestbox: vm-2p8g\nos: openeuler\nos_version: '22.03'\nos_arch: aarch64\nmy_account: ann\n\
                 cache_dirs: [1-ccache/redis]\nhw: {nr_cpu: 2, memory: 8g}\npp:\n  iperf:\n    runtime: 30\n";
     std::fs::write(dir.join("job.yaml"), yaml).unwrap();
-    let id = lab.windlass(&["submit", "-f", "job.yaml", "-p", "testbox=dc-1g", "--queue", "vip", "-o", "name"]);
+    let id =
+        lab.windlass(&["submit", "-f", "job.yaml", "-p", "testbox=dc-1g", "--queue", "vip", "-o", "name"]);
     let seen = lab.job(id.trim());
-    assert_eq!((&seen["testbox"], &seen["queue"], &seen["my_account"]), (&json!("dc-1g"), &json!("vip"), &json!("ann")));
+    assert_eq!(
+        (&seen["testbox"], &seen["queue"], &seen["my_account"]),
+        (&json!("dc-1g"), &json!("vip"), &json!("ann"))
+    );
     assert_eq!(seen["pp"]["iperf"]["runtime"], 30);
     std::fs::write(dir.join("job.json"), job("vm-2p8g", &NOTHING).to_string()).unwrap();
     let id = lab.windlass(&["submit", "-f", "job.json", "-o", "name"]);

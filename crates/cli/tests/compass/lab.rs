@@ -176,7 +176,8 @@ fn launch(farm: &Farm, flags: &[String], listen: &str, number: u32) -> (Child, S
     wait_until("the server listens", || {
         let log = std::fs::read_to_string(&path).unwrap_or_default();
         let line = log.split("windlass server listens on ").nth(1).and_then(|rest| rest.split_once(','));
-        address = line.map(|(address, _)| address.trim_start_matches("http://").to_owned()).unwrap_or_default();
+        address =
+            line.map(|(address, _)| address.trim_start_matches("http://").to_owned()).unwrap_or_default();
         !address.is_empty()
     });
     (server, address)

@@ -25,7 +25,10 @@ fn what_is_known_of_jobs_survives_a_killed_server() {
     assert_eq!((&seen["job_stage"], &seen["host_machine"]), (&json!("running"), &json!("h1")));
     assert_eq!((&seen["milestones"], &seen["job_step"]), (&json!(["up"]), &json!("smoke")));
     assert_eq!(lab.job(&ended)["job_health"], "fail");
-    assert_eq!((lab.job(&waiting)["job_stage"].as_str(), lab.job(&pending)["job_stage"].as_str()), (Some("submit"), Some("submit")));
+    assert_eq!(
+        (lab.job(&waiting)["job_stage"].as_str(), lab.job(&pending)["job_stage"].as_str()),
+        (Some("submit"), Some("submit"))
+    );
     assert_eq!(lab.get("/scheduler/v1/hosts/box1").0, 200);
     // The end is taken in although its host is away, and the job that goes on is not started again.
     lab.wait_for_state(&ended, "failed");
@@ -66,28 +69,6 @@ fn a_job_is_given_once_however_often_the_server_is_killed() {
     let mut all = jobs;
     all.sort();
     assert_eq!(given, all);
-}
-
-#[test]
-fn a_host_that_started_anew_runs_what_it_had_again_and_one_that_is_silent_does_not() {
-    let lab = Lab::open(&[]);
-    let id = lab.submit(&job("dc-1g", &NOTHING));
-    let mut provider = Provider::open(&lab, "h1", 8_000, &NOTHING);
-    assert_eq!(provider.boots(), id);
-    drop(provider);
-    // It is away: nothing is known of its job, and that is not run again, here or elsewhere.
-    let mut other = Provider::open(&lab, "h2", 8_000, &NOTHING);
-    assert_eq!(other.socket.within(Duration::from_millis(500)), None);
-    assert_eq!(lab.job(&id)["job_stage"], "dispatch");
-    let mut provider = Provider::open(&lab, "h1", 8_000, &NOTHING);
-    assert_eq!(provider.socket.within(Duration::from_millis(300)), None);
-    drop(other);
-    // Its uptime says that it started anew, so all that ran there has ended.
-    provider.request["metrics"]["uptime_minutes"] = json!(0);
-    provider.ask();
-    assert_eq!(provider.boots(), id);
-    provider.done(&id);
-    lab.wait_for_state(&id, "succeeded");
 }
 
 #[test]

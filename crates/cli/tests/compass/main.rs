@@ -5,7 +5,9 @@
 mod support;
 
 mod ambiguities;
+mod farm;
 mod flow;
 mod lab;
 mod losses;
+mod matching;
 mod refusals;

@@ -95,7 +95,12 @@ fn nonsense_of_providers_and_clients_disturbs_nobody() {
         client.send(&json!({"type": words[random.below(7) as usize], "job_id": id}));
         assert_eq!(client.next()["type"], "error");
     }
-    let bad = [json!({"freemem": -1}), json!({"hostname": "h2"}), json!({"arch": "a b"}), json!({"tbox_type": "x"})];
+    let bad = [
+        json!({"freemem": -1}),
+        json!({"hostname": "h2"}),
+        json!({"arch": "a b"}),
+        json!({"tbox_type": "x"}),
+    ];
     let mut other = Provider::open(&lab, "h9", 1_000, &json!({"freemem": "many"}));
     assert!(other.socket.next()["message"].as_str().unwrap().starts_with("freemem must be"));
     for wrong in bad {
@@ -111,7 +116,8 @@ fn nonsense_of_providers_and_clients_disturbs_nobody() {
     // Nobody hung up, and work goes on.
     let id = lab.submit(&job("dc-1g", &NOTHING));
     provider.ask();
-    let booted = std::iter::repeat_with(|| provider.socket.next()).find(|message| message["type"] == "boot-job");
+    let booted =
+        std::iter::repeat_with(|| provider.socket.next()).find(|message| message["type"] == "boot-job");
     assert_eq!(booted.unwrap()["job_id"], id);
 }
 
@@ -132,8 +138,10 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
     let token = |flags: &[&str]| {
         lab.farm.ok(&[&["--server", &socket, "token", "create"], flags].concat()).trim().to_owned()
     };
-    let (ann, bob) = (token(&["--role", "user", "--user", "ann"]), token(&["--role", "user", "--user", "bob"]));
-    let (h1, box1) = (token(&["--role", "worker", "--worker", "h1"]), token(&["--role", "worker", "--worker", "box1"]));
+    let (ann, bob) =
+        (token(&["--role", "user", "--user", "ann"]), token(&["--role", "user", "--user", "bob"]));
+    let (h1, box1) =
+        (token(&["--role", "worker", "--worker", "h1"]), token(&["--role", "worker", "--worker", "box1"]));
     let bearer = |token: &str| format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
     let submit = |account: &str, token: &str| {
         let mut job = job("dc-1g", &NOTHING);
@@ -195,7 +203,8 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
 fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let parts = text.as_bytes().chunks(3).map(|part| {
-        let bits = part.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
+        let bits =
+            part.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
         let digit = |n: usize| match n <= part.len() {
             true => char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize]),
             false => '=',

@@ -102,7 +102,8 @@ impl Engine {
             Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
         });
         let task = TaskId { job: key.job, index };
-        let decision = Decision { task, at: self.now, policy: scene.policy_for(&ask).name(), ranked: ranked.collect() };
+        let decision =
+            Decision { task, at: self.now, policy: scene.policy_for(&ask).name(), ranked: ranked.collect() };
         if self.decisions.len() == limits::DECISIONS_MAX {
             self.decisions.pop_front();
         }

@@ -230,7 +230,9 @@ impl Workers {
             worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
             // What another system's executor says is free is what there is, minded or not.
             let reached = minded.or(worker.report().copied().filter(|_| worker.marks.foreign));
-            worker.reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
+            let reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
+            // Nor is all free where it says nothing any more.
+            worker.reach = reach.or(worker.reach.filter(|_| worker.marks.foreign));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
         eased.unwrap_or(false)

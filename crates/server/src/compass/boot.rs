@@ -236,7 +236,10 @@ mod tests {
         assert_eq!((&said["job_id"], &said["job_token"]), (&json!("7"), &json!("secret")));
         assert_eq!(said["initrds"], r#"["http://os/root.cgz","http://os/job.cgz"]"#);
         assert_eq!((&said["nr_cpu"], &said["cache_dirs"]), (&json!("2"), &json!("1-ccache/a 1-git/b")));
-        assert_eq!(said["result_root"], "/result/lkp/2026-01-02/vm-2p8g/openeuler-22.03-aarch64/runtime=30/7");
+        assert_eq!(
+            said["result_root"],
+            "/result/lkp/2026-01-02/vm-2p8g/openeuler-22.03-aarch64/runtime=30/7"
+        );
     }
 
     #[test]
@@ -244,7 +247,8 @@ mod tests {
         let (fields, place) = (fields(), place(false));
         let boot = Boot { job: JobId(7), fields: &fields, place: &place };
         let text = boot.text(BootType::Ipxe);
-        let kernel = "kernel http://os/vmlinuz user=lkp a b initrd=root.cgz initrd=modules.cgz initrd=job.cgz";
+        let kernel =
+            "kernel http://os/vmlinuz user=lkp a b initrd=root.cgz initrd=modules.cgz initrd=job.cgz";
         assert!(text.starts_with("#!ipxe\n") && text.lines().any(|line| line == kernel), "{text}");
         assert!(text.ends_with("\nboot\n"));
         assert!(boot.text(BootType::Grub).contains("linux (http,os)/vmlinuz user=lkp a b\n"));

@@ -22,6 +22,7 @@ use windlass_api::compass::{
 };
 use windlass_core::engine::{Answer, Event, Submit};
 use windlass_core::limits::PREFERS_PER_STEP_MAX;
+use windlass_core::queues::QueueRecord;
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, TaskId};
 
@@ -114,13 +115,19 @@ async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Response> {
     let asked = job.clone();
     let found = app.compass().look(move |lab| machines_for(lab, &asked)).await.map_err(unavailable)?;
     let preferred = found.map_err(|e| bad(&e))?;
-    let queue = job.queue.clone().filter(|queue| SHARED_QUEUES.contains(&queue.as_str()));
-    let queue = queue.unwrap_or_else(|| job.account.clone());
+    let queue = queue_of(app, &job).await.map_err(unavailable)?;
     let fields = job.fields.clone();
     let spec = job.into_spec(queue, preferred).map_err(|e| bad(&e))?;
     let submit = move |request| {
         let (existing, outcomes) = (None, BTreeMap::new());
-        Event::Submit(Box::new(Submit { request, spec, placeable_only: false, held: waits, existing, outcomes }))
+        Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: waits,
+            existing,
+            outcomes,
+        }))
     };
     match app.handle.request(submit).await {
         Ok(Answer::Submitted { job, .. }) => {
@@ -136,9 +143,30 @@ async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Response> {
             }))
         }
         Ok(Answer::Refused(refusal)) => Err(bad(&refusal)),
-        Ok(_) => Err(not_taken(StatusCode::INTERNAL_SERVER_ERROR, "the engine gave an answer to another question")),
+        Ok(_) => {
+            Err(not_taken(StatusCode::INTERNAL_SERVER_ERROR, "the engine gave an answer to another question"))
+        }
         Err(why) => Err(not_taken(StatusCode::SERVICE_UNAVAILABLE, why)),
     }
+}
+
+/// The queue that a job names where it is for everybody, a project's that somebody set up too; else its
+/// account's own.
+async fn queue_of(app: &App, job: &CompassJob) -> Result<String, Unavailable> {
+    let Some(named) = job.queue.clone() else { return Ok(job.account.clone()) };
+    if SHARED_QUEUES.contains(&named.as_str()) {
+        return Ok(named);
+    }
+    let name = named.clone();
+    let set_up = move |engine: &windlass_core::Engine| {
+        engine
+            .queues()
+            .by_name()
+            .any(|queue| queue.name() == name && queue.record != QueueRecord::named(&name))
+    };
+    // An account's own is nobody else's, whatever its weight.
+    let project = !app.auth().knows_user(&named) && app.handle.query(set_up).await?;
+    Ok(if project { named } else { job.account.clone() })
 }
 
 /// The machines whose caches hold most of what the job reads. Fails where no known machine has the devices.
@@ -152,9 +180,8 @@ fn machines_for(lab: &Lab, job: &CompassJob) -> Result<BTreeSet<String>, BadJob>
     let all = |attributes: &Attributes| devices.iter().all(|need| need.met_by(attributes));
     if !devices.is_empty() && !hosts.iter().any(|(_, attributes)| all(attributes)) {
         let lacking = |device: &&String| {
-            let has = |attributes: &Attributes| {
-                attributes.get("device").is_some_and(|had| had.contains(*device))
-            };
+            let has =
+                |attributes: &Attributes| attributes.get("device").is_some_and(|had| had.contains(*device));
             !hosts.iter().any(|(_, attributes)| has(attributes))
         };
         let lacked: Vec<&str> = job.devices.iter().filter(lacking).map(String::as_str).collect();
@@ -294,7 +321,8 @@ pub(super) async fn update(
             Some(caller) if caller.role == Role::Admin => Speaker::Trusted,
             Some(Caller { role: Role::Worker, worker: Some(host), .. }) => Speaker::Host(host.clone()),
             Some(caller) if caller.role == Role::User => {
-                let view = View::find(&app.handle, id).await.map_err(|e| BadUpdate::Unavailable(e.to_string()))?;
+                let view =
+                    View::find(&app.handle, id).await.map_err(|e| BadUpdate::Unavailable(e.to_string()))?;
                 let owner = view.ok_or(BadUpdate::NoJob)?.spec.user.clone();
                 if !caller.may_act_for(&owner) {
                     return Err(BadUpdate::NotYours);
@@ -362,7 +390,8 @@ pub(super) async fn cancel(
     let answer = async {
         let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
         let task = TaskId { job, index: 0 };
-        let booked = app.handle.query(move |engine| engine.attempt(task).is_some()).await.map_err(unavailable)?;
+        let booked =
+            app.handle.query(move |engine| engine.attempt(task).is_some()).await.map_err(unavailable)?;
         if view.record.stage != Stage::Submit || booked {
             return Err(say(StatusCode::FORBIDDEN, "Job already running"));
         }

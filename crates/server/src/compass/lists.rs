@@ -110,7 +110,9 @@ pub(super) async fn pending(State(app): State<App>, caller: Who, Query(query): Q
             for job in part.into_iter().filter(|job| is_compass(&job.spec)) {
                 let id = job.id;
                 let view = View::of(&app.handle, job).await.map_err(unavailable)?;
-                rows.extend(view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)));
+                rows.extend(
+                    view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)),
+                );
             }
             if !whole {
                 break;
@@ -133,7 +135,8 @@ pub(super) async fn running(State(app): State<App>, caller: Who, Query(query): Q
         let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
         for job in jobs {
             let view = View::find(&app.handle, job).await.map_err(unavailable)?;
-            let wanted = view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
+            let wanted =
+                view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
             rows.extend(wanted.map(|view| view.fields(job)));
         }
         Ok(table("Running jobs", rows, &JOB_COLUMNS, &query))
@@ -172,7 +175,7 @@ pub(super) async fn accounts(State(app): State<App>, caller: Who, Query(query): 
             let queues = engine.queues().by_name().take(LOOKED_MAX);
             let row = |queue: &windlass_core::queues::Queue| {
                 let row = json!({
-                    "my_account": queue.name, "weight": queue.share.weight(), "priority": queue.band,
+                    "my_account": queue.name(), "weight": queue.share().weight(), "priority": queue.band(),
                     "nr_waiting": queue.steps(), "nr_running": queue.active,
                 });
                 row.as_object().cloned().unwrap_or_default()
@@ -187,7 +190,15 @@ pub(super) async fn accounts(State(app): State<App>, caller: Who, Query(query): 
 }
 
 const JOB_COLUMNS: [&str; 10] = [
-    "job_id", "my_account", "submit_date", "suite", "category", "osv", "arch", "testbox", "job_stage",
+    "job_id",
+    "my_account",
+    "submit_date",
+    "suite",
+    "category",
+    "osv",
+    "arch",
+    "testbox",
+    "job_stage",
     "timeout_seconds",
 ];
 
@@ -251,8 +262,9 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Response {
         let queues = |engine: &windlass_core::Engine| {
             let queues = engine.queues().by_name().take(LOOKED_MAX);
             let queues = queues.map(|queue| {
-                let shown = json!({"priority": queue.band, "waiting": queue.steps(), "running": queue.active});
-                (queue.name.clone(), shown)
+                let shown =
+                    json!({"priority": queue.band(), "waiting": queue.steps(), "running": queue.active});
+                (queue.name().to_owned(), shown)
             });
             let waits = engine.waiting_tasks().into_iter();
             let waits: BTreeMap<&str, u64> = waits.map(|(reason, n)| (reason.as_str(), n)).collect();

@@ -13,7 +13,13 @@ const RENEW_S_MAX: u64 = 30 * 86_400;
 /// What an update may set, in the order in which it does: how well a job is comes before how far, so that the
 /// last good stage is noted rightly.
 const PARAMETERS: [&str; 8] = [
-    "job_state", "job_health", "job_stage", "job_data_readiness", "job_step", "milestones", "renew_seconds",
+    "job_state",
+    "job_health",
+    "job_stage",
+    "job_data_readiness",
+    "job_step",
+    "milestones",
+    "renew_seconds",
     "ssh_port",
 ];
 

@@ -47,7 +47,10 @@ pub(super) async fn provider(
         Err(rejection) => return rejection.into_response(),
     };
     if host.len() > NAME_BYTES_MAX || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return say(StatusCode::BAD_REQUEST, format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes"));
+        return say(
+            StatusCode::BAD_REQUEST,
+            format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes"),
+        );
     }
     let token = who(&caller).and_then(|caller| caller.token.clone());
     open(app.clone(), upgrade, move |socket, session, ear| async move {
@@ -283,7 +286,8 @@ async fn wait_for_job(
         (None, _) => asked.to_owned(),
     };
     // It becomes part of a script.
-    let server: String = server.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect();
+    let server: String =
+        server.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect();
     let (ticket, (reply, mut answer)) = (app.compass().next_id(), oneshot::channel());
     let worker = who(&caller).and_then(|caller| caller.worker.clone());
     let machine = Machine { mac, arch: given(query, "arch"), worker, boot, server, ticket, reply };

@@ -114,7 +114,8 @@ impl View {
             put("milestones", milestones.clone().into());
         }
         let words = [("job_step", step.clone()), ("ssh_port", ssh_port.clone())];
-        let words = words.into_iter().chain([("host_machine", place.as_ref().map(|place| place.host.clone()))]);
+        let words =
+            words.into_iter().chain([("host_machine", place.as_ref().map(|place| place.host.clone()))]);
         for (key, text) in words.filter_map(|(key, text)| Some((key, text?))) {
             put(key, text.into());
         }
@@ -196,8 +197,7 @@ mod tests {
     fn at_host(attempt: u32) -> Record {
         let host = "h".to_owned();
         let token = String::new();
-        let place =
-            Place { host, hw: false, dc: true, attempt, epoch: 1, memory: 0, token, timeout_s: 1 };
+        let place = Place { host, hw: false, dc: true, attempt, epoch: 1, memory: 0, token, timeout_s: 1 };
         Record::dispatched(place, None, 1)
     }
 
@@ -217,7 +217,8 @@ mod tests {
     fn times_and_tables_are_text() {
         assert_eq!(time_text(0), "1970-01-01T00:00:00+0000");
         assert_eq!(date_text(86_400), "1970-01-02");
-        let (columns, rows) = (vec!["a".to_owned(), "b".to_owned()], vec![vec!["long".to_owned(), "<x>".to_owned()]]);
+        let (columns, rows) =
+            (vec!["a".to_owned(), "b".to_owned()], vec![vec!["long".to_owned(), "<x>".to_owned()]]);
         assert_eq!(padded(&columns, &rows), "a     b\nlong  <x>\n");
         assert!(html("t", &columns, &rows).contains("<td>&lt;x&gt;</td>"));
     }

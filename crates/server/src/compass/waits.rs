@@ -123,7 +123,9 @@ impl Waiting {
             }
             return Ok(());
         }
-        let Some(mut waiter) = self.jobs.remove(&job).or_else(|| Waiter::of(&view.submitted)) else { return Ok(()) };
+        let Some(mut waiter) = self.jobs.remove(&job).or_else(|| Waiter::of(&view.submitted)) else {
+            return Ok(());
+        };
         let mut outcome = Waited::Met;
         let ids: Vec<u64> = waiter.spec.wait_on.keys().copied().collect();
         for id in ids {

@@ -8,7 +8,9 @@ mod room;
 mod turn;
 
 pub use affinity::{BuiltinDeprioritize, DiskAffinity, NetworkAffinity, ReserveFetchWorkers, Spread};
-pub use cache::{CacheHits, CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait};
+pub use cache::{
+    CacheHits, CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait,
+};
 pub use fit::{MemorySaturation, ResourceFit, ResourceSaturation};
 pub use room::{FreeMemory, Packing, Pressure};
 pub use turn::{DependencyCount, WaitTime};

@@ -75,7 +75,12 @@ impl Clients {
     }
 
     /// What a provider passes on.
-    pub(super) fn pass(&self, job: JobId, text: &str, console: bool) -> impl FnOnce() + Send + Sync + 'static {
+    pub(super) fn pass(
+        &self,
+        job: JobId,
+        text: &str,
+        console: bool,
+    ) -> impl FnOnce() + Send + Sync + 'static {
         let to = if console {
             self.consoles.get(&job).and_then(|id| self.sessions.get(id)).cloned().into_iter().collect()
         } else {
@@ -102,7 +107,8 @@ impl Clients {
     }
 
     fn watch(&mut self, session: u64, job: JobId, logs: bool) {
-        let count = |all: &BTreeMap<JobId, BTreeSet<u64>>| all.values().filter(|by| by.contains(&session)).count();
+        let count =
+            |all: &BTreeMap<JobId, BTreeSet<u64>>| all.values().filter(|by| by.contains(&session)).count();
         if count(&self.events) + count(&self.logs) >= WATCHED_MAX {
             return;
         }

@@ -177,8 +177,7 @@ impl Lab {
         let before = host.request.as_ref();
         let rebooted = before.and_then(|b| b.uptime_minutes) > request.uptime_minutes
             && request.uptime_minutes.is_some();
-        let caches = (before.map(|before| &before.cache_dirs) != Some(&request.cache_dirs) || host.link.is_none())
-            .then(|| request.caches());
+        let cached = before.map(|before| &before.cache_dirs) != Some(&request.cache_dirs);
         let changed = host.describe(request, held);
         (host.heard, host.said_s, host.said) = (Some(Instant::now()), now_s(), fields);
         if rebooted {
@@ -188,23 +187,25 @@ impl Lab {
             self.say_hello(name);
             self.repeat_kills(name);
         }
-        if let Some(keys) = caches {
-            self.tell(name, vec![WorkerMessage::Caches(keys)]);
+        let mut messages = Vec::new();
+        if cached && let Some(request) = self.hosts.get(name).and_then(|host| host.request.as_ref()) {
+            messages.push(WorkerMessage::Caches(request.caches()));
         }
-        self.say_free(name, true);
+        messages.extend(self.free(name, true));
+        self.tell(name, messages);
     }
 
     /// What a host says is free, and how much of what it runs is gone from that already.
-    fn say_free(&mut self, name: &str, fresh: bool) {
-        let Some(host) = self.hosts.get(name).filter(|host| host.link.is_some()) else { return };
-        let Some(request) = &host.request else { return };
+    fn free(&self, name: &str, fresh: bool) -> Option<WorkerMessage> {
+        let host = self.hosts.get(name).filter(|host| host.link.is_some())?;
+        let request = host.request.as_ref()?;
         let (free, own) = match fresh {
             true => (request.free_memory, self.held_on(name, Some(host.said_s))),
             false => (0, 0),
         };
         let report =
             LoadReport { memory_available: Some(free), memory_own: Some(own), ..LoadReport::default() };
-        self.tell(name, vec![WorkerMessage::Load(Box::new(report))]);
+        Some(WorkerMessage::Load(Box::new(report)))
     }
 
     /// Bytes that a host's jobs hold; of those alone that have shown by then.
@@ -228,14 +229,17 @@ impl Lab {
             .collect();
         for (name, fresh, silent) in providers {
             if silent {
-                tracing::warn!("provider '{name}' is silent: it is disconnected, and its jobs stay where they are");
+                tracing::warn!(
+                    "provider '{name}' is silent: it is disconnected, and its jobs stay where they are"
+                );
                 if let Some(host) = self.hosts.get_mut(&name) {
                     host.session = None;
                 }
                 self.go_down(&name);
             } else {
                 // Said anew each second: what is not, is taken for unknown.
-                self.say_free(&name, fresh);
+                let free = self.free(&name, fresh);
+                self.tell(&name, free.into_iter().collect());
             }
         }
     }
@@ -265,8 +269,12 @@ impl Lab {
         let link = HostLink { id, host: name.to_owned(), lab };
         let link = host.link.get_or_insert_with(|| Arc::new(link)).clone();
         if let Some((hello, mut ended)) = self.hello(name, &link) {
+            // All at once: no round comes between, in which everything would be free.
             let mut messages = vec![hello];
             messages.append(&mut ended);
+            let request = self.hosts.get(name).and_then(|host| host.request.as_ref());
+            messages.extend(request.map(|request| WorkerMessage::Caches(request.caches())));
+            messages.extend(self.free(name, true));
             self.tell(name, messages);
         }
     }
@@ -285,7 +293,9 @@ impl Lab {
                 None => HeldPhase::Running(dispatched(&run.record)),
             };
             held.push(Held { task, attempt, phase });
-            ended.extend(run.told.clone().map(|result| finished(task, run.place().attempt, run.epoch(), result)));
+            ended.extend(
+                run.told.clone().map(|result| finished(task, run.place().attempt, run.epoch(), result)),
+            );
         }
         let host = self.hosts.get(name)?;
         let hello = Hello {

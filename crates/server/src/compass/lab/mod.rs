@@ -40,7 +40,12 @@ const STORE_RETRY: Duration = Duration::from_millis(500);
 /// What comes in.
 pub(super) enum Ask {
     /// Something is told of a job.
-    Update { job: JobId, params: Params, speaker: Speaker, reply: Option<oneshot::Sender<Result<String, BadUpdate>>> },
+    Update {
+        job: JobId,
+        params: Params,
+        speaker: Speaker,
+        reply: Option<oneshot::Sender<Result<String, BadUpdate>>>,
+    },
     /// A provider is connected.
     Opened { host: String, session: Session },
     /// It says what it has, and asks for work.
@@ -130,7 +135,8 @@ impl Lab {
         }
         let known = |engine: &windlass_core::Engine| {
             let foreign = engine.workers().iter().filter(|worker| worker.attributes.contains_key(EXECUTOR));
-            let known = |worker: &Worker| (worker.incarnation, worker.capacity.clone(), worker.attributes.clone());
+            let known =
+                |worker: &Worker| (worker.incarnation, worker.capacity.clone(), worker.attributes.clone());
             foreign.map(|worker| (worker.name.to_string(), known(worker))).collect()
         };
         lab.known = lab.handle.query(known).await.unwrap_or_default();
@@ -262,6 +268,9 @@ impl Lab {
     }
 
     fn tell(&mut self, host: &str, messages: Vec<WorkerMessage>) {
+        if messages.is_empty() {
+            return;
+        }
         let link = self.hosts.get(host).and_then(|host| host.link.clone());
         self.effects.push(Effect::Tell { host: host.to_owned(), link, messages });
     }
@@ -284,7 +293,9 @@ impl Lab {
         let job = match event.as_deref() {
             None => return self.reconcile().await,
             Some(ServerEvent::Tasks(tasks)) => tasks.job,
-            Some(ServerEvent::Job(job)) if !matches!(job.state, JobWord::Pending | JobWord::Running) => job.job,
+            Some(ServerEvent::Job(job)) if !matches!(job.state, JobWord::Pending | JobWord::Running) => {
+                job.job
+            }
             Some(_) => return,
         };
         if self.runs.contains_key(&JobId(job)) {

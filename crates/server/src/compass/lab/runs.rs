@@ -200,7 +200,12 @@ impl Lab {
     }
 
     /// Somebody tells of a job.
-    pub(super) fn update(&mut self, job: JobId, params: &Params, speaker: &Speaker) -> Result<String, BadUpdate> {
+    pub(super) fn update(
+        &mut self,
+        job: JobId,
+        params: &Params,
+        speaker: &Speaker,
+    ) -> Result<String, BadUpdate> {
         let run = self.runs.get_mut(&job).ok_or(BadUpdate::NotDispatched)?;
         let place = run.place();
         let knows = |token: &str| bool::from(token.as_bytes().ct_eq(place.token.as_bytes()));
@@ -215,7 +220,8 @@ impl Lab {
         let had_ended = run.record.stage.is_end();
         let answer = run.record.update(params, now_s())?;
         let ended = run.record.stage.is_end() && !had_ended;
-        let mut event: Fields = params.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+        let mut event: Fields =
+            params.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
         event.remove("job_token");
         event.insert("job_id".to_owned(), job.to_string().into());
         let told = self.clients.event(job, &Value::Object(event).to_string());
@@ -289,7 +295,10 @@ impl Lab {
 
     /// A provider is there again: what it should have ended, it is told again.
     pub(super) fn repeat_kills(&mut self, name: &str) {
-        let here = self.runs.iter().filter(|(_, run)| run.host() == name && run.kill.is_some() && run.told.is_none());
+        let here = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.host() == name && run.kill.is_some() && run.told.is_none());
         let jobs: Vec<JobId> = here.map(|(job, _)| *job).collect();
         for job in jobs {
             self.send_kill(job, Health::Terminate);
@@ -374,10 +383,8 @@ impl Lab {
         let write = match run.record.waited {
             None => ForeignWrite::Forget(job),
             Some(waited) => {
-                let record = Record {
-                    waited: Some(waited),
-                    ..Record::untold(Stage::Submit, None, Readiness::None)
-                };
+                let record =
+                    Record { waited: Some(waited), ..Record::untold(Stage::Submit, None, Readiness::None) };
                 ForeignWrite::Job { job, open: false, doc: record.to_text() }
             }
         };
