@@ -203,7 +203,10 @@ impl Store {
     /// Keeps what another system says of its jobs and hosts, all of it or nothing.
     pub async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.write_foreign(writes)),
+            Store::Memory(memory) => {
+                memory.write_foreign(writes);
+                Ok(())
+            }
             Store::Sqlite(sqlite) => sqlite.write_foreign(writes).await,
         }
     }

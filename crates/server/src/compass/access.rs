@@ -23,26 +23,42 @@ pub(crate) fn is_report(path: &str) -> bool {
     rest == "wait" || rest.ends_with("/update")
 }
 
+/// An answer that is not what was asked for.
+pub(super) struct Refused(Box<Response>);
+
+impl From<Response> for Refused {
+    fn from(response: Response) -> Self {
+        Refused(Box::new(response))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
 /// An answer in plain text.
 pub(super) fn say(status: StatusCode, text: impl Into<String>) -> Response {
     (status, text.into()).into_response()
 }
 
-fn refuse(caller: Option<&Caller>) -> Response {
-    match caller {
+fn refuse(caller: Option<&Caller>) -> Refused {
+    let response = match caller {
         None => say(StatusCode::UNAUTHORIZED, "this server asks for a token, and the request has none"),
         Some(_) => say(StatusCode::FORBIDDEN, "this token's role does not allow it"),
-    }
+    };
+    response.into()
 }
 
 /// Whoever may look at jobs.
-pub(super) fn check_look(caller: Option<&Caller>) -> Result<(), Response> {
-    let looks = |caller: &Caller| matches!(caller.role, Role::Admin | Role::User | Role::Viewer);
-    if caller.is_some_and(looks) { Ok(()) } else { Err(refuse(caller)) }
+pub(super) fn check_look(caller: Option<&Caller>) -> Result<&Caller, Refused> {
+    let looks = |caller: &&Caller| matches!(caller.role, Role::Admin | Role::User | Role::Viewer);
+    caller.filter(looks).ok_or_else(|| refuse(caller))
 }
 
 /// The host itself, or an administrator.
-pub(super) fn check_host(caller: Option<&Caller>, host: &str) -> Result<(), Response> {
+pub(super) fn check_host(caller: Option<&Caller>, host: &str) -> Result<(), Refused> {
     let is_host = |caller: &Caller| {
         caller.role == Role::Admin || (caller.role == Role::Worker && caller.worker.as_deref() == Some(host))
     };
@@ -50,23 +66,23 @@ pub(super) fn check_host(caller: Option<&Caller>, host: &str) -> Result<(), Resp
 }
 
 /// Any host, or an administrator.
-pub(super) fn check_any_host(caller: Option<&Caller>) -> Result<(), Response> {
+pub(super) fn check_any_host(caller: Option<&Caller>) -> Result<(), Refused> {
     let is_host = |caller: &Caller| matches!(caller.role, Role::Admin | Role::Worker);
     if caller.is_some_and(is_host) { Ok(()) } else { Err(refuse(caller)) }
 }
 
 /// Whoever may act on what is an account's.
-pub(super) fn check_owner(caller: Option<&Caller>, account: &str) -> Result<(), Response> {
+pub(super) fn check_owner(caller: Option<&Caller>, account: &str) -> Result<(), Refused> {
     if caller.is_some_and(|caller| caller.may_act_for(account)) { Ok(()) } else { Err(refuse(caller)) }
 }
 
 /// Who sends these fields: whoever the header says, or whom `my_account` and `my_token` show. The answers
 /// are those that clients of Compass CI know.
-pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -> Result<Caller, Response> {
+pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -> Result<Caller, Refused> {
     let Some(account) = text_of(fields, "my_account").filter(|account| !account.is_empty()) else {
         let text = "Missing required job key: my_account\nPut my_account, my_token, my_email and my_name into \
                     ~/.config/compass-ci/defaults/account.yaml";
-        return Err(say(StatusCode::BAD_REQUEST, text));
+        return Err(say(StatusCode::BAD_REQUEST, text).into());
     };
     let token = text_of(fields, "my_token");
     let caller = match (caller, token) {
@@ -77,11 +93,11 @@ pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -
     match caller {
         Some(caller) if caller.may_act_for(&account) => Ok(caller),
         _ if !auth.knows_user(&account) => {
-            Err(say(StatusCode::NOT_FOUND, format!("Account {account} not found")))
+            Err(say(StatusCode::NOT_FOUND, format!("Account {account} not found")).into())
         }
         _ => {
             let text = "Failed to verify the account: my_token is not one of my_account's that may submit";
-            Err(say(StatusCode::UNAUTHORIZED, text))
+            Err(say(StatusCode::UNAUTHORIZED, text).into())
         }
     }
 }

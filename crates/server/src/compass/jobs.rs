@@ -1,6 +1,6 @@
 //! Jobs: submit, show, wait, update, cancel, terminate.
 
-use super::access::{account_of, check_look, check_owner, say};
+use super::access::{Refused, account_of, check_look, check_owner, say};
 use super::lab::{Ask, Lab, Speaker, now_s};
 use super::record::{BadUpdate, Params};
 use super::view::{View, date_text, time_text};
@@ -31,6 +31,9 @@ const WAIT: Duration = Duration::from_secs(10);
 /// Queues that anybody may name; all others are accounts' own.
 const SHARED_QUEUES: [&str; 4] = ["vip", "idle", "single-build", "bisect"];
 
+/// An answer that cannot be.
+const OTHER_QUESTION: &str = "the engine gave an answer to another question";
+
 /// Whoever asks, where that is known.
 pub(super) type Who = Option<Extension<Caller>>;
 
@@ -43,27 +46,31 @@ pub(super) fn unavailable(why: Unavailable) -> Response {
 }
 
 /// The number in a path; what is none names no job.
-fn job_id(text: &str) -> Result<JobId, Response> {
+fn job_id(text: &str) -> Result<JobId, Refused> {
     let id = text.parse::<u64>().map(JobId);
-    id.map_err(|_| (StatusCode::NOT_FOUND, Json(json!({"error": "Job not found"}))).into_response())
+    id.map_err(|_| not_found().into())
 }
 
 /// A body that is a JSON object, or a YAML mapping where the request says that it is YAML.
-fn read_fields(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Fields, Response> {
-    let body = body.map_err(IntoResponse::into_response)?;
+fn read_fields(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Fields, Refused> {
+    let body = body.map_err(|rejection| rejection.into_response())?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if kind.contains("yaml") {
         let read = std::str::from_utf8(&body).map_err(|e| e.to_string());
         let read = read.and_then(|text| serde_saphyr::from_str::<Value>(text).map_err(|e| e.to_string()));
         return match read {
             Ok(Value::Object(fields)) => Ok(fields),
-            Ok(_) => Err(bad_request(json!({"message": "Invalid YAML in request body: it is no mapping"}))),
-            Err(why) => Err(bad_request(json!({"message": format!("Invalid YAML in request body: {why}")}))),
+            Ok(_) => {
+                Err(bad_request(json!({"message": "Invalid YAML in request body: it is no mapping"})).into())
+            }
+            Err(why) => {
+                Err(bad_request(json!({"message": format!("Invalid YAML in request body: {why}")})).into())
+            }
         };
     }
     match serde_json::from_slice(&body) {
         Ok(Value::Object(fields)) => Ok(fields),
-        _ => Err(bad_request(json!({"message": "Invalid JSON in request body"}))),
+        _ => Err(bad_request(json!({"message": "Invalid JSON in request body"})).into()),
     }
 }
 
@@ -83,25 +90,14 @@ pub(super) async fn submit(
     caller: Who,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let fields = match read_fields(&headers, body) {
-        Ok(fields) => fields,
-        Err(response) => return response,
-    };
-    if let Err(response) = account_of(app.auth(), who(&caller).cloned(), &fields) {
-        return response;
-    }
-    let job = match CompassJob::parse(fields) {
-        Ok(job) => job,
-        Err(bad) => return not_taken(StatusCode::BAD_REQUEST, bad),
-    };
-    match accept(&app, job).await {
-        Ok(answer) => Json(json!([answer])).into_response(),
-        Err(response) => response,
-    }
+) -> Result<Response, Refused> {
+    let fields = read_fields(&headers, body)?;
+    account_of(app.auth(), who(&caller).cloned(), &fields)?;
+    let job = CompassJob::parse(fields).map_err(|bad| not_taken(StatusCode::BAD_REQUEST, bad))?;
+    Ok(Json(json!([accept(&app, job).await?])).into_response())
 }
 
-async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Response> {
+async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Refused> {
     let bad = |why: &dyn ToString| not_taken(StatusCode::BAD_REQUEST, why.to_string());
     let (now, waits) = (now_s(), !job.wait.wait_on.is_empty());
     let date = date_text(now);
@@ -109,7 +105,7 @@ async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Response> {
     job.fields.insert("submit_date".to_owned(), date.clone().into());
     for id in job.wait.wait_on.keys() {
         if View::find(&app.handle, JobId(*id)).await.map_err(unavailable)?.is_none() {
-            return Err(bad(&format!("wait_on: there is no job {id}")));
+            return Err(bad(&format!("wait_on: there is no job {id}")).into());
         }
     }
     let asked = job.clone();
@@ -142,11 +138,9 @@ async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Response> {
                 "result_root": format!("/srv{}", result_root(job, &fields, &date)),
             }))
         }
-        Ok(Answer::Refused(refusal)) => Err(bad(&refusal)),
-        Ok(_) => {
-            Err(not_taken(StatusCode::INTERNAL_SERVER_ERROR, "the engine gave an answer to another question"))
-        }
-        Err(why) => Err(not_taken(StatusCode::SERVICE_UNAVAILABLE, why)),
+        Ok(Answer::Refused(refusal)) => Err(bad(&refusal).into()),
+        Ok(_) => Err(not_taken(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),
+        Err(why) => Err(not_taken(StatusCode::SERVICE_UNAVAILABLE, why).into()),
     }
 }
 
@@ -212,16 +206,13 @@ pub(super) async fn show(
     caller: Who,
     Path(id): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
-) -> Response {
-    let shown = async {
-        check_look(who(&caller))?;
-        let id = job_id(&id)?;
-        let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
-        let wanted: Option<BTreeSet<String>> =
-            query.get("fields").map(|fields| fields.split(',').map(str::to_owned).collect());
-        Ok(Json(public_fields(view.fields(id), wanted.as_ref())).into_response())
-    };
-    shown.await.unwrap_or_else(|response: Response| response)
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let id = job_id(&id)?;
+    let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
+    let wanted: Option<BTreeSet<String>> =
+        query.get("fields").map(|fields| fields.split(',').map(str::to_owned).collect());
+    Ok(Json(public_fields(view.fields(id), wanted.as_ref())).into_response())
 }
 
 fn not_found() -> Response {
@@ -234,51 +225,48 @@ pub(super) async fn wait(
     caller: Who,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let waited = async {
-        let fields = read_fields(&headers, body)?;
-        if who(&caller).is_none() {
-            account_of(app.auth(), None, &fields)?;
-        } else {
-            check_look(who(&caller))?;
+) -> Result<Response, Refused> {
+    let fields = read_fields(&headers, body)?;
+    if who(&caller).is_none() {
+        account_of(app.auth(), None, &fields)?;
+    } else {
+        check_look(who(&caller))?;
+    }
+    let spec = WaitSpec::parse(&fields).map_err(|e| bad_request(json!({"error": e.to_string()})))?;
+    let (mut changes, mut events) = (app.compass().changes.subscribe(), app.handle.subscribe());
+    let (mut closing, deadline) = (app.handle.closing(), Instant::now() + WAIT);
+    loop {
+        let (answer, progress) = look(&app, &spec, &fields).await?;
+        if progress || *closing.borrow() {
+            return Ok(Json(answer).into_response());
         }
-        let spec = WaitSpec::parse(&fields).map_err(|e| bad_request(json!({"error": e.to_string()})))?;
-        let (mut changes, mut events) = (app.compass().changes.subscribe(), app.handle.subscribe());
-        let (mut closing, deadline) = (app.handle.closing(), Instant::now() + WAIT);
         loop {
-            let (answer, progress) = look(&app, &spec, &fields).await?;
-            if progress || *closing.borrow() {
-                return Ok(Json(answer).into_response());
-            }
-            loop {
-                let changed = tokio::select! {
-                    job = changes.recv() => job.ok().is_none_or(|job| spec.wait_on.contains_key(&job.0)),
-                    event = events.recv() => match event.as_deref() {
-                        Ok(windlass_api::ServerEvent::Job(job)) => spec.wait_on.contains_key(&job.job),
-                        Ok(_) => false,
-                        Err(_) => true,
-                    },
-                    () = tokio::time::sleep_until(deadline) => return Ok(Json(answer).into_response()),
-                    () = super::ended(&mut closing) => true,
-                };
-                if changed {
-                    break;
-                }
+            let changed = tokio::select! {
+                job = changes.recv() => job.ok().is_none_or(|job| spec.wait_on.contains_key(&job.0)),
+                event = events.recv() => match event.as_deref() {
+                    Ok(windlass_api::ServerEvent::Job(job)) => spec.wait_on.contains_key(&job.job),
+                    Ok(_) => false,
+                    Err(_) => true,
+                },
+                () = tokio::time::sleep_until(deadline) => return Ok(Json(answer).into_response()),
+                () = super::ended(&mut closing) => true,
+            };
+            if changed {
+                break;
             }
         }
-    };
-    waited.await.unwrap_or_else(|response: Response| response)
+    }
 }
 
 /// What is left to wait for, and what was told of the rest; true if there is anything to tell.
-async fn look(app: &App, spec: &WaitSpec, fields: &Fields) -> Result<(Value, bool), Response> {
+async fn look(app: &App, spec: &WaitSpec, fields: &Fields) -> Result<(Value, bool), Refused> {
     let (mut left, mut told, mut failed) = (Fields::new(), Fields::new(), None);
     let asked = fields.get("wait_on").and_then(Value::as_object);
     for id in spec.wait_on.keys() {
         let job = View::find(&app.handle, JobId(*id)).await.map_err(unavailable)?;
         let Some(job) = job else {
             let body = json!({"error": format!("Job {id} not found")});
-            return Err((StatusCode::NOT_FOUND, Json(body)).into_response());
+            return Err((StatusCode::NOT_FOUND, Json(body)).into_response().into());
         };
         let view = public_fields(job.fields(JobId(*id)), None);
         let (key, met) = (id.to_string(), spec.look(*id, &view, job.record.is_closed()));
@@ -366,10 +354,10 @@ async fn ours(
     headers: &HeaderMap,
     id: &str,
     body: Result<Bytes, BytesRejection>,
-) -> Result<(JobId, View), Response> {
+) -> Result<(JobId, View), Refused> {
     let fields = match read_fields(headers, body) {
         Ok(fields) => fields,
-        Err(_) => return Err(say(StatusCode::BAD_REQUEST, "Invalid JSON in request body")),
+        Err(_) => return Err(say(StatusCode::BAD_REQUEST, "Invalid JSON in request body").into()),
     };
     let caller = account_of(app.auth(), who(caller).cloned(), &fields)?;
     let missing = || say(StatusCode::NOT_FOUND, "Job not found");
@@ -386,18 +374,14 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let answer = async {
-        let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
-        let task = TaskId { job, index: 0 };
-        let booked =
-            app.handle.query(move |engine| engine.attempt(task).is_some()).await.map_err(unavailable)?;
-        if view.record.stage != Stage::Submit || booked {
-            return Err(say(StatusCode::FORBIDDEN, "Job already running"));
-        }
-        end(&app, job).await
-    };
-    answer.await.unwrap_or_else(|response: Response| response)
+) -> Result<Response, Refused> {
+    let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
+    let task = TaskId { job, index: 0 };
+    let booked = app.handle.query(move |engine| engine.attempt(task).is_some()).await.map_err(unavailable)?;
+    if view.record.stage != Stage::Submit || booked {
+        return Err(say(StatusCode::FORBIDDEN, "Job already running").into());
+    }
+    end(&app, job).await
 }
 
 /// Ends a job that a host has.
@@ -407,22 +391,19 @@ pub(super) async fn terminate(
     Path(id): Path<String>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let answer = async {
-        let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
-        if view.record.stage == Stage::Submit || view.record.stage.is_end() {
-            return Err(say(StatusCode::FORBIDDEN, "Job not running"));
-        }
-        end(&app, job).await
-    };
-    answer.await.unwrap_or_else(|response: Response| response)
+) -> Result<Response, Refused> {
+    let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
+    if view.record.stage == Stage::Submit || view.record.stage.is_end() {
+        return Err(say(StatusCode::FORBIDDEN, "Job not running").into());
+    }
+    end(&app, job).await
 }
 
-async fn end(app: &App, job: JobId) -> Result<Response, Response> {
+async fn end(app: &App, job: JobId) -> Result<Response, Refused> {
     match app.handle.request(move |request| Event::Cancel { request, job }).await.map_err(unavailable)? {
         Answer::Done => Ok(say(StatusCode::OK, "Success")),
-        Answer::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string())),
-        _ => Err(say(StatusCode::INTERNAL_SERVER_ERROR, "the engine gave an answer to another question")),
+        Answer::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string()).into()),
+        _ => Err(say(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),
     }
 }
 

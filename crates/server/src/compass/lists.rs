@@ -1,6 +1,6 @@
 //! Hosts, lists for people, and whether the scheduler is well.
 
-use super::access::{check_host, check_look, say};
+use super::access::{Refused, check_host, check_look, say};
 use super::jobs::{Who, cell, given, unavailable, who};
 use super::lab::{Ask, now_s};
 use super::view::{View, html, padded, time_text};
@@ -33,21 +33,21 @@ pub(super) async fn health() -> String {
 }
 
 /// Shows a host.
-pub(super) async fn host(State(app): State<App>, caller: Who, Path(name): Path<String>) -> Response {
-    if check_look(who(&caller)).is_err()
-        && let Err(response) = check_host(who(&caller), &name)
-    {
-        return response;
-    }
+pub(super) async fn host(
+    State(app): State<App>,
+    caller: Who,
+    Path(name): Path<String>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller)).map(|_| ()).or_else(|_| check_host(who(&caller), &name))?;
     let wanted = name.clone();
-    match app.compass().look(move |lab| lab.hosts.get(&wanted).map(host_fields)).await {
-        Ok(Some(fields)) => Json(fields).into_response(),
-        Ok(None) => {
+    let found = app.compass().look(move |lab| lab.hosts.get(&wanted).map(host_fields)).await;
+    Ok(match found.map_err(unavailable)? {
+        Some(fields) => Json(fields).into_response(),
+        None => {
             let body = json!({"error": "Host not found", "hostname": name});
             (StatusCode::NOT_FOUND, Json(body)).into_response()
         }
-        Err(why) => unavailable(why),
-    }
+    })
 }
 
 /// A host as it was registered and as it says itself.
@@ -66,127 +66,121 @@ pub(super) async fn register(
     Path(name): Path<String>,
     Query(query): Query<Words>,
     body: Result<Bytes, BytesRejection>,
-) -> Response {
-    if let Err(response) = check_host(who(&caller), &name) {
-        return response;
-    }
-    let body = match body {
-        Ok(body) => body,
-        Err(rejection) => return rejection.into_response(),
-    };
+) -> Result<Response, Refused> {
+    check_host(who(&caller), &name)?;
+    let bad = |why: &str| Refused::from(say(StatusCode::BAD_REQUEST, why));
+    let body = body.map_err(|rejection| rejection.into_response())?;
     let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(&body) else {
-        return say(StatusCode::BAD_REQUEST, "Invalid JSON in request body");
+        return Err(bad("Invalid JSON in request body"));
     };
     if text_of(&fields, "hostname").as_deref() != Some(name.as_str()) {
-        return say(StatusCode::BAD_REQUEST, "Hostname in body does not match URL parameter");
+        return Err(bad("Hostname in body does not match URL parameter"));
     }
     if name.len() > NAME_BYTES_MAX {
-        return say(StatusCode::BAD_REQUEST, format!("a host's name has {NAME_BYTES_MAX} bytes at most"));
+        return Err(bad(&format!("a host's name has {NAME_BYTES_MAX} bytes at most")));
     }
     let metrics = query.contains_key("report_metrics");
     let ask = |reply| Ask::Register { host: name.clone(), fields: Box::new(fields), metrics, reply };
-    match app.compass().ask(ask).await {
-        Ok(Ok(())) => say(StatusCode::OK, format!("Host registered successfully: {name}")),
-        Ok(Err(why)) => say(StatusCode::BAD_REQUEST, why),
-        Err(why) => unavailable(why),
-    }
+    app.compass().ask(ask).await.map_err(unavailable)?.map_err(|why| bad(&why))?;
+    Ok(say(StatusCode::OK, format!("Host registered successfully: {name}")))
 }
 
 /// Lists jobs that no host has yet.
-pub(super) async fn pending(State(app): State<App>, caller: Who, Query(query): Query<Words>) -> Response {
-    let listed = async {
-        check_look(who(&caller))?;
-        let failed = |error| unavailable(crate::handle::Unavailable::from_store(&error));
-        let filter = JobFilter {
-            states: vec![JobState::Active],
-            user: given(&query, "my_account"),
-            ..JobFilter::default()
-        };
-        let (mut rows, mut before, mut looked) = (Vec::new(), None, 0);
-        while rows.len() < ROWS_MAX && looked < LOOKED_MAX {
-            let part = app.handle.store().jobs(filter.clone(), before, ROWS_MAX).await.map_err(failed)?;
-            let whole = part.len() == ROWS_MAX;
-            (before, looked) = (part.last().map(|job| job.id), looked + part.len());
-            for job in part.into_iter().filter(|job| is_compass(&job.spec)) {
-                let id = job.id;
-                let view = View::of(&app.handle, job).await.map_err(unavailable)?;
-                rows.extend(
-                    view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)),
-                );
-            }
-            if !whole {
-                break;
-            }
-        }
-        Ok(table("Pending jobs", rows, &JOB_COLUMNS, &query))
+pub(super) async fn pending(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let failed = |error| unavailable(crate::handle::Unavailable::from_store(&error));
+    let filter = JobFilter {
+        states: vec![JobState::Active],
+        user: given(&query, "my_account"),
+        ..JobFilter::default()
     };
-    listed.await.unwrap_or_else(|response: Response| response)
+    let (mut rows, mut before, mut looked) = (Vec::new(), None, 0);
+    while rows.len() < ROWS_MAX && looked < LOOKED_MAX {
+        let part = app.handle.store().jobs(filter.clone(), before, ROWS_MAX).await.map_err(failed)?;
+        let whole = part.len() == ROWS_MAX;
+        (before, looked) = (part.last().map(|job| job.id), looked + part.len());
+        for job in part.into_iter().filter(|job| is_compass(&job.spec)) {
+            let id = job.id;
+            let view = View::of(&app.handle, job).await.map_err(unavailable)?;
+            rows.extend(view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)));
+        }
+        if !whole {
+            break;
+        }
+    }
+    Ok(table("Pending jobs", rows, &JOB_COLUMNS, &query))
 }
 
 /// Lists jobs that hosts have.
-pub(super) async fn running(State(app): State<App>, caller: Who, Query(query): Query<Words>) -> Response {
-    let listed = async {
-        check_look(who(&caller))?;
-        let open = |lab: &super::lab::Lab| {
-            let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
-            open.map(|(job, _)| *job).take(ROWS_MAX).collect::<Vec<JobId>>()
-        };
-        let jobs = app.compass().look(open).await.map_err(unavailable)?;
-        let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
-        for job in jobs {
-            let view = View::find(&app.handle, job).await.map_err(unavailable)?;
-            let wanted =
-                view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
-            rows.extend(wanted.map(|view| view.fields(job)));
-        }
-        Ok(table("Running jobs", rows, &JOB_COLUMNS, &query))
+pub(super) async fn running(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let open = |lab: &super::lab::Lab| {
+        let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
+        open.map(|(job, _)| *job).take(ROWS_MAX).collect::<Vec<JobId>>()
     };
-    listed.await.unwrap_or_else(|response: Response| response)
+    let jobs = app.compass().look(open).await.map_err(unavailable)?;
+    let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
+    for job in jobs {
+        let view = View::find(&app.handle, job).await.map_err(unavailable)?;
+        let wanted = view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
+        rows.extend(wanted.map(|view| view.fields(job)));
+    }
+    Ok(table("Running jobs", rows, &JOB_COLUMNS, &query))
 }
 
 /// Lists hosts.
-pub(super) async fn hosts(State(app): State<App>, caller: Who, Query(query): Query<Words>) -> Response {
-    let listed = async {
-        check_look(who(&caller))?;
-        let all = |lab: &super::lab::Lab| {
-            let hosts = lab.hosts.values().take(LOOKED_MAX);
-            hosts
-                .map(|host| {
-                    let mut fields = host_fields(host);
-                    let running = lab.runs.values().filter(|run| run.host() == host.name);
-                    let running = running.filter(|run| !run.record.stage.is_end()).count();
-                    fields.insert("nr_jobs".to_owned(), running.into());
-                    fields
-                })
-                .collect::<Vec<Fields>>()
-        };
-        let rows = app.compass().look(all).await.map_err(unavailable)?;
-        let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
-        Ok(table("Hosts", rows, &columns, &query))
+pub(super) async fn hosts(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let all = |lab: &super::lab::Lab| {
+        let hosts = lab.hosts.values().take(LOOKED_MAX);
+        hosts
+            .map(|host| {
+                let mut fields = host_fields(host);
+                let running = lab.runs.values().filter(|run| run.host() == host.name);
+                let running = running.filter(|run| !run.record.stage.is_end()).count();
+                fields.insert("nr_jobs".to_owned(), running.into());
+                fields
+            })
+            .collect::<Vec<Fields>>()
     };
-    listed.await.unwrap_or_else(|response: Response| response)
+    let rows = app.compass().look(all).await.map_err(unavailable)?;
+    let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
+    Ok(table("Hosts", rows, &columns, &query))
 }
 
 /// Lists accounts by their queues.
-pub(super) async fn accounts(State(app): State<App>, caller: Who, Query(query): Query<Words>) -> Response {
-    let listed = async {
-        check_look(who(&caller))?;
-        let all = |engine: &windlass_core::Engine| {
-            let queues = engine.queues().by_name().take(LOOKED_MAX);
-            let row = |queue: &windlass_core::queues::Queue| {
-                let row = json!({
-                    "my_account": queue.name(), "weight": queue.share().weight(), "priority": queue.band(),
-                    "nr_waiting": queue.steps(), "nr_running": queue.active,
-                });
-                row.as_object().cloned().unwrap_or_default()
-            };
-            queues.map(row).collect::<Vec<Fields>>()
+pub(super) async fn accounts(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let all = |engine: &windlass_core::Engine| {
+        let queues = engine.queues().by_name().take(LOOKED_MAX);
+        let row = |queue: &windlass_core::queues::Queue| {
+            let row = json!({
+                "my_account": queue.name(), "weight": queue.share().weight(), "priority": queue.band(),
+                "nr_waiting": queue.steps(), "nr_running": queue.active,
+            });
+            row.as_object().cloned().unwrap_or_default()
         };
-        let rows = app.handle.query(all).await.map_err(unavailable)?;
-        let columns = ["my_account", "priority", "weight", "nr_waiting", "nr_running"];
-        Ok(table("Accounts", rows, &columns, &query))
+        queues.map(row).collect::<Vec<Fields>>()
     };
-    listed.await.unwrap_or_else(|response: Response| response)
+    let rows = app.handle.query(all).await.map_err(unavailable)?;
+    let columns = ["my_account", "priority", "weight", "nr_waiting", "nr_running"];
+    Ok(table("Accounts", rows, &columns, &query))
 }
 
 const JOB_COLUMNS: [&str; 10] = [
@@ -241,39 +235,35 @@ fn sort_key(row: &Fields, key: &str) -> (Option<u64>, String) {
 }
 
 /// Shows what the scheduler has at hand.
-pub(super) async fn debug(State(app): State<App>, caller: Who) -> Response {
-    let shown = async {
-        check_look(who(&caller))?;
-        let lab = app.compass().look(|lab| {
-            let hosts = lab.hosts.values().take(LOOKED_MAX).map(|host| {
-                let free = host.request.as_ref().map(|request| request.free_memory >> 20);
-                let jobs = lab.runs.iter().filter(|(_, run)| run.host() == host.name);
-                let jobs: BTreeMap<String, &str> =
-                    jobs.map(|(job, run)| (job.to_string(), run.record.stage.as_str())).collect();
-                let (connected, waits) = (host.session.is_some(), host.ticket.is_some());
-                let shown = json!({"connected": connected, "boots": waits, "freemem": free, "jobs": jobs});
-                (host.name.clone(), shown)
-            });
-            let watched: Vec<String> = lab.clients.watched().into_iter().map(|job| job.to_string()).collect();
-            let clients = json!({"connected": lab.clients.count(), "watched_jobs": watched});
-            json!({"hosts": hosts.collect::<Fields>(), "clients": clients})
+pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let lab = app.compass().look(|lab| {
+        let hosts = lab.hosts.values().take(LOOKED_MAX).map(|host| {
+            let free = host.request.as_ref().map(|request| request.free_memory >> 20);
+            let jobs = lab.runs.iter().filter(|(_, run)| run.host() == host.name);
+            let jobs: BTreeMap<String, &str> =
+                jobs.map(|(job, run)| (job.to_string(), run.record.stage.as_str())).collect();
+            let (connected, waits) = (host.session.is_some(), host.ticket.is_some());
+            let shown = json!({"connected": connected, "boots": waits, "freemem": free, "jobs": jobs});
+            (host.name.clone(), shown)
         });
-        let mut shown = lab.await.map_err(unavailable)?;
-        let queues = |engine: &windlass_core::Engine| {
-            let queues = engine.queues().by_name().take(LOOKED_MAX);
-            let queues = queues.map(|queue| {
-                let shown =
-                    json!({"priority": queue.band(), "waiting": queue.steps(), "running": queue.active});
-                (queue.name().to_owned(), shown)
-            });
-            let waits = engine.waiting_tasks().into_iter();
-            let waits: BTreeMap<&str, u64> = waits.map(|(reason, n)| (reason.as_str(), n)).collect();
-            (Value::Object(queues.collect()), json!(waits))
-        };
-        let (queues, waits) = app.handle.query(queues).await.map_err(unavailable)?;
-        (shown["queues"], shown["waiting"]) = (queues, waits);
-        let text = serde_json::to_string_pretty(&shown).unwrap_or_default();
-        Ok(say(StatusCode::OK, text))
+        let watched: Vec<String> = lab.clients.watched().into_iter().map(|job| job.to_string()).collect();
+        let clients = json!({"connected": lab.clients.count(), "watched_jobs": watched});
+        json!({"hosts": hosts.collect::<Fields>(), "clients": clients})
+    });
+    let mut shown = lab.await.map_err(unavailable)?;
+    let queues = |engine: &windlass_core::Engine| {
+        let queues = engine.queues().by_name().take(LOOKED_MAX);
+        let queues = queues.map(|queue| {
+            let shown = json!({"priority": queue.band(), "waiting": queue.steps(), "running": queue.active});
+            (queue.name().to_owned(), shown)
+        });
+        let waits = engine.waiting_tasks().into_iter();
+        let waits: BTreeMap<&str, u64> = waits.map(|(reason, n)| (reason.as_str(), n)).collect();
+        (Value::Object(queues.collect()), json!(waits))
     };
-    shown.await.unwrap_or_else(|response: Response| response)
+    let (queues, waits) = app.handle.query(queues).await.map_err(unavailable)?;
+    (shown["queues"], shown["waiting"]) = (queues, waits);
+    let text = serde_json::to_string_pretty(&shown).unwrap_or_default();
+    Ok(say(StatusCode::OK, text))
 }

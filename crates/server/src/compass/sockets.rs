@@ -1,12 +1,13 @@
 //! Those who stay: providers and clients on their sockets, and machines that boot and wait for a job.
 
-use super::access::{check_any_host, check_host, check_look, say};
+use super::access::{Refused, check_any_host, check_host, check_look, say};
 use super::jobs::{Who, given, unavailable, who};
 use super::lab::{Ask, Machine, Session, Speaker};
 use super::record::Params;
 use super::view::View;
 use crate::auth::Caller;
 use crate::compass::boot::BootType;
+use crate::handle::Unavailable;
 use crate::http::{App, busy};
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -38,22 +39,15 @@ pub(super) async fn provider(
     caller: Who,
     Path(host): Path<String>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    if let Err(response) = check_host(who(&caller), &host) {
-        return response;
-    }
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
-    };
+) -> Result<Response, Refused> {
+    check_host(who(&caller), &host)?;
+    let upgrade = upgrade.map_err(|rejection| rejection.into_response())?;
     if host.len() > NAME_BYTES_MAX || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return say(
-            StatusCode::BAD_REQUEST,
-            format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes"),
-        );
+        let why = format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes");
+        return Err(say(StatusCode::BAD_REQUEST, why).into());
     }
     let token = who(&caller).and_then(|caller| caller.token.clone());
-    open(app.clone(), upgrade, move |socket, session, ear| async move {
+    Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
         let id = session.id;
         app.compass().tell(Ask::Opened { host: host.clone(), session }).await;
         let (to, from) = (app.clone(), host.clone());
@@ -64,7 +58,7 @@ pub(super) async fn provider(
         })
         .await;
         app.compass().tell(Ask::Closed { host, session: id }).await;
-    })
+    }))
 }
 
 /// False where the socket is to be closed.
@@ -102,16 +96,10 @@ pub(super) async fn client(
     State(app): State<App>,
     caller: Who,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Response {
-    if let Err(response) = check_look(who(&caller)) {
-        return response;
-    }
-    let Some(caller) = who(&caller).cloned() else { return say(StatusCode::UNAUTHORIZED, "") };
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
-    };
-    open(app.clone(), upgrade, move |socket, session, ear| async move {
+) -> Result<Response, Refused> {
+    let caller = check_look(who(&caller))?.clone();
+    let upgrade = upgrade.map_err(|rejection| rejection.into_response())?;
+    Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
         let id = session.id;
         let version = env!("CARGO_PKG_VERSION");
         let message = format!("Welcome to the Compass CI scheduler of Windlass {version}");
@@ -134,7 +122,7 @@ pub(super) async fn client(
         })
         .await;
         app.compass().tell(Ask::ClientClosed(id)).await;
-    })
+    }))
 }
 
 /// What is wrong with what a client said; false where the socket is to be closed.
@@ -227,10 +215,11 @@ pub(super) async fn dispatch(
     caller: Who,
     Query(query): Query<BTreeMap<String, String>>,
     headers: HeaderMap,
-) -> Response {
-    let Some(mac) = given(&query, "mac") else { return say(StatusCode::BAD_REQUEST, "Missing MAC address") };
+) -> Result<Response, Refused> {
+    let missing = || say(StatusCode::BAD_REQUEST, "Missing MAC address");
+    let mac = given(&query, "mac").ok_or_else(missing)?;
     let Some(boot) = BootType::parse(&given(&query, "boot_type").unwrap_or_else(|| "ipxe".to_owned())) else {
-        return say(StatusCode::BAD_REQUEST, "boot_type must be ipxe, grub, native or libvirt");
+        return Err(say(StatusCode::BAD_REQUEST, "boot_type must be ipxe, grub, native or libvirt").into());
     };
     wait_for_job(app, caller, (mac, boot), &query, &headers).await
 }
@@ -242,7 +231,7 @@ pub(super) async fn boot_ipxe(
     Path((_, mac)): Path<(String, String)>,
     Query(query): Query<BTreeMap<String, String>>,
     headers: HeaderMap,
-) -> Response {
+) -> Result<Response, Refused> {
     wait_for_job(app, caller, (mac, BootType::Ipxe), &query, &headers).await
 }
 
@@ -253,7 +242,7 @@ pub(super) async fn boot_grub(
     Path((_, mac)): Path<(String, String)>,
     Query(query): Query<BTreeMap<String, String>>,
     headers: HeaderMap,
-) -> Response {
+) -> Result<Response, Refused> {
     wait_for_job(app, caller, (mac, BootType::Grub), &query, &headers).await
 }
 
@@ -276,10 +265,8 @@ async fn wait_for_job(
     (mac, boot): (String, BootType),
     query: &BTreeMap<String, String>,
     headers: &HeaderMap,
-) -> Response {
-    if let Err(response) = check_any_host(who(&caller)) {
-        return response;
-    }
+) -> Result<Response, Refused> {
+    check_any_host(who(&caller))?;
     let asked = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
     let server = match (given(query, "sched_host"), given(query, "sched_port")) {
         (Some(host), port) => format!("{host}:{}", port.as_deref().unwrap_or("3000")),
@@ -293,7 +280,7 @@ async fn wait_for_job(
     let machine = Machine { mac, arch: given(query, "arch"), worker, boot, server, ticket, reply };
     let waiting = Waiting { app: app.clone(), ticket };
     if !app.compass().tell(Ask::Booting { machine }).await {
-        return say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
+        return Err(say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending").into());
     }
     let answered = match tokio::time::timeout(BOOT_WAIT, &mut answer).await {
         Ok(answered) => answered,
@@ -303,11 +290,7 @@ async fn wait_for_job(
             answer.await
         }
     };
-    match answered {
-        Ok(answer) => {
-            let status = if answer.found { StatusCode::OK } else { StatusCode::NOT_FOUND };
-            (status, [(header::CONTENT_TYPE, "text/plain")], answer.text).into_response()
-        }
-        Err(_) => unavailable(crate::handle::Unavailable::new("the server is ending")),
-    }
+    let answer = answered.map_err(|_| unavailable(Unavailable::new("the server is ending")))?;
+    let status = if answer.found { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    Ok((status, [(header::CONTENT_TYPE, "text/plain")], answer.text).into_response())
 }
