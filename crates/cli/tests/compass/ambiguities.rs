@@ -43,7 +43,8 @@ fn a1_turns_by_weight_are_within_one_job_of_the_share_at_every_moment() {
 fn a2_what_is_shared_is_time_on_machines_or_jobs_where_that_is_asked_for() {
     let run = |charge| {
         let mut farm = one_at_a_time(charge);
-        (farm.lasts("ann", 50), farm.lasts("bob", 5));
+        farm.lasts("ann", 50);
+        farm.lasts("bob", 5);
         (0..100).for_each(|_| _ = farm.submit("ann", "dc-1g"));
         (0..600).for_each(|_| _ = farm.submit("bob", "dc-1g"));
         farm.pass(3_000);
