@@ -209,6 +209,10 @@ impl Engine {
     ) -> (Candidate, ClassId, Vec<Ranked>) {
         let scene = self.scene();
         let Some(worker) = self.workers.get(ranked[0].worker) else { return (candidate, class, ranked) };
+        // There the order of jobs goes before that of hosts.
+        if worker.marks.foreign {
+            return (candidate, class, ranked);
+        }
         let rivals: Vec<_> = self.queues.get(queue).rivals(queue, &candidate, &round.skip).collect();
         if rivals.is_empty() {
             return (candidate, class, ranked);
@@ -273,6 +277,7 @@ impl Engine {
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
             others_wait: self.queues.get(queue).has_choice() || self.queues.waiting() > 1,
             locality: !spec.hints.caches.is_empty() || spec.hints.prefer_local,
+            prefers: &spec.hints.prefers,
         })
     }
 
@@ -286,6 +291,8 @@ impl Engine {
                 && !w.running.is_empty()
                 && w.allocs.is_empty()
                 && !self.lends(w)
+                // Another system's executor starts what it is sent.
+                && !w.marks.foreign
                 && !self.reserved.contains_key(&w.id)
         };
         let ids: Vec<WorkerId> = self.workers.iter().filter(open).map(|w| w.id).collect();
