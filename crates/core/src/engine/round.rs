@@ -415,9 +415,8 @@ impl Engine {
             w.epoch
         });
         let charged = self.estimate(key, kin, queue, id, &request, expects);
-        let number = tries.attempt + 1;
         let attempt = Attempt {
-            number,
+            number: tries.attempt + 1,
             worker: id,
             epoch: epoch.unwrap_or_default(),
             booked: self.now,
@@ -432,14 +431,7 @@ impl Engine {
             lent: Lent::No,
             charged,
         };
-        out.writes.push(Write::Book {
-            task,
-            attempt: number,
-            worker: id,
-            epoch: attempt.epoch,
-            at: self.now,
-            amounts: (attempt.request.cpu, attempt.request.memory + expects),
-        });
+        out.writes.push(attempt.as_booked(task));
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.record_wait(waited_ns, dependents);
         self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
