@@ -413,10 +413,10 @@ impl Client {
         self.all("/api/v1/limits").await
     }
 
-    /// Sets how many tasks may hold one of a limit at a time.
-    pub async fn set_limit(&self, name: &str, max: u32) -> Result<Limit, ClientError> {
+    /// Sets what is given of a limit.
+    pub async fn set_limit(&self, name: &str, change: &SetLimit) -> Result<Limit, ClientError> {
         let request = self.request(Method::PUT, &format!("/api/v1/limits/{}", segment(name)));
-        self.json(request.json(&SetLimit { max })).await
+        self.json(request.json(change)).await
     }
 
     /// Takes a limit away.

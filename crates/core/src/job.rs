@@ -292,6 +292,19 @@ pub struct TaskRow {
     pub amounts: Option<(u32, u64)>,
 }
 
+/// A step starts nothing for a while: one of its tasks found a licence busy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackOff {
+    /// The limit that was busy.
+    pub limit: String,
+    /// Since when.
+    pub since: Time,
+    /// Until when.
+    pub until: Time,
+    /// How often in a row; 0 where a task succeeded since.
+    pub times: u32,
+}
+
 /// A job as a store gives it back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobRecord {
@@ -309,6 +322,8 @@ pub struct JobRecord {
     pub held: bool,
     /// The tasks that were ever booked.
     pub tasks: Vec<TaskRow>,
+    /// Steps, by their place, that found a licence busy.
+    pub back_offs: BTreeMap<u16, BackOff>,
 }
 
 /// What earlier attempts of a task came to.

@@ -59,6 +59,13 @@ pub enum RuledOut {
     },
     /// Held by pressure on this: `cpu`, `memory` or `io`.
     Saturated(&'static str),
+    /// Its tasks hold all of a limit that a worker may.
+    Limit {
+        /// Its name.
+        name: String,
+        /// How many a worker may.
+        max: u32,
+    },
     /// Others hold what it needs.
     Busy(Short),
     /// Something else than our tasks holds the memory that it needs.
@@ -95,6 +102,9 @@ impl fmt::Display for RuledOut {
             RuledOut::Draining => write!(f, "draining"),
             RuledOut::LeftOut { fault, .. } => write!(f, "left out for now: {fault}"),
             RuledOut::Saturated(what) => write!(f, "under {what} pressure"),
+            RuledOut::Limit { name, max } => {
+                write!(f, "holds {max} of the limit '{name}', all that a worker may")
+            }
             RuledOut::Busy(short) => write!(f, "busy, {short}"),
             RuledOut::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
             RuledOut::Reserved(_) => write!(f, "reserved for work that has waited long"),
@@ -124,7 +134,9 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
             if ours { RuledOut::Busy(short) } else { RuledOut::Foreign(short) }
         })
     });
-    target.chain(needs).chain(small).chain(unfit(worker).chain(busy).filter(move |_| now))
+    let full = worker.licences.full().filter(|(name, _)| class.limits.contains(*name));
+    let full = full.map(|(name, max)| RuledOut::Limit { name: name.to_owned(), max });
+    target.chain(needs).chain(small).chain(unfit(worker).chain(full).chain(busy).filter(move |_| now))
 }
 
 /// Why a worker gets no work at all.
@@ -165,7 +177,10 @@ pub fn could_ever(class: &Class, worker: &Worker) -> bool {
 /// True if the worker can take a task of the class now: nothing rules it out, as [`rule_out`] says it. What
 /// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
-    worker.has_room(&class.request) && worker.takes_work() && could_ever(class, worker)
+    worker.has_room(&class.request)
+        && worker.takes_work()
+        && worker.licences.first_full(&class.limits).is_none()
+        && could_ever(class, worker)
 }
 
 /// A step of which a task looks for a worker.

@@ -6,7 +6,7 @@ use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::matcher::RuledOut;
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::workers::ReserveSettings;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
@@ -126,7 +126,7 @@ fn a_quota_or_a_limit_holds_work_back_wherever_it_might_go() {
     farm.submit(step("s", 1, 2));
     let why = farm.why(1);
     assert_eq!((why.reason, &why.steps[0].verdict), (WorkerReason::HeldBack, &PassedVerdict::Quota));
-    farm.handle(Event::SetLimit { request: REQUEST, name: "maya".to_owned(), max: Some(0) });
+    farm.handle(Event::SetLimit { request: REQUEST, name: "maya".to_owned(), limit: Some(Limit::of(0)) });
     farm.submit(StepSpec { limits: BTreeSet::from(["maya".to_owned()]), ..step("t", 1, 1) });
     let limit = PassedVerdict::Limit("maya".to_owned());
     let why = farm.why(1);

@@ -371,9 +371,9 @@ impl Stage {
 
     fn set_limit(&mut self, args: &Args) -> Result<(), String> {
         let name = args.word(0)?.to_owned();
-        let max = if args.has("none") { None } else { Some(args.number(1)? as u32) };
+        let limit = if args.has("none") { None } else { Some(args.limit()?) };
         let request = self.ask(format!("set-limit {name}"));
-        self.tell(Event::SetLimit { request, name, max });
+        self.tell(Event::SetLimit { request, name, limit });
         Ok(())
     }
 

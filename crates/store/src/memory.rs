@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::{Ground, Write};
-use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
-use windlass_core::queues::QueueRecord;
+use windlass_core::job::{BackOff, JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -30,9 +30,10 @@ struct Tables {
     tokens: BTreeMap<String, TokenRecord>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
-    limits: BTreeMap<String, u32>,
     foreign_jobs: BTreeMap<JobId, (bool, String)>,
     foreign_hosts: BTreeMap<String, String>,
+    limits: BTreeMap<String, Limit>,
+    back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
 }
 
 impl Memory {
@@ -178,6 +179,7 @@ impl Memory {
         for id in &old {
             tables.jobs.remove(id);
             tables.foreign_jobs.remove(id);
+            tables.back_offs.remove(id);
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
         }
@@ -207,6 +209,7 @@ impl Default for Tables {
             limits: BTreeMap::new(),
             foreign_jobs: BTreeMap::new(),
             foreign_hosts: BTreeMap::new(),
+            back_offs: BTreeMap::new(),
         }
     }
 }
@@ -240,7 +243,8 @@ impl Tables {
                 self.queues.insert(queue.name.clone(), queue.clone());
                 true
             }
-            Write::Limit { name, max } => self.set_limit(name, *max),
+            Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
+            Write::BackOffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -299,12 +303,17 @@ impl Tables {
         }
     }
 
-    fn set_limit(&mut self, name: &str, max: Option<u32>) -> bool {
-        match max {
-            Some(max) => _ = self.limits.insert(name.to_owned(), max),
+    fn set_limit(&mut self, name: &str, limit: Option<&Limit>) -> bool {
+        match limit {
+            Some(limit) => _ = self.limits.insert(name.to_owned(), limit.clone()),
             None => _ = self.limits.remove(name),
         }
         true
+    }
+
+    fn set_back_offs(&mut self, job: JobId, steps: &BTreeMap<u16, BackOff>) -> bool {
+        self.back_offs.insert(job, steps.clone());
+        self.jobs.contains_key(&job)
     }
 
     fn history_newest_first(&self) -> Vec<(String, Vec<Sample>)> {
@@ -402,6 +411,7 @@ impl Tables {
             stop: job.stop,
             held: job.held,
             tasks: rows.map(|(_, task)| task.row.clone()).collect(),
+            back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
         })
     }
 }

@@ -312,6 +312,7 @@ impl Engine {
                 let mean_ms = self.step(candidate.step()).and_then(|s| s.mean_ms);
                 let short = mean_ms.is_some_and(|ms| ms < limits::PREFETCH_MS);
                 let may = matcher::could_ever(asks, worker)
+                    && worker.licences.first_full(&asks.limits).is_none()
                     && self.limit_reached(asks).is_none()
                     && self.queues.get(queue).over_quota(asks.request.cpu, false).is_none();
                 if !may {
@@ -399,7 +400,7 @@ impl Engine {
         let waited_ns = self.now.since(step.ready_since);
         let (drained, dependents) = (step.ready.is_empty(), step.dependents);
         let task = TaskId { job: key.job, index };
-        self.take_limits(key, 1);
+        self.take_limits(key, id, 1);
         let epoch = self.workers.update(id, |w| {
             if queued {
                 w.backlog.push_back(task);

@@ -61,6 +61,7 @@ impl Engine {
             stop: None,
             held,
             tasks: Vec::new(),
+            back_offs: BTreeMap::new(),
         };
         self.insert_record(record, open);
         if let Some(stop) = stop {
@@ -192,9 +193,7 @@ impl Engine {
     fn recall_queued(&mut self, id: JobId, out: &mut Outbox) {
         let queued = self.attempts_of(id).filter(|(_, attempt)| attempt.queued);
         let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
-        for (task, attempt, worker) in queued {
-            self.send(worker, Order::Recall { task, attempt }, out);
-        }
+        self.recall(queued, out);
     }
 
     /// Lets no further task of the job start, and kills what runs where the stop asks for that.
@@ -253,6 +252,9 @@ impl Engine {
         self.jobs.insert(record.id, job);
         for row in record.tasks {
             self.adopt_row(record.id, row);
+        }
+        for (step, back_off) in record.back_offs {
+            self.back_offs.insert(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id);
     }

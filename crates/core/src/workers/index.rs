@@ -36,6 +36,9 @@ struct Kind {
     custom: BTreeSet<String>,
 }
 
+/// Workers that are alike, and of which limits their tasks hold all that a worker may.
+type Group = (Arc<Kind>, BTreeSet<String>);
+
 /// Workers by load key; powers of two of free memory and free cpu.
 type Cells = BTreeMap<(u32, u32), BTreeSet<(u32, WorkerId)>>;
 
@@ -45,7 +48,7 @@ pub struct Index {
     saturation: Saturation,
     /// The keys of attributes that tell groups apart.
     keys: BTreeSet<String>,
-    groups: BTreeMap<Arc<Kind>, Cells>,
+    groups: BTreeMap<Group, Cells>,
     members: BTreeMap<WorkerId, Arc<Kind>>,
     by_value: BTreeMap<String, BTreeMap<String, BTreeSet<WorkerId>>>,
 }
@@ -119,29 +122,31 @@ impl Index {
         ((bucket_of(free_memory), bucket_of(free_cpu.into())), (key, worker.id))
     }
 
+    fn group_of(&self, worker: &Worker) -> Option<Group> {
+        let full = worker.licences.full().map(|(name, _)| name.to_owned());
+        Some((self.members.get(&worker.id)?.clone(), full.collect()))
+    }
+
     /// Puts a listed worker in by its free room and its load.
     pub fn check_in(&mut self, worker: &Worker, load: f64) {
         let (cell, entry) = self.place_of(worker, load);
-        let Some(kind) = self.members.get(&worker.id) else { return };
-        let cells = match self.groups.get_mut(kind) {
-            Some(cells) => cells,
-            None => self.groups.entry(kind.clone()).or_default(),
-        };
+        let Some(group) = self.group_of(worker) else { return };
+        let cells = self.groups.entry(group).or_default();
         cells.entry(cell).or_default().insert(entry);
     }
 
     /// Takes a worker out; it must be what it was at `check_in`.
     pub fn check_out(&mut self, worker: &Worker, load: f64) {
         let (cell, entry) = self.place_of(worker, load);
-        let Some(kind) = self.members.get(&worker.id) else { return };
-        let Some(cells) = self.groups.get_mut(kind) else { return };
+        let Some(group) = self.group_of(worker) else { return };
+        let Some(cells) = self.groups.get_mut(&group) else { return };
         let Some(workers) = cells.get_mut(&cell) else { return };
         workers.remove(&entry);
         if workers.is_empty() {
             cells.remove(&cell);
         }
         if cells.is_empty() {
-            self.groups.remove(kind);
+            self.groups.remove(&group);
         }
     }
 
@@ -149,8 +154,9 @@ impl Index {
     pub fn list(&mut self, worker: &Worker) {
         let kind = self.kind_of(worker);
         // One copy of what many workers have in common.
+        let key = (Arc::new(kind), BTreeSet::new());
         let kind =
-            self.groups.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
+            self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, _), _)| known.clone());
         self.members.insert(worker.id, kind);
         for (key, values) in worker.attributes.iter().filter(|(_, values)| !values.is_empty()) {
             let by_value = self.by_value.entry(key.clone()).or_default();
@@ -200,8 +206,11 @@ impl Index {
         }
         let request = &class.request;
         let from = (bucket_of(request.memory), bucket_of(request.cpu.into()));
+        let open_to = |((kind, full), _): &(&Group, &Cells)| {
+            full.is_disjoint(&class.limits) && kind.could_meet(class, request, &self.keys)
+        };
         let mut open = BinaryHeap::new();
-        for (_, cells) in self.groups.iter().filter(|(kind, _)| kind.could_meet(class, request, &self.keys)) {
+        for (_, cells) in self.groups.iter().filter(open_to) {
             for (_, cell) in cells.range((from.0, 0)..).filter(|((_, cpu), _)| *cpu >= from.1) {
                 let mut entries = cell.iter();
                 open.extend(entries.next().map(|first| Head(Reverse(*first), entries)));

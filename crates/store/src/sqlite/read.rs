@@ -76,6 +76,7 @@ impl Reader {
                 stop: view.stop,
                 held: view.held,
                 tasks,
+                back_offs: settings::back_offs(&self.db, *id)?,
             });
         }
         Ok(records)

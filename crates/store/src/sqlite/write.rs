@@ -77,8 +77,9 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
             .execute((int(worker.0), time(*until)))?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
-        Write::Limit { name, max } => {
-            settings::set_limit(tx, name, *max)?;
+        Write::BackOffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,
+        Write::Limit { name, limit } => {
+            settings::set_limit(tx, name, limit.as_ref())?;
             1
         }
     };
