@@ -30,10 +30,10 @@ struct Tables {
     tokens: BTreeMap<String, TokenRecord>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
-    limits: BTreeMap<String, Limit>,
-    back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
     foreign_jobs: BTreeMap<JobId, (bool, String)>,
     foreign_hosts: BTreeMap<String, String>,
+    limits: BTreeMap<String, Limit>,
+    back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
 }
 
 impl Memory {
@@ -178,8 +178,8 @@ impl Memory {
         let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
-            tables.back_offs.remove(id);
             tables.foreign_jobs.remove(id);
+            tables.back_offs.remove(id);
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
         }
@@ -207,9 +207,9 @@ impl Default for Tables {
             samples: BTreeMap::new(),
             queues: BTreeMap::new(),
             limits: BTreeMap::new(),
-            back_offs: BTreeMap::new(),
             foreign_jobs: BTreeMap::new(),
             foreign_hosts: BTreeMap::new(),
+            back_offs: BTreeMap::new(),
         }
     }
 }

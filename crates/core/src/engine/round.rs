@@ -1,7 +1,7 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for
 //! workers whose tasks are short.
 
-use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
+use super::{Attempt, Engine, Lent, Note, Outbox, Waits};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::limits;
 use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
