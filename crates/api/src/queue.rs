@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
+use windlass_core::Engine;
 use windlass_core::queues::{self as core, QueueRecord};
 
 /// A queue with work now or earlier, or one that somebody set.
@@ -20,13 +21,17 @@ pub struct Queue {
     pub running: u32,
     /// Steps with tasks that could start.
     pub ready_steps: usize,
+    /// Jobs whose turn is so far off that the store alone has them.
+    #[serde(default)]
+    pub parked_jobs: u64,
     /// Tasks booked since the server started.
     pub booked: u64,
 }
 
 impl Queue {
-    /// The queue as the core has it.
-    pub fn from_core(from: &core::Queue) -> Self {
+    /// The queue as the engine has it.
+    pub fn of(engine: &Engine, from: &core::Queue) -> Self {
+        let lines = engine.queues().id(&from.name).into_iter().flat_map(|id| engine.lines().of(id));
         Queue {
             name: from.name.clone(),
             band: from.band,
@@ -34,6 +39,7 @@ impl Queue {
             quota_cpus: from.quota_cpu.map(|cpu| f64::from(cpu) / 100.0),
             running: from.active,
             ready_steps: from.steps(),
+            parked_jobs: lines.map(|line| line.away().jobs).sum(),
             booked: from.share.tasks(),
         }
     }

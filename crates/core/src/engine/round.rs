@@ -58,6 +58,7 @@ impl Engine {
             self.end_round(round);
         }
         self.dirty = booked == budget;
+        self.replenish(out);
         booked
     }
 
@@ -278,6 +279,7 @@ impl Engine {
 
     fn book(&mut self, queue: QueueId, candidate: Candidate, id: WorkerId, queued: bool, out: &mut Outbox) {
         let key: StepKey = candidate.step();
+        self.touch(key.job, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];

@@ -8,6 +8,7 @@
 
 mod bands;
 mod fair;
+pub mod parked;
 
 pub use bands::band_of;
 pub use fair::Share;
@@ -269,6 +270,11 @@ impl Queues {
         });
         self.by_name.insert(name.to_owned(), id);
         id
+    }
+
+    /// The queue of that name, if there is one.
+    pub fn id(&self, name: &str) -> Option<QueueId> {
+        self.by_name.get(name).copied()
     }
 
     /// Sets a queue as a record says, made if there is none.

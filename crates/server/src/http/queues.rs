@@ -42,7 +42,7 @@ pub async fn list(
                 && query.band.is_none_or(|band| queue.band == band)
                 && query.name.as_ref().is_none_or(|name| queue.name.contains(name.as_str()))
         });
-        some.map(Queue::from_core).take(limit + 1).collect()
+        some.map(|queue| Queue::of(engine, queue)).take(limit + 1).collect()
     };
     Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
 }
@@ -88,7 +88,8 @@ pub async fn set(
 async fn find(app: &App, name: String) -> Result<Queue, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
-        engine.queues().by_name().find(|queue| queue.name == wanted).map(Queue::from_core)
+        let queue = engine.queues().by_name().find(|queue| queue.name == wanted);
+        queue.map(|queue| Queue::of(engine, queue))
     };
     app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no queue '{name}'"))

@@ -2,6 +2,7 @@
 //! one transaction for a whole batch, and a few connections that read beside it.
 
 mod codes;
+mod parked;
 mod read;
 mod settings;
 mod tokens;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::Outbox;
+use windlass_core::queues::parked::ParkedDrift;
 use windlass_core::{JobId, Time};
 
 mod embedded {
@@ -51,6 +53,7 @@ enum Job {
     Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
+    Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
 }
 
 impl Sqlite {
@@ -83,6 +86,16 @@ impl Sqlite {
     pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         let (done, result) = oneshot::channel();
         self.inner.writer.send(Job::Retain(before, rows, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Looks on a reading connection, which nobody waits for, and writes only where something is wrong.
+    pub(crate) async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
+        if self.read(|db| db.parked_drifts()).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Recount(done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -128,6 +141,9 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Retain(before, rows, done) => {
                 let result = write::retain(db, before, rows).map_err(|e| sql_error(path, "deleted", e));
                 _ = done.send(result);
+            }
+            Job::Recount(done) => {
+                _ = done.send(parked::recount(db).map_err(|e| sql_error(path, "counted", e)));
             }
             Job::Token(change, done) => {
                 let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));
