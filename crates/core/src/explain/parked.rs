@@ -1,15 +1,14 @@
 //! Jobs that the engine does not hold because others of their queue come first.
 
 use super::{Change, Explanation, Reason};
-use crate::engine::Engine;
+use crate::engine::{Engine, class_of};
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::{DependencyKind, JobSpec, TaskState};
 use crate::limits;
-use crate::matcher::{self, RuledOut};
+use crate::matcher::{self, Class};
 use crate::queues::Candidate;
 use crate::queues::parked::Parked;
 use crate::worker::Worker;
-use std::collections::BTreeMap;
 
 impl Engine {
     /// Explains a task of a parked job: `spec` and `parked` are what the store has of it, `ahead` how many
@@ -34,37 +33,31 @@ impl Engine {
             });
             return Some(Explanation::bare(TaskState::Waiting, Reason::Steps(first.collect())));
         }
-        let mut explanation = Explanation::bare(TaskState::Ready, Reason::NoWorkers);
-        let class = crate::engine::class_of(step);
-        let (mut workers, mut could) = (0, 0);
-        let mut counts: BTreeMap<RuledOut, (usize, Vec<String>)> = BTreeMap::new();
-        for worker in self.workers().present() {
-            workers += 1;
-            could += usize::from(matcher::could_ever(&class, worker));
-            let unmet: Vec<RuledOut> = matcher::rule_out(&class, worker, true).collect();
-            let Some(first) = unmet.first() else {
-                explanation.open_workers += 1;
-                continue;
-            };
-            let (count, examples) = counts.entry(first.clone()).or_default();
-            *count += 1;
-            if examples.len() < limits::EXAMPLES_MAX {
-                examples.push(worker.name.to_string());
-                explanation.changes.push(Change::Worker { worker: worker.name.to_string(), unmet });
-            }
-        }
-        explanation.ruled_out = counts.into_iter().map(|(why, (n, examples))| (why, n, examples)).collect();
-        explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        explanation.reason = match (workers, could) {
-            (0, _) => Reason::NoWorkers,
-            (_, 0) => Reason::FitsNowhere,
-            _ => {
-                explanation.changes = vec![Change::Ahead(spec.queue.clone())];
-                Reason::Parked { ahead: ahead + self.unparked_before(&spec.queue, parked) }
-            }
+        let ahead = ahead + self.unparked_before(&spec.queue, parked);
+        let parked_behind = Reason::Parked { ahead };
+        // The first of its line that is held waits for the same workers.
+        let Some(mut explanation) = self.explain_first(spec, parked, &class_of(step)) else {
+            return Some(Explanation::bare(TaskState::Ready, parked_behind));
         };
-        explanation.changes.truncate(limits::EXAMPLES_MAX);
+        if matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_)) {
+            explanation.reason = parked_behind;
+            explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
+            explanation.changes.truncate(limits::EXAMPLES_MAX);
+        }
+        (explanation.turn, explanation.judged, explanation.decided) = (None, Vec::new(), None);
         Some(explanation)
+    }
+
+    /// Explains the first ready task of a class in the line of a parked job.
+    fn explain_first(&self, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
+        let line = self.lines().get((self.queues().id(&spec.queue)?, parked.class))?;
+        let mut jobs = line.places().filter_map(|place| self.job(place.job));
+        let task = jobs.find_map(|job| {
+            let steps = job.spec.steps.iter().zip(&job.steps);
+            let mut alike = steps.filter(|(spec, _)| class_of(spec) == *class);
+            alike.find_map(|(_, step)| Some(TaskId { job: job.id, index: step.ready.first()? }))
+        })?;
+        self.explain(task)
     }
 
     /// Steps in a queue that come before a parked job and that the store does not have parked.
