@@ -270,7 +270,9 @@ impl Promises {
                 Reason::Full | Reason::FitsNowhere | Reason::Closed(_) | Reason::Behind(_) => {
                     !explanation.ruled_out.is_empty()
                 }
-                Reason::Quota { .. } | Reason::Limit { .. } => !explanation.changes.is_empty(),
+                Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) => {
+                    !explanation.changes.is_empty()
+                }
                 Reason::Probing { running } => *running > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
@@ -359,7 +361,7 @@ fn same_parked(store: &Memory, engine: &Engine) -> Checked {
         return Err(format!("the store has parked {counts:?}, the engine counts {known:?}"));
     }
     for ((queue, class), line) in engine.lines().iter() {
-        let queue = engine.queues().get(queue).name.clone();
+        let queue = engine.queues().get(queue).name().to_owned();
         let all = Wanted::Page { queue, class, from: Place::FIRST, steps: usize::MAX };
         let parked = store.fetch(&Fetch { number: 0, wanted: all });
         let before = |place: Place| line.beyond().is_none_or(|beyond| place < beyond);

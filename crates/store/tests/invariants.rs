@@ -441,7 +441,7 @@ invariants! {
         let counts = world.runtime.block_on(world.store.parked_counts()).unwrap();
         let known = world.engine.lines().iter().filter(|(_, line)| line.parked().jobs > 0);
         let known: BTreeMap<_, _> = known
-            .map(|((queue, class), line)| ((world.engine.queues().get(queue).name.clone(), class), line.parked()))
+            .map(|((queue, class), line)| ((world.engine.queues().get(queue).name().to_owned(), class), line.parked()))
             .collect();
         let stored: BTreeMap<_, _> =
             counts.into_iter().map(|count| ((count.queue, count.class), count.tally)).collect();

@@ -9,6 +9,7 @@
 //!    had changed, or [`Engine::failed`] and, once the store answers again, [`Engine::reload`].
 //! 4. Sends, answers and notes of an outbox go out only after its commit.
 
+mod charge;
 mod check;
 mod commit;
 mod decide;
@@ -36,7 +37,7 @@ use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::matcher::{self, Class, Classes, Reserved};
 use crate::queues::parked::ParkedCount;
-use crate::queues::{QueueRecord, Queues};
+use crate::queues::{QueueRecord, Queues, TurnSettings};
 use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
@@ -46,6 +47,7 @@ use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
+use charge::Charged;
 use park::{Looked, Park};
 use sizing::{Fitting, Kin};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,6 +78,8 @@ pub struct Settings {
     pub wait_deadline_ms: u64,
     /// Steps that the engine holds before it parks jobs that nobody touched.
     pub cache_steps: usize,
+    /// How turns are taken.
+    pub turn: TurnSettings,
 }
 
 /// A scoring policy: equal to another of the same name.
@@ -112,6 +116,7 @@ impl Default for Settings {
             policy: Policy::default(),
             wait_deadline_ms: weights::DEADLINE_MS,
             cache_steps: limits::CACHE_STEPS,
+            turn: TurnSettings::default(),
         }
     }
 }
@@ -146,6 +151,8 @@ pub struct Attempt {
     killing: bool,
     /// Its cpus are lent to others.
     lent: Lent,
+    /// What it has cost its queue so far.
+    charged: Charged,
 }
 
 impl Attempt {
@@ -219,6 +226,9 @@ pub struct Engine {
     short: BTreeSet<StepKey>,
     /// Samples came that the store does not have.
     unsaved_history: bool,
+    turn: TurnSettings,
+    /// When attempts will have run longer than they were charged for.
+    accruals: BTreeSet<(Time, TaskId)>,
     /// Something changed since the last full round.
     dirty: bool,
 }
@@ -250,7 +260,7 @@ impl Engine {
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load),
-            queues: Queues::default(),
+            queues: Queues::new(settings.turn.express),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -281,6 +291,8 @@ impl Engine {
             unsaved: BTreeSet::new(),
             short: BTreeSet::new(),
             unsaved_history: false,
+            turn: settings.turn,
+            accruals: BTreeSet::new(),
             dirty: false,
         }
     }
@@ -364,9 +376,10 @@ impl Engine {
         let caches = (!self.waits.held.is_empty()).then(|| self.rounded.after(HELD_AGAIN_NS));
         let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
         let parked = self.park.next_try();
-        let all =
-            [self.workers.next_deadline(), self.reserves.next_full(), probes, caches, histories, parked];
-        all.into_iter().flatten().min()
+        let accruals = self.accruals.first().map(|(at, _)| *at);
+        let deadlines = [self.workers.next_deadline(), self.reserves.next_full()];
+        let own = [probes, caches, histories, accruals, parked];
+        deadlines.into_iter().chain(own).flatten().min()
     }
 
     /// An active job, or one whose end is not yet committed.

@@ -216,7 +216,7 @@ impl Engine {
         self.park.changed.insert(standing.line);
         if standing.stored {
             self.park.has_left(id);
-            let queue = self.queues.get(standing.line.0).name.clone();
+            let queue = self.queues.get(standing.line.0).name().to_owned();
             out.writes.push(Write::Unpark { job: id, queue, parked: standing.parked });
         }
     }
@@ -242,7 +242,7 @@ impl Engine {
     fn put_away(&mut self, id: JobId, out: &mut Outbox) {
         let Some(standing) = self.park.standing.remove(&id) else { return };
         if !standing.stored {
-            let queue = self.queues.get(standing.line.0).name.clone();
+            let queue = self.queues.get(standing.line.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
         }
         self.park.lines.put_away(&standing);
@@ -278,6 +278,7 @@ impl Engine {
         }
         while let Some(key) = self.park.changed.pop_first() {
             self.ask_for_page(key, out);
+            self.queues.set_parked(key.0, self.park.lines.is_away(key.0));
         }
         self.park.forget_left();
     }
@@ -294,7 +295,7 @@ impl Engine {
         }
         let steps = (share - line.steps()).min(limits::PAGE_STEPS_MAX);
         let from = self.park.lines.read_from(key).unwrap_or(Place::FIRST);
-        let queue = self.queues.get(key.0).name.clone();
+        let queue = self.queues.get(key.0).name().to_owned();
         self.fetch(Wanted::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
     }
 

@@ -257,6 +257,8 @@ pub struct Lines {
     parked: Tally,
     held: Tally,
     steps: usize,
+    /// How many lines of each queue have work that is parked and not held.
+    away: BTreeMap<QueueId, usize>,
 }
 
 impl Lines {
@@ -273,6 +275,11 @@ impl Lines {
     /// The lines of one queue.
     pub fn of(&self, queue: QueueId) -> impl Iterator<Item = &Line> {
         self.all.range((queue, 0)..=(queue, u64::MAX)).map(|(_, line)| line)
+    }
+
+    /// True if work of the queue is parked and not held.
+    pub fn is_away(&self, queue: QueueId) -> bool {
+        self.away.contains_key(&queue)
     }
 
     /// How many there are.
@@ -390,9 +397,21 @@ impl Lines {
         self.by_steps.remove(&(line.steps, key));
         (self.parked, self.held) = (self.parked.less(line.parked), self.held.less(line.held));
         self.steps -= line.steps;
+        let was_away = line.away().jobs > 0;
         let result = change(line);
         (self.parked, self.held) = (self.parked.plus(line.parked), self.held.plus(line.held));
         self.steps += line.steps;
+        match (was_away, line.away().jobs > 0) {
+            (false, true) => *self.away.entry(key.0).or_default() += 1,
+            (true, false) => {
+                let lines = self.away.entry(key.0).or_default();
+                *lines -= 1;
+                if *lines == 0 {
+                    self.away.remove(&key.0);
+                }
+            }
+            _ => {}
+        }
         if line.places.len() > 1 {
             self.by_steps.insert((line.steps, key));
         }
