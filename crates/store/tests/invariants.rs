@@ -310,12 +310,17 @@ impl World {
             while !self.arriving.is_empty() {
                 self.arrives(true);
             }
-            if self.out.is_empty() && self.engine.next_wakeup().is_none_or(|at| at > self.now) {
+            if !self.out.is_empty() || self.engine.next_wakeup().is_some_and(|at| at <= self.now) {
+                self.tell(Event::Tick);
+                continue;
+            }
+            // What a rule or a reservation held is looked at again: its time may have come.
+            self.now = self.now.after(2 * NS_PER_S);
+            self.tell(Event::Tick);
+            self.round(100);
+            if self.out.is_empty() {
                 return;
             }
-            let next = self.engine.next_wakeup().unwrap_or(self.now);
-            self.now = self.now.max(next);
-            self.tell(Event::Tick);
         }
         panic!("it does not settle: {:?}", self.out);
     }

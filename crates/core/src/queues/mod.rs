@@ -296,6 +296,9 @@ impl Queues {
         let id = self.intern(&record.name);
         let queue = &mut self.all[id.0 as usize];
         let (waited, band) = (queue.is_waiting(), queue.band());
+        if std::mem::take(&mut queue.awaits) {
+            self.turns.rest(id, band, &mut queue.standing);
+        }
         queue.record = record.clone();
         let moved = band != queue.band();
         if waited && (moved || !queue.is_waiting()) {
@@ -376,8 +379,12 @@ impl Queues {
         }
         queue.by_class.remove(&class);
         if waited && !queue.is_waiting() {
-            self.turns.rest(id, queue.band(), &mut queue.standing);
             queue.awaits = queue.parked;
+            if queue.awaits {
+                self.turns.sit(id, queue.band(), &mut queue.standing);
+            } else {
+                self.turns.rest(id, queue.band(), &mut queue.standing);
+            }
         }
         self.note_class(id, class, false);
     }
@@ -387,7 +394,10 @@ impl Queues {
     pub fn set_parked(&mut self, id: QueueId, parked: bool) {
         let queue = &mut self.all[id.0 as usize];
         queue.parked = parked;
-        queue.awaits &= parked;
+        if queue.awaits && !parked {
+            queue.awaits = false;
+            self.turns.rest(id, queue.band(), &mut queue.standing);
+        }
     }
 
     /// The queues that have ready steps, in the order of their turns.
