@@ -373,6 +373,8 @@ pub struct Job {
     pub after: BTreeSet<JobId>,
     /// Its steps, in the order of the spec.
     pub steps: Vec<Step>,
+    /// Attempts that failed since the engine has it.
+    pub failed_attempts: u64,
 }
 
 impl Step {

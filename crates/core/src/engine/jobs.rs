@@ -95,8 +95,8 @@ impl Engine {
         let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
-        self.queues.adopt(job.queue, request.cpu);
-        let charged = self.adopted_charge(row.worker, &request, expects);
+        let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
+        self.queues.hold(queue, request.cpu, charged.share);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -137,7 +137,7 @@ impl Engine {
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
-        self.queues.settle(job.queue, attempt.request.cpu);
+        self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
         let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
         // With more memory than any worker has it would end no better.
         let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
@@ -268,7 +268,7 @@ impl Engine {
         for task in tasks {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
-                self.queues.settle(job.queue, attempt.request.cpu);
+                self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
                 self.forget_charge(task, &attempt);
             }
         }

@@ -260,7 +260,7 @@ impl Engine {
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load),
-            queues: Queues::new(settings.turn.express),
+            queues: Queues::new(settings.turn),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -323,6 +323,7 @@ impl Engine {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
+        self.queues.advance(self.now);
         if let Some(event) = self.with_jobs(event, Looked::new(), out) {
             self.act(event, out);
         }

@@ -35,6 +35,7 @@ impl Engine {
     /// follows classes and bookings, never the backlog.
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.now = self.now.max(now);
+        self.queues.advance(self.now);
         self.look_around(out);
         if !self.dirty {
             return 0;
@@ -402,7 +403,8 @@ impl Engine {
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
         self.windows.record(self.now, Metric::Dependents, dependents);
-        self.queues.charge(queue, attempt.request.cpu, self.cost_of(&attempt.charged), skip);
+        self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
+        self.queues.hold(queue, attempt.request.cpu, attempt.charged.share);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);

@@ -261,6 +261,7 @@ impl Engine {
             ended: (record.state != JobState::Active).then_some(record.state),
             after,
             steps,
+            failed_attempts: 0,
         };
         self.park.steps += job.steps.len();
         self.jobs.insert(record.id, job);
