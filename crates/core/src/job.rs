@@ -1,6 +1,7 @@
 //! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
 
 use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
+use crate::limits;
 use crate::queues::Candidate;
 use crate::queues::parked::{Parked, Tally};
 use crate::ranges::RangeSet;
@@ -319,6 +320,8 @@ pub struct Tries {
     pub failures: u32,
     /// Attempts lost with their worker.
     pub losses: u32,
+    /// Where the last one failed, as far as the engine was there.
+    pub failed_on: Option<WorkerId>,
 }
 
 /// A step of an active job. The sets hold task numbers of the job, not of the step.
@@ -378,6 +381,13 @@ pub struct Job {
 }
 
 impl Step {
+    /// The first ready task that did not fail on that worker the last time. Looks at a bounded number.
+    pub fn pick(&self, worker: WorkerId) -> Option<u32> {
+        let failed_there =
+            |index: &u32| self.tries.get(index).is_some_and(|tries| tries.failed_on == Some(worker));
+        self.ready.iter().take(limits::PICKS_MAX).find(|index| !failed_there(index))
+    }
+
     /// Where it stands among steps of its queue and priority: since when it is ready, less a head start for
     /// what waits for it, as much as the points for that are worth in waiting.
     pub fn ranked(&self) -> Time {

@@ -68,7 +68,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let number = job.step_of(row.index);
         let step = &mut job.steps[usize::from(number)];
-        let tries = Tries { attempt: row.attempt, failures: row.failures, losses: row.losses };
+        let (attempt, failures, losses) = (row.attempt, row.failures, row.losses);
+        let tries = Tries { attempt, failures, losses, failed_on: None };
         match row.state {
             TaskState::Succeeded => _ = step.succeeded.insert(row.index),
             TaskState::Failed => _ = step.failed.insert(row.index),
@@ -138,7 +139,10 @@ impl Engine {
         let step = &mut job.steps[number];
         step.active -= 1;
         self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
-        let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
+        let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
+        let failed = matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
+        let failed_on = failed.then_some(attempt.worker);
+        let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
         let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
         // How long a task takes, only one says that did all of its work.
@@ -170,7 +174,7 @@ impl Engine {
         if state != TaskState::Succeeded {
             step.tries.insert(task.index, tries);
         }
-        let Tries { failures, losses, attempt: number_of_attempt } = tries;
+        let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
         out.notes.push(note);

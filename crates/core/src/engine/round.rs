@@ -5,7 +5,7 @@ use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::Tries;
 use crate::limits;
-use crate::matcher::{self, Ask, Found, Ranked, Scene};
+use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
 use crate::queues::{Candidate, Skip};
 use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
@@ -147,7 +147,7 @@ impl Engine {
             return None;
         }
         let scene = self.scene();
-        match matcher::push(&self.ask(key, queue)?, &scene) {
+        match self.steer(key, matcher::push(&self.ask(key, queue)?, &scene)) {
             Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
             Found::NoRoom => {
                 round.skip.open.remove(&class);
@@ -165,6 +165,26 @@ impl Engine {
                 }
                 None
             }
+        }
+    }
+
+    /// A task is not tried again where it failed, as long as another worker that could run it takes work:
+    /// it waits for that.
+    fn steer(&self, key: StepKey, found: Found) -> Found {
+        let Found::Best(mut ranked) = found else { return found };
+        let Some(step) = self.step(key).filter(|step| !step.tries.is_empty()) else {
+            return Found::Best(ranked);
+        };
+        if let Some(fresh) = ranked.iter().position(|ranked| step.pick(ranked.worker).is_some()) {
+            ranked.drain(..fresh);
+            return Found::Best(ranked);
+        }
+        let class = self.classes.get(step.class);
+        let other = |w: &Worker| ranked.iter().all(|ranked| ranked.worker != w.id) && w.takes_work();
+        if self.workers.present().any(|w| other(w) && matcher::could_ever(class, w)) {
+            Found::Held(RuledOut::Held { rule: "retry", reason: "the task failed there the last time" })
+        } else {
+            Found::Best(ranked)
         }
     }
 
@@ -353,7 +373,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
-        let Some(index) = step.ready.pop_first() else { return };
+        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
+        step.ready.remove(index);
         let tries = step.tries.remove(&index).unwrap_or(Tries::default());
         step.active += 1;
         let sized = &self.classes.get(step.class).request;
