@@ -121,9 +121,10 @@ impl Health {
         if self.jobs.len() < JOBS {
             self.jobs.insert(job, then);
         }
-        // Of this job, since its first failure in the row: that one is in both.
-        let well = record.succeeded - then.succeeded;
-        let badly = (record.failed - then.failed).saturating_sub(u64::from(self.failures));
+        // Of this job, since its first failure in the row: that one is in both. What is not durable may be
+        // taken back, and a retry forgets failures.
+        let well = record.succeeded.saturating_sub(then.succeeded);
+        let badly = record.failed.saturating_sub(then.failed).saturating_sub(u64::from(self.failures));
         let only_here =
             self.failures >= FAILURES_HERE && well >= u64::from(FAILURES_HERE) && well >= DOES_WELL * badly;
         let elsewhere = succeeded - self.succeeded_then;
