@@ -29,7 +29,7 @@ fn a_decision_costs_the_same_over_a_backlog_that_memory_does_not_hold() {
     let instructions = |decisions: u32, jobs: u32| -> Option<f64> {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass()])
-            .args(["bench", "backlog", "--users", "20", "--cache-steps", "200"])
+            .args(["bench", "backlog", "--users", "20", "--cache-steps", "100"])
             .args(["--count", &decisions.to_string(), "--jobs", &jobs.to_string()])
             .output()
             .ok()?;
@@ -37,12 +37,12 @@ fn a_decision_costs_the_same_over_a_backlog_that_memory_does_not_hold() {
         let line = text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
         line.rsplit(' ').next()?.parse().ok()
     };
-    let cost = |jobs| Some(instructions(150, jobs)? - instructions(0, jobs)?);
-    let (Some(few), Some(many)) = (cost(200), cost(4_000)) else {
+    let cost = |jobs| Some(instructions(80, jobs)? - instructions(0, jobs)?);
+    let (Some(few), Some(many)) = (cost(100), cost(2_000)) else {
         println!("SKIP the cost of a decision: valgrind is not installed");
         return;
     };
-    assert!(few > 0.0 && many < 2.0 * few, "{few} instructions over 200 jobs, {many} over 4000");
+    assert!(few > 0.0 && many < 2.0 * few, "{few} instructions over 100 jobs, {many} over 2000");
 }
 
 #[test]
@@ -58,13 +58,14 @@ fn every_user_of_a_backlog_is_served_by_a_small_cache() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let number = |line: &str, before: &str| -> u64 {
         let line = text.lines().find(|text| text.contains(line)).unwrap_or_else(|| panic!("{text}"));
-        let words: Vec<&str> = line.split([' ', ',']).collect();
+        let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
         let place = words.iter().position(|word| *word == before).unwrap();
         words[place + 1].parse().unwrap()
     };
     assert_eq!(number("users served", "served:"), 100, "{text}");
     let held = number("steps held", "ms");
-    assert!((100..=300 + 64).contains(&held), "{held} steps are held: {text}");
+    // Jobs of one step: besides the cache what runs, or ended a moment ago.
+    assert!((1..=300 + 2 * 64).contains(&held), "{held} steps are held: {text}");
 }
 
 #[test]
