@@ -191,13 +191,15 @@ impl Shell {
         }
         let store = self.store.clone();
         Some(Box::pin(async move {
-            let mut events = Vec::new();
-            for fetch in some {
-                let (number, read) = (fetch.number, store.fetch(fetch).await);
-                let failed = |error| tracing::error!("{}", Unavailable::from_store(&error));
-                events.push(Event::Fetched { number, records: read.map_err(failed).ok() });
-            }
-            events
+            let numbers: Vec<u64> = some.iter().map(|fetch| fetch.number).collect();
+            let found = store.fetch(some).await;
+            let failed = |error| tracing::error!("{}", Unavailable::from_store(&error));
+            let mut found = found.map_err(failed).ok().map(Vec::into_iter);
+            let event = |number| {
+                let records = found.as_mut().and_then(Iterator::next);
+                Event::Fetched { number, records }
+            };
+            numbers.into_iter().map(event).collect()
         }))
     }
 

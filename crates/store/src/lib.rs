@@ -149,12 +149,12 @@ impl Store {
         }
     }
 
-    /// What an engine asked for: a page in the order of its line, jobs by id. All that was durable before is
-    /// shown.
-    pub async fn fetch(&self, fetch: Fetch) -> Result<Vec<JobRecord>, StoreError> {
+    /// What an engine asked for, in the order of the questions: a page in the order of its line, jobs by id.
+    /// All that was durable before is shown.
+    pub async fn fetch(&self, fetches: Vec<Fetch>) -> Result<Vec<Vec<JobRecord>>, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.fetch(&fetch)),
-            Store::Sqlite(sqlite) => sqlite.read(move |db| db.fetch(&fetch)).await,
+            Store::Memory(memory) => Ok(fetches.iter().map(|fetch| memory.fetch(fetch)).collect()),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.fetch(&fetches)).await,
         }
     }
 

@@ -276,7 +276,8 @@ impl World {
     fn read(&mut self) {
         if let Some(fetch) = self.wanted.pop_front() {
             let number = fetch.number;
-            self.arriving.push_back((number, self.runtime.block_on(self.store.fetch(fetch)).unwrap()));
+            let mut found = self.runtime.block_on(self.store.fetch(vec![fetch])).unwrap();
+            self.arriving.push_back((number, found.remove(0)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, Outbox, Wanted, Write};
-use windlass_core::job::{Counts, Dependency, DependencyKind, JobSpec, JobState, StepSpec};
+use windlass_core::job::{Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, StepSpec};
 use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
 use windlass_core::{JobId, Time};
 use windlass_store::{JobFilter, Store};
@@ -60,8 +60,14 @@ fn page(queue: &str, class: u64, from: Place, steps: usize) -> Fetch {
     Fetch { number: 1, wanted: Wanted::Page { queue: queue.to_owned(), class, from, steps } }
 }
 
+async fn fetch_one(store: &Store, fetch: Fetch) -> Vec<JobRecord> {
+    let mut found = store.fetch(vec![fetch]).await.unwrap();
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
 async fn ids(store: &Store, fetch: Fetch) -> Vec<u64> {
-    store.fetch(fetch).await.unwrap().iter().map(|record| record.id.0).collect()
+    fetch_one(store, fetch).await.iter().map(|record| record.id.0).collect()
 }
 
 fn count(queue: &str, class: u64, jobs: u64) -> ParkedCount {
@@ -85,7 +91,7 @@ fn pages_are_in_the_order_of_their_line() {
         let all = page("a", u64::MAX, Place::FIRST, usize::MAX >> 1);
         assert_eq!(ids(&store, all).await, [7, 2, 5, 1, 4, 3, 6]);
         // Jobs of two steps: three steps are two jobs. The next page begins behind the last.
-        let first = store.fetch(page("a", u64::MAX, Place::FIRST, 3)).await.unwrap();
+        let first = fetch_one(&store, page("a", u64::MAX, Place::FIRST, 3)).await;
         assert_eq!(first.iter().map(|record| record.id.0).collect::<Vec<_>>(), [7, 2]);
         assert_eq!(first[1].parked, Some(parked(2, u64::MAX, 5, 90)));
         assert_eq!(*first[1].spec, spec("a", 5), "with the bodies of its steps");
@@ -121,7 +127,7 @@ fn an_engine_starts_without_parked_jobs_and_with_their_counts() {
         let listed = store.jobs(JobFilter::default(), None, 10).await.unwrap();
         assert_eq!(listed.iter().map(|view| view.id.0).collect::<Vec<_>>(), [5, 4, 3, 2, 1]);
         let wanted = Wanted::Jobs(BTreeSet::from([JobId(1), JobId(3), JobId(99)]));
-        let found = store.fetch(Fetch { number: 1, wanted }).await.unwrap();
+        let found = fetch_one(&store, Fetch { number: 1, wanted }).await;
         let found: Vec<_> = found.iter().map(|record| (record.id.0, record.parked)).collect();
         assert_eq!(found, [(1, None), (3, Some(parked(3, 1, 0, 3)))]);
     });

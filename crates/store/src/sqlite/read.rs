@@ -84,9 +84,13 @@ impl Reader {
         Ok(JobRecord { id, spec, created, state, stop, held, parked, tasks })
     }
 
-    pub fn fetch(&self, fetch: &Fetch) -> rusqlite::Result<Vec<JobRecord>> {
-        // What is seen is of one moment.
+    /// What is seen is of one moment.
+    pub fn fetch(&self, fetches: &[Fetch]) -> rusqlite::Result<Vec<Vec<JobRecord>>> {
         let _moment = self.db.unchecked_transaction()?;
+        fetches.iter().map(|fetch| self.fetch_one(fetch)).collect()
+    }
+
+    fn fetch_one(&self, fetch: &Fetch) -> rusqlite::Result<Vec<JobRecord>> {
         let Wanted::Page { queue, class, from, steps } = &fetch.wanted else {
             let Wanted::Jobs(ids) = &fetch.wanted else { return Ok(Vec::new()) };
             return self.records(ids);
