@@ -34,6 +34,9 @@ pub struct Queue {
     pub waiting: u64,
     /// Steps with tasks that could start.
     pub ready_steps: usize,
+    /// Jobs whose turn is so far off that the store alone has them.
+    #[serde(default)]
+    pub parked_jobs: u64,
     /// Tasks booked since the server started.
     pub booked: u64,
     /// The part, from 0 to 1, of all that the queues of its band were charged since the server started; absent
@@ -53,6 +56,10 @@ impl Queue {
             let ready = job.steps.iter().map(|step| u64::from(step.ready.len())).sum::<u64>();
             *waiting.entry(engine.queues().get(job.queue).name()).or_default() += ready;
         }
+        let away = |from: &core::Queue| {
+            let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.lines().of(id));
+            lines.fold((0, 0), |(jobs, ready), line| (jobs + line.away().jobs, ready + line.away().ready))
+        };
         let queue = |from: &core::Queue| Queue {
             name: from.name().to_owned(),
             band: from.band(),
@@ -62,8 +69,9 @@ impl Queue {
             paused: from.record.paused.clone(),
             running: from.active,
             running_cpus: from.booked_cpu as f64 / 100.0,
-            waiting: waiting.get(from.name()).copied().unwrap_or(0),
+            waiting: waiting.get(from.name()).copied().unwrap_or(0) + away(from).1,
             ready_steps: from.steps(),
+            parked_jobs: away(from).0,
             booked: from.share().tasks(),
             share: had.get(&from.band()).filter(|all| **all > 0).map(|all| {
                 let part = from.had.max(0) as f64 / *all as f64;

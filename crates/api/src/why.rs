@@ -17,7 +17,7 @@ pub struct Why {
     pub state: TaskState,
     /// One word for programs: ended, running, booked, stopped, held, after_jobs, steps, no_workers,
     /// fits_nowhere, paused, quota, limit, licence_busy, worker_limit, probing, suspect, draining, left_out, saturated, reserved, foreign,
-    /// held_by_rule, full, behind, turn.
+    /// held_by_rule, parked, full, behind, turn.
     pub reason: String,
     /// The reason as a sentence.
     pub message: String,
@@ -350,6 +350,10 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
             ("probing", format!("{running} tasks of its kind run first, to show how much memory they need"))
         }
         Reason::Closed(closed) => (word(closed), say_closed(closed)),
+        Reason::Parked { ahead } => (
+            "parked",
+            format!("it is behind {ahead} others of its queue, and waits in the store until they start"),
+        ),
         Reason::Full => ("full", "every worker that could run it is busy or takes no new work".to_owned()),
         Reason::Behind(queue) => (
             "behind",

@@ -64,6 +64,9 @@ pub struct PlacementFlags {
     /// Classes of blocked work for which workers are kept free at a time; 0 keeps none free [default: 8]
     #[arg(long, env = "WINDLASS_RESERVATION_HOLDERS", value_name = "N")]
     pub reservation_holders: Option<u32>,
+    /// Steps of active jobs that are held in memory before the store alone has the others [default: 10000]
+    #[arg(long, env = "WINDLASS_CACHE_STEPS", value_name = "STEPS")]
+    pub cache_steps: Option<u32>,
 }
 
 impl PlacementFlags {
@@ -88,6 +91,7 @@ impl PlacementFlags {
         put(&mut load.stale_reports, self.stale_reports);
         put(&mut reservation.after_s, self.reservation_after_s);
         put(&mut reservation.holders, self.reservation_holders);
+        put(&mut config.cache.steps, self.cache_steps);
     }
 }
 
@@ -123,7 +127,7 @@ mod tests {
              --max-cpu-pressure 11 --max-memory-pressure 12 --max-io-pressure 13 --cpu-pressure-weight 14 \
              --memory-pressure-weight 15 --io-pressure-weight 16 --pressure-release 0.17 --report-ms 180 \
              --stale-reports 19 --reservation-after-s 20 --reservation-holders 21 \
-             --charge task --express 22",
+             --charge task --express 22 --cache-steps 22",
         );
         assert!(set.placement.core_saturation && set.placement.memory_saturation && set.load.pressure);
         assert_eq!((set.turn.charge, set.turn.express), (Charge::Task, 22));
@@ -135,12 +139,13 @@ mod tests {
         assert_eq!(weights, [14.0, 15.0, 16.0]);
         assert_eq!((load.release, load.report_ms, load.stale_reports), (0.17, 180, 19));
         assert_eq!((set.reservation.after_s, set.reservation.holders), (20.0, 21));
+        assert_eq!(set.cache.steps, 22);
         assert!(!config("--pressure=false").load.pressure);
     }
 
     #[test]
     fn what_the_help_says_is_the_default() {
-        let Config { turn, score, load, reservation, .. } = Config::default();
+        let Config { turn, score, load, reservation, cache, .. } = Config::default();
         assert_eq!(turn.charge, Charge::Time, "what is said of charge");
         let help = |flag: &str| {
             let command = Line::command();
@@ -163,6 +168,7 @@ mod tests {
             ("stale-reports", load.stale_reports.to_string()),
             ("reservation-after-s", reservation.after_s.to_string()),
             ("reservation-holders", reservation.holders.to_string()),
+            ("cache-steps", cache.steps.to_string()),
         ] {
             assert!(help(flag).ends_with(&format!("[default: {default}]")), "{flag}: {}", help(flag));
         }

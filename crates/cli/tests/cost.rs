@@ -25,6 +25,50 @@ fn a_round_costs_the_same_with_ten_and_with_a_million_pending() {
 }
 
 #[test]
+fn a_decision_costs_the_same_over_a_backlog_that_memory_does_not_hold() {
+    let instructions = |decisions: u32, jobs: u32| -> Option<f64> {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass()])
+            .args(["bench", "backlog", "--users", "20", "--cache-steps", "100"])
+            .args(["--count", &decisions.to_string(), "--jobs", &jobs.to_string()])
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    let cost = |jobs| Some(instructions(80, jobs)? - instructions(0, jobs)?);
+    let (Some(few), Some(many)) = (cost(100), cost(2_000)) else {
+        println!("SKIP the cost of a decision: valgrind is not installed");
+        return;
+    };
+    assert!(few > 0.0 && many < 2.0 * few, "{few} instructions over 100 jobs, {many} over 2000");
+}
+
+#[test]
+fn every_user_of_a_backlog_is_served_by_a_small_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(support::windlass())
+        .args(["bench", "backlog", "--jobs", "6000", "--users", "100", "--cache-steps", "300"])
+        .args(["--decisions", "500", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let number = |line: &str, before: &str| -> u64 {
+        let line = text.lines().find(|text| text.contains(line)).unwrap_or_else(|| panic!("{text}"));
+        let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+        let place = words.iter().position(|word| *word == before).unwrap();
+        words[place + 1].parse().unwrap()
+    };
+    assert_eq!(number("users served", "served:"), 100, "{text}");
+    let held = number("steps held", "ms");
+    // Jobs of one step: besides the cache what runs, or ended a moment ago.
+    assert!((1..=300 + 2 * 64).contains(&held), "{held} steps are held: {text}");
+}
+
+#[test]
 fn a_million_pending_tasks_are_small() {
     let farm = support::Farm::with_server(&["--cpus", "1"]);
     let resident = || {

@@ -3,6 +3,7 @@
 use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
 use crate::limits;
 use crate::queues::Candidate;
+use crate::queues::parked::{Parked, Tally};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::score::weights;
@@ -320,6 +321,8 @@ pub struct JobRecord {
     pub stop: Option<Stop>,
     /// Held by somebody.
     pub held: bool,
+    /// How it is parked, if it is.
+    pub parked: Option<Parked>,
     /// The tasks that were ever booked.
     pub tasks: Vec<TaskRow>,
     /// Steps, by their place, that found a licence busy.
@@ -507,6 +510,13 @@ impl Job {
         }
         counts
     }
+}
+
+/// What a job counts that nobody touched: tasks of steps that wait for no step are ready.
+pub fn untouched_counts(spec: &JobSpec) -> Counts {
+    let Tally { ready, waiting, .. } = Tally::of(spec);
+    let (ready, waiting) = (ready as u32, waiting as u32);
+    Counts { total: ready + waiting, ready, waiting, ..Counts::default() }
 }
 
 /// The state of a task that never started in a job that ended or was stopped.

@@ -78,3 +78,13 @@ pub const PICKS_MAX: usize = 64;
 pub const RANKED_MAX: usize = 6;
 /// Decisions that are remembered, to explain them.
 pub const DECISIONS_MAX: usize = 1_000;
+/// Steps that the engine holds, unless set otherwise, before it parks jobs that nobody touched.
+pub const CACHE_STEPS: usize = 10_000;
+/// Steps of one page of parked jobs.
+pub const PAGE_STEPS_MAX: usize = 1_000;
+/// How long after a read of the store failed it is tried again.
+pub const READ_AGAIN_NS: u64 = NS_PER_S;
+/// Lines of parked jobs that are told apart; work of further classes stands in one line of its queue.
+pub const LINES_MAX: usize = 20_000;
+/// Lines that are looked at for a job to park, longest first.
+pub const PARK_LOOKS_MAX: usize = 64;

@@ -154,7 +154,7 @@ impl Farm {
         if !durable {
             assert!(self.engine.failed([&out]).is_empty());
             out = Outbox::default();
-            self.engine.reload(Time(self.clock()), &BTreeSet::new(), Vec::new(), &mut out);
+            self.engine.reload(Time(self.clock()), &BTreeSet::new(), Vec::new(), Vec::new(), &mut out);
         }
         for write in &out.writes {
             match write {

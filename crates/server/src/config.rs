@@ -2,7 +2,7 @@
 
 mod placement;
 
-pub use placement::{Charge, Load, Placement, Reservation, Score, Turn};
+pub use placement::{Cache, Charge, Load, Placement, Reservation, Score, Turn};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -38,6 +38,8 @@ pub struct Config {
     pub load: Load,
     /// What is kept free for work that is hard to place.
     pub reservation: Reservation,
+    /// How much of what waits is held in memory.
+    pub cache: Cache,
     /// Encryption of connections over TCP.
     pub tls: Tls,
     /// Who is let in.
@@ -187,6 +189,7 @@ impl Default for Config {
             score: Score::default(),
             load: Load::default(),
             reservation: Reservation::default(),
+            cache: Cache::default(),
             tls: Tls::default(),
             auth: Auth::default(),
         }
@@ -222,6 +225,7 @@ impl Config {
         config.score.check()?;
         config.load.check()?;
         config.reservation.check()?;
+        config.cache.check()?;
         if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
             return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use windlass_api::{JobEvent, JobState, ServerEvent, TaskEvent, TasksEvent, WorkerEvent, exit_code_of};
 use windlass_core::JobId;
-use windlass_core::engine::{Engine, Note};
-use windlass_core::job::{Counts, TaskState};
+use windlass_core::engine::{Engine, Note, Outbox, Write};
+use windlass_core::job::{self, Counts, TaskState};
 
 /// Events that a slow listener may be behind before it misses some.
 const EVENTS_MAX: usize = 4096;
@@ -38,14 +38,23 @@ impl Events {
     }
 
     /// Tells the listeners. The engine must still hold the jobs that ended in this batch.
-    pub fn publish(&self, engine: &Engine, notes: &[Note]) {
+    pub fn publish(&self, engine: &Engine, batch: &Outbox) {
         if self.sender.receiver_count() == 0 {
             return;
         }
-        let counts_of = |job: JobId| engine.job(job).map(|job| job.counts()).unwrap_or_default();
+        // One that was parked at once is as it was submitted.
+        let submitted = |job: JobId| {
+            batch.writes.iter().find_map(|write| match write {
+                Write::Job { id, spec, .. } if *id == job => Some(job::untouched_counts(spec)),
+                _ => None,
+            })
+        };
+        let counts_of = |job: JobId| {
+            engine.job(job).map(|job| job.counts()).or_else(|| submitted(job)).unwrap_or_default()
+        };
         let mut changes: BTreeMap<JobId, Vec<TaskEvent>> = BTreeMap::new();
         let mut jobs = Vec::new();
-        for note in notes {
+        for note in &batch.notes {
             match note {
                 Note::Started { task, attempt, .. } => {
                     changes.entry(task.job).or_default().push(bare(task.index, TaskState::Running, *attempt));

@@ -1,4 +1,4 @@
-//! The task that owns the engine: handle, round, commit, deliver.
+//! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
 use crate::bodies::Bodies;
 use crate::events::Events;
@@ -6,12 +6,16 @@ use crate::handle::{Handle, Unavailable};
 use crate::link::{Delivery, Links, StartInfo, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::progress::ProgressBoard;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::engine::{Answer, Engine, Event, Hello, Order, Outbox, Report, Send as Message, Settings};
+use windlass_core::engine::{
+    Answer, Engine, Event, Fetch, Hello, Order, Outbox, Report, Send as Message, Settings,
+};
+use windlass_core::job::JobRecord;
+use windlass_core::queues::parked::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
 use windlass_store::{Store, StoreError};
 
@@ -23,6 +27,11 @@ const INBOX_BATCH_MAX: usize = 1024;
 const INBOX_MAX: usize = 16_384;
 /// Between two tries when the store fails.
 const STORE_RETRY: Duration = Duration::from_millis(500);
+
+/// Reads of the store that are made in one go.
+const FETCHES_MAX: usize = 64;
+/// Between two looks whether the store counts right what is parked.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How a shell is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +57,7 @@ pub(crate) enum Inbox {
 /// Reads what the store holds and starts the engine on a thread of its own. The handle is good until
 /// [`Handle::stop`].
 pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreError> {
+    say_drifts(&store.audit_parked().await?);
     let snapshot = store.load().await?;
     let settings = Settings { first_job: snapshot.next_job, ..options.settings };
     let engine = Engine::restore(settings, snapshot.ground);
@@ -72,6 +82,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         events,
         metrics,
         progress,
+        fetches: VecDeque::new(),
+        audited: Instant::now(),
         stalled: None,
         stopping: None,
     };
@@ -87,6 +99,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     Ok(handle)
 }
 
+/// A look into the store, and what it makes happen.
+type Look = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
 
 struct Shell {
@@ -106,6 +120,10 @@ struct Shell {
     events: Events,
     metrics: Arc<Metrics>,
     progress: Arc<ProgressBoard>,
+    /// What the engine wants read.
+    fetches: VecDeque<Fetch>,
+    /// When the counts of parked jobs were looked at last.
+    audited: Instant,
     /// The store failed: these jobs must be read again before anything else.
     stalled: Option<(BTreeSet<JobId>, Unavailable)>,
     stopping: Option<oneshot::Sender<()>>,
@@ -116,6 +134,7 @@ impl Shell {
         let _guard = AbortOnPanic;
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
+        let (mut reading, mut audit): (Option<Look>, Option<Look>) = (None, None);
         loop {
             if self.stalled.is_some() {
                 self.recover(&mut inbox).await;
@@ -128,6 +147,8 @@ impl Shell {
             if commit.is_none() && !self.out.is_empty() {
                 commit = self.send_batch();
             }
+            reading = reading.or_else(|| self.read());
+            audit = audit.or_else(|| self.audit());
             if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
                 break;
             }
@@ -138,6 +159,14 @@ impl Shell {
                 result = async { commit.as_mut().expect("guarded by the condition").await }, if commit.is_some() => {
                     commit = None;
                     self.committed(result);
+                }
+                events = async { reading.as_mut().expect("guarded by the condition").await }, if reading.is_some() => {
+                    reading = None;
+                    events.into_iter().for_each(|event| self.handle(event));
+                }
+                events = async { audit.as_mut().expect("guarded by the condition").await }, if audit.is_some() => {
+                    audit = None;
+                    events.into_iter().for_each(|event| self.handle(event));
                 }
                 n = inbox.recv_many(&mut messages, INBOX_BATCH_MAX) => {
                     if n == 0 {
@@ -152,6 +181,48 @@ impl Shell {
         if let Some(done) = self.stopping.take() {
             _ = done.send(());
         }
+    }
+
+    /// Begins to read what the engine asked for first.
+    fn read(&mut self) -> Option<Look> {
+        let some: Vec<Fetch> = self.fetches.drain(..self.fetches.len().min(FETCHES_MAX)).collect();
+        if some.is_empty() {
+            return None;
+        }
+        let store = self.store.clone();
+        Some(Box::pin(async move {
+            let numbers: Vec<u64> = some.iter().map(|fetch| fetch.number).collect();
+            let found = store.fetch(some).await;
+            let failed = |error| tracing::error!("{}", Unavailable::from_store(&error));
+            let mut found = found.map_err(failed).ok().map(Vec::into_iter);
+            let event = |number| {
+                let records = found.as_mut().and_then(Iterator::next);
+                Event::Fetched { number, records }
+            };
+            numbers.into_iter().map(event).collect()
+        }))
+    }
+
+    /// Begins to compare the store's counts of what is parked with what is, if it is time to.
+    fn audit(&mut self) -> Option<Look> {
+        if self.audited.elapsed() < AUDIT_INTERVAL {
+            return None;
+        }
+        self.audited = Instant::now();
+        let store = self.store.clone();
+        Some(Box::pin(async move {
+            match store.audit_parked().await {
+                Ok(drifts) if drifts.is_empty() => Vec::new(),
+                Ok(drifts) => {
+                    say_drifts(&drifts);
+                    vec![Event::Audited(drifts)]
+                }
+                Err(error) => {
+                    tracing::error!("{}", Unavailable::from_store(&error));
+                    Vec::new()
+                }
+            }
+        }))
     }
 
     fn round(&mut self) {
@@ -306,10 +377,10 @@ impl Shell {
             tokio::select! {
                 biased;
                 () = &mut retry => {
-                    match self.store.records(touched.clone()).await {
-                        Ok(records) => {
+                    match self.read_again(&touched).await {
+                        Ok((records, parked)) => {
                             let now = self.clock.now();
-                            self.engine.reload(now, &touched, records, &mut self.out);
+                            self.engine.reload(now, &touched, records, parked, &mut self.out);
                             self.stalled = None;
                             later.into_iter().for_each(|message| self.take(message));
                             return;
@@ -338,11 +409,19 @@ impl Shell {
         }
     }
 
+    async fn read_again(
+        &self,
+        touched: &BTreeSet<JobId>,
+    ) -> Result<(Vec<JobRecord>, Vec<ParkedCount>), StoreError> {
+        Ok((self.store.records(touched.clone()).await?, self.store.parked_counts().await?))
+    }
+
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, batch: Outbox) {
         self.metrics.count(&batch.notes);
-        self.events.publish(&self.engine, &batch.notes);
+        self.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);
+        self.fetches.extend(batch.fetches);
         for job in &batch.ended {
             self.bodies.forget(*job);
             self.progress.forget_job(*job);
@@ -400,6 +479,16 @@ impl Drop for AbortOnPanic {
         if std::thread::panicking() {
             std::process::abort();
         }
+    }
+}
+
+fn say_drifts(drifts: &[ParkedDrift]) {
+    for ParkedDrift { queue, counted, found, .. } in drifts {
+        tracing::warn!(
+            "{} parked jobs of queue '{queue}' were counted as {}; the count is right now",
+            found.jobs,
+            counted.jobs
+        );
     }
 }
 

@@ -23,7 +23,9 @@ pub fn write(write: &Write) -> String {
         | Write::JobHeld { .. }
         | Write::JobStop { .. }
         | Write::JobEnd { .. }
-        | Write::JobRetry { .. } => {
+        | Write::JobRetry { .. }
+        | Write::Park { .. }
+        | Write::Unpark { .. } => {
             format!("{write:?}")
         }
     }
@@ -46,6 +48,10 @@ pub fn event(event: &Event) -> String {
         }
         Event::Retry { request, job, record } => {
             format!("retry {request} job {job}, stored as {:?}", record.as_ref().map(|record| record.state))
+        }
+        Event::Fetched { number, records } => {
+            let ids = records.as_ref().map(|records| records.iter().map(|r| r.id.0).collect::<Vec<_>>());
+            format!("read {number}: {ids:?}")
         }
         Event::Hello(hello) => {
             format!("hello {} keeper {} {:?}", hello.name, hello.incarnation, hello.inventory)

@@ -190,6 +190,20 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
     }
 }
 
+/// The same job, asking for what many others ask for, so that much of one kind waits.
+pub fn made_alike(mut spec: JobSpec) -> JobSpec {
+    for step in &mut spec.steps {
+        step.request = Resources::new(100, 64 * MIB);
+        step.needs.clear();
+        step.targets.clear();
+        step.limits.clear();
+    }
+    if spec.queue != "vip" {
+        "a".clone_into(&mut spec.queue);
+    }
+    spec
+}
+
 /// The job that attempt `attempt` of a task submits and waits for.
 pub fn child_job(rng: &mut Rng, task: TaskId, attempt: u32) -> JobSpec {
     let profile = if rng.chance(500) { Profile::Short } else { Profile::Medium };

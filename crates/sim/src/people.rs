@@ -1,7 +1,7 @@
 //! Those who ask: people who submit, cancel, hold, release, retry and drain, outside clients that want
 //! places, and tasks that submit jobs of their own and wait for them.
 
-use crate::jobs::{child_job, random_job};
+use crate::jobs::{child_job, made_alike, random_job};
 use crate::machine::AttemptKey;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,9 @@ use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
+
+/// Steps of a cache over which much is parked.
+const SMALL_CACHE: usize = 100;
 
 /// What somebody asked and has no answer to yet.
 #[derive(Clone, Debug)]
@@ -73,16 +76,25 @@ impl People {
         })));
     }
 
+    fn submit_new(&mut self, world: &mut World, alike: bool) {
+        let spec = random_job(&mut world.rng, &self.known);
+        let spec = Arc::new(if alike { made_alike(spec) } else { spec });
+        if spec.key.is_some() {
+            self.keyed.push(spec.clone());
+        }
+        self.submit(world, spec, None);
+    }
+
     /// Somebody does something.
     pub fn act(&mut self, world: &mut World) {
         let job = world.rng.pick(&self.known).copied();
         match (world.rng.below(100), job) {
             (0..45, _) | (_, None) => {
-                let spec = Arc::new(random_job(&mut world.rng, &self.known));
-                if spec.key.is_some() {
-                    self.keyed.push(spec.clone());
+                self.submit_new(world, false);
+                // What a small cache holds of many alike is little of it.
+                if world.settings.cache_steps < SMALL_CACHE && world.rng.chance(400) {
+                    (0..world.rng.between(1, 4)).for_each(|_| self.submit_new(world, true));
                 }
-                self.submit(world, spec, None);
             }
             (45..53, Some(job)) => {
                 let request = self.ask(Ask::Cancel(job));

@@ -5,10 +5,11 @@ use crate::machine::{AttemptKey, Machine};
 use crate::world::MS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::engine::{Engine, Write};
+use windlass_core::engine::{Engine, Fetch, Wanted, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
-use windlass_core::job::{DependencyKind, End, JobRecord, JobSpec, JobState, TaskRow, TaskState};
+use windlass_core::job::{DependencyKind, End, Job, JobRecord, JobSpec, JobState, TaskRow, TaskState};
+use windlass_core::queues::parked::{Place, Tally};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
 
@@ -275,6 +276,8 @@ impl Promises {
                 Reason::Probing { running } => *running > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
+                // Said of jobs alone that the engine does not hold.
+                Reason::Parked { .. } => false,
                 Reason::Held => job.held,
                 Reason::Stopped(_) => job.stop.is_some(),
                 Reason::Ended => !matches!(explanation.state, TaskState::Ready | TaskState::Waiting),
@@ -290,13 +293,14 @@ impl Promises {
     pub fn durable(&self, store: &Memory, engine: &Engine) -> Checked {
         let records = store.load().ground.jobs;
         let ids: BTreeSet<JobId> = records.iter().map(|record| record.id).collect();
-        if let Some(extra) = engine.jobs().find(|job| !ids.contains(&job.id)) {
+        let known = |job: &Job| ids.contains(&job.id) || store.parked(job.id).is_some();
+        if let Some(extra) = engine.jobs().find(|job| !known(job)) {
             return Err(format!("the engine has job {}, which is not active in the store", extra.id));
         }
         for record in &records {
             same_job(engine, record)?;
         }
-        Ok(())
+        same_parked(store, engine)
     }
 }
 
@@ -335,6 +339,35 @@ fn compare(old: &JobRecord, new: Option<&JobRecord>, retried: bool) -> Checked {
         }
         if now.attempt < row.attempt {
             return Err(format!("{}.{}: attempt {} after {}", old.id, row.index, now.attempt, row.attempt));
+        }
+    }
+    Ok(())
+}
+
+/// The engine counts what the store has parked, and each parked job that stands before what is away is here.
+fn same_parked(store: &Memory, engine: &Engine) -> Checked {
+    let drifts = store.audit_parked();
+    if !drifts.is_empty() {
+        return Err(format!("the store counts wrong what is parked: {drifts:?}"));
+    }
+    let mut counts: BTreeMap<_, _> = BTreeMap::new();
+    for count in store.parked_counts() {
+        let queue = engine.queues().id(&count.queue).ok_or("a parked queue that the engine does not know")?;
+        counts.insert((queue, count.class), count.tally);
+    }
+    let lines = engine.lines().iter().filter(|(_, line)| line.parked() != Tally::default());
+    let known: BTreeMap<_, _> = lines.map(|(key, line)| (key, line.parked())).collect();
+    if counts != known {
+        return Err(format!("the store has parked {counts:?}, the engine counts {known:?}"));
+    }
+    for ((queue, class), line) in engine.lines().iter() {
+        let queue = engine.queues().get(queue).name().to_owned();
+        let all = Wanted::Page { queue, class, from: Place::FIRST, steps: usize::MAX };
+        let parked = store.fetch(&Fetch { number: 0, wanted: all });
+        let before = |place: Place| line.beyond().is_none_or(|beyond| place < beyond);
+        let mut places = parked.iter().filter_map(|record| record.parked).map(|parked| parked.place);
+        if let Some(lost) = places.find(|place| before(*place) && engine.job(place.job).is_none()) {
+            return Err(format!("job {} is parked before what is away, and not here", lost.job));
         }
     }
     Ok(())

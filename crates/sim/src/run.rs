@@ -133,6 +133,11 @@ impl Run {
         world.settings.load.pressure = world.rng.chance(700);
         let policies = POLICIES.map(|name| policy_by_name(name).0);
         world.settings.policy = Policy(policies[world.rng.below(4) as usize]);
+        world.settings.cache_steps = match seed % 4 {
+            0 => 3,
+            1 => 12,
+            _ => world.settings.cache_steps,
+        };
         world.leases_vary = world.faults.clock_permille == 0;
         for number in 0..world.rng.between(1, 4) {
             let name = format!("w{number}");
@@ -335,9 +340,10 @@ impl Run {
         let Some(scheduler) = &world.scheduler else { return false };
         let idle = |m: &Machine| m.retired || m.keeper.as_ref().is_some_and(|k| k.is_empty());
         let idle = world.machines.iter().all(idle);
-        let jobs = world.store.load().ground.jobs;
+        let ground = world.store.load().ground;
         idle && scheduler.is_idle()
-            && jobs.is_empty()
+            && ground.jobs.is_empty()
+            && ground.parked.is_empty()
             && scheduler.engine.jobs().next().is_none()
             && world.promises.is_quiet()
     }

@@ -5,7 +5,9 @@ use crate::brief;
 use crate::machine::Word;
 use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use windlass_core::engine::{Engine, Event, Hello, Order, Outbox, Report, Send, Settings, Write};
+use windlass_core::engine::{
+    Engine, Event, Fetch, Hello, Order, Outbox, Report, Send, Settings, Wanted, Write,
+};
 use windlass_core::job::JobRecord;
 use windlass_core::{JobId, Time, WorkerId};
 
@@ -58,6 +60,10 @@ impl World {
     pub(crate) fn start_scheduler(&mut self) {
         if self.scheduler.is_some() {
             return;
+        }
+        let drifts = self.store.audit_parked();
+        if !drifts.is_empty() {
+            self.broken(format!("the store counts wrong what is parked: {drifts:?}"));
         }
         let snapshot = self.store.load();
         let twice = self.leases_vary && self.rng.chance(300);
@@ -369,6 +375,33 @@ impl World {
             self.heard.push_back(Heard::Answer(request, answer));
         }
         self.heard.extend(batch.notes.into_iter().map(Heard::Note));
+        let life = self.lives;
+        for fetch in batch.fetches {
+            let delay_ns = self.rng.between(MS / 10, 5 * MS);
+            self.after(delay_ns, Happening::Reads(life, fetch));
+        }
+    }
+
+    /// What is read now is what the store has now; the scheduler gets it a little later.
+    pub(crate) fn read_store(&mut self, life: u64, fetch: &Fetch) {
+        if self.scheduler.as_ref().is_none_or(|scheduler| scheduler.life != life) {
+            return;
+        }
+        let failed = self.disk_full || self.rng.chance(self.faults.lose_permille);
+        let records = (!failed).then(|| self.store.fetch(fetch));
+        if failed {
+            self.tally.failed_reads += 1;
+        } else if matches!(fetch.wanted, Wanted::Page { .. }) {
+            self.tally.pages += 1;
+        }
+        let delay_ns = self.rng.between(MS / 10, 50 * MS);
+        self.after(delay_ns, Happening::ReadEnds(life, Event::Fetched { number: fetch.number, records }));
+    }
+
+    pub(crate) fn read_ends(&mut self, life: u64, event: Event) {
+        if self.scheduler.as_ref().is_some_and(|scheduler| scheduler.life == life) {
+            self.tell(event);
+        }
     }
 
     /// Neither the batch in flight nor the one that forms is durable; until the store answers again
@@ -407,7 +440,8 @@ impl World {
         let touched = std::mem::take(&mut scheduler.touched);
         let records: Vec<JobRecord> = self.store.records(&touched);
         self.trace.line(&format!("reads jobs {touched:?} again"));
-        scheduler.engine.reload(now, &touched, records, &mut scheduler.forming);
+        let parked = self.store.parked_counts();
+        scheduler.engine.reload(now, &touched, records, parked, &mut scheduler.forming);
         let waiting = scheduler.frozen.take().unwrap_or_default();
         self.handled();
         for incoming in waiting {

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::scheduler::Scheduler;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
-use windlass_core::engine::{Answer, Note, Order, Settings};
+use windlass_core::engine::{Answer, Event, Fetch, Note, Order, Settings};
 use windlass_core::job::End;
 use windlass_core::{RequestId, Time};
 use windlass_store::Memory;
@@ -55,6 +55,10 @@ pub enum Happening {
     CommitEnds(u64),
     /// The store answers again after a failure.
     Thaws(u64),
+    /// The store is asked what the scheduler of that life wants read.
+    Reads(u64, Fetch),
+    /// The scheduler of that life gets the answer.
+    ReadEnds(u64, Event),
     /// A scheduler starts.
     SchedulerStarts,
     /// The store's disk has room again.
@@ -104,6 +108,10 @@ pub struct Tally {
     pub commits: u64,
     /// Batches that it did not.
     pub failed_commits: u64,
+    /// Pages of parked jobs that schedulers took in.
+    pub pages: u64,
+    /// Reads of the store that failed.
+    pub failed_reads: u64,
     /// Schedulers that died.
     pub scheduler_deaths: u64,
     /// Keepers that died.
@@ -133,6 +141,8 @@ impl Tally {
         self.starts += other.starts;
         self.commits += other.commits;
         self.failed_commits += other.failed_commits;
+        self.pages += other.pages;
+        self.failed_reads += other.failed_reads;
         self.scheduler_deaths += other.scheduler_deaths;
         self.keeper_deaths += other.keeper_deaths;
         self.cut_links += other.cut_links;
@@ -271,6 +281,8 @@ impl World {
             Happening::Applies(life) => self.apply(life),
             Happening::CommitEnds(life) => self.commit_ends(life),
             Happening::Thaws(life) => self.thaw(life),
+            Happening::Reads(life, fetch) => self.read_store(life, &fetch),
+            Happening::ReadEnds(life, event) => self.read_ends(life, event),
             Happening::SchedulerStarts => self.start_scheduler(),
             Happening::DiskHasRoom => self.disk_full = false,
             Happening::Alarm(alarm) => self.heard.push_back(Heard::Alarm(alarm)),

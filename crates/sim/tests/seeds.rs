@@ -31,6 +31,8 @@ fn run_all(seeds: Range<u64>) -> Result<Tally, Violation> {
 fn every_fault_struck(sum: &Tally) {
     let all = [
         sum.failed_commits,
+        sum.pages,
+        sum.failed_reads,
         sum.refused_writes,
         sum.scheduler_deaths,
         sum.keeper_deaths,

@@ -11,15 +11,18 @@ mod view;
 
 pub use memory::Memory;
 pub use sqlite::{Sqlite, bench_raw_commits};
-pub use view::{AttemptView, ForeignWrite, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
+pub use view::{
+    AttemptView, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord,
+};
 
 use sqlite::TokenWrite;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use windlass_core::engine::Outbox;
+use windlass_core::engine::{Fetch, Outbox};
 use windlass_core::job::JobRecord;
+use windlass_core::queues::parked::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, TaskId, Time};
 
 /// Signatures whose samples an engine starts with.
@@ -130,7 +133,8 @@ impl Store {
         }
     }
 
-    /// What an engine starts from: workers, active jobs, the number of the next job, what is known of tasks
+    /// What an engine starts from: workers, active jobs that are not parked, how much is parked, the number of
+    /// the next job, what is known of tasks
     /// by signature (of [`HISTORY_MAX`] signatures, those used last), queues and limits.
     pub async fn load(&self) -> Result<Snapshot, StoreError> {
         match self {
@@ -144,6 +148,40 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(memory.records(&ids)),
             Store::Sqlite(sqlite) => sqlite.read(move |db| db.records(&ids)).await,
+        }
+    }
+
+    /// What an engine asked for, in the order of the questions: a page in the order of its line, jobs by id.
+    /// All that was durable before is shown.
+    pub async fn fetch(&self, fetches: Vec<Fetch>) -> Result<Vec<Vec<JobRecord>>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(fetches.iter().map(|fetch| memory.fetch(fetch)).collect()),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.fetch(&fetches)).await,
+        }
+    }
+
+    /// How much is parked of each queue and class, as counted when jobs were parked and taken off.
+    pub async fn parked_counts(&self) -> Result<Vec<ParkedCount>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.parked_counts()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.parked_counts()).await,
+        }
+    }
+
+    /// Compares these counts with the parked jobs one by one. Returns those that were wrong; they are right
+    /// now.
+    pub async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.audit_parked()),
+            Store::Sqlite(sqlite) => sqlite.audit_parked().await,
+        }
+    }
+
+    /// A parked job and how many of its queue come before it; `None` if it is not parked.
+    pub async fn parked(&self, id: JobId) -> Result<Option<ParkedView>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.parked(id)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.parked(id)).await,
         }
     }
 

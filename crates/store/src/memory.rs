@@ -2,13 +2,16 @@
 //! guards are those of the SQL stores.
 
 use crate::HISTORY_MAX;
-use crate::view::{AttemptView, ForeignWrite, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
+use crate::view::{
+    AttemptView, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass_core::engine::{Ground, Write};
+use windlass_core::engine::{Fetch, Ground, Wanted, Write};
 use windlass_core::job::{BackOff, JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
+use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
@@ -34,6 +37,10 @@ struct Tables {
     foreign_hosts: BTreeMap<String, String>,
     limits: BTreeMap<String, Limit>,
     back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
+    parked: BTreeMap<JobId, Parked>,
+    /// The same by line, in the order of the line.
+    lines: BTreeMap<(String, u64), BTreeMap<Place, JobId>>,
+    parked_counts: BTreeMap<(String, u64), Tally>,
 }
 
 impl Memory {
@@ -53,11 +60,13 @@ impl Memory {
     pub fn load(&self) -> Snapshot {
         let tables = self.lock();
         let active = tables.jobs.values().filter(|job| job.state == JobState::Active).map(|job| job.id);
+        let active = active.filter(|id| !tables.parked.contains_key(id));
         Snapshot {
             next_job: tables.next_job.max(1),
             ground: Ground {
                 workers: tables.workers.values().cloned().collect(),
                 jobs: active.filter_map(|id| tables.record(id)).collect(),
+                parked: tables.counts(),
                 history: tables.history_newest_first(),
                 queues: tables.queues.values().cloned().collect(),
                 limits: tables.limits.clone(),
@@ -69,6 +78,60 @@ impl Memory {
     pub fn records(&self, ids: &BTreeSet<JobId>) -> Vec<JobRecord> {
         let tables = self.lock();
         ids.iter().filter_map(|id| tables.record(*id)).collect()
+    }
+
+    /// See [`Store::fetch`](crate::Store::fetch).
+    pub fn fetch(&self, fetch: &Fetch) -> Vec<JobRecord> {
+        match &fetch.wanted {
+            Wanted::Jobs(ids) => self.records(ids),
+            Wanted::Page { queue, class, from, steps } => {
+                let (tables, mut seen) = (self.lock(), 0);
+                let line = tables.lines.get(&(queue.clone(), *class)).into_iter();
+                let ids = line.flat_map(|line| line.range(*from..)).map(|(_, id)| *id);
+                let records = ids.filter_map(|id| tables.record(id));
+                let wanted = records.take_while(|record| {
+                    let wanted = seen < *steps;
+                    seen += record.spec.steps.len();
+                    wanted
+                });
+                wanted.collect()
+            }
+        }
+    }
+
+    /// See [`Store::parked_counts`](crate::Store::parked_counts).
+    pub fn parked_counts(&self) -> Vec<ParkedCount> {
+        self.lock().counts()
+    }
+
+    /// See [`Store::audit_parked`](crate::Store::audit_parked).
+    pub fn audit_parked(&self) -> Vec<ParkedDrift> {
+        let mut tables = self.lock();
+        let mut found: BTreeMap<(String, u64), Tally> = BTreeMap::new();
+        for ((queue, class), line) in &tables.lines {
+            for parked in line.values().filter_map(|id| tables.parked.get(id)) {
+                let tally = found.entry((queue.clone(), *class)).or_default();
+                *tally = tally.plus(parked.tally);
+            }
+        }
+        let keys: BTreeSet<_> = found.keys().chain(tables.parked_counts.keys()).cloned().collect();
+        let drifts = keys.into_iter().filter_map(|key| {
+            let tally = |of: &BTreeMap<_, Tally>| of.get(&key).copied().unwrap_or_default();
+            let (counted, found) = (tally(&tables.parked_counts), tally(&found));
+            (counted != found).then_some(ParkedDrift { queue: key.0, class: key.1, counted, found })
+        });
+        let drifts = drifts.collect();
+        tables.parked_counts = found;
+        drifts
+    }
+
+    /// See [`Store::parked`](crate::Store::parked).
+    pub fn parked(&self, id: JobId) -> Option<ParkedView> {
+        let tables = self.lock();
+        let (parked, spec) = (*tables.parked.get(&id)?, without_bodies(tables.jobs.get(&id)?).spec);
+        let lines = tables.lines.range((spec.queue.clone(), 0)..=(spec.queue.clone(), u64::MAX));
+        let ahead = lines.map(|(_, line)| line.range(..parked.place).count() as u64).sum();
+        Some(ParkedView { spec, parked, ahead })
     }
 
     /// See [`Store::job`](crate::Store::job).
@@ -210,6 +273,9 @@ impl Default for Tables {
             foreign_jobs: BTreeMap::new(),
             foreign_hosts: BTreeMap::new(),
             back_offs: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            parked_counts: BTreeMap::new(),
         }
     }
 }
@@ -297,10 +363,53 @@ impl Tables {
                 self.workers.insert(record.id, record.clone());
                 true
             }
+            Write::Park { job, queue, parked } => self.park(*job, queue, parked),
+            Write::Unpark { job, queue, parked } => self.unpark(*job, queue, parked),
             Write::Lease { worker, until } => {
                 self.workers.get_mut(worker).map(|record| record.lease_until = Some(*until)).is_some()
             }
         }
+    }
+
+    fn park(&mut self, job: JobId, queue: &str, parked: &Parked) -> bool {
+        let active = self.jobs.get(&job).is_some_and(|view| view.state == JobState::Active);
+        if !active || self.parked.contains_key(&job) {
+            return false;
+        }
+        self.parked.insert(job, *parked);
+        let line = (queue.to_owned(), parked.class);
+        self.lines.entry(line.clone()).or_default().insert(parked.place, job);
+        let count = self.parked_counts.entry(line).or_default();
+        *count = count.plus(parked.tally);
+        true
+    }
+
+    fn unpark(&mut self, job: JobId, queue: &str, parked: &Parked) -> bool {
+        if self.parked.remove(&job).is_none() {
+            return false;
+        }
+        let key = (queue.to_owned(), parked.class);
+        if let Some(line) = self.lines.get_mut(&key) {
+            line.remove(&parked.place);
+            if line.is_empty() {
+                self.lines.remove(&key);
+            }
+        }
+        let left = self.parked_counts.get(&key).copied().unwrap_or_default().less(parked.tally);
+        self.parked_counts.insert(key.clone(), left);
+        if left == Tally::default() {
+            self.parked_counts.remove(&key);
+        }
+        true
+    }
+
+    fn counts(&self) -> Vec<ParkedCount> {
+        let count = |((queue, class), tally): (&(String, u64), &Tally)| ParkedCount {
+            queue: queue.clone(),
+            class: *class,
+            tally: *tally,
+        };
+        self.parked_counts.iter().map(count).collect()
     }
 
     fn set_limit(&mut self, name: &str, limit: Option<&Limit>) -> bool {
@@ -410,6 +519,7 @@ impl Tables {
             state: job.state,
             stop: job.stop,
             held: job.held,
+            parked: self.parked.get(&id).copied(),
             tasks: rows.map(|(_, task)| task.row.clone()).collect(),
             back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
         })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use windlass_core::engine::Ground;
 use windlass_core::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskRow};
+use windlass_core::queues::parked::Parked;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// What an engine starts from.
@@ -33,6 +34,17 @@ pub struct JobView {
     pub ended: Option<Time>,
     /// What became of its tasks, once it ended.
     pub counts: Option<Counts>,
+}
+
+/// A parked job, without the bodies of its steps.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ParkedView {
+    /// As submitted.
+    pub spec: Arc<JobSpec>,
+    /// How it is parked.
+    pub parked: Parked,
+    /// How many parked jobs of its queue come before it.
+    pub ahead: u64,
 }
 
 /// Which jobs a list shows; an absent field shows all.

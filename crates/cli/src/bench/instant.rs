@@ -145,7 +145,7 @@ impl WorkerLink for Link {
     fn drop_logs(&self, _: &[JobId]) {}
 }
 
-fn hello(name: String, number: u64, slots: u32) -> Box<Hello> {
+pub fn hello(name: String, number: u64, slots: u32) -> Box<Hello> {
     Box::new(Hello {
         name,
         identity: number,
@@ -160,7 +160,7 @@ fn hello(name: String, number: u64, slots: u32) -> Box<Hello> {
 }
 
 /// Ends every task that starts.
-fn end_all(parcel: Vec<Delivery>, epoch: &mut Epoch) -> Vec<WorkerMessage> {
+pub fn end_all(parcel: Vec<Delivery>, epoch: &mut Epoch) -> Vec<WorkerMessage> {
     let mut ended = Vec::new();
     for delivery in parcel {
         match delivery.order {

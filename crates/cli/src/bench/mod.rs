@@ -1,6 +1,7 @@
 //! `windlass bench`: every figure that we promise, beside its baseline from the same run on the same
 //! machine. Machines differ and are shared; ratios are what to compare.
 
+mod backlog;
 mod exec;
 mod farm;
 mod hog;
@@ -122,6 +123,27 @@ enum Which {
         #[arg(long, hide = true, default_value_t = 10)]
         pending: u32,
     },
+    /// A database of far more ready jobs than the engine holds: memory, who is served, the cost of a decision
+    Backlog {
+        /// Ready jobs of one task
+        #[arg(long, default_value_t = 1_000_000)]
+        jobs: u64,
+        /// Users, each with a queue
+        #[arg(long, default_value_t = 1_000)]
+        users: u64,
+        /// Steps that the engine holds
+        #[arg(long, default_value_t = 10_000)]
+        cache_steps: usize,
+        /// Tasks that are placed
+        #[arg(long, default_value_t = 20_000)]
+        decisions: u64,
+        /// Only measure, over this database
+        #[arg(long, hide = true)]
+        over: Option<PathBuf>,
+        /// Only place so many over a store in memory and print nothing: what callgrind counts
+        #[arg(long, hide = true)]
+        count: Option<u64>,
+    },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
         /// Runs, of which the median counts
@@ -153,6 +175,14 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Place { workers: 10_000 },
         Which::Rounds { count: None, pending: 10 },
         Which::Share { runs: 101 },
+        Which::Backlog {
+            jobs: 1_000_000,
+            users: 1_000,
+            cache_steps: 10_000,
+            decisions: 20_000,
+            over: None,
+            count: None,
+        },
     ];
     let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
     for which in chosen {
@@ -172,6 +202,14 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,
+            Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
+                let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };
+                match (over, count) {
+                    (Some(path), _) => backlog::over(path, backlog).await?,
+                    (None, Some(decisions)) => backlog::count(decisions, backlog),
+                    (None, None) => backlog::run(&dir, backlog).await?,
+                }
+            }
         }
     }
     _ = std::fs::remove_dir_all(&dir);

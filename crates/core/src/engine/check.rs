@@ -1,6 +1,7 @@
 //! Rebuilds every index from the ground state and compares: for tests and the simulator.
 
 use super::{Engine, Lent};
+
 use crate::ids::{StepKey, TaskId, WorkerId};
 use crate::queues::Candidate;
 use crate::resources::Resources;
@@ -12,7 +13,8 @@ impl Engine {
     pub fn check(&self) -> Result<(), String> {
         self.check_steps()?;
         self.check_workers()?;
-        self.check_index()
+        self.check_index()?;
+        self.check_lines()
     }
 
     fn check_steps(&self) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use super::{Attempt, Engine, Order, Outbox, Write};
 use crate::ids::{JobId, TaskId};
 use crate::job::{JobRecord, JobState};
+use crate::queues::parked::ParkedCount;
 use crate::time::Time;
 use crate::worker::Worker;
 use std::collections::BTreeSet;
@@ -30,20 +31,22 @@ impl Engine {
     pub fn failed<'a>(&mut self, batches: impl IntoIterator<Item = &'a Outbox>) -> BTreeSet<JobId> {
         let mut touched = BTreeSet::new();
         for batch in batches {
+            self.fetch_again(batch);
             touched.extend(batch.touched_jobs());
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
         }
         touched
     }
 
-    /// Puts what the store says of `touched` jobs in the place of what the engine thought. A job
-    /// without a record does not exist. Every worker is asked to say again what it holds and gets no
+    /// Puts what the store says of `touched` jobs in the place of what the engine thought, and of how much is
+    /// parked. A job without a record does not exist. Every worker is asked to say again what it holds and gets no
     /// new work until it does.
     pub fn reload(
         &mut self,
         now: Time,
         touched: &BTreeSet<JobId>,
         records: Vec<JobRecord>,
+        parked: Vec<ParkedCount>,
         out: &mut Outbox,
     ) {
         self.now = self.now.max(now);
@@ -73,12 +76,14 @@ impl Engine {
         self.keep_volatile(before);
         self.wait_again(&active);
         self.drop_settled_dependencies(touched, out);
+        self.set_parked(parked, out);
         let ids: Vec<_> = self.workers.iter().map(|w| w.id).collect();
         for id in ids {
             self.workers.update(id, Worker::unlink);
             self.send(id, Order::Resync, out);
         }
         self.save_again(out);
+        self.replenish(out);
         self.dirty = true;
     }
 
@@ -112,6 +117,9 @@ impl Engine {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             let spec = job.spec.clone();
             job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
+            if !job.after.is_empty() {
+                self.step_out(id);
+            }
             self.refresh_all(id);
         }
     }
@@ -140,6 +148,7 @@ impl Engine {
             let after = self.jobs[&id].after.clone();
             for first in after {
                 self.dependents.entry(first).or_default().insert(id);
+                self.step_out(first);
             }
             self.settle_job(id, out);
         }
@@ -155,5 +164,6 @@ impl Engine {
         for id in ids {
             self.settle_job(id, out);
         }
+        self.replenish(out);
     }
 }

@@ -132,6 +132,11 @@ impl Engine {
                 }
             }
         }
+        // What is parked waits for what the first of its line waits for.
+        for (first, away) in self.away_by_first() {
+            let reason = first.and_then(|key| self.wait_reason(key, &mut fits));
+            *tasks.entry(reason.unwrap_or(WaitReason::Flowing)).or_default() += away.ready;
+        }
         tasks
     }
 

@@ -3,6 +3,7 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
 use crate::load::pressure::LoadReport;
+use crate::queues::parked::ParkedDrift;
 use crate::queues::{Limit, QueueRecord};
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
@@ -148,6 +149,15 @@ pub enum Event {
         /// By whom.
         by: Report,
     },
+    /// What the engine asked for was read from the store.
+    Fetched {
+        /// The number of what was asked.
+        number: u64,
+        /// The jobs, a page in its order; `None` if the read failed.
+        records: Option<Vec<JobRecord>>,
+    },
+    /// The store's counts of what is parked were wrong, and are right now.
+    Audited(Vec<ParkedDrift>),
 }
 
 /// A submission with what the shell looked up for it.

@@ -40,7 +40,8 @@ impl Engine {
     }
 
     /// Works out the ready tasks of every step from what has ended and what runs.
-    pub(super) fn recompute_ready(&mut self, id: JobId) {
+    /// They are ready since then, or from now on.
+    pub(super) fn recompute_ready(&mut self, id: JobId, since: Option<Time>) {
         let running: Vec<u32> = self.attempts_of(id).map(|(task, _)| task.index).collect();
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -56,7 +57,7 @@ impl Engine {
                 ready.remove(*index);
             }
             if step.ready.is_empty() && !ready.is_empty() {
-                step.ready_since = now.max(job.created);
+                step.ready_since = since.unwrap_or(now.max(job.created));
             }
             step.ready = ready;
         }
@@ -264,6 +265,8 @@ impl Engine {
                     out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
                 }
                 self.refresh_all(dependent);
+                self.stand(dependent, None);
+                self.keep_in_line(dependent, out);
                 open.push_back(dependent);
             }
         }
@@ -284,7 +287,9 @@ impl Engine {
         }
         self.refresh_all(id);
         self.back_offs.forget(id);
+        self.step_out(id);
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.park.steps -= job.steps.len();
         for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);
             let key = StepKey { job: id, step: number as u16 };
@@ -356,7 +361,7 @@ fn end_state(job: &Job) -> JobState {
 }
 
 /// Adds tasks to a waiting step, but for those that were tried.
-fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: crate::time::Time) {
+fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
     let step = &mut job.steps[step];
     for known in [&step.succeeded, &step.failed, &step.canceled] {
         tasks.subtract(known);

@@ -19,6 +19,7 @@ mod jobs;
 mod lease;
 mod lend;
 mod outbox;
+mod park;
 mod report;
 mod reserve;
 mod round;
@@ -28,13 +29,15 @@ mod submit;
 
 pub use decide::{Decision, Judged, WaitReason, Waits};
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
-pub use outbox::{Answer, Holder, Note, Order, Outbox, Refusal, Send, Unplaceable, Write};
+pub use outbox::{Answer, Fetch, Holder, Note, Order, Outbox, Refusal, Send, Unplaceable, Wanted, Write};
+pub(crate) use submit::class_of;
 
 use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord, JobState};
 use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::matcher::{self, Class, Classes, Reserved};
+use crate::queues::parked::ParkedCount;
 use crate::queues::{Limit, QueueRecord, Queues, TurnSettings};
 use crate::resources::Resources;
 use crate::score::context::InstanceContext;
@@ -47,6 +50,7 @@ use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
 use back_off::BackOffs;
 use charge::Charged;
+use park::{Looked, Park};
 use sizing::{Fitting, Kin};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -74,6 +78,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Milliseconds after which a task that could start should have, where its step does not say.
     pub wait_deadline_ms: u64,
+    /// Steps that the engine holds before it parks jobs that nobody touched.
+    pub cache_steps: usize,
     /// How turns are taken.
     pub turn: TurnSettings,
 }
@@ -111,6 +117,7 @@ impl Default for Settings {
             reserve: ReserveSettings::default(),
             policy: Policy::default(),
             wait_deadline_ms: weights::DEADLINE_MS,
+            cache_steps: limits::CACHE_STEPS,
             turn: TurnSettings::default(),
         }
     }
@@ -199,6 +206,8 @@ pub struct Engine {
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     /// As somebody set them, by name.
     limits: BTreeMap<String, Limit>,
+    /// Which jobs are here, and which are parked in the store.
+    park: Park,
     /// How many of each are taken.
     limits_taken: BTreeMap<String, u32>,
     back_offs: BackOffs,
@@ -243,8 +252,10 @@ pub struct Engine {
 pub struct Ground {
     /// All workers.
     pub workers: Vec<WorkerRecord>,
-    /// All active jobs, by id.
+    /// All active jobs that are not parked, by id.
     pub jobs: Vec<JobRecord>,
+    /// How much is parked.
+    pub parked: Vec<ParkedCount>,
     /// What is known of tasks by signature, the signatures used last first.
     pub history: Vec<(String, Vec<Sample>)>,
     /// Queues that somebody set.
@@ -271,6 +282,7 @@ impl Engine {
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
             limits: BTreeMap::new(),
+            park: Park::new(settings.cache_steps),
             limits_taken: BTreeMap::new(),
             back_offs: BackOffs::default(),
             histories: Histories::default(),
@@ -300,10 +312,10 @@ impl Engine {
         }
     }
 
-    /// An engine with what a store holds: its workers, not heard from yet, and its active jobs, whose
-    /// booked tasks are at their workers until those say otherwise.
+    /// An engine with what a store holds: its workers, not heard from yet, and its active jobs but for
+    /// parked ones. Booked tasks are at their workers until those say otherwise.
     pub fn restore(settings: Settings, ground: Ground) -> Self {
-        let Ground { workers, jobs, queues, limits, history } = ground;
+        let Ground { workers, jobs, parked, queues, limits, history } = ground;
         let mut engine = Engine::new(settings);
         queues.iter().for_each(|queue| engine.queues.set(queue));
         engine.limits = limits;
@@ -319,6 +331,7 @@ impl Engine {
             let after = record.spec.after.iter().filter(|id| active.contains(id)).copied().collect();
             engine.insert_record(record, after);
         }
+        engine.set_parked(parked, &Outbox::default());
         engine
     }
 
@@ -326,6 +339,13 @@ impl Engine {
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
         self.queues.advance(self.now);
+        if let Some(event) = self.with_jobs(event, Looked::new(), out) {
+            self.act(event, out);
+        }
+        self.replenish(out);
+    }
+
+    fn act(&mut self, event: Event, out: &mut Outbox) {
         match event {
             Event::Submit(submit) => self.submit(*submit, out),
             Event::Cancel { request, job } => self.cancel(request, job, out),
@@ -357,6 +377,8 @@ impl Engine {
             Event::Started { by, at } => self.started(by, at, out),
             Event::Finished { by, result } => self.finished(by, result, out),
             Event::Reclaimed { by } => self.reclaimed(by, out),
+            Event::Fetched { number, records } => self.fetched(number, records, out),
+            Event::Audited(drifts) => self.audited(drifts),
         }
     }
 
@@ -369,11 +391,12 @@ impl Engine {
         let probes = self.probe_ends.first().map(|(at, _)| *at);
         let caches = (!self.waits.held.is_empty()).then(|| self.rounded.after(HELD_AGAIN_NS));
         let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
+        let parked = self.park.next_try();
         let accruals = self.accruals.first().map(|(at, _)| *at);
         let back_offs = self.back_offs.next_end();
-        let all = [probes, caches, histories, accruals, back_offs];
-        let all = all.into_iter().chain([self.workers.next_deadline(), self.reserves.next_full()]);
-        all.flatten().min()
+        let deadlines = [self.workers.next_deadline(), self.reserves.next_full()];
+        let own = [probes, caches, histories, accruals, parked, back_offs];
+        deadlines.into_iter().chain(own).flatten().min()
     }
 
     /// An active job, or one whose end is not yet committed.
@@ -402,13 +425,13 @@ impl Engine {
         self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
     }
 
-    /// How many tasks of all active jobs are in which state, in a walk over jobs and steps.
+    /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
+        let mut sum = self.park_counts();
         for counts in self.jobs.values().map(Job::counts) {
-            sum.total += counts.total;
-            sum.waiting += counts.waiting;
-            sum.ready += counts.ready;
+            sum.total = sum.total.saturating_add(counts.total);
+            sum.waiting = sum.waiting.saturating_add(counts.waiting);
+            sum.ready = sum.ready.saturating_add(counts.ready);
             sum.active += counts.active;
             sum.succeeded += counts.succeeded;
             sum.failed += counts.failed;

@@ -3,6 +3,7 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{BackOff, Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
 use crate::matcher::RuledOut;
+use crate::queues::parked::{Parked, Place};
 use crate::queues::{BadSetting, Limit, QueueRecord};
 use crate::resources::Resources;
 use crate::score::history::Sample;
@@ -11,8 +12,8 @@ use crate::worker::WorkerRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One batch. The shell commits `writes` in one transaction; `sends`, `answers` and `notes` go out
-/// after that, in order. `volatile` answers depend on no write and go out at once.
+/// One batch. The shell commits `writes` in one transaction; `sends`, `answers`, `notes` and `fetches` go
+/// out after that, in order. `volatile` answers depend on no write and go out at once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outbox {
     /// For the store.
@@ -25,6 +26,8 @@ pub struct Outbox {
     pub volatile: Vec<(RequestId, Answer)>,
     /// For those who watch.
     pub notes: Vec<Note>,
+    /// To be read from the store when the writes are durable.
+    pub fetches: Vec<Fetch>,
     /// Jobs that ended in this batch and that the engine forgets when it is committed.
     pub ended: Vec<JobId>,
 }
@@ -37,12 +40,41 @@ impl Outbox {
             && self.answers.is_empty()
             && self.volatile.is_empty()
             && self.notes.is_empty()
+            && self.fetches.is_empty()
     }
 
     /// The jobs whose rows this batch touches.
     pub fn touched_jobs(&self) -> BTreeSet<JobId> {
         self.writes.iter().filter_map(Write::job).collect()
     }
+}
+
+/// A read of the store, answered by [`Event::Fetched`](super::Event::Fetched). It shows at least what was durable
+/// when its batch was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fetch {
+    /// Says which answer is to this one; rises.
+    pub number: u64,
+    /// What.
+    pub wanted: Wanted,
+}
+
+/// What is to be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The next parked jobs of a queue and class: as many as it takes to make up so many steps.
+    Page {
+        /// The queue's name.
+        queue: String,
+        /// The number of the class.
+        class: u64,
+        /// The first place that may be shown.
+        from: Place,
+        /// How many steps.
+        steps: usize,
+    },
+    /// These jobs, parked or not.
+    Jobs(BTreeSet<JobId>),
 }
 
 /// A change of the store. Each carries all that a store needs; none reads.
@@ -172,6 +204,24 @@ pub enum Write {
         /// As it is from now on.
         limit: Option<Limit>,
     },
+    /// A job is parked: it need not be read when an engine starts. Refused unless it is active and not parked.
+    Park {
+        /// The job.
+        job: JobId,
+        /// The name of its queue.
+        queue: String,
+        /// How.
+        parked: Parked,
+    },
+    /// A job is not parked any more. Refused unless it is.
+    Unpark {
+        /// The job.
+        job: JobId,
+        /// The name of its queue.
+        queue: String,
+        /// How it was parked.
+        parked: Parked,
+    },
     /// A worker's lease lasts longer.
     Lease {
         /// The worker.
@@ -190,7 +240,9 @@ impl Write {
             | Write::JobStop { job, .. }
             | Write::JobEnd { job, .. }
             | Write::JobRetry { job }
-            | Write::BackOffs { job, .. } => Some(*job),
+            | Write::BackOffs { job, .. }
+            | Write::Park { job, .. }
+            | Write::Unpark { job, .. } => Some(*job),
             Write::Book { task, .. }
             | Write::End { task, .. }
             | Write::Again { task, .. }

@@ -70,6 +70,7 @@ impl Engine {
             self.waits.full.append(&mut round.waits.full);
         }
         self.dirty = booked == budget;
+        self.replenish(out);
         booked
     }
 
@@ -390,6 +391,7 @@ impl Engine {
         out: &mut Outbox,
     ) {
         let key: StepKey = candidate.step();
+        self.touch(key.job, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];

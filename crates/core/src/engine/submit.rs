@@ -42,6 +42,7 @@ impl Engine {
                 None => return Err(Refusal::NoJob(*id)),
             }
         }
+        open.iter().for_each(|first| self.touch(*first, out));
         let id = JobId(self.next_job);
         self.next_job += 1;
         if let Some(key) = key {
@@ -60,6 +61,7 @@ impl Engine {
             state: JobState::Active,
             stop: None,
             held,
+            parked: None,
             tasks: Vec::new(),
             back_offs: BTreeMap::new(),
         };
@@ -67,11 +69,12 @@ impl Engine {
         if let Some(stop) = stop {
             self.stop_job(id, stop, out);
         }
+        self.keep_in_line(id, out);
         Ok(Answer::Submitted { job: id, existing: false, unplaceable })
     }
 
     /// What became of a job, as far as the engine remembers.
-    fn outcome(&self, id: JobId) -> Option<JobState> {
+    pub(super) fn outcome(&self, id: JobId) -> Option<JobState> {
         if let Some(job) = self.jobs.get(&id) {
             return Some(job.ended.unwrap_or(JobState::Active));
         }
@@ -110,16 +113,20 @@ impl Engine {
             out.answers.push((request, Answer::Refused(refusal)));
             return;
         }
+        self.touch(id, out);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.held = held;
         }
         self.refresh_all(id);
         if held {
             self.recall_queued(id, out);
+        } else {
+            self.stand(id, None);
         }
         out.writes.push(Write::JobHeld { job: id, held });
         out.notes.push(Note::Job { job: id, state: JobState::Active });
         out.answers.push((request, Answer::Done));
+        self.keep_in_line(id, out);
     }
 
     pub(super) fn retry(
@@ -162,6 +169,7 @@ impl Engine {
         let spec = job.spec.clone();
         let open = self.open_among(&spec.after);
         for first in &open {
+            self.touch(*first, out);
             self.dependents.entry(*first).or_default().insert(id);
         }
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -169,7 +177,7 @@ impl Engine {
         }
         out.ended.retain(|ended| *ended != id);
         self.recent.retain(|(recent, ..)| *recent != id);
-        self.recompute_ready(id);
+        self.recompute_ready(id, None);
         out.writes.push(Write::JobRetry { job: id });
         out.notes.push(Note::Job { job: id, state: JobState::Active });
         out.answers.push((request, Answer::Done));
@@ -198,6 +206,7 @@ impl Engine {
 
     /// Lets no further task of the job start, and kills what runs where the stop asks for that.
     pub(super) fn stop_job(&mut self, id: JobId, stop: Stop, out: &mut Outbox) {
+        self.touch(id, out);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         // A cancel overrides an earlier stop, so that running tasks are killed too.
         if job.stop.is_none() || stop == Stop::Canceled {
@@ -235,6 +244,7 @@ impl Engine {
         }
         for first in &after {
             self.dependents.entry(*first).or_default().insert(record.id);
+            self.step_out(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
         let job = crate::job::Job {
@@ -249,6 +259,7 @@ impl Engine {
             steps,
             failed_attempts: 0,
         };
+        self.park.steps += job.steps.len();
         self.jobs.insert(record.id, job);
         for row in record.tasks {
             self.adopt_row(record.id, row);
@@ -256,7 +267,8 @@ impl Engine {
         for (step, back_off) in record.back_offs {
             self.back_offs.insert(StepKey { job: record.id, step }, back_off);
         }
-        self.recompute_ready(record.id);
+        self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));
+        self.stand(record.id, record.parked);
     }
 
     fn new_steps(&mut self, id: JobId, spec: &JobSpec, created: Time) -> Vec<Step> {
@@ -287,7 +299,8 @@ impl Engine {
     }
 }
 
-pub(super) fn class_of(step: &StepSpec) -> Class {
+/// What a step asks of workers, as submitted.
+pub(crate) fn class_of(step: &StepSpec) -> Class {
     Class {
         request: step.request.clone(),
         needs: step.needs.clone(),

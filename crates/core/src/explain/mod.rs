@@ -1,11 +1,12 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
+mod parked;
 mod worker;
 
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason};
 
 use crate::engine::{Decision, Engine, Judged};
-use crate::ids::{JobId, StepKey, TaskId, WorkerId};
+use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, Stop, TaskState};
 use crate::limits;
 use crate::load::share::{Claim, Level, level};
@@ -93,6 +94,11 @@ pub enum Reason {
     },
     /// Every worker that could run it is closed to it for this one reason.
     Closed(RuledOut),
+    /// Its job is parked: so many others of its queue come first.
+    Parked {
+        /// How many jobs.
+        ahead: u64,
+    },
     /// Every worker that could run it is full, or takes no new work.
     Full,
     /// The same, and what becomes free goes to this queue first.
@@ -379,6 +385,7 @@ impl Engine {
                     demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
                 }
             }
+            demand += self.parked_demand(QueueId(id as u32), &workers);
             let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
             let claim = Claim { id, weight: queue.share().weight(), demand };
             pool.demand_cpu += demand;

@@ -10,6 +10,7 @@
 mod bands;
 mod fair;
 mod limit;
+pub mod parked;
 mod record;
 mod turn;
 
@@ -101,6 +102,10 @@ pub struct Queue {
     /// core-milliseconds, or tasks.
     pub had: i128,
     standing: Standing,
+    /// More of its work is parked.
+    parked: bool,
+    /// It has no step here and waits for parked ones to be read.
+    awaits: bool,
     by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
     /// The first step of each class, in the queue's order.
     heads: BTreeSet<(Candidate, ClassId)>,
@@ -283,6 +288,8 @@ impl Queues {
             mean_ms: None,
             had: 0,
             standing: Standing::default(),
+            parked: false,
+            awaits: false,
             by_class: BTreeMap::new(),
             heads: BTreeSet::new(),
         });
@@ -290,11 +297,19 @@ impl Queues {
         id
     }
 
+    /// The queue of that name, if there is one.
+    pub fn id(&self, name: &str) -> Option<QueueId> {
+        self.by_name.get(name).copied()
+    }
+
     /// Sets a queue as a record says, made if there is none.
     pub fn set(&mut self, record: &QueueRecord) {
         let id = self.intern(&record.name);
         let queue = &mut self.all[id.0 as usize];
         let (waited, band) = (queue.is_waiting(), queue.band());
+        if std::mem::take(&mut queue.awaits) {
+            self.turns.rest(id, band, &mut queue.standing);
+        }
         queue.record = record.clone();
         let moved = band != queue.band();
         if waited && (moved || !queue.is_waiting()) {
@@ -352,7 +367,12 @@ impl Queues {
             before.map(|head| queue.heads.remove(&(head, class)));
         }
         if !waited && queue.is_waiting() {
-            self.turns.wake(id, queue.band(), &mut queue.standing);
+            // Who waited for its own work to be read was never idle.
+            if std::mem::take(&mut queue.awaits) {
+                self.turns.stand(id, queue.band(), &mut queue.standing);
+            } else {
+                self.turns.wake(id, queue.band(), &mut queue.standing);
+            }
         }
         if before.is_none() && queue.is_waiting() {
             self.note_class(id, class, true);
@@ -373,9 +393,25 @@ impl Queues {
         }
         queue.by_class.remove(&class);
         if waited && !queue.is_waiting() {
-            self.turns.rest(id, queue.band(), &mut queue.standing);
+            queue.awaits = queue.parked;
+            if queue.awaits {
+                self.turns.sit(id, queue.band(), &mut queue.standing);
+            } else {
+                self.turns.rest(id, queue.band(), &mut queue.standing);
+            }
         }
         self.note_class(id, class, false);
+    }
+
+    /// Whether more work of the queue is parked. While it is the queue does not count as idle, though nothing
+    /// of it is here.
+    pub fn set_parked(&mut self, id: QueueId, parked: bool) {
+        let queue = &mut self.all[id.0 as usize];
+        queue.parked = parked;
+        if queue.awaits && !parked {
+            queue.awaits = false;
+            self.turns.rest(id, queue.band(), &mut queue.standing);
+        }
     }
 
     /// The queues that have ready steps, in the order of their turns.

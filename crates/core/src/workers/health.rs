@@ -121,8 +121,8 @@ impl Health {
         if self.jobs.len() < JOBS {
             self.jobs.insert(job, then);
         }
-        // Of this job, since its first failure in the row: that one is in both.
-        // A job that was read again after a failed commit has less than it had.
+        // Of this job, since its first failure in the row: that one is in both. What is not durable may be
+        // taken back, and a retry forgets failures.
         let well = record.succeeded.saturating_sub(then.succeeded);
         let badly = record.failed.saturating_sub(then.failed).saturating_sub(u64::from(self.failures));
         let only_here =

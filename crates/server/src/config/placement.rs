@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::str::FromStr;
 use std::time::Duration;
 use windlass_core::engine::{Policy, Settings};
+use windlass_core::limits;
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
@@ -17,6 +18,8 @@ const NS_PER_MS: u64 = 1_000_000;
 const REPORT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// Reports that may be missing.
 const STALE_REPORTS: std::ops::RangeInclusive<u32> = 1..=60;
+/// Steps that may be held in memory.
+const CACHE_STEPS: std::ops::RangeInclusive<u32> = 1..=100_000_000;
 /// Bytes of a policy's name.
 const POLICY_BYTES_MAX: usize = 64;
 /// Classes of work for which workers may be kept free in one shard.
@@ -39,6 +42,7 @@ impl Config {
             policy: self.score.policy(saturation),
             wait_deadline_ms: self.score.wait_deadline_ms(),
             turn: self.turn.settings(),
+            cache_steps: self.cache.steps as usize,
             ..Settings::default()
         }
     }
@@ -98,6 +102,31 @@ impl Turn {
             0..=EXPRESS_MAX => Ok(()),
             every => Err(format!("turn.express must be from 0 to {EXPRESS_MAX}, not {every}")),
         }
+    }
+}
+
+/// How much of what waits is held in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cache {
+    /// Steps of active jobs. Of jobs beyond that, that nothing happened to yet, the store keeps all but the
+    /// first of each queue and class.
+    pub steps: u32,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Cache { steps: limits::CACHE_STEPS as u32 }
+    }
+}
+
+impl Cache {
+    /// Says which setting makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        if !CACHE_STEPS.contains(&self.steps) {
+            return Err(format!("cache.steps must be from 1 to 100000000, not {}", self.steps));
+        }
+        Ok(())
     }
 }
 
@@ -336,11 +365,12 @@ mod tests {
         );
         let set = settings(
             "lease = 3\n[load]\nmax_io_pressure = 3\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
-             [reservation]\nafter_s = 0.5\nholders = 7",
+             [reservation]\nafter_s = 0.5\nholders = 7\n[cache]\nsteps = 21",
         );
         assert_eq!((set.lease_ns, set.load.max_io_pressure), (Some(3_000_000_000), 3.0));
         assert_eq!((set.policy.0.name(), set.wait_deadline_ms), ("simple", 1_500));
         assert_eq!(set.reserve, ReserveSettings { after_ns: 500_000_000, holders_max: 7 });
+        assert_eq!(set.cache_steps, 21);
         assert_eq!(settings("[score]\npolicy = 'best'").policy.0.name(), "resource-aware");
     }
 
@@ -380,6 +410,8 @@ mod tests {
             ("reservation", "after_s = -1"),
             ("reservation", "holders = 1001"),
             ("turn", "express = 1000001"),
+            ("cache", "steps = 0"),
+            ("cache", "steps = 100000001"),
         ] {
             let key = format!("{table}.{}", line.split(' ').next().unwrap());
             let why = refused(&format!("[{table}]\n{line}"));

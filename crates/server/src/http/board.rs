@@ -93,7 +93,7 @@ fn look_pending(engine: &Engine) -> PendingJobs {
     });
     let jobs: Vec<PendingJob> = jobs.collect();
     let shown: u64 = jobs.iter().map(|job| u64::from(job.tasks)).sum();
-    let ready: u64 = engine.jobs().map(|job| u64::from(job.counts().ready)).sum();
+    let ready = u64::from(engine.counts().ready);
     PendingJobs { jobs, other_pending: ready.saturating_sub(shown) }
 }
 

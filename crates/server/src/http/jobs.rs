@@ -298,8 +298,13 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Job>, ApiE
                     view.counts = Some(*counts);
                     view.held = *held;
                 }
-                // It ended between the two looks: the store has it whole now.
-                None => view = handle.store().job(view.id).await?.unwrap_or(view),
+                // It ended between the two looks, and the store has it whole now; or it is parked.
+                None => {
+                    view = handle.store().job(view.id).await?.unwrap_or(view);
+                    if view.state == core::JobState::Active {
+                        view.counts = Some(core::untouched_counts(&view.spec));
+                    }
+                }
             }
         }
         jobs.push(to_wire(&view));

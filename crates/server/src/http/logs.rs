@@ -161,15 +161,20 @@ impl Reader {
     async fn is_over(&self) -> bool {
         let LogRequest { task, attempt, .. } = self.request;
         let look = move |engine: &Engine| waits_or_runs(engine, task, attempt);
-        !self.app.handle.query(look).await.unwrap_or(false)
+        match self.app.handle.query(look).await {
+            Ok(Some(goes_on)) => !goes_on,
+            // The engine does not hold its job: it has ended, or is parked.
+            Ok(None) => !matches!(self.app.handle.store().parked(task.job).await, Ok(Some(_))),
+            Err(_) => true,
+        }
     }
 }
 
-fn waits_or_runs(engine: &Engine, task: TaskId, attempt: u32) -> bool {
-    match engine.attempt(task) {
+/// `None` if the engine does not hold the job.
+fn waits_or_runs(engine: &Engine, task: TaskId, attempt: u32) -> Option<bool> {
+    let job = engine.job(task.job)?;
+    Some(match engine.attempt(task) {
         Some(current) => current.number <= attempt,
-        None => engine.job(task.job).is_some_and(|job| {
-            !windlass_api::TaskState::from(job.state_of(task.index)).is_end() && job.ended.is_none()
-        }),
-    }
+        None => !windlass_api::TaskState::from(job.state_of(task.index)).is_end() && job.ended.is_none(),
+    })
 }

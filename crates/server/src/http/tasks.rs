@@ -136,6 +136,14 @@ pub async fn why(
     if let Some(why) = why {
         return Ok(Json(why));
     }
+    if let Some(parked) = app.handle.store().parked(id.job).await? {
+        let explain = move |engine: &windlass_core::Engine| {
+            let why = engine.explain_parked(id, &parked.spec, &parked.parked, parked.ahead)?;
+            // Nobody was judged, and nothing that it says is of one worker.
+            Some(Why::from_core(id.to_string(), why, engine.policy().name(), |_| String::new()))
+        };
+        return app.handle.query(explain).await?.map(Json).ok_or_else(|| ApiError::no_task(id));
+    }
     let task = find(&app.handle, id).await?;
     let message = match (task.state, task.attempt.end) {
         (TaskState::Skipped, _) => {
@@ -204,6 +212,8 @@ enum Live {
     Job(Box<core::Job>),
     /// The state of the one task that is asked about.
     Task(core::TaskState),
+    /// Its job is parked: the state of each task follows from its step.
+    Parked,
 }
 
 struct LiveAttempt {
@@ -245,14 +255,8 @@ impl Snapshot {
             return Ok(Snapshot { id, spec, stop, live, attempts, workers });
         }
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
-        Ok(Snapshot {
-            id,
-            spec: view.spec,
-            stop: view.stop,
-            live: Live::No,
-            attempts: BTreeMap::new(),
-            workers,
-        })
+        let live = if view.state == core::JobState::Active { Live::Parked } else { Live::No };
+        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts: BTreeMap::new(), workers })
     }
 
     fn total(&self) -> u32 {
@@ -300,6 +304,10 @@ impl Snapshot {
             Live::No => None,
             Live::Job(job) => Some(job.state_of(index)),
             Live::Task(state) => Some(*state),
+            Live::Parked if self.spec.steps[self.step_of(index).0].depends.is_empty() => {
+                Some(core::TaskState::Ready)
+            }
+            Live::Parked => Some(core::TaskState::Waiting),
         };
         let state = match (self.attempts.get(&index), live, stored) {
             (Some(live), ..) => {

@@ -177,6 +177,7 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
         Reason::Probing { running } => format!("{running} task(s) of its kind show first what they need"),
         Reason::Closed(closed) => format!("every worker that could run it: {}", ruled_out(closed)),
         Reason::Behind(queue) => format!("workers are full, and queue {queue} comes first"),
+        Reason::Parked { ahead } => format!("parked behind {ahead}"),
         Reason::Full => "every worker that could run it is full or takes no work".to_owned(),
         Reason::Turn => "its turn comes".to_owned(),
     };

@@ -3,6 +3,7 @@
 
 mod codes;
 mod foreign;
+mod parked;
 mod read;
 mod settings;
 mod tokens;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::Outbox;
+use windlass_core::queues::parked::ParkedDrift;
 use windlass_core::{JobId, Time};
 
 mod embedded {
@@ -54,6 +56,7 @@ enum Job {
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
     Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
+    Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
 }
 
 impl Sqlite {
@@ -86,6 +89,16 @@ impl Sqlite {
     pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         let (done, result) = oneshot::channel();
         self.inner.writer.send(Job::Retain(before, rows, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Looks on a reading connection, which nobody waits for, and writes only where something is wrong.
+    pub(crate) async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
+        if self.read(|db| db.parked_drifts()).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Recount(done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -141,6 +154,9 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Foreign(writes, done) => {
                 let result = foreign::apply(db, &writes);
                 _ = done.send(result.map_err(|e| sql_error(path, "kept what hosts said", e)));
+            }
+            Job::Recount(done) => {
+                _ = done.send(parked::recount(db).map_err(|e| sql_error(path, "counted", e)));
             }
             Job::Token(change, done) => {
                 let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));

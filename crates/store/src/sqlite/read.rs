@@ -2,19 +2,21 @@
 
 use super::codes;
 use super::foreign;
+use super::parked;
 use super::settings;
 use super::tokens;
 use super::write::int;
 use crate::HISTORY_MAX;
 use crate::spec;
-use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
+use crate::view::{AttemptView, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use windlass_core::engine::Ground;
-use windlass_core::job::{Counts, End, JobRecord, JobSpec, TaskResult, TaskRow};
+use windlass_core::engine::{Fetch, Ground, Wanted};
+use windlass_core::job::{Counts, End, JobRecord, TaskResult, TaskRow};
+use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
@@ -45,13 +47,14 @@ impl Reader {
         let workers = workers.query_map([], worker_from)?.collect::<rusqlite::Result<_>>()?;
         let active: Vec<i64> = self
             .db
-            .prepare_cached("SELECT id FROM jobs WHERE state = 0 ORDER BY id")?
+            .prepare_cached("SELECT id FROM jobs WHERE state = 0 AND parked = 0 ORDER BY id")?
             .query_map([], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let ids = active.into_iter().map(|id| JobId(id as u64)).collect();
         let ground = Ground {
             workers,
             jobs: self.records(&ids)?,
+            parked: self.parked_counts()?,
             history: settings::history(&self.db, HISTORY_MAX)?,
             queues: settings::queues(&self.db)?,
             limits: settings::limits(&self.db)?,
@@ -63,23 +66,65 @@ impl Reader {
         let mut records = Vec::new();
         for id in ids {
             let Some(view) = self.job(*id)? else { continue };
-            let mut spec = JobSpec::clone(&view.spec);
-            for (number, step) in spec.steps.iter_mut().enumerate() {
-                step.body = self.body(*id, number as u16)?.unwrap_or_default();
-            }
             let tasks = self.tasks(*id, 0..u32::MAX)?.into_iter().map(|task| task.row).collect();
-            records.push(JobRecord {
-                id: *id,
-                spec: Arc::new(spec),
-                created: view.created,
-                state: view.state,
-                stop: view.stop,
-                held: view.held,
-                tasks,
-                back_offs: settings::back_offs(&self.db, *id)?,
-            });
+            records.push(self.record(view, parked::of(&self.db, *id)?, tasks)?);
         }
         Ok(records)
+    }
+
+    fn record(
+        &self,
+        view: JobView,
+        parked: Option<Parked>,
+        tasks: Vec<TaskRow>,
+    ) -> rusqlite::Result<JobRecord> {
+        let JobView { id, mut spec, created, state, stop, held, .. } = view;
+        for (number, step) in (0..).zip(&mut Arc::make_mut(&mut spec).steps) {
+            step.body = self.body(id, number)?.unwrap_or_default();
+        }
+        let back_offs = settings::back_offs(&self.db, id)?;
+        Ok(JobRecord { id, spec, created, state, stop, held, parked, tasks, back_offs })
+    }
+
+    /// What is seen is of one moment.
+    pub fn fetch(&self, fetches: &[Fetch]) -> rusqlite::Result<Vec<Vec<JobRecord>>> {
+        let _moment = self.db.unchecked_transaction()?;
+        fetches.iter().map(|fetch| self.fetch_one(fetch)).collect()
+    }
+
+    fn fetch_one(&self, fetch: &Fetch) -> rusqlite::Result<Vec<JobRecord>> {
+        let Wanted::Page { queue, class, from, steps } = &fetch.wanted else {
+            let Wanted::Jobs(ids) = &fetch.wanted else { return Ok(Vec::new()) };
+            return self.records(ids);
+        };
+        let sql = format!("{JOB} WHERE id = ?1");
+        let (mut job, mut records, mut seen) = (self.db.prepare_cached(&sql)?, Vec::new(), 0);
+        let mut page = self.db.prepare_cached(parked::PAGE)?;
+        let mut rows = page.query(parked::page_from(queue, *class, *from, *steps))?;
+        while seen < *steps
+            && let Some(row) = rows.next()?
+        {
+            let parked = parked::from_row(row)?;
+            let view = job.query_row([int(parked.place.job.0)], job_from)?;
+            seen += view.spec.steps.len();
+            records.push(self.record(view, Some(parked), Vec::new())?);
+        }
+        Ok(records)
+    }
+
+    pub fn parked_counts(&self) -> rusqlite::Result<Vec<ParkedCount>> {
+        parked::counts(&self.db)
+    }
+
+    pub fn parked_drifts(&self) -> rusqlite::Result<Vec<ParkedDrift>> {
+        parked::drifts(&self.db)
+    }
+
+    pub fn parked(&self, id: JobId) -> rusqlite::Result<Option<ParkedView>> {
+        let _moment = self.db.unchecked_transaction()?;
+        let Some((view, parked)) = self.job(id)?.zip(parked::of(&self.db, id)?) else { return Ok(None) };
+        let ahead = parked::before(&self.db, &view.spec.queue, parked.place)?;
+        Ok(Some(ParkedView { spec: view.spec, parked, ahead }))
     }
 
     pub fn job(&self, id: JobId) -> rusqlite::Result<Option<JobView>> {

@@ -1,6 +1,7 @@
 //! The writer's side: one transaction for a batch, each write guarded by the row that it expects.
 
 use super::codes;
+use super::parked::{self, Deltas};
 use super::settings;
 use crate::spec;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -12,18 +13,19 @@ use windlass_core::{JobId, TaskId, Time};
 /// Applies the batch; returns the numbers of the writes whose guard failed.
 pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut refused = Vec::new();
+    let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
     for (number, write) in writes.iter().enumerate() {
-        if !apply(&tx, write)? {
+        if !apply(&tx, write, &mut deltas)? {
             refused.push(number);
         }
     }
+    deltas.apply(&tx)?;
     tx.commit()?;
     Ok(refused)
 }
 
 /// True if the write's guard held.
-fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
+fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::Result<bool> {
     let rows = match write {
         Write::Job { id, spec, created } => {
             insert_job(tx, *id, spec, *created)?;
@@ -75,6 +77,8 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
         Write::Lease { worker, until } => tx
             .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
             .execute((int(worker.0), time(*until)))?,
+        Write::Park { job, queue, parked } => parked::park(tx, *job, queue, parked, deltas)?,
+        Write::Unpark { job, queue, parked } => parked::unpark(tx, *job, queue, parked, deltas)?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
         Write::BackOffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,

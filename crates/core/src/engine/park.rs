@@ -1,0 +1,535 @@
+//! Which jobs the engine holds. The store has all; of those that nobody touched the engine holds the first of
+//! each line ([`crate::queues::parked`]) and lets the others go. Loading and letting go of a parked job writes
+//! nothing: the first booking, or whatever else somebody does with the job, takes it off the parked.
+//!
+//! Each line may hold an equal share of the steps that the cache has room for. One that holds less than half
+//! of it, while more of it is parked, asks for the next page; when the cache is full, the last job of the
+//! longest line is parked. Requests about a job that the engine does not hold wait until it was looked up.
+
+use super::{Engine, Event, Fetch, Key, Outbox, Wanted, Write};
+use crate::ids::{JobId, StepKey};
+use crate::job::{Counts, Job, JobRecord, JobState};
+use crate::limits;
+use crate::queues::parked::{
+    LineKey, Lines, Parked, ParkedCount, ParkedDrift, Place, Standing, Tally, class_number,
+};
+use crate::time::Time;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What was looked up for a request, by job: what the store has of it, if anything.
+pub(super) type Looked = BTreeMap<JobId, Option<JobRecord>>;
+
+/// A read of the store that was asked for.
+#[derive(Clone, PartialEq, Debug)]
+enum Read {
+    /// The next jobs of a line, of about so many steps.
+    Page(LineKey, usize),
+    /// Jobs that a request names.
+    Jobs { jobs: BTreeSet<JobId>, event: Box<Event>, looked: Looked },
+}
+
+/// What is parked, what stands in lines, and what is being read.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Park {
+    /// Steps that the engine may hold before it parks jobs.
+    steps_max: usize,
+    /// Steps of all jobs that the engine holds.
+    pub(super) steps: usize,
+    lines: Lines,
+    /// Jobs that the engine holds and nobody touched.
+    standing: BTreeMap<JobId, Standing>,
+    /// Lines to look at.
+    changed: BTreeSet<LineKey>,
+    reads: BTreeMap<u64, Read>,
+    next_read: u64,
+    /// Reads that failed or did not go out.
+    again: BTreeSet<u64>,
+    again_at: Option<Time>,
+    /// Jobs that were touched while something was being read, and the number of the first read that knows.
+    left: BTreeMap<JobId, u64>,
+    left_order: VecDeque<(u64, JobId)>,
+    /// Keys of jobs parked lately: the store may not have told those who asked before.
+    recent: VecDeque<(JobId, Key)>,
+}
+
+impl Park {
+    pub(super) fn new(steps_max: usize) -> Self {
+        Park {
+            steps_max,
+            steps: 0,
+            lines: Lines::default(),
+            standing: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            reads: BTreeMap::new(),
+            next_read: 1,
+            again: BTreeSet::new(),
+            again_at: None,
+            left: BTreeMap::new(),
+            left_order: VecDeque::new(),
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// When reads that failed are tried again.
+    pub(super) fn next_try(&self) -> Option<Time> {
+        self.again_at
+    }
+
+    /// Steps that one line may hold.
+    fn share(&self) -> usize {
+        let fixed = self.steps.saturating_sub(self.lines.steps());
+        (self.steps_max.saturating_sub(fixed) / self.lines.len().max(1)).max(1)
+    }
+
+    /// Below which it asks for more.
+    fn low(share: usize) -> usize {
+        share.div_ceil(2)
+    }
+
+    /// True if what a read shows of a job is older than what the engine did with it.
+    fn is_stale(&self, job: JobId, read: u64) -> bool {
+        self.left.get(&job).is_some_and(|first| *first > read)
+    }
+
+    fn has_left(&mut self, job: JobId) {
+        if !self.reads.is_empty() {
+            self.left.insert(job, self.next_read);
+            self.left_order.push_back((self.next_read, job));
+        }
+    }
+
+    /// Forgets who left before the oldest read that is still under way.
+    fn forget_left(&mut self) {
+        let oldest = self.reads.keys().next().copied().unwrap_or(u64::MAX);
+        while let Some((first, job)) = self.left_order.front().copied().filter(|(first, _)| *first <= oldest)
+        {
+            self.left_order.pop_front();
+            if self.left.get(&job) == Some(&first) {
+                self.left.remove(&job);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// What stands in lines, and what of it is parked.
+    pub fn lines(&self) -> &Lines {
+        &self.park.lines
+    }
+
+    /// Steps of all jobs that the engine holds.
+    pub fn steps_held(&self) -> usize {
+        self.park.steps
+    }
+
+    /// The tasks of jobs that are parked and not here.
+    pub(super) fn park_counts(&self) -> Counts {
+        let Tally { ready, waiting, .. } = self.park.lines.away();
+        let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let (ready, waiting) = (clamp(ready), clamp(waiting));
+        Counts { total: ready.saturating_add(waiting), ready, waiting, ..Counts::default() }
+    }
+
+    /// True if the store has the job parked as well.
+    pub(crate) fn is_parked(&self, job: JobId) -> bool {
+        self.park.standing.get(&job).is_some_and(|standing| standing.stored)
+    }
+
+    /// Sets what the store has parked; `out` holds what it has not been told yet.
+    pub(super) fn set_parked(&mut self, counts: Vec<ParkedCount>, out: &Outbox) {
+        let mut parked: BTreeMap<LineKey, Tally> =
+            self.park.lines.iter().map(|(key, _)| (key, Tally::default())).collect();
+        for count in counts {
+            parked.insert((self.queues.intern(&count.queue), count.class), count.tally);
+        }
+        for write in &out.writes {
+            if let Write::Park { queue, parked: p, .. } | Write::Unpark { queue, parked: p, .. } = write {
+                let tally = parked.entry((self.queues.intern(queue), p.class)).or_default();
+                let more = matches!(write, Write::Park { .. });
+                *tally = if more { tally.plus(p.tally) } else { tally.less(p.tally) };
+            }
+        }
+        for (key, tally) in parked {
+            self.park.lines.set_parked(key, tally);
+            self.park.changed.insert(key);
+        }
+    }
+
+    /// The store found other counts than it had.
+    pub(super) fn audited(&mut self, drifts: Vec<ParkedDrift>) {
+        for drift in drifts {
+            let key = (self.queues.intern(&drift.queue), drift.class);
+            let known = self.park.lines.get(key).map(|line| line.parked()).unwrap_or_default();
+            self.park.lines.set_parked(key, known.plus(drift.found).less(drift.counted));
+            self.park.changed.insert(key);
+        }
+    }
+
+    /// Puts a job that nobody touched into its line; `parked` is how the store has it parked, if it has.
+    pub(super) fn stand(&mut self, id: JobId, parked: Option<Parked>) {
+        let Some(job) = self.jobs.get(&id).filter(|job| self.is_untouched(job)) else { return };
+        let stored = parked.is_some();
+        let parked = parked.unwrap_or_else(|| self.parked_as(job));
+        let line = (job.queue, parked.class);
+        let standing = Standing { line, parked, steps: job.steps.len(), stored };
+        if self.park.standing.insert(id, standing).is_none() {
+            self.park.lines.stand(&standing);
+        }
+    }
+
+    /// How a job would be parked.
+    fn parked_as(&self, job: &Job) -> Parked {
+        let first = job.steps.iter().filter(|step| !step.ready.is_empty());
+        let (ranked, ready) = first.map(|step| (step.ranked(), step.ready_since)).min().unwrap_or_default();
+        let class = class_number(&job.spec);
+        let known = self.park.lines.get((job.queue, class)).is_some();
+        Parked {
+            // Of too many classes to tell apart.
+            class: if known || self.park.lines.len() < limits::LINES_MAX { class } else { 0 },
+            place: Place { priority: Reverse(job.spec.priority), ranked, job: job.id },
+            ready,
+            tally: Tally::of(&job.spec),
+        }
+    }
+
+    /// True of a job that is as it was submitted, and that nothing else waits for.
+    pub(super) fn is_untouched(&self, job: &Job) -> bool {
+        let is_fresh = |step: &crate::job::Step| {
+            step.active == 0
+                && step.tries.is_empty()
+                && [&step.succeeded, &step.failed, &step.canceled].into_iter().all(|set| set.is_empty())
+        };
+        !job.held
+            && job.stop.is_none()
+            && job.ended.is_none()
+            && job.after.is_empty()
+            && job.spec.parent.is_none()
+            && self.dependents.get(&job.id).is_none_or(BTreeSet::is_empty)
+            && job.steps.iter().all(is_fresh)
+    }
+
+    /// Something is about to happen to a job: it is parked nowhere from now on.
+    pub(super) fn touch(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(standing) = self.park.standing.remove(&id) else { return };
+        self.park.lines.leave(&standing);
+        self.park.changed.insert(standing.line);
+        if standing.stored {
+            self.park.has_left(id);
+            let queue = self.queues.get(standing.line.0).name().to_owned();
+            out.writes.push(Write::Unpark { job: id, queue, parked: standing.parked });
+        }
+    }
+
+    /// Takes a job out of its line; what the store has of it stays.
+    pub(super) fn step_out(&mut self, id: JobId) {
+        if let Some(standing) = self.park.standing.remove(&id) {
+            self.park.lines.drop(&standing);
+            self.park.changed.insert(standing.line);
+        }
+    }
+
+    /// Lets a job go that stands behind parked ones.
+    pub(super) fn keep_in_line(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(standing) = self.park.standing.get(&id).copied() else { return };
+        let beyond = self.park.lines.get(standing.line).and_then(|line| line.beyond());
+        if beyond.is_some_and(|beyond| standing.parked.place >= beyond) {
+            self.put_away(id, out);
+        }
+    }
+
+    /// Lets a job go that nobody touched: the store has it.
+    fn put_away(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(standing) = self.park.standing.remove(&id) else { return };
+        if !standing.stored {
+            let queue = self.queues.get(standing.line.0).name().to_owned();
+            out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
+        }
+        self.park.lines.put_away(&standing);
+        self.park.changed.insert(standing.line);
+        let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
+        self.park.recent.extend(key.map(|key| (id, key)));
+        if self.park.recent.len() > limits::RECENT_JOBS_MAX
+            && let Some((old, key)) = self.park.recent.pop_front()
+            && self.keys.get(&key) == Some(&old)
+            && !self.jobs.contains_key(&old)
+        {
+            self.keys.remove(&key);
+        }
+        self.forget(id);
+    }
+
+    /// Parks what the cache has no room for, and asks for what lines lack.
+    pub(super) fn replenish(&mut self, out: &mut Outbox) {
+        self.make_space(out);
+        if self.park.again_at.is_some_and(|at| self.now < at) {
+            return;
+        }
+        self.park.again_at = None;
+        for number in std::mem::take(&mut self.park.again) {
+            match self.park.reads.remove(&number) {
+                Some(Read::Page(key, _)) => {
+                    self.park.lines.read_failed(key);
+                    self.park.changed.insert(key);
+                }
+                Some(Read::Jobs { jobs, event, looked }) => self.look_up(jobs, event, looked, out),
+                None => {}
+            }
+        }
+        while let Some(key) = self.park.changed.pop_first() {
+            self.ask_for_page(key, out);
+            self.queues.set_parked(key.0, self.park.lines.is_away(key.0));
+        }
+        self.park.forget_left();
+    }
+
+    fn ask_for_page(&mut self, key: LineKey, out: &mut Outbox) {
+        let share = self.park.share();
+        let Some(line) = self.park.lines.get(key) else { return };
+        if line.is_reading() || line.steps() >= Park::low(share) {
+            return;
+        }
+        if line.away().jobs == 0 {
+            self.park.lines.all_held(key);
+            return;
+        }
+        let steps = (share - line.steps()).min(limits::PAGE_STEPS_MAX);
+        let from = self.park.lines.read_from(key).unwrap_or(Place::FIRST);
+        let queue = self.queues.get(key.0).name().to_owned();
+        self.fetch(Wanted::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
+    }
+
+    fn fetch(&mut self, wanted: Wanted, read: Read, out: &mut Outbox) {
+        let number = self.park.next_read;
+        self.park.next_read += 1;
+        self.park.reads.insert(number, read);
+        out.fetches.push(Fetch { number, wanted });
+    }
+
+    /// While the cache is over its size, parks the last job of the longest line that has more than its share
+    /// and stays well stocked without it.
+    fn make_space(&mut self, out: &mut Outbox) {
+        while self.park.steps > self.park.steps_max {
+            let share = self.park.share();
+            let last = |key: LineKey| {
+                let line = self.park.lines.get(key)?;
+                let place = line.places().next_back()?;
+                let steps = self.park.standing.get(&place.job)?.steps;
+                (line.steps() - steps >= Park::low(share)).then_some(place.job)
+            };
+            let longest = self.park.lines.longer_than(share).take(limits::PARK_LOOKS_MAX);
+            let Some(job) = longest.into_iter().find_map(last) else { break };
+            self.put_away(job, out);
+        }
+    }
+
+    /// The event, if the engine holds all jobs that it names or knows that the store does not have them
+    /// parked; otherwise they are looked up first.
+    pub(super) fn with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) -> Option<Event> {
+        let missing: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
+            BTreeSet::new()
+        } else {
+            let named = self.named_by(&event).into_iter();
+            let unknown = |id: &JobId| !self.jobs.contains_key(id) && self.outcome(*id).is_none();
+            named.filter(|id| !looked.contains_key(id)).filter(unknown).collect()
+        };
+        if missing.is_empty() {
+            return Some(with_looked(event, looked));
+        }
+        self.look_up(missing, Box::new(event), looked, out);
+        None
+    }
+
+    fn look_up(&mut self, jobs: BTreeSet<JobId>, event: Box<Event>, looked: Looked, out: &mut Outbox) {
+        let wanted = Wanted::Jobs(jobs.clone());
+        self.fetch(wanted, Read::Jobs { jobs, event, looked }, out);
+    }
+
+    /// Jobs that must be held when the event is acted on, if they are active.
+    fn named_by(&self, event: &Event) -> Vec<JobId> {
+        match event {
+            Event::Cancel { job, .. } | Event::Hold { job, .. } => vec![*job],
+            Event::Retry { job, record, .. } => {
+                let held = self.jobs.get(job).map(|job| &job.spec);
+                let spec = held.or(record.as_ref().map(|record| &record.spec));
+                let after = spec.into_iter().flat_map(|spec| spec.after.iter().copied());
+                std::iter::once(*job).chain(after).collect()
+            }
+            Event::Submit(submit) => {
+                let active = |id: &&JobId| submit.outcomes.get(id) == Some(&JobState::Active);
+                submit.spec.after.iter().filter(active).copied().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What was asked for was read, or could not be.
+    pub(super) fn fetched(&mut self, number: u64, records: Option<Vec<JobRecord>>, out: &mut Outbox) {
+        let Some(records) = records else {
+            if self.park.reads.contains_key(&number) {
+                self.park.again.insert(number);
+                self.park.again_at = Some(self.now.after(limits::READ_AGAIN_NS));
+            }
+            return;
+        };
+        match self.park.reads.remove(&number) {
+            Some(Read::Page(key, steps)) => self.page_read(key, steps, number, records),
+            Some(Read::Jobs { jobs, event, looked }) => {
+                self.jobs_read(number, jobs, records, *event, looked, out);
+            }
+            None => {}
+        }
+    }
+
+    fn page_read(&mut self, key: LineKey, asked: usize, number: u64, records: Vec<JobRecord>) {
+        let steps: usize = records.iter().map(|record| record.spec.steps.len()).sum();
+        let last = records.last().and_then(|record| record.parked).map(|parked| parked.place.next());
+        let rest = last.filter(|_| steps >= asked);
+        let since = self.park.lines.read(key, rest);
+        for record in records {
+            let Some(parked) = record.parked else { continue };
+            if since.is_some_and(|since| parked.place >= since) {
+                break;
+            }
+            if !self.jobs.contains_key(&record.id) && !self.park.is_stale(record.id, number) {
+                self.insert_record(record, BTreeSet::new());
+            }
+        }
+        if rest.is_none() && since.is_none() {
+            self.park.lines.all_held(key);
+        }
+        self.park.changed.insert(key);
+    }
+
+    fn jobs_read(
+        &mut self,
+        number: u64,
+        jobs: BTreeSet<JobId>,
+        records: Vec<JobRecord>,
+        event: Event,
+        mut looked: Looked,
+        out: &mut Outbox,
+    ) {
+        let mut found: BTreeMap<JobId, JobRecord> = records.into_iter().map(|r| (r.id, r)).collect();
+        let mut loaded = Vec::new();
+        for job in jobs {
+            if self.jobs.contains_key(&job) || self.park.is_stale(job, number) {
+                continue;
+            }
+            match found.remove(&job) {
+                Some(record) if record.parked.is_some() => {
+                    self.insert_record(record, BTreeSet::new());
+                    loaded.push(job);
+                }
+                record => _ = looked.insert(job, record),
+            }
+        }
+        if let Some(event) = self.with_jobs(event, looked, out) {
+            self.act(event, out);
+        }
+        loaded.into_iter().for_each(|job| self.keep_in_line(job, out));
+    }
+
+    /// What was asked for in a batch that is not durable was never read.
+    pub(super) fn fetch_again(&mut self, batch: &Outbox) {
+        self.park.again.extend(batch.fetches.iter().map(|fetch| fetch.number));
+    }
+
+    /// The first step with ready tasks of the first job that is held of each line of which some is not.
+    pub(crate) fn away_by_first(&self) -> impl Iterator<Item = (Option<StepKey>, Tally)> + '_ {
+        self.park.lines.iter().map(|(_, line)| (line, line.away())).filter(|(_, away)| away.ready > 0).map(
+            |(line, away)| {
+                let first = line.places().next().and_then(|place| self.first_ready(place.job));
+                (first, away)
+            },
+        )
+    }
+
+    /// The first step of a job that has ready tasks.
+    pub(crate) fn first_ready(&self, id: JobId) -> Option<StepKey> {
+        let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
+        Some(StepKey { job: id, step: step as u16 })
+    }
+}
+
+/// Puts what was looked up in the place of what somebody knew before.
+fn with_looked(mut event: Event, looked: Looked) -> Event {
+    match &mut event {
+        Event::Submit(submit) => {
+            for (id, record) in looked {
+                match record {
+                    Some(record) => _ = submit.outcomes.insert(id, record.state),
+                    None => _ = submit.outcomes.remove(&id),
+                }
+            }
+        }
+        Event::Retry { job, record, .. } => {
+            if let Some(found) = looked.into_iter().find_map(|(id, found)| found.filter(|_| id == *job)) {
+                *record = Some(Box::new(found));
+            }
+        }
+        _ => {}
+    }
+    event
+}
+
+impl Engine {
+    /// The lines are what the jobs make of them, and the cache keeps its promises: of every line with parked
+    /// jobs some are here or asked for; no more is here than its size, what cannot be parked, and what keeps
+    /// each line stocked.
+    pub(super) fn check_lines(&self) -> Result<(), String> {
+        let steps: usize = self.jobs.values().map(|job| job.steps.len()).sum();
+        if steps != self.park.steps {
+            return Err(format!("{steps} steps are held, counted {}", self.park.steps));
+        }
+        let mut made: BTreeMap<LineKey, (usize, BTreeSet<Place>, Tally)> = BTreeMap::new();
+        let mut largest = 0;
+        for (id, standing) in &self.park.standing {
+            let Some(job) = self.jobs.get(id).filter(|job| self.is_untouched(job)) else {
+                return Err(format!("job {id} stands in a line and is touched or gone"));
+            };
+            if (job.queue, job.steps.len(), *id)
+                != (standing.line.0, standing.steps, standing.parked.place.job)
+            {
+                return Err(format!("job {id} does not stand as it is: {standing:?}"));
+            }
+            let (steps, places, held) = made.entry(standing.line).or_default();
+            *steps += standing.steps;
+            places.insert(standing.parked.place);
+            if standing.stored {
+                *held = held.plus(standing.parked.tally);
+            }
+            largest = largest.max(standing.steps);
+        }
+        for (key, line) in self.park.lines.iter() {
+            let (steps, places, held) = made.remove(&key).unwrap_or_default();
+            if steps != line.steps() || !line.places().eq(places) || line.parked().less(held) != line.away() {
+                return Err(format!("line {key:?} is not what its jobs make: {line:?}"));
+            }
+            let asked = line.is_reading() || self.park.changed.contains(&key);
+            if line.away().jobs > 0 && line.steps() == 0 && !asked {
+                return Err(format!(
+                    "line {key:?} has {:?} parked, nothing here and nothing asked for",
+                    line.away()
+                ));
+            }
+            if line.away().jobs > 0 && line.beyond().is_none() {
+                return Err(format!("line {key:?} has {:?} away and says that all is here", line.away()));
+            }
+        }
+        if let Some(key) = made.keys().next() {
+            return Err(format!("jobs stand in line {key:?}, which is not there"));
+        }
+        let lines = &self.park.lines;
+        let fixed = self.park.steps - lines.steps();
+        let most = self.park.steps_max.saturating_sub(fixed) + lines.len() * (1 + largest);
+        if lines.steps() > most {
+            return Err(format!(
+                "{} steps stand in {} lines, at most {most} may",
+                lines.steps(),
+                lines.len()
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Jobs that the engine does not hold because others of their queue come first.
+
+use super::{Change, Explanation, Reason};
+use crate::engine::{Engine, class_of};
+use crate::ids::{QueueId, StepKey, TaskId};
+use crate::job::{DependencyKind, JobSpec, TaskState};
+use crate::limits;
+use crate::matcher::{self, Class};
+use crate::queues::Candidate;
+use crate::queues::parked::Parked;
+use crate::worker::Worker;
+
+impl Engine {
+    /// Explains a task of a parked job: `spec` and `parked` are what the store has of it, `ahead` how many
+    /// parked jobs of its queue the store has before it. `None` if the job has no such task.
+    pub fn explain_parked(
+        &self,
+        task: TaskId,
+        spec: &JobSpec,
+        parked: &Parked,
+        ahead: u64,
+    ) -> Option<Explanation> {
+        let mut base = 0;
+        let step = spec.steps.iter().find(|step| {
+            base += step.tasks;
+            task.index < base
+        })?;
+        if !step.depends.is_empty() {
+            let first = step.depends.iter().map(|dependency| {
+                let on = &spec.steps[usize::from(dependency.on)];
+                let tasks = if dependency.kind == DependencyKind::Task { 1 } else { on.tasks };
+                (on.name.clone(), tasks, 0)
+            });
+            return Some(Explanation::bare(TaskState::Waiting, Reason::Steps(first.collect())));
+        }
+        let ahead = ahead + self.unparked_before(&spec.queue, parked);
+        let parked_behind = Reason::Parked { ahead };
+        // The first of its line that is held waits for the same workers.
+        let Some(mut explanation) = self.explain_first(spec, parked, &class_of(step)) else {
+            return Some(Explanation::bare(TaskState::Ready, parked_behind));
+        };
+        if matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_)) {
+            explanation.reason = parked_behind;
+            explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
+            explanation.changes.truncate(limits::EXAMPLES_MAX);
+        }
+        (explanation.turn, explanation.judged, explanation.decided) = (None, Vec::new(), None);
+        Some(explanation)
+    }
+
+    /// Explains the first ready task of a class in the line of a parked job.
+    fn explain_first(&self, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
+        let line = self.lines().get((self.queues().id(&spec.queue)?, parked.class))?;
+        let mut jobs = line.places().filter_map(|place| self.job(place.job));
+        let task = jobs.find_map(|job| {
+            let steps = job.spec.steps.iter().zip(&job.steps);
+            let mut alike = steps.filter(|(spec, _)| class_of(spec) == *class);
+            alike.find_map(|(_, step)| Some(TaskId { job: job.id, index: step.ready.first()? }))
+        })?;
+        self.explain(task)
+    }
+
+    /// Steps in a queue that come before a parked job and that the store does not have parked.
+    fn unparked_before(&self, queue: &str, parked: &Parked) -> u64 {
+        let Some(queue) = self.queues().id(queue).map(|id| self.queues().get(id)) else { return 0 };
+        let key = StepKey { job: parked.place.job, step: 0 };
+        let place = Candidate::new(parked.place.priority.0, parked.place.ranked, key);
+        let before = queue.steps_by_class().filter(|(_, step)| **step < place && !self.is_parked(step.job()));
+        before.count() as u64
+    }
+
+    /// Hundredths of a core that the parked tasks of a queue could use on some of these workers.
+    pub(super) fn parked_demand(&self, queue: QueueId, workers: &[&Worker]) -> u64 {
+        let lines = self.lines().of(queue).filter(|line| line.away().ready > 0);
+        let demand = lines.filter_map(|line| {
+            let first = self.first_ready(line.places().next()?.job)?;
+            let class = self.class_of(first)?;
+            let fits = workers.iter().any(|worker| matcher::could_ever(class, worker));
+            fits.then(|| line.away().ready * u64::from(class.request.cpu))
+        });
+        demand.sum()
+    }
+}

@@ -1,0 +1,434 @@
+//! Parked jobs: a store keeps every job, the engine holds the first of each line. A line is what one queue has
+//! of one class of work, in the queue's order.
+//!
+//! What holds: of every line with parked jobs the engine holds some or has asked for some, and every parked
+//! job before [`Line::beyond`] is held. So whose turn it is does not depend on what is parked, and every
+//! worker that a class fits is offered work of that class.
+
+use crate::ids::{JobId, QueueId};
+use crate::job::{JobSpec, StepSpec};
+use crate::time::Time;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A queue, and the number of a class of work: see [`class_number`].
+pub type LineKey = (QueueId, u64);
+
+/// Where a job stands in its line: smaller comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// Its priority.
+    pub priority: Reverse<i32>,
+    /// Since when its first tasks are ready, less their head start.
+    pub ranked: Time,
+    /// Itself.
+    pub job: JobId,
+}
+
+impl Place {
+    /// Before all others.
+    pub const FIRST: Place = Place { priority: Reverse(i32::MAX), ranked: Time(0), job: JobId(0) };
+
+    /// The first place behind this one.
+    pub fn next(self) -> Place {
+        Place { job: JobId(self.job.0.saturating_add(1)), ..self }
+    }
+}
+
+/// How a job is parked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parked {
+    /// The number of its class of work.
+    pub class: u64,
+    /// Where it stands.
+    pub place: Place,
+    /// Since when its first tasks are ready.
+    pub ready: Time,
+    /// One job, and its tasks.
+    pub tally: Tally,
+}
+
+/// How many jobs, and how many of their tasks are ready or wait for others of their job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Jobs.
+    pub jobs: u64,
+    /// Tasks that could start.
+    pub ready: u64,
+    /// Tasks that wait.
+    pub waiting: u64,
+}
+
+impl Tally {
+    /// One job that nobody touched: tasks of steps that wait for no step are ready.
+    pub fn of(spec: &JobSpec) -> Tally {
+        let tasks = |ready: bool| {
+            let steps = spec.steps.iter().filter(|step| step.depends.is_empty() == ready);
+            steps.map(|step| u64::from(step.tasks)).sum()
+        };
+        Tally { jobs: 1, ready: tasks(true), waiting: tasks(false) }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Tally) -> Tally {
+        let Tally { jobs, ready, waiting } = other;
+        Tally { jobs: self.jobs + jobs, ready: self.ready + ready, waiting: self.waiting + waiting }
+    }
+
+    /// What is left without the other.
+    pub fn less(self, other: Tally) -> Tally {
+        Tally {
+            jobs: self.jobs.saturating_sub(other.jobs),
+            ready: self.ready.saturating_sub(other.ready),
+            waiting: self.waiting.saturating_sub(other.waiting),
+        }
+    }
+}
+
+/// What a store counts of one line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParkedCount {
+    /// The queue's name.
+    pub queue: String,
+    /// The number of the class.
+    pub class: u64,
+    /// How much is parked.
+    pub tally: Tally,
+}
+
+/// A line whose count was wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParkedDrift {
+    /// The queue's name.
+    pub queue: String,
+    /// The number of the class.
+    pub class: u64,
+    /// What was counted.
+    pub counted: Tally,
+    /// What there is.
+    pub found: Tally,
+}
+
+/// The number of what the first steps of a job ask of workers: requirements, tags, targets and licences, by
+/// FNV-1a of 64 bits. Jobs of one number fit the same workers.
+pub fn class_number(spec: &JobSpec) -> u64 {
+    let first = spec.steps.iter().filter(|step| step.depends.is_empty());
+    let classes: BTreeSet<u64> = first.map(step_number).collect();
+    let mut all = Fnv::default();
+    classes.iter().for_each(|class| all.number(*class));
+    all.0
+}
+
+fn step_number(step: &StepSpec) -> u64 {
+    let mut fnv = Fnv::default();
+    let request = &step.request;
+    let amounts = [request.cpu.into(), request.memory, request.gpus.into(), request.gpu_memory];
+    amounts.into_iter().for_each(|amount| fnv.number(amount));
+    for (name, amount) in &request.custom {
+        fnv.text(name);
+        fnv.number(*amount);
+    }
+    fnv.number(step.needs.len() as u64);
+    for need in &step.needs {
+        fnv.text(&need.key);
+        need.any_of.iter().for_each(|value| fnv.text(value));
+        fnv.number(need.any_of.len() as u64);
+    }
+    for names in [&step.targets, &step.limits] {
+        fnv.number(names.len() as u64);
+        names.iter().for_each(|name| fnv.text(name));
+    }
+    fnv.0
+}
+
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+        // Ends the text: no byte of UTF-8.
+        self.bytes(&[0xff]);
+    }
+}
+
+/// A job that stands in a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Which line.
+    pub line: LineKey,
+    /// How it is parked, or would be.
+    pub parked: Parked,
+    /// How many steps it has.
+    pub steps: usize,
+    /// The store has it parked.
+    pub stored: bool,
+}
+
+/// One line.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Line {
+    /// What the store has parked.
+    parked: Tally,
+    /// What of that the engine holds too.
+    held: Tally,
+    /// Jobs that the engine holds and nobody touched, with how many steps each has.
+    places: BTreeMap<Place, usize>,
+    /// The steps of these.
+    steps: usize,
+    /// Every parked job before this place is held; `None`: all are.
+    beyond: Option<Place>,
+    /// A page is being read.
+    reading: Option<Reading>,
+}
+
+/// A page that is being read.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Reading {
+    /// The first place at which a job was parked since it was asked for: the page may show it or not.
+    since: Option<Place>,
+}
+
+impl Line {
+    /// What is parked and not held.
+    pub fn away(&self) -> Tally {
+        self.parked.less(self.held)
+    }
+
+    /// What the store has parked.
+    pub fn parked(&self) -> Tally {
+        self.parked
+    }
+
+    /// Jobs that are held and that nobody touched, in order.
+    pub fn places(&self) -> impl DoubleEndedIterator<Item = Place> + ExactSizeIterator + '_ {
+        self.places.keys().copied()
+    }
+
+    /// The steps of these.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Every parked job before this place is held; `None`: all are.
+    pub fn beyond(&self) -> Option<Place> {
+        self.beyond
+    }
+
+    /// True while a page is being read.
+    pub fn is_reading(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.parked == Tally::default() && self.places.is_empty() && self.reading.is_none()
+    }
+
+    /// A parked job is not held any more.
+    fn away_from(&mut self, place: Place) {
+        self.beyond = Some(self.beyond.map_or(place, |beyond| beyond.min(place)));
+        if let Some(reading) = &mut self.reading {
+            reading.since = Some(reading.since.map_or(place, |since| since.min(place)));
+        }
+    }
+}
+
+/// All lines.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Lines {
+    all: BTreeMap<LineKey, Line>,
+    /// Lines that could do without their last job, by their steps.
+    by_steps: BTreeSet<(usize, LineKey)>,
+    parked: Tally,
+    held: Tally,
+    steps: usize,
+    /// How many lines of each queue have work that is parked and not held.
+    away: BTreeMap<QueueId, usize>,
+}
+
+impl Lines {
+    /// One line.
+    pub fn get(&self, key: LineKey) -> Option<&Line> {
+        self.all.get(&key)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (LineKey, &Line)> {
+        self.all.iter().map(|(key, line)| (*key, line))
+    }
+
+    /// The lines of one queue.
+    pub fn of(&self, queue: QueueId) -> impl Iterator<Item = &Line> {
+        self.all.range((queue, 0)..=(queue, u64::MAX)).map(|(_, line)| line)
+    }
+
+    /// True if work of the queue is parked and not held.
+    pub fn is_away(&self, queue: QueueId) -> bool {
+        self.away.contains_key(&queue)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// True if nothing stands anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What is parked and not held.
+    pub fn away(&self) -> Tally {
+        self.parked.less(self.held)
+    }
+
+    /// Steps of jobs that are held and that nobody touched.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Lines of more than `share` steps and more than one job, longest first.
+    pub fn longer_than(&self, share: usize) -> impl Iterator<Item = LineKey> + '_ {
+        self.by_steps.iter().rev().take_while(move |(steps, _)| *steps > share).map(|(_, key)| *key)
+    }
+
+    /// A job that nobody touched is held from now on.
+    pub fn stand(&mut self, job: &Standing) {
+        self.update(job.line, |line| {
+            line.places.insert(job.parked.place, job.steps);
+            line.steps += job.steps;
+            if job.stored {
+                line.held = line.held.plus(job.parked.tally);
+            }
+        });
+    }
+
+    /// Somebody touched a job: it is parked nowhere any more.
+    pub fn leave(&mut self, job: &Standing) {
+        self.update(job.line, |line| {
+            line.step_out(job);
+            if job.stored {
+                line.parked = line.parked.less(job.parked.tally);
+            }
+        });
+    }
+
+    /// The engine lets a job go, which is parked from now on at the latest.
+    pub fn put_away(&mut self, job: &Standing) {
+        self.update(job.line, |line| {
+            line.step_out(job);
+            if !job.stored {
+                line.parked = line.parked.plus(job.parked.tally);
+            }
+            line.away_from(job.parked.place);
+        });
+    }
+
+    /// The engine forgets a job whatever the store has of it.
+    pub fn drop(&mut self, job: &Standing) {
+        self.update(job.line, |line| {
+            line.step_out(job);
+            if job.stored {
+                line.away_from(job.parked.place);
+            }
+        });
+    }
+
+    /// A page is being read from here on.
+    pub fn read_from(&mut self, key: LineKey) -> Option<Place> {
+        self.update(key, |line| {
+            line.reading = Some(Reading::default());
+            line.beyond
+        })
+    }
+
+    /// The page could not be read.
+    pub fn read_failed(&mut self, key: LineKey) {
+        self.update(key, |line| line.reading = None);
+    }
+
+    /// The page was read. `rest` is where what it does not show begins, `None` if it shows all. Returns from
+    /// which place on it counts for nothing, because jobs were parked there since.
+    pub fn read(&mut self, key: LineKey, rest: Option<Place>) -> Option<Place> {
+        self.update(key, |line| {
+            let since = line.reading.take().and_then(|reading| reading.since);
+            line.beyond = rest.into_iter().chain(since).min();
+            since
+        })
+    }
+
+    /// Sets what the store has parked of a line.
+    pub fn set_parked(&mut self, key: LineKey, parked: Tally) {
+        self.update(key, |line| {
+            line.parked = parked;
+            if line.away().jobs == 0 {
+                line.beyond = None;
+            } else {
+                line.beyond.get_or_insert(Place::FIRST);
+            }
+        });
+    }
+
+    /// The store has no more of a line than is held.
+    pub fn all_held(&mut self, key: LineKey) {
+        self.update(key, |line| {
+            line.parked = line.held;
+            line.beyond = None;
+        });
+    }
+
+    fn update<T>(&mut self, key: LineKey, change: impl FnOnce(&mut Line) -> T) -> T {
+        let line = self.all.entry(key).or_default();
+        self.by_steps.remove(&(line.steps, key));
+        (self.parked, self.held) = (self.parked.less(line.parked), self.held.less(line.held));
+        self.steps -= line.steps;
+        let was_away = line.away().jobs > 0;
+        let result = change(line);
+        (self.parked, self.held) = (self.parked.plus(line.parked), self.held.plus(line.held));
+        self.steps += line.steps;
+        match (was_away, line.away().jobs > 0) {
+            (false, true) => *self.away.entry(key.0).or_default() += 1,
+            (true, false) => {
+                let lines = self.away.entry(key.0).or_default();
+                *lines -= 1;
+                if *lines == 0 {
+                    self.away.remove(&key.0);
+                }
+            }
+            _ => {}
+        }
+        if line.places.len() > 1 {
+            self.by_steps.insert((line.steps, key));
+        }
+        if line.is_empty() {
+            self.all.remove(&key);
+        }
+        result
+    }
+}
+
+impl Line {
+    fn step_out(&mut self, job: &Standing) {
+        if self.places.remove(&job.parked.place).is_some() {
+            self.steps -= job.steps;
+        }
+        if job.stored {
+            self.held = self.held.less(job.parked.tally);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Rows of parked jobs, and their counts: changed by what a transaction adds and takes, once each line.
+
+use super::write::{int, time};
+use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
+use windlass_core::{JobId, Time};
+
+/// The next parked jobs of a line.
+pub const PAGE: &str = "SELECT class, rank, ranked, job, ready, tasks, waiting FROM parked
+     WHERE queue = ?1 AND class = ?2 AND (rank, ranked, job) >= (?3, ?4, ?5)
+     ORDER BY rank, ranked, job LIMIT ?6";
+
+/// What [`PAGE`] takes: a line, the first place that may be shown, and at most how many.
+pub fn page_from(queue: &str, class: u64, from: Place, most: usize) -> impl Params {
+    (queue.to_owned(), int(class), rank(from), time(from.ranked), int(from.job.0), most as i64)
+}
+
+/// A smaller one comes first.
+fn rank(place: Place) -> i64 {
+    -i64::from(place.priority.0)
+}
+
+/// A row of [`PAGE`].
+pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Parked> {
+    let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)? as u64);
+    let priority = i32::try_from(-row.get::<_, i64>(1)?).unwrap_or(i32::MIN);
+    Ok(Parked {
+        class: number(0)?,
+        place: Place { priority: Reverse(priority), ranked: Time(number(2)?), job: JobId(number(3)?) },
+        ready: Time(number(4)?),
+        tally: Tally { jobs: 1, ready: number(5)?, waiting: number(6)? },
+    })
+}
+
+/// How a job is parked, if it is.
+pub fn of(db: &Connection, job: JobId) -> rusqlite::Result<Option<Parked>> {
+    let sql = "SELECT class, rank, ranked, job, ready, tasks, waiting FROM parked WHERE job = ?1";
+    db.prepare_cached(sql)?.query_row([int(job.0)], from_row).optional()
+}
+
+/// How many parked jobs of a queue come before a place.
+pub fn before(db: &Connection, queue: &str, place: Place) -> rusqlite::Result<u64> {
+    let sql = "SELECT count(*) FROM parked WHERE queue = ?1 AND (rank, ranked, job) < (?2, ?3, ?4)";
+    let place = (queue, rank(place), time(place.ranked), int(place.job.0));
+    db.prepare_cached(sql)?.query_row(place, |row| Ok(row.get::<_, i64>(0)? as u64))
+}
+
+/// What a transaction adds to the counts and takes off.
+#[derive(Default)]
+pub struct Deltas(BTreeMap<(String, u64), [i64; 3]>);
+
+impl Deltas {
+    fn add(&mut self, queue: &str, parked: &Parked, sign: i64) {
+        let Tally { jobs, ready, waiting } = parked.tally;
+        let delta = self.0.entry((queue.to_owned(), parked.class)).or_default();
+        for (sum, more) in delta.iter_mut().zip([jobs, ready, waiting]) {
+            *sum += sign * int(more);
+        }
+    }
+
+    /// Changes the counts.
+    pub fn apply(self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
+        for ((queue, class), [jobs, tasks, waiting]) in self.0 {
+            tx.prepare_cached(
+                "INSERT INTO parked_counts (queue, class, jobs, tasks, waiting) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (queue, class) DO UPDATE SET jobs = jobs + excluded.jobs,
+                     tasks = tasks + excluded.tasks, waiting = waiting + excluded.waiting",
+            )?
+            .execute((&queue, int(class), jobs, tasks, waiting))?;
+            if jobs < 0 {
+                let none = "DELETE FROM parked_counts WHERE queue = ?1 AND class = ?2 AND jobs = 0";
+                tx.prepare_cached(none)?.execute((&queue, int(class)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parks an active job; 0 rows where it is none or is parked.
+pub fn park(
+    tx: &Transaction<'_>,
+    job: JobId,
+    queue: &str,
+    parked: &Parked,
+    deltas: &mut Deltas,
+) -> rusqlite::Result<usize> {
+    let mark = "UPDATE jobs SET parked = 1 WHERE id = ?1 AND state = 0 AND parked = 0";
+    let rows = tx.prepare_cached(mark)?.execute([int(job.0)])?;
+    if rows > 0 {
+        let Parked { class, place, ready, tally } = parked;
+        tx.prepare_cached(
+            "INSERT INTO parked (job, queue, class, rank, ranked, ready, tasks, waiting)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            int(job.0),
+            queue,
+            int(*class),
+            rank(*place),
+            time(place.ranked),
+            time(*ready),
+            int(tally.ready),
+            int(tally.waiting),
+        ])?;
+        deltas.add(queue, parked, 1);
+    }
+    Ok(rows)
+}
+
+/// Takes a job off the parked; 0 rows where it is not.
+pub fn unpark(
+    tx: &Transaction<'_>,
+    job: JobId,
+    queue: &str,
+    parked: &Parked,
+    deltas: &mut Deltas,
+) -> rusqlite::Result<usize> {
+    let rows = tx.prepare_cached("DELETE FROM parked WHERE job = ?1")?.execute([int(job.0)])?;
+    if rows > 0 {
+        tx.prepare_cached("UPDATE jobs SET parked = 0 WHERE id = ?1")?.execute([int(job.0)])?;
+        deltas.add(queue, parked, -1);
+    }
+    Ok(rows)
+}
+
+/// The counts, by queue and class.
+pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
+    let sql = "SELECT queue, class, jobs, tasks, waiting FROM parked_counts ORDER BY queue, class";
+    let mut counts = db.prepare_cached(sql)?;
+    counts.query_map([], count_from)?.collect()
+}
+
+fn count_from(row: &Row<'_>) -> rusqlite::Result<ParkedCount> {
+    // A count that fell below nothing is wrong; the audit shows it as none.
+    let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.max(0) as u64);
+    let tally = Tally { jobs: number(2)?, ready: number(3)?, waiting: number(4)? };
+    Ok(ParkedCount { queue: row.get(0)?, class: row.get::<_, i64>(1)? as u64, tally })
+}
+
+/// Counts that are not those of the rows.
+pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
+    let _moment = db.unchecked_transaction()?;
+    let key = |count: ParkedCount| ((count.queue, count.class), count.tally);
+    let counted: BTreeMap<_, _> = counts(db)?.into_iter().map(key).collect();
+    let sql = "SELECT queue, class, count(*), sum(tasks), sum(waiting) FROM parked GROUP BY queue, class";
+    let mut found = db.prepare_cached(sql)?;
+    let found: Vec<ParkedCount> = found.query_map([], count_from)?.collect::<rusqlite::Result<_>>()?;
+    let mut drifts = Vec::new();
+    let mut gone = counted.clone();
+    for count in found {
+        let (key, found) = key(count);
+        gone.remove(&key);
+        let counted = counted.get(&key).copied().unwrap_or_default();
+        if counted != found {
+            drifts.push(ParkedDrift { queue: key.0, class: key.1, counted, found });
+        }
+    }
+    let none = |((queue, class), counted)| ParkedDrift { queue, class, counted, found: Tally::default() };
+    drifts.extend(gone.into_iter().map(none));
+    Ok(drifts)
+}
+
+/// Makes the counts those of the rows; returns what was wrong.
+pub fn recount(db: &mut Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
+    let found = drifts(db)?;
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for ParkedDrift { queue, class, found, .. } in &found {
+        let one = (queue, int(*class));
+        tx.prepare_cached("DELETE FROM parked_counts WHERE queue = ?1 AND class = ?2")?.execute(one)?;
+        if found.jobs > 0 {
+            let sql =
+                "INSERT INTO parked_counts (queue, class, jobs, tasks, waiting) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let Tally { jobs, ready, waiting } = *found;
+            let row = (queue, int(*class), int(jobs), int(ready), int(waiting));
+            tx.prepare_cached(sql)?.execute(row)?;
+        }
+    }
+    tx.commit()?;
+    Ok(found)
+}

@@ -1,0 +1,161 @@
+//! Whose turn it is does not depend on how much is held: an engine with a small cache books what one books that
+//! holds everything, one by one.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Order, Outbox, Policy, Report, Settings, Submit,
+};
+use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::queues::{Charge, TurnSettings};
+use windlass_core::score::policy::policy_by_name;
+use windlass_core::time::{NS_PER_MS, NS_PER_S};
+use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
+use windlass_store::Memory;
+
+const QUEUES: [&str; 5] = ["ann", "bob", "cyn", "vip", "idle"];
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// So many jobs of a queue, class and priority.
+    Submit(usize, u8, i32, u8),
+    /// The task that runs longest ends.
+    Ends,
+}
+
+struct Farm {
+    engine: Engine,
+    store: Memory,
+    now: Time,
+    running: BTreeMap<u64, (TaskId, u32)>,
+    /// What was booked, in order.
+    booked: Vec<TaskId>,
+    /// The most steps that were held at a time.
+    held_max: usize,
+}
+
+impl Farm {
+    fn new(cache_steps: usize) -> Farm {
+        let turn = TurnSettings { charge: Charge::Task, ..TurnSettings::default() };
+        // Of more steps at hand others may suit a worker better: here all suit alike.
+        let policy = Policy(policy_by_name("simple").0);
+        let mut farm = Farm {
+            engine: Engine::new(Settings {
+                cache_steps,
+                lease_ns: None,
+                turn,
+                policy,
+                ..Settings::default()
+            }),
+            store: Memory::default(),
+            now: Time(1_000_000 * NS_PER_S),
+            running: BTreeMap::new(),
+            booked: Vec::new(),
+            held_max: 0,
+        };
+        let hello = Hello {
+            name: "w".to_owned(),
+            identity: 1,
+            incarnation: 1,
+            fences: false,
+            sent: 0,
+            new_link: true,
+            capacity: Resources::new(300, 0),
+            attributes: Default::default(),
+            inventory: Inventory::default(),
+        };
+        farm.tell(Event::Hello(Box::new(hello)));
+        farm
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.now = self.now.after(NS_PER_MS);
+        let mut out = Outbox::default();
+        self.engine.handle(self.now, event, &mut out);
+        self.settle(out);
+    }
+
+    /// Commits and reads at once, and places what fits.
+    fn settle(&mut self, mut out: Outbox) {
+        loop {
+            self.engine.round(self.now, 1, &mut out);
+            if out.is_empty() {
+                break;
+            }
+            let batch = std::mem::take(&mut out);
+            assert!(self.store.apply(&batch.writes).is_empty());
+            self.engine.committed(&batch);
+            for send in &batch.sends {
+                if let Order::Start { task, attempt, .. } = send.order {
+                    self.running.insert(self.booked.len() as u64, (task, attempt));
+                    self.booked.push(task);
+                }
+            }
+            for fetch in batch.fetches {
+                let records = Some(self.store.fetch(&fetch));
+                self.engine.handle(self.now, Event::Fetched { number: fetch.number, records }, &mut out);
+            }
+            self.engine.check().unwrap();
+            self.held_max = self.held_max.max(self.engine.steps_held());
+        }
+    }
+
+    fn act(&mut self, op: Op) {
+        match op {
+            Op::Submit(queue, class, priority, jobs) => {
+                for _ in 0..jobs {
+                    let step = StepSpec {
+                        name: "main".to_owned(),
+                        tasks: 1,
+                        request: Resources::new(if class == 1 { 200 } else { 100 }, 0),
+                        targets: if class == 2 { BTreeSet::from(["w".to_owned()]) } else { BTreeSet::new() },
+                        ..StepSpec::default()
+                    };
+                    let queue = QUEUES[queue].to_owned();
+                    let spec = JobSpec { queue, priority, steps: vec![step], ..JobSpec::default() };
+                    let (request, outcomes) = (RequestId(1), BTreeMap::new());
+                    let submit = Submit {
+                        request,
+                        spec,
+                        placeable_only: false,
+                        existing: None,
+                        outcomes,
+                        held: false,
+                    };
+                    self.tell(Event::Submit(Box::new(submit)));
+                }
+            }
+            Op::Ends => {
+                let Some((_, (task, attempt))) = self.running.pop_first() else { return };
+                let by = Report { worker: WorkerId(1), epoch: Epoch(1), task, attempt };
+                self.tell(Event::Finished { by, result: TaskResult::bare(End::Exited(0)) });
+            }
+        }
+    }
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let submit = (0..QUEUES.len(), 0u8..3, -1i32..2, 1u8..8).prop_map(|(q, c, p, n)| Op::Submit(q, c, p, n));
+    prop::collection::vec(prop_oneof![1 => submit, 3 => Just(Op::Ends)], 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_small_cache_books_what_a_large_one_books(ops in ops(), cache_steps in 1usize..24) {
+        let (mut small, mut large) = (Farm::new(cache_steps), Farm::new(100_000));
+        for op in ops {
+            small.act(op);
+            large.act(op);
+            prop_assert_eq!(&small.booked, &large.booked);
+        }
+        while !large.running.is_empty() {
+            small.act(Op::Ends);
+            large.act(Op::Ends);
+        }
+        prop_assert_eq!(&small.booked, &large.booked);
+        // Two steps of each queue and class at most beyond its size, and what runs.
+        prop_assert!(small.held_max <= cache_steps + 2 * 15 + 4, "{} steps were held", small.held_max);
+    }
+}
