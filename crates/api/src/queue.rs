@@ -36,6 +36,10 @@ pub struct Queue {
     pub ready_steps: usize,
     /// Tasks booked since the server started.
     pub booked: u64,
+    /// What a task costs its queue: `time`, the part of its worker that it holds for as long as it does, or `task`,
+    /// one like every other.
+    #[serde(default)]
+    pub charge: String,
     /// The part, from 0 to 1, of all that the queues of its band were charged since the server started; absent
     /// where that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +57,10 @@ impl Queue {
             let ready = job.steps.iter().map(|step| u64::from(step.ready.len())).sum::<u64>();
             *waiting.entry(engine.queues().get(job.queue).name()).or_default() += ready;
         }
+        let charge = match engine.turn().charge {
+            core::Charge::Time => "time",
+            core::Charge::Task => "task",
+        };
         let queue = |from: &core::Queue| Queue {
             name: from.name().to_owned(),
             band: from.band(),
@@ -65,6 +73,7 @@ impl Queue {
             waiting: waiting.get(from.name()).copied().unwrap_or(0),
             ready_steps: from.steps(),
             booked: from.share().tasks(),
+            charge: charge.to_owned(),
             share: had.get(&from.band()).filter(|all| **all > 0).map(|all| {
                 let part = from.had.max(0) as f64 / *all as f64;
                 (part * 10_000.0).round() / 10_000.0

@@ -244,3 +244,29 @@ fn an_unknown_policy_is_warned_of_once() {
         farm.server_log()
     );
 }
+
+#[test]
+fn how_turns_are_taken_is_set_by_file_variable_and_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("server.toml");
+    std::fs::write(&config, "[turn]\ncharge = 'task'\nexpress = 0\n").unwrap();
+    let file = ["--config", config.to_str().unwrap()];
+    let charge = |farm: &Farm| {
+        farm.ok(&["run", "--quiet", "--queue", "film", "--", "true"]);
+        let shown = farm.ok(&["queue", "show", "film"]);
+        assert!(shown.contains("share      100.0% of its band's"), "{shown}");
+        farm.json(&["queue", "show", "film"])["charge"].clone()
+    };
+    assert_eq!(charge(&Farm::with_server(&file)), json!("task"));
+    assert_eq!(charge(&Farm::with_server(&[&file[..], &["--charge", "time"]].concat())), json!("time"));
+
+    let farm = Farm::new();
+    let mut command = farm.command(&["server", "start", "--express", "3"]);
+    command.arg("--listen").arg(format!("unix:{}", farm.socket().display()));
+    command.env("WINDLASS_CHARGE", "task");
+    let mut server = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    support::wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
+    assert_eq!(charge(&farm), json!("task"));
+    drop(farm);
+    server.wait().unwrap();
+}

@@ -72,9 +72,12 @@ impl Farm {
     }
 
     fn submit(&mut self, tasks: u32, limits: &[&str]) -> JobId {
+        self.submit_of(Resources::new(100, 0), tasks, limits)
+    }
+
+    fn submit_of(&mut self, request: Resources, tasks: u32, limits: &[&str]) -> JobId {
         self.jobs += 1;
         let limits = limits.iter().map(ToString::to_string).collect();
-        let request = Resources::new(100, 0);
         let step = StepSpec { name: "s".to_owned(), tasks, request, limits, ..StepSpec::default() };
         let spec = JobSpec { queue: "q".to_owned(), steps: vec![step], ..JobSpec::default() };
         let (request, existing, outcomes) = (RequestId(self.jobs), None, BTreeMap::new());
@@ -272,6 +275,14 @@ fn workers_that_hold_all_that_they_may_are_not_looked_at() {
     assert!(farm.is_placed(TaskId { job, index: 200 }));
     farm.end(TaskId { job, index: 1 }, 0);
     assert_eq!(seen(&farm, &[MAYA]), 1);
+}
+
+#[test]
+fn a_task_that_holds_nothing_else_gives_its_licence_back() {
+    let mut farm = Farm::new(1, Limit { per_worker: Some(1), ..Limit::default() });
+    let job = farm.submit_of(Resources::default(), 2, &[MAYA]);
+    farm.end(first(job), 0);
+    assert!(farm.is_placed(TaskId { job, index: 1 }));
 }
 
 proptest! {
