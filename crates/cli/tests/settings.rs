@@ -120,10 +120,11 @@ fn a_busy_licence_is_tried_again_and_is_no_failure() {
 fn a_limit_of_each_worker_says_so() {
     let farm = Farm::with_server(&["--cpus", "2", "--name", "here"]);
     farm.ok(&["limit", "set", "probe", "--per-worker", "1"]);
-    let gate = farm.work().join("gate");
-    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
-    let args = ["submit", "-o", "name", "--limit", "probe", "--array", "1-2", "--", "cat"];
-    let job = farm.ok(&[&args[..], &[gate.to_str().unwrap()]].concat());
+    let gates = ["one", "two"].map(|name| farm.work().join(name));
+    assert!(std::process::Command::new("mkfifo").args(&gates).status().unwrap().success());
+    let [one, two] = gates.each_ref().map(|gate| gate.to_str().unwrap());
+    let args = ["submit", "-o", "name", "--limit", "probe", "--each", one, two, "--", "cat", "{}"];
+    let job = farm.ok(&args);
     let second = format!("{}.1", job.trim());
     support::wait_until("one runs", || farm.json(&["limit", "list"])[0]["used"] == 1);
     let why = farm.json(&["why", &second]);
@@ -136,7 +137,7 @@ fn a_limit_of_each_worker_says_so() {
     assert!(why.contains("'windlass limit set probe --per-worker 2'"), "{why}");
     farm.ok(&["limit", "set", "probe", "--per-worker", "2"]);
     support::wait_until("both run", || farm.json(&["limit", "list"])[0]["used"] == 2);
-    std::fs::write(&gate, "").unwrap();
+    gates.iter().for_each(|gate| std::fs::write(gate, "").unwrap());
     farm.ok(&["job", "wait", job.trim()]);
 }
 
