@@ -8,6 +8,7 @@ pub mod board;
 mod body;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod compass;
 mod error;
 mod events;
 mod job;

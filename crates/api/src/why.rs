@@ -154,6 +154,7 @@ impl Judged {
 fn word(reason: &core::RuledOut) -> &'static str {
     match reason {
         core::RuledOut::NotTarget => "not_target",
+        core::RuledOut::Executor => "executor",
         core::RuledOut::Attribute(_) => "attribute",
         core::RuledOut::TooSmall(_) => "too_small",
         core::RuledOut::Suspect => "suspect",
@@ -192,6 +193,7 @@ pub(crate) fn say_to_worker(reason: &core::RuledOut) -> (&'static str, String) {
 fn remedy(reason: &core::RuledOut, worker: &str) -> String {
     match reason {
         core::RuledOut::NotTarget => format!("let the step name {worker}, or no worker"),
+        core::RuledOut::Executor => format!("let another worker do it: {worker} {reason}"),
         core::RuledOut::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
         core::RuledOut::TooSmall(short) => ask_for(short),
         core::RuledOut::Suspect => format!("bring {worker} back: it has not been heard from"),

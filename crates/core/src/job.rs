@@ -81,6 +81,9 @@ pub struct Hints {
     pub deadline_ms: Option<u64>,
     /// The cpus asked for are a guess to begin with: take what earlier tasks show to be right.
     pub cpus_auto: bool,
+    /// Workers that a task rather waits for than go elsewhere, for
+    /// [`PREFERRED_HOLD_MS`](crate::score::weights::PREFERRED_HOLD_MS) since it was ready; by name.
+    pub prefers: BTreeSet<String>,
 }
 
 /// What sort of work a step is.

@@ -19,6 +19,8 @@ pub const NEEDS_PER_STEP_MAX: usize = 64;
 pub const LIMITS_PER_STEP_MAX: usize = 16;
 /// Cache keys that one step may name.
 pub const CACHES_PER_STEP_MAX: usize = 1_000;
+/// Workers that one step may prefer.
+pub const PREFERS_PER_STEP_MAX: usize = 64;
 /// Bytes of what one cache key stands for: a step's keys together stay within what a `u64` can say.
 pub const CACHE_BYTES_MAX: u64 = 1 << 50;
 /// Milliseconds of a step's deadline: ten years.

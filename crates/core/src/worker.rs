@@ -5,7 +5,7 @@ use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::score::warmth::Warmth;
-use crate::tags::Attributes;
+use crate::tags::{Attributes, EXECUTOR};
 use crate::time::{NS_PER_S, Time};
 use crate::workers::Health;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -100,6 +100,12 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A task that is expected to run so long waits here for room.
+    pub fn send_ahead(&mut self, task: TaskId, ms: f64) {
+        self.backlog.push_back(task);
+        self.backlog_ms += ms;
+    }
+
     /// A worker as a store knows it, before it is heard from: nothing is booked on it.
     pub fn unheard(record: WorkerRecord) -> Self {
         let marks = Marks::of(&record.attributes);
@@ -212,7 +218,7 @@ impl Worker {
     /// What a new booking may use: what is free, and of memory no more than is left by what running tasks
     /// are expected to hold, and no more than can be had. Where none of ours
     /// runs, what others hold does not count: it would keep the worker idle for ever, and pressure tells
-    /// when memory is really short.
+    /// when memory is really short. An executor of another system is taken at its word.
     pub fn room(&self) -> Resources {
         Resources { memory: self.memory_room(), ..self.free() }
     }
@@ -221,7 +227,7 @@ impl Worker {
     pub fn memory_room(&self) -> u64 {
         let held = self.booked.memory.saturating_add(self.expected);
         let free = self.capacity.memory.saturating_sub(held);
-        match self.reach.filter(|_| !self.is_idle()) {
+        match self.reach.filter(|_| self.marks.foreign || !self.is_idle()) {
             Some((available, own)) => free.min(available.saturating_sub(held.saturating_sub(own))),
             None => free,
         }
@@ -334,6 +340,8 @@ pub struct Marks {
     pub fetches: bool,
     /// It names an architecture (`arch`).
     pub has_arch: bool,
+    /// It is another system's executor ([`EXECUTOR`]).
+    pub foreign: bool,
     /// Speed of one core (`core_score`), in any unit that is the same for all workers.
     pub core_score: Option<f64>,
 }
@@ -346,6 +354,7 @@ impl Marks {
         Marks {
             fetches: attributes.contains_key("fetch"),
             has_arch: attributes.contains_key("arch"),
+            foreign: attributes.contains_key(EXECUTOR),
             core_score: score.filter(|score| score.is_finite() && *score > 0.0),
         }
     }

@@ -51,7 +51,8 @@ impl Farm {
         let queue = step.name.clone();
         let spec = JobSpec { name: queue.clone(), queue, steps: vec![step], ..JobSpec::default() };
         let (existing, outcomes) = (None, BTreeMap::new());
-        let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+        let submit =
+            Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
         self.handle(Event::Submit(Box::new(submit)));
     }
 
@@ -153,7 +154,7 @@ fn a_worker_with_room_before_its_round_is_told_who_is_better() {
     let mut farm = Farm::new(Settings::default(), &[8, 4]);
     let spec = JobSpec { queue: "q".to_owned(), steps: vec![step("s", 1, 1)], ..JobSpec::default() };
     let (existing, outcomes) = (None, BTreeMap::new());
-    let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+    let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
     // Submitted, and no round yet.
     farm.engine.handle(farm.now, Event::Submit(Box::new(submit)), &mut Outbox::default());
     assert_eq!(farm.why(1).reason, WorkerReason::Turn);

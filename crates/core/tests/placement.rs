@@ -19,6 +19,9 @@ use windlass_core::tags::{Attributes, Need};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
+/// It prefers no worker.
+static NONE: BTreeSet<String> = BTreeSet::new();
+
 const GIB: u64 = 1 << 30;
 
 /// An engine, and workers that do as they are told. Tasks take as long as their step's body says in seconds,
@@ -74,7 +77,7 @@ impl Farm {
     fn submit(&mut self, spec: JobSpec) -> JobId {
         let request = RequestId(1);
         let outcomes = BTreeMap::new();
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes };
+        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
         match self.tell(Event::Submit(Box::new(submit))).pop() {
             Some(Answer::Submitted { job, .. }) => job,
             other => panic!("{other:?}"),
@@ -432,6 +435,7 @@ proptest! {
             predicted_ms: predicted_s.map(|s| s as f64 * 1e3),
             others_wait: false,
             locality: true,
+            prefers: &NONE,
         };
         let scene = Scene {
             now: farm.now,

@@ -115,7 +115,7 @@ fn submitted(change: impl FnOnce(&mut StepSpec)) -> Answer {
     change(&mut step);
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
     let (existing, outcomes) = (None, Default::default());
-    let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+    let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
     let mut out = handle(&mut Engine::new(Settings::default()), Event::Submit(Box::new(submit)));
     out.answers.remove(0).1
 }

@@ -131,6 +131,7 @@ impl Farm {
             request: RequestId(1),
             spec,
             placeable_only: false,
+            held: false,
             existing: None,
             outcomes: BTreeMap::new(),
         };

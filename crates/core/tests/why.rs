@@ -58,7 +58,7 @@ impl Farm {
         self.jobs += 1;
         let spec = JobSpec { queue: queue.to_owned(), steps, ..JobSpec::default() };
         let (request, outcomes) = (RequestId(self.jobs), BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes };
+        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
         self.tell(Event::Submit(Box::new(submit)));
         JobId(self.jobs)
     }
@@ -286,6 +286,7 @@ fn a_start_says_what_it_is_allowed_to_hold() {
         request: RequestId(9),
         spec,
         placeable_only: false,
+        held: false,
         existing: None,
         outcomes: BTreeMap::new(),
     };

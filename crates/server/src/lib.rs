@@ -7,6 +7,7 @@
 mod audit;
 pub mod auth;
 mod bodies;
+mod compass;
 mod config;
 mod events;
 mod grpc;

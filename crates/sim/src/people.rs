@@ -63,7 +63,14 @@ impl People {
         let outcomes: BTreeMap<JobId, JobState> = known.collect();
         let placeable_only = world.rng.chance(300);
         let spec = JobSpec::clone(&spec);
-        world.tell(Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes })));
+        world.tell(Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only,
+            held: false,
+            existing,
+            outcomes,
+        })));
     }
 
     /// Somebody does something.

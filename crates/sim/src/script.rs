@@ -399,7 +399,14 @@ impl Stage {
         let existing = spec.key.as_ref().and_then(|key| store.job_by_key(&spec.user, key));
         let outcomes = spec.after.iter().filter_map(|id| Some((*id, store.job(*id)?.state))).collect();
         let placeable_only = args.has("placeable-only");
-        self.tell(Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes })));
+        self.tell(Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only,
+            held: false,
+            existing,
+            outcomes,
+        })));
         Ok(())
     }
 

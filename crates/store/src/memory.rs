@@ -2,7 +2,7 @@
 //! guards are those of the SQL stores.
 
 use crate::HISTORY_MAX;
-use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
+use crate::view::{AttemptView, ForeignWrite, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -30,6 +30,8 @@ struct Tables {
     tokens: BTreeMap<String, TokenRecord>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
+    foreign_jobs: BTreeMap<JobId, (bool, String)>,
+    foreign_hosts: BTreeMap<String, String>,
     limits: BTreeMap<String, Limit>,
     back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
 }
@@ -106,6 +108,42 @@ impl Memory {
         Some(tables.jobs.get(&job)?.spec.steps.get(usize::from(step))?.body.clone())
     }
 
+    /// See [`Store::write_foreign`](crate::Store::write_foreign).
+    pub fn write_foreign(&self, writes: Vec<ForeignWrite>) {
+        let mut tables = self.lock();
+        for write in writes {
+            match write {
+                ForeignWrite::Job { job, open, doc } => _ = tables.foreign_jobs.insert(job, (open, doc)),
+                ForeignWrite::Forget(job) => _ = tables.foreign_jobs.remove(&job),
+                ForeignWrite::Host { name, doc } => _ = tables.foreign_hosts.insert(name, doc),
+            }
+        }
+    }
+
+    /// See [`Store::foreign_job`](crate::Store::foreign_job).
+    pub fn foreign_job(&self, id: JobId) -> Option<String> {
+        self.lock().foreign_jobs.get(&id).map(|(_, doc)| doc.clone())
+    }
+
+    /// See [`Store::foreign_open`](crate::Store::foreign_open).
+    pub fn foreign_open(&self) -> Vec<(JobId, String)> {
+        let tables = self.lock();
+        let open = tables.foreign_jobs.iter().filter(|(_, (open, _))| *open);
+        open.map(|(job, (_, doc))| (*job, doc.clone())).collect()
+    }
+
+    /// See [`Store::foreign_hosts`](crate::Store::foreign_hosts).
+    pub fn foreign_hosts(&self) -> Vec<(String, String)> {
+        self.lock().foreign_hosts.iter().map(|(name, doc)| (name.clone(), doc.clone())).collect()
+    }
+
+    /// See [`Store::held_jobs`](crate::Store::held_jobs).
+    pub fn held_jobs(&self) -> Vec<JobId> {
+        let tables = self.lock();
+        let held = tables.jobs.values().filter(|job| job.state == JobState::Active && job.held);
+        held.map(|job| job.id).collect()
+    }
+
     /// See [`Store::create_token`](crate::Store::create_token).
     pub fn create_token(&self, token: TokenRecord) -> bool {
         let mut tables = self.lock();
@@ -140,6 +178,7 @@ impl Memory {
         let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
+            tables.foreign_jobs.remove(id);
             tables.back_offs.remove(id);
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
@@ -168,6 +207,8 @@ impl Default for Tables {
             samples: BTreeMap::new(),
             queues: BTreeMap::new(),
             limits: BTreeMap::new(),
+            foreign_jobs: BTreeMap::new(),
+            foreign_hosts: BTreeMap::new(),
             back_offs: BTreeMap::new(),
         }
     }

@@ -74,6 +74,8 @@ struct HintsJson {
     deadline_ms: Option<u64>,
     #[serde(skip_serializing_if = "is_false")]
     cpus_auto: bool,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    prefers: BTreeSet<String>,
 }
 
 impl HintsJson {
@@ -134,17 +136,32 @@ fn step_to_json(step: &StepSpec) -> StepJson {
 }
 
 fn hints_to(from: &Hints) -> HintsJson {
-    let Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
-        from.clone();
-    let evaluation = kind == Kind::Evaluation;
-    HintsJson { evaluation, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+    let from = from.clone();
+    HintsJson {
+        evaluation: from.kind == Kind::Evaluation,
+        shape: from.shape,
+        network_bound: from.network_bound,
+        prefer_local: from.prefer_local,
+        fetches: from.fetches,
+        caches: from.caches,
+        deadline_ms: from.deadline_ms,
+        cpus_auto: from.cpus_auto,
+        prefers: from.prefers,
+    }
 }
 
 fn hints_from(from: HintsJson) -> Hints {
-    let HintsJson { evaluation, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
-        from;
-    let kind = if evaluation { Kind::Evaluation } else { Kind::Build };
-    Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+    Hints {
+        kind: if from.evaluation { Kind::Evaluation } else { Kind::Build },
+        shape: from.shape,
+        network_bound: from.network_bound,
+        prefer_local: from.prefer_local,
+        fetches: from.fetches,
+        caches: from.caches,
+        deadline_ms: from.deadline_ms,
+        cpus_auto: from.cpus_auto,
+        prefers: from.prefers,
+    }
 }
 
 /// The spec in `text`, its bodies empty.

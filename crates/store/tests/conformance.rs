@@ -12,7 +12,7 @@ use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
+use windlass_store::{ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
 
 /// Runs the test on every store.
 fn on_all(test: impl AsyncFn(Store)) {
@@ -52,6 +52,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
             caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
             deadline_ms: Some(90_000),
             cpus_auto: true,
+            prefers: ["w2".to_owned()].into(),
         },
         body: Arc::from(name.as_bytes()),
     };
@@ -686,6 +687,36 @@ fn a_file_of_the_third_schema_keeps_its_tasks() {
     assert_eq!((ground.jobs[0].tasks[0].attempt, ground.jobs[0].tasks[0].amounts), (1, None));
     assert_eq!(block_on(store.history(task(1, 0))).unwrap()[0].result.disk_bytes, None);
     assert_eq!((ground.history.len(), ground.queues.len(), ground.limits.len()), (0, 0, 0));
+}
+
+#[test]
+fn what_another_system_says_is_kept_as_long_as_the_job() {
+    on_all(async |store| {
+        let job = |id, open, doc: &str| ForeignWrite::Job { job: JobId(id), open, doc: doc.to_owned() };
+        let host = |doc: &str| ForeignWrite::Host { name: "h".to_owned(), doc: doc.to_owned() };
+        store.write_foreign(vec![job(1, true, "a"), job(2, true, "b"), host("x")]).await.unwrap();
+        store.write_foreign(vec![job(2, false, "c"), job(3, true, "d"), host("y")]).await.unwrap();
+        store.write_foreign(vec![ForeignWrite::Forget(JobId(3))]).await.unwrap();
+        assert_eq!(store.foreign_open().await.unwrap(), [(JobId(1), "a".to_owned())]);
+        assert_eq!(store.foreign_job(JobId(2)).await.unwrap().as_deref(), Some("c"));
+        assert_eq!(store.foreign_job(JobId(3)).await.unwrap(), None);
+        assert_eq!(store.foreign_hosts().await.unwrap(), [("h".to_owned(), "y".to_owned())]);
+        // It goes with its job.
+        let (spec, created) = (Arc::new(spec("j", "u", None)), Time(1));
+        let new = |id| Write::Job { id: JobId(id), spec: spec.clone(), created };
+        let end = Write::JobEnd {
+            job: JobId(2),
+            state: JobState::Canceled,
+            at: Time(2),
+            counts: Counts::default(),
+        };
+        let held = Write::JobHeld { job: JobId(1), held: true };
+        assert!(commit(&store, vec![new(1), new(2), end, held]).await.is_empty());
+        assert_eq!(store.held_jobs().await.unwrap(), [JobId(1)]);
+        assert_eq!(store.retain(Time(9), 1_000).await.unwrap().0, [JobId(2)]);
+        assert_eq!(store.foreign_job(JobId(2)).await.unwrap(), None);
+        assert_eq!(store.foreign_job(JobId(1)).await.unwrap().as_deref(), Some("a"));
+    });
 }
 
 /// Steps 0 and 3 back off for a limit.

@@ -98,11 +98,12 @@ impl Engine {
         let ranked = ranked.into_iter().filter_map(|ranked| {
             let worker = scene.workers.get(ranked.worker)?;
             let context = matcher::worker_context(worker, scene.workers.load_settings());
-            let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, ranked.load));
+            let breakdown = scene.policy_for(&ask).detail(&scene.pair(&ask, worker, &context, ranked.load));
             Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
         });
         let task = TaskId { job: key.job, index };
-        let decision = Decision { task, at: self.now, policy: scene.policy.name(), ranked: ranked.collect() };
+        let decision =
+            Decision { task, at: self.now, policy: scene.policy_for(&ask).name(), ranked: ranked.collect() };
         if self.decisions.len() == limits::DECISIONS_MAX {
             self.decisions.pop_front();
         }

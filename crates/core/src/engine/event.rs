@@ -159,6 +159,8 @@ pub struct Submit {
     pub spec: JobSpec,
     /// Refuse it where no worker of the farm could ever run some step.
     pub placeable_only: bool,
+    /// Hold it back from the start, until somebody lets it go on.
+    pub held: bool,
     /// The job that the store already has under the submission's key.
     pub existing: Option<JobId>,
     /// What the store says of the jobs in `spec.after` that it knows.

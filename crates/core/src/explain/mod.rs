@@ -353,7 +353,7 @@ impl Engine {
             .take(limits::RANKED_MAX)
             .map(|(ranked, worker)| {
                 let context = matcher::worker_context(worker, scene.workers.load_settings());
-                let breakdown = scene.policy.detail(&scene.pair(ask, worker, &context, ranked.load));
+                let breakdown = scene.policy_for(ask).detail(&scene.pair(ask, worker, &context, ranked.load));
                 Judged { worker: worker.id, load: ranked.load, breakdown }
             })
             .collect();

@@ -10,7 +10,7 @@ use crate::ids::WorkerId;
 use crate::limits;
 use crate::matcher::Class;
 use crate::resources::Resources;
-use crate::tags::{Attributes, Need};
+use crate::tags::{Attributes, Need, asks_executor};
 use crate::worker::Worker;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -31,6 +31,8 @@ struct Kind {
     /// Only of the keys that classes ask for.
     attributes: Attributes,
     gpus: bool,
+    /// Executors of another system, that only steps find which ask for them.
+    foreign: bool,
     custom: BTreeSet<String>,
 }
 
@@ -98,6 +100,7 @@ impl Index {
         Kind {
             attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
             gpus: worker.capacity.gpus > 0,
+            foreign: worker.marks.foreign,
             custom: worker.capacity.custom.keys().cloned().collect(),
         }
     }
@@ -110,6 +113,8 @@ impl Index {
         let load = (load * 1600.0).min(f64::from(u32::MAX)) as u32;
         let memory = (free_memory >> 20).min(u64::from(u32::MAX)) as u32;
         let key = match self.saturation {
+            // Executors of another system go by free memory, most first.
+            _ if worker.marks.foreign => u32::MAX - memory,
             Saturation { memory: true, .. } => memory,
             Saturation { cores: true, .. } => u32::MAX - load,
             _ => load,
@@ -224,6 +229,7 @@ impl Kind {
     fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)
+            && (!self.foreign || asks_executor(&class.needs))
             && request.custom.keys().all(|name| self.custom.contains(name))
             && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
     }

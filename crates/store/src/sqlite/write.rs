@@ -255,7 +255,7 @@ fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite
         if *left == 0 {
             break;
         }
-        for table in ["attempts", "bodies"] {
+        for table in ["attempts", "bodies", "foreign_jobs"] {
             tx.prepare_cached(&format!("DELETE FROM {table} WHERE job = ?1"))?.execute([id])?;
         }
         tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
