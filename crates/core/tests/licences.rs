@@ -81,7 +81,7 @@ impl Farm {
         let step = StepSpec { name: "s".to_owned(), tasks, request, limits, ..StepSpec::default() };
         let spec = JobSpec { queue: "q".to_owned(), steps: vec![step], ..JobSpec::default() };
         let (request, existing, outcomes) = (RequestId(self.jobs), None, BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, existing, outcomes };
+        let submit = Submit { request, spec, placeable_only: false, existing, outcomes, held: false };
         self.tell(Event::Submit(Box::new(submit)));
         JobId(self.jobs)
     }
