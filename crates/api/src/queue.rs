@@ -39,6 +39,10 @@ pub struct Queue {
     pub parked_jobs: u64,
     /// Tasks booked since the server started.
     pub booked: u64,
+    /// What a task costs its queue: `time`, the part of its worker that it holds for as long as it does, or `task`,
+    /// one like every other.
+    #[serde(default)]
+    pub charge: String,
     /// The part, from 0 to 1, of all that the queues of its band were charged since the server started; absent
     /// where that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,10 @@ impl Queue {
             let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.lines().of(id));
             lines.fold((0, 0), |(jobs, ready), line| (jobs + line.away().jobs, ready + line.away().ready))
         };
+        let charge = match engine.turn().charge {
+            core::Charge::Time => "time",
+            core::Charge::Task => "task",
+        };
         let queue = |from: &core::Queue| Queue {
             name: from.name().to_owned(),
             band: from.band(),
@@ -73,6 +81,7 @@ impl Queue {
             ready_steps: from.steps(),
             parked_jobs: away(from).0,
             booked: from.share().tasks(),
+            charge: charge.to_owned(),
             share: had.get(&from.band()).filter(|all| **all > 0).map(|all| {
                 let part = from.had.max(0) as f64 / *all as f64;
                 (part * 10_000.0).round() / 10_000.0

@@ -192,12 +192,10 @@ fn text(queue: &Queue) -> String {
         format!("{} in {}", crate::output::count(waiting, "task"), crate::output::count(steps, "step")),
     );
     line("booked", queue.booked.to_string());
+    let of = if queue.charge == "task" { "tasks" } else { "machine time" };
     line(
         "share",
-        queue.share.map_or_else(
-            || "none of its band had anything".to_owned(),
-            |share| format!("{} of its band", percent(share)),
-        ),
+        queue.share.map_or_else(|| "-".to_owned(), |s| format!("{} of its band's {of}", percent(s))),
     );
     text
 }

@@ -120,10 +120,11 @@ fn a_busy_licence_is_tried_again_and_is_no_failure() {
 fn a_limit_of_each_worker_says_so() {
     let farm = Farm::with_server(&["--cpus", "2", "--name", "here"]);
     farm.ok(&["limit", "set", "probe", "--per-worker", "1"]);
-    let gate = farm.work().join("gate");
-    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
-    let args = ["submit", "-o", "name", "--limit", "probe", "--array", "1-2", "--", "cat"];
-    let job = farm.ok(&[&args[..], &[gate.to_str().unwrap()]].concat());
+    let gates = ["one", "two"].map(|name| farm.work().join(name));
+    assert!(std::process::Command::new("mkfifo").args(&gates).status().unwrap().success());
+    let [one, two] = gates.each_ref().map(|gate| gate.to_str().unwrap());
+    let args = ["submit", "-o", "name", "--limit", "probe", "--each", one, two, "--", "cat", "{}"];
+    let job = farm.ok(&args);
     let second = format!("{}.1", job.trim());
     support::wait_until("one runs", || farm.json(&["limit", "list"])[0]["used"] == 1);
     let why = farm.json(&["why", &second]);
@@ -136,7 +137,7 @@ fn a_limit_of_each_worker_says_so() {
     assert!(why.contains("'windlass limit set probe --per-worker 2'"), "{why}");
     farm.ok(&["limit", "set", "probe", "--per-worker", "2"]);
     support::wait_until("both run", || farm.json(&["limit", "list"])[0]["used"] == 2);
-    std::fs::write(&gate, "").unwrap();
+    gates.iter().for_each(|gate| std::fs::write(gate, "").unwrap());
     farm.ok(&["job", "wait", job.trim()]);
 }
 
@@ -243,4 +244,30 @@ fn an_unknown_policy_is_warned_of_once() {
         "{}",
         farm.server_log()
     );
+}
+
+#[test]
+fn how_turns_are_taken_is_set_by_file_variable_and_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("server.toml");
+    std::fs::write(&config, "[turn]\ncharge = 'task'\nexpress = 0\n").unwrap();
+    let file = ["--config", config.to_str().unwrap()];
+    let charge = |farm: &Farm| {
+        farm.ok(&["run", "--quiet", "--queue", "film", "--", "true"]);
+        let shown = farm.ok(&["queue", "show", "film"]);
+        assert!(shown.contains("share      100.0% of its band's"), "{shown}");
+        farm.json(&["queue", "show", "film"])["charge"].clone()
+    };
+    assert_eq!(charge(&Farm::with_server(&file)), json!("task"));
+    assert_eq!(charge(&Farm::with_server(&[&file[..], &["--charge", "time"]].concat())), json!("time"));
+
+    let farm = Farm::new();
+    let mut command = farm.command(&["server", "start", "--express", "3"]);
+    command.arg("--listen").arg(format!("unix:{}", farm.socket().display()));
+    command.env("WINDLASS_CHARGE", "task");
+    let mut server = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    support::wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
+    assert_eq!(charge(&farm), json!("task"));
+    drop(farm);
+    server.wait().unwrap();
 }

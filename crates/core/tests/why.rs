@@ -1,4 +1,4 @@
-//! Ten reasons for which a task waits: each is named, with a change, and after that change the task starts.
+//! Thirteen reasons for which a task waits: each is named, with a change, and after that change the task starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
@@ -6,7 +6,7 @@ use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::matcher::RuledOut;
-use windlass_core::queues::{Limit, QueueRecord};
+use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -72,10 +72,14 @@ impl Farm {
     }
 
     fn finish(&mut self, job: JobId, index: u32) {
+        self.end(job, index, 0);
+    }
+
+    fn end(&mut self, job: JobId, index: u32, exit: i32) {
         let task = TaskId { job, index };
         let attempt = self.engine.attempt(task).unwrap();
         let by = Report { worker: attempt.worker, epoch: Epoch(1), task, attempt: attempt.number };
-        self.tell(Event::Finished { by, result: TaskResult::bare(End::Exited(0)) });
+        self.tell(Event::Finished { by, result: TaskResult::bare(End::Exited(exit)) });
     }
 
     /// Half of the time of a worker's machine is lost for memory, or so many percent.
@@ -297,4 +301,65 @@ fn a_start_says_what_it_is_allowed_to_hold() {
         })
         .collect();
     assert_eq!(limits, [Some(GIB), None]);
+}
+
+fn set_limit(farm: &mut Farm, name: &str, limit: Limit) {
+    farm.tell(Event::SetLimit { request: RequestId(0), name: name.to_owned(), limit: Some(limit) });
+}
+
+fn limited(tasks: u32) -> StepSpec {
+    StepSpec { tasks, limits: ["maya".to_owned()].into(), ..step(1, 0) }
+}
+
+#[test]
+fn a_paused_queue() {
+    let mut farm = Farm::new();
+    farm.worker("w", 2, GIB, None);
+    let set = |farm: &mut Farm, paused: Option<&str>| {
+        let queue = QueueRecord { paused: paused.map(str::to_owned), ..QueueRecord::named("q") };
+        farm.tell(Event::SetQueue { request: RequestId(0), queue });
+    };
+    set(&mut farm, Some("backup"));
+    let job = farm.submit("q", vec![step(1, 0)]);
+    let why = farm.why(job, 0);
+    assert_eq!(why.reason, Reason::Paused("backup".to_owned()));
+    let Change::Resume(queue) = &why.changes[0] else { panic!("{why:?}") };
+    assert_eq!(queue, "q");
+    set(&mut farm, None);
+    assert!(farm.is_placed(job, 0));
+}
+
+#[test]
+fn a_worker_that_holds_all_of_a_limit_that_it_may() {
+    let mut farm = Farm::new();
+    farm.worker("w", 4, GIB, None);
+    farm.worker("other", 1, GIB, Some("gpu"));
+    let each = |max| Limit { per_worker: Some(max), ..Limit::default() };
+    set_limit(&mut farm, "maya", each(1));
+    let job = farm.submit("q", vec![StepSpec { targets: ["w".to_owned()].into(), ..limited(3) }]);
+    let full = RuledOut::Limit { name: "maya".to_owned(), max: 1 };
+    let why = farm.why(job, 1);
+    assert_eq!((&why.reason, unmet(&why)), (&Reason::Closed(full.clone()), &[full][..]));
+    set_limit(&mut farm, "maya", each(2));
+    assert!(farm.is_placed(job, 1) && !farm.is_placed(job, 2));
+    farm.finish(job, 0);
+    assert!(farm.is_placed(job, 2), "what is given back is there for the next");
+}
+
+#[test]
+fn a_busy_licence() {
+    let mut farm = Farm::new();
+    farm.worker("w", 2, GIB, None);
+    let limit = Limit { busy: Some(Busy { exits: [11].into(), back_off_ms: 20_000 }), ..Limit::of(5) };
+    set_limit(&mut farm, "maya", limit.clone());
+    let job = farm.submit("q", vec![limited(1)]);
+    farm.end(job, 0, 11);
+    let why = farm.why(job, 0);
+    let until = farm.now.after(20 * NS_PER_S);
+    assert_eq!(why.reason, Reason::BackOff { name: "maya".to_owned(), until, times: 1 });
+    assert_eq!(why.changes[0], Change::TryAgain("maya".to_owned(), 20_000));
+    farm.wait(19);
+    assert!(!farm.is_placed(job, 0));
+    set_limit(&mut farm, "maya", limit);
+    assert!(farm.is_placed(job, 0), "who sets the limit has it tried at once");
 }

@@ -226,7 +226,11 @@ impl Engine {
         }
         let per_worker = |name: &String| self.limits.get(name).and_then(|limit| limit.per_worker);
         let freed = self.workers.update(worker, |w| {
-            names.iter().fold(false, |freed, name| w.licences.take(name, per_worker(name), by) || freed)
+            let mut freed = false;
+            for name in names {
+                freed |= w.licences.take(name, per_worker(name), by);
+            }
+            freed
         });
         if freed == Some(true) {
             self.workers.gained(worker);

@@ -461,6 +461,11 @@ impl Engine {
         &self.limits
     }
 
+    /// How turns are taken.
+    pub fn turn(&self) -> TurnSettings {
+        self.turn
+    }
+
     /// How pairs of step and worker are judged.
     pub fn policy(&self) -> &'static dyn ScoringPolicy {
         self.policy.0
