@@ -29,12 +29,12 @@ impl Queue {
     pub fn from_core(from: &core::Queue) -> Self {
         Queue {
             name: from.name.clone(),
-            band: from.band,
-            weight: from.share.weight(),
-            quota_cpus: from.quota_cpu.map(|cpu| f64::from(cpu) / 100.0),
+            band: from.band(),
+            weight: from.share().weight(),
+            quota_cpus: from.record.quota_cpu.map(|cpu| f64::from(cpu) / 100.0),
             running: from.active,
             ready_steps: from.steps(),
-            booked: from.share.tasks(),
+            booked: from.share().tasks(),
         }
     }
 }
@@ -66,13 +66,14 @@ impl SetQueue {
     /// The queue as it is after the change; `now` is as it is before, if there is one.
     pub fn over(&self, name: &str, now: Option<&core::Queue>) -> Result<QueueRecord, BadQuota> {
         let quota_cpu = match self.quota_cpus {
-            None => now.and_then(|queue| queue.quota_cpu),
+            None => now.and_then(|queue| queue.record.quota_cpu),
             Some(None) => None,
             Some(Some(cpus)) if (0.01..=40_000_000.0).contains(&cpus) => Some((cpus * 100.0).round() as u32),
             Some(Some(cpus)) => return Err(BadQuota(cpus)),
         };
-        let weight = self.weight.or(now.map(|queue| queue.share.weight())).unwrap_or(core::WEIGHT_DEFAULT);
-        Ok(QueueRecord { name: name.to_owned(), weight, quota_cpu })
+        let weight = self.weight.or(now.map(|queue| queue.share().weight())).unwrap_or(core::WEIGHT_DEFAULT);
+        let record = now.map_or_else(|| QueueRecord::named(name), |queue| queue.record.clone());
+        Ok(QueueRecord { weight, quota_cpu, ..record })
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn what_is_absent_stays_and_null_takes_away() {
         let mut queues = core::Queues::default();
-        let record = QueueRecord { name: "q".to_owned(), weight: 7, quota_cpu: Some(250) };
+        let record = QueueRecord { weight: 7, quota_cpu: Some(250), ..QueueRecord::named("q") };
         queues.set(&record);
         let now = queues.by_name().next();
         let over = |json: &str, now| serde_json::from_str::<SetQueue>(json).unwrap().over("q", now).unwrap();
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(over(r#"{"weight":9}"#, now), QueueRecord { weight: 9, ..record.clone() });
         assert_eq!(over(r#"{"quota_cpus":null}"#, now), QueueRecord { quota_cpu: None, ..record.clone() });
         assert_eq!(over(r#"{"quota_cpus":0.01}"#, now), QueueRecord { quota_cpu: Some(1), ..record });
-        let default = QueueRecord { name: "q".to_owned(), weight: 100, quota_cpu: None };
+        let default = QueueRecord::named("q");
         assert_eq!(over("{}", None), default);
         let kept = serde_json::to_string(&SetQueue { weight: None, quota_cpus: Some(None) }).unwrap();
         assert_eq!(kept, r#"{"quota_cpus":null}"#);

@@ -229,6 +229,9 @@ impl Change {
             core_explain::Change::Worker { worker, unmet } => {
                 Change { steps: unmet.iter().map(|reason| remedy(reason, &worker)).collect(), worker }
             }
+            core_explain::Change::Resume(queue) => {
+                farm(format!("let the queue go on: 'windlass queue resume {queue}'"))
+            }
             core_explain::Change::Quota(queue, cpu) => farm(format!(
                 "raise the quota of queue {queue}: 'windlass queue set {queue} --quota {}'",
                 Cpus(cpu)
@@ -308,6 +311,8 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
         Reason::FitsNowhere => {
             ("fits_nowhere", "no worker of the farm could run it, even if it were empty".to_owned())
         }
+        Reason::Paused(note) if note.is_empty() => ("paused", "its queue is paused".to_owned()),
+        Reason::Paused(note) => ("paused", format!("its queue is paused: {note}")),
         Reason::Quota { quota_cpu, booked_cpu } => (
             "quota",
             format!(

@@ -10,6 +10,8 @@ pub const TASKS_PER_JOB_MAX: u32 = 10_000_000;
 pub const AFTER_MAX: usize = 1_000;
 /// Bytes of a name (job, step, queue, user, worker, tag).
 pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a note, such as why a queue is paused.
+pub const NOTE_BYTES_MAX: usize = 1_000;
 /// Requirements and target workers of one step.
 pub const NEEDS_PER_STEP_MAX: usize = 64;
 /// Limits that one step may name.

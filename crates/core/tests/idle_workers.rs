@@ -120,7 +120,7 @@ fn a_full_one_is_told_from_one_that_is_too_small() {
 #[test]
 fn a_quota_or_a_limit_holds_work_back_wherever_it_might_go() {
     let mut farm = Farm::new(Settings::default(), &[4]);
-    let queue = QueueRecord { name: "s".to_owned(), weight: 100, quota_cpu: Some(100) };
+    let queue = QueueRecord { quota_cpu: Some(100), ..QueueRecord::named("s") };
     farm.handle(Event::SetQueue { request: REQUEST, queue });
     farm.submit(step("s", 1, 2));
     let why = farm.why(1);

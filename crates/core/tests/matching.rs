@@ -106,8 +106,8 @@ proptest! {
         }
     }
 
-    /// Two queues of equal weight that always have work never differ by more than one task of each:
-    /// the bound of start-time fair queueing. One that comes later waits for nobody's past.
+    /// Two queues of equal weight that always have work never differ by more than one task of each. One that
+    /// comes later waits for nobody's past.
     #[test]
     fn turns_are_fair(queues in 2u32..7, rounds in 1usize..60, late in 0usize..40) {
         let mut all = Queues::default();
@@ -118,8 +118,9 @@ proptest! {
         }
         let mut had: BTreeMap<QueueId, u64> = ids.iter().map(|id| (*id, 0)).collect();
         let serve = |all: &mut Queues, had: &mut BTreeMap<QueueId, u64>| {
-            let (id, ..) = all.next(&mut Skip::default()).unwrap();
-            all.charge(id, 100);
+            let mut skip = Skip::of([ClassId(0)]);
+            let (id, ..) = all.next(&mut skip).unwrap();
+            all.charge(id, 100, 1, &mut skip);
             *had.get_mut(&id).unwrap() += 1;
             id
         };

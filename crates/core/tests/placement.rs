@@ -369,14 +369,14 @@ proptest! {
     ) {
         let mut farm = Farm::new(settings(1));
         workers.into_iter().for_each(|(capacity, attributes)| farm.worker(capacity, attributes));
-        let queue = QueueRecord { name: "q".to_owned(), weight: 100, quota_cpu: Some(quota * 100) };
+        let queue = QueueRecord { quota_cpu: Some(quota * 100), ..QueueRecord::named("q") };
         farm.tell(Event::SetQueue { request: RequestId(1), queue });
         for (number, mut step) in steps.into_iter().enumerate() {
             step.name += &format!("-{number}");
             farm.submit(job("q", vec![step]));
             farm.settle();
             farm.advance(2);
-            let held = farm.engine.queues().by_name().find(|q| q.name == "q").map_or(0, |q| q.booked_cpu);
+            let held = farm.engine.queues().by_name().find(|q| q.name() == "q").map_or(0, |q| q.booked_cpu);
             prop_assert!(held <= u64::from(quota) * 100);
             for (key, step) in ready(&farm.engine) {
                 let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };

@@ -11,7 +11,7 @@ use windlass_core::queues::{BadSetting, QueueRecord};
 const REQUEST: RequestId = RequestId(1);
 
 fn queue(name: &str, weight: u32, quota_cpu: Option<u32>) -> QueueRecord {
-    QueueRecord { name: name.to_owned(), weight, quota_cpu }
+    QueueRecord { weight, quota_cpu, ..QueueRecord::named(name) }
 }
 
 fn set_limit(name: &str, max: Option<u32>) -> Event {
@@ -46,7 +46,7 @@ fn a_queue_counts_as_set_from_its_commit_on() {
     assert_eq!(engine.queues().by_name().count(), 0, "a failed commit leaves nothing");
     engine.committed(&batch);
     let set = engine.queues().by_name().next().unwrap();
-    assert_eq!((&*set.name, set.share.weight(), set.quota_cpu), ("a", 300, Some(250)));
+    assert_eq!((set.name(), set.share().weight(), set.record.quota_cpu), ("a", 300, Some(250)));
     assert_eq!(engine.next_wakeup(), Some(Time(1)), "what waited for it is looked at again");
 }
 
@@ -67,7 +67,7 @@ fn what_cannot_be_is_refused_by_its_field() {
     let mut bad = |event, expected: &str| assert_eq!(refused(&mut engine, event).to_string(), expected);
     bad(set_queue(queue("q", 0, None)), "weight must be from 1 to 10000, not 0");
     bad(set_queue(queue("q", WEIGHT_MAX + 1, None)), "weight must be from 1 to 10000, not 10001");
-    let quota = "quota must be more than 0 cpus; hold the queue's jobs to let none run";
+    let quota = "quota must be more than 0 cpus; pause the queue to let nothing run";
     bad(set_queue(queue("q", 1, Some(0))), quota);
     bad(set_queue(queue("", 1, None)), "the name of the queue has 0 bytes, and must have from 1 to 255");
     let long = "l".repeat(256);
@@ -82,7 +82,7 @@ fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
     let ground = Ground { queues: vec![queue("a", 7, Some(1))], limits, ..Ground::default() };
     let mut engine = Engine::restore(Settings::default(), ground);
     let set = engine.queues().by_name().next().unwrap();
-    assert_eq!((set.share.weight(), set.quota_cpu), (7, Some(1)));
+    assert_eq!((set.share().weight(), set.record.quota_cpu), (7, Some(1)));
     assert!(matches!(refused(&mut engine, set_limit("more", Some(1))), Refusal::TooMany { .. }));
     let batch = handle(&mut engine, set_limit("7", Some(9)));
     engine.committed(&batch);

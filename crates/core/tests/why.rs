@@ -143,7 +143,7 @@ fn a_quota() {
     let mut farm = Farm::new();
     farm.worker("w", 4, GIB, None);
     let set = |farm: &mut Farm, quota: u64| {
-        let queue = QueueRecord { name: "q".to_owned(), weight: 100, quota_cpu: Some(quota as u32) };
+        let queue = QueueRecord { quota_cpu: Some(quota as u32), ..QueueRecord::named("q") };
         farm.tell(Event::SetQueue { request: RequestId(0), queue });
     };
     set(&mut farm, 100);

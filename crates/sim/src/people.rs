@@ -113,7 +113,10 @@ impl People {
                 let name = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
                 let quota_cpu = world.rng.chance(600).then(|| world.rng.between(1, 8) as u32 * 50);
                 let weight = world.rng.between(1, 300) as u32;
-                world.tell(Event::SetQueue { request, queue: QueueRecord { name, weight, quota_cpu } });
+                world.tell(Event::SetQueue {
+                    request,
+                    queue: QueueRecord { weight, quota_cpu, ..QueueRecord::named(&name) },
+                });
             }
             (96..98, _) => {
                 let request = self.ask(Ask::Other);
@@ -261,7 +264,10 @@ impl People {
         let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
         for name in ["a", "b", "vip"].map(str::to_owned) {
             let (request, weight) = (self.ask(Ask::Other), 100);
-            world.tell(Event::SetQueue { request, queue: QueueRecord { name, weight, quota_cpu: None } });
+            world.tell(Event::SetQueue {
+                request,
+                queue: QueueRecord { weight, ..QueueRecord::named(&name) },
+            });
         }
         for name in ["l0", "l1"].map(str::to_owned) {
             let request = self.ask(Ask::Other);

@@ -269,7 +269,9 @@ impl Promises {
                 Reason::Full | Reason::FitsNowhere | Reason::Closed(_) | Reason::Behind(_) => {
                     !explanation.ruled_out.is_empty()
                 }
-                Reason::Quota { .. } | Reason::Limit { .. } => !explanation.changes.is_empty(),
+                Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) => {
+                    !explanation.changes.is_empty()
+                }
                 Reason::Probing { running } => *running > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),

@@ -589,7 +589,8 @@ fn an_engine_starts_with_a_bounded_history() {
 #[test]
 fn queues_and_limits_are_as_they_were_set_last() {
     on_all(async |store| {
-        let queue = |name: &str, weight, quota_cpu| QueueRecord { name: name.to_owned(), weight, quota_cpu };
+        let queue =
+            |name: &str, weight, quota_cpu| QueueRecord { weight, quota_cpu, ..QueueRecord::named(name) };
         let limit = |name: &str, max| Write::Limit { name: name.to_owned(), max };
         let writes = vec![
             Write::Queue(queue("b", 100, Some(50))),
@@ -629,7 +630,7 @@ fn what_placement_goes_by_is_there_after_the_file_was_closed() {
     let address = format!("sqlite:{}", dir.path().join("w.db").display());
     let before = block_on(async {
         let store = Store::open(&address).unwrap();
-        let queue = QueueRecord { name: "q".to_owned(), weight: 7, quota_cpu: Some(250) };
+        let queue = QueueRecord { weight: 7, quota_cpu: Some(250), ..QueueRecord::named("q") };
         let limit = Write::Limit { name: "maya".to_owned(), max: Some(2) };
         let job = new_job(1, spec("n", "u", None));
         let known = history("s", vec![sample(1), sample(2)], 5);

@@ -124,6 +124,7 @@ impl Engine {
     }
 
     fn check_index(&self) -> Result<(), String> {
+        self.check_charges()?;
         if !self.workers.is_consistent() {
             return Err(
                 "the indexes of names, free room or deadlines are not what the workers make".to_owned()
@@ -131,11 +132,11 @@ impl Engine {
         }
         for queue in self.queues.iter() {
             let active = self.attempts.keys().filter(|task| {
-                self.jobs.get(&task.job).is_some_and(|job| self.queues.get(job.queue).name == queue.name)
+                self.jobs.get(&task.job).is_some_and(|job| self.queues.get(job.queue).name() == queue.name())
             });
             let active = active.count() as u32;
             if active != queue.active {
-                return Err(format!("queue {}: counts {} active, has {active}", queue.name, queue.active));
+                return Err(format!("queue {}: counts {} active, has {active}", queue.name(), queue.active));
             }
         }
         Ok(())

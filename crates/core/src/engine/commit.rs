@@ -98,6 +98,8 @@ impl Engine {
             if let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.number == old.number) {
                 attempt.started = old.started;
                 (attempt.lent, attempt.expects) = (old.lent, old.expects);
+                attempt.charged = old.charged;
+                self.watch_charge(task);
             }
         }
     }

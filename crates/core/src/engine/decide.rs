@@ -55,6 +55,8 @@ pub enum WaitReason {
     Capacity,
     /// It fits no worker of the farm.
     NoFit,
+    /// Its queue is paused.
+    Paused,
     /// Its queue has used up its quota.
     Quota,
     /// All licences are taken.
@@ -67,10 +69,11 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// All, with the words that stand for them.
-    pub const ALL: [(WaitReason, &'static str); 7] = [
+    pub const ALL: [(WaitReason, &'static str); 8] = [
         (WaitReason::Flowing, "flowing"),
         (WaitReason::Capacity, "capacity"),
         (WaitReason::NoFit, "no_fit"),
+        (WaitReason::Paused, "paused"),
         (WaitReason::Quota, "quota"),
         (WaitReason::NoLicence, "no_licence"),
         (WaitReason::Held, "held"),
@@ -145,6 +148,7 @@ impl Engine {
                 WaitReason::NoFit
             }
             () if step.enlisted.is_none() => WaitReason::Held,
+            () if self.queues.get(job.queue).record.paused.is_some() => WaitReason::Paused,
             () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
             () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
             () if self.waits.held.contains(&key) => WaitReason::Held,
@@ -161,6 +165,16 @@ impl Engine {
             return 0;
         }
         self.workers.iter().filter(|worker| worker.takes_work()).map(|w| u64::from(w.free().cpu)).sum()
+    }
+
+    /// The quota, or the burst, that keeps a step's tasks from being placed: the same caps as a round's.
+    pub(crate) fn over_quota(&self, queue: QueueId, key: StepKey) -> Option<u32> {
+        let class = self.step(key)?.class;
+        let cpu = self.classes.get(class).request.cpu;
+        self.queues
+            .get(queue)
+            .over_quota(cpu, true)
+            .or_else(|| self.waits.in_queue.get(&(queue, class)).copied())
     }
 
     /// The first limit of a class of which no more may be taken: its name, how many there are, and how many

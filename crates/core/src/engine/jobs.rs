@@ -6,6 +6,7 @@ use crate::job::{DependencyKind, End, Job, JobState, Stop, TaskRow, TaskState, T
 use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
+use crate::time::Time;
 use std::collections::VecDeque;
 
 impl Engine {
@@ -94,6 +95,7 @@ impl Engine {
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
         self.queues.adopt(job.queue, request.cpu);
+        let charged = self.adopted_charge(row.worker, &request, expects);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -108,6 +110,7 @@ impl Engine {
             queued: true,
             killing: job.kills(),
             lent: Lent::No,
+            charged,
         };
         let kin = job.steps[usize::from(number)].kin;
         self.attempts.insert(task, attempt);
@@ -125,6 +128,7 @@ impl Engine {
     ) {
         self.learn(task, attempt, &result, out);
         self.judge_worker(task, attempt, &result.end);
+        self.settle_charge(task, attempt, ran_ns(attempt, &result, self.now));
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(job.step_of(task.index));
@@ -262,6 +266,7 @@ impl Engine {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
                 self.queues.settle(job.queue, attempt.request.cpu);
+                self.forget_charge(task, &attempt);
             }
         }
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -281,6 +286,16 @@ impl Engine {
             }
         }
     }
+}
+
+/// How long an attempt ran; `None` of one that did not, and of one that was lost, which is not its queue's
+/// doing.
+fn ran_ns(attempt: &Attempt, result: &crate::job::TaskResult, now: Time) -> Option<u64> {
+    if matches!(result.end, End::Lost | End::NotStarted(_) | End::Recalled) {
+        return None;
+    }
+    let ran = result.started.zip(result.finished).map(|(started, finished)| finished.since(started));
+    ran.or_else(|| Some(now.since(attempt.started?)))
 }
 
 /// What becomes of a task whose attempt ended so; counts a failure or a loss.

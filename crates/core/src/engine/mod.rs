@@ -9,6 +9,7 @@
 //!    had changed, or [`Engine::failed`] and, once the store answers again, [`Engine::reload`].
 //! 4. Sends, answers and notes of an outbox go out only after its commit.
 
+mod charge;
 mod check;
 mod commit;
 mod decide;
@@ -33,7 +34,7 @@ use crate::job::{Counts, Job, JobRecord, JobState};
 use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::matcher::{self, Class, Classes, Reserved};
-use crate::queues::{QueueRecord, Queues};
+use crate::queues::{QueueRecord, Queues, TurnSettings};
 use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
@@ -43,6 +44,7 @@ use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
+use charge::Charged;
 use sizing::{Fitting, Kin};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -70,6 +72,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Milliseconds after which a task that could start should have, where its step does not say.
     pub wait_deadline_ms: u64,
+    /// How turns are taken.
+    pub turn: TurnSettings,
 }
 
 /// A scoring policy: equal to another of the same name.
@@ -105,6 +109,7 @@ impl Default for Settings {
             reserve: ReserveSettings::default(),
             policy: Policy::default(),
             wait_deadline_ms: weights::DEADLINE_MS,
+            turn: TurnSettings::default(),
         }
     }
 }
@@ -139,6 +144,8 @@ pub struct Attempt {
     killing: bool,
     /// Its cpus are lent to others.
     lent: Lent,
+    /// What it has cost its queue so far.
+    charged: Charged,
 }
 
 impl Attempt {
@@ -210,6 +217,9 @@ pub struct Engine {
     short: BTreeSet<StepKey>,
     /// Samples came that the store does not have.
     unsaved_history: bool,
+    turn: TurnSettings,
+    /// When attempts will have run longer than they were charged for.
+    accruals: BTreeSet<(Time, TaskId)>,
     /// Something changed since the last full round.
     dirty: bool,
 }
@@ -239,7 +249,7 @@ impl Engine {
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load),
-            queues: Queues::default(),
+            queues: Queues::new(settings.turn.express),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -269,6 +279,8 @@ impl Engine {
             unsaved: BTreeSet::new(),
             short: BTreeSet::new(),
             unsaved_history: false,
+            turn: settings.turn,
+            accruals: BTreeSet::new(),
             dirty: false,
         }
     }
@@ -341,7 +353,9 @@ impl Engine {
         let probes = self.probe_ends.first().map(|(at, _)| *at);
         let caches = (!self.waits.held.is_empty()).then(|| self.rounded.after(HELD_AGAIN_NS));
         let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
-        let all = [self.workers.next_deadline(), self.reserves.next_full(), probes, caches, histories];
+        let accruals = self.accruals.first().map(|(at, _)| *at);
+        let all =
+            [self.workers.next_deadline(), self.reserves.next_full(), probes, caches, histories, accruals];
         all.into_iter().flatten().min()
     }
 

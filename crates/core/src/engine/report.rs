@@ -227,7 +227,9 @@ impl Engine {
         if attempt.started.is_none() {
             attempt.started = Some(at);
             out.notes.push(Note::Started { task, attempt: attempt.number, at });
+            self.watch_charge(task);
         }
+        let Some(attempt) = self.attempts.get(&task) else { return };
         if attempt.queued {
             // The worker is right about what it runs.
             let worker = attempt.worker;

@@ -7,14 +7,16 @@ use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::Worker;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Orders workers by when they are expected to have room, unknown last, then by what is free, then by name.
 type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
 
 impl Engine {
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
-    pub(super) fn reserve(&mut self, blocked: &BTreeSet<ClassId>, placed: &BTreeSet<ClassId>) {
+    pub(super) fn reserve(&mut self, misses: &BTreeMap<ClassId, usize>, placed: &BTreeSet<ClassId>) {
+        let full = &self.waits.full;
+        let blocked = |class: &ClassId| full.contains(class) || misses.contains_key(class);
         // A task that waits for jobs of its own does not end before these have run, perhaps here.
         let lending: BTreeSet<WorkerId> =
             self.reserves.holders().map(|(id, _)| id).filter(|id| self.is_lending(*id)).collect();
@@ -22,7 +24,7 @@ impl Engine {
         let mut freed = Vec::new();
         self.reserves.retain(|id, class| {
             let worker = workers.get(id).filter(|worker| worker.takes_work());
-            let needed = blocked.contains(&class)
+            let needed = blocked(&class)
                 && !lending.contains(&id)
                 && worker.zip(classes.find(class)).is_some_and(|(w, class)| matcher::could_ever(class, w));
             if !needed {
@@ -30,7 +32,8 @@ impl Engine {
             }
             needed
         });
-        for class in self.reserves.observe(self.now, blocked, placed) {
+        let all = full.iter().chain(misses.keys()).copied();
+        for class in self.reserves.observe(self.now, blocked, all, placed) {
             match self.target(class) {
                 Some(worker) => self.reserves.reserve(worker, class),
                 None => self.reserves.disappoint(class),

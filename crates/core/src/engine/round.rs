@@ -18,13 +18,15 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Round {
     skip: Skip,
     waits: Waits,
-    /// Classes without room anywhere.
-    full: BTreeSet<ClassId>,
+    /// Classes that did not fit before some worker had more room.
+    regained: Vec<ClassId>,
     placed: BTreeSet<ClassId>,
     /// Steps of each class that were passed over for reasons of their own.
     misses: BTreeMap<ClassId, usize>,
     /// Classes that wait for a reservation and were not seen to be overtaken.
     watched: Vec<ClassId>,
+    /// Queues may go beyond their quotas, up to their burst: nobody else can use what is left.
+    alone: bool,
 }
 
 impl Engine {
@@ -37,28 +39,74 @@ impl Engine {
         if !self.dirty {
             return 0;
         }
-        let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
         self.foresee_reserved();
         self.workers.resort();
+        let mut round = self.begin_round();
         let mut booked = 0;
         while booked < budget {
-            let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else { break };
+            let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else {
+                if self.may_burst(&mut round) {
+                    continue;
+                }
+                break;
+            };
             if let Some((candidate, class, ranked)) = self.choose(queue, candidate, class, &mut round) {
                 let worker = ranked[0].worker;
                 self.decide(&candidate, class, ranked);
-                self.book(queue, candidate, worker, false, out);
+                self.book(queue, candidate, worker, false, &mut round.skip, out);
                 self.placed(class, worker, &mut round);
                 booked += 1;
             }
         }
+        self.queues.stand_again(&mut round.skip);
         if booked < budget {
-            if !round.full.is_empty() && !self.short.is_empty() {
+            if !round.waits.full.is_empty() && !self.short.is_empty() {
                 booked += self.prefetch(budget - booked, out);
             }
             self.end_round(round);
+        } else {
+            // Full is still full; what else waits for is found out by the round that ends.
+            self.waits.full.append(&mut round.waits.full);
         }
         self.dirty = booked == budget;
         booked
+    }
+
+    /// What did not fit when the last full round ended still does not, but where a worker gained room.
+    fn begin_round(&mut self) -> Round {
+        let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
+        let known = std::mem::take(&mut self.waits.full);
+        let gained = self.workers.gained_workers();
+        for class in self.queues.classes() {
+            if !known.contains(&class) {
+                round.skip.open.insert(class);
+            } else if let Some(gained) = &gained {
+                let asks = self.classes.get(class);
+                if gained.iter().any(|worker| matcher::fits_now(asks, worker)) {
+                    round.regained.push(class);
+                    round.skip.open.insert(class);
+                } else {
+                    round.waits.full.insert(class);
+                }
+            } else {
+                round.skip.open.insert(class);
+            }
+        }
+        round
+    }
+
+    /// Nobody else can use what is left: queues that were stopped by their quota may go on to their burst.
+    fn may_burst(&mut self, round: &mut Round) -> bool {
+        if round.alone || round.waits.in_queue.is_empty() {
+            return false;
+        }
+        round.alone = true;
+        let bursting = |queue: QueueId| self.queues.get(queue).record.burst_cpu.is_some();
+        let before = round.waits.in_queue.len();
+        round.waits.in_queue.retain(|(queue, _), _| !bursting(*queue));
+        round.skip.in_queue.retain(|(queue, _)| !bursting(*queue));
+        self.queues.stand_again(&mut round.skip);
+        before > round.waits.in_queue.len()
     }
 
     /// What a round needs to know of the farm is brought up to date every half minute.
@@ -85,27 +133,23 @@ impl Engine {
         round: &mut Round,
     ) -> Option<(Candidate, ClassId, Vec<Ranked>)> {
         let key = candidate.step();
-        if let Some(quota) = self.queues.get(queue).over_quota(self.classes.get(class).request.cpu) {
+        let cpu = self.classes.get(class).request.cpu;
+        if let Some(quota) = self.queues.get(queue).over_quota(cpu, round.alone) {
             round.skip.in_queue.insert((queue, class));
             round.waits.in_queue.insert((queue, class), quota);
             return None;
         }
         if self.limit_reached(self.classes.get(class)).is_some() {
-            round.skip.classes.insert(class);
+            round.skip.open.remove(&class);
             round.waits.limited.insert(class);
-            return None;
-        }
-        if self.waits.full.contains(&class) && !self.workers.gained_fits(self.classes.get(class)) {
-            round.skip.classes.insert(class);
-            round.full.insert(class);
             return None;
         }
         let scene = self.scene();
         match matcher::push(&self.ask(key, queue)?, &scene) {
             Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
             Found::NoRoom => {
-                round.skip.classes.insert(class);
-                round.full.insert(class);
+                round.skip.open.remove(&class);
+                round.waits.full.insert(class);
                 None
             }
             Found::Held(_) => {
@@ -113,7 +157,7 @@ impl Engine {
                 let misses = round.misses.entry(class).or_default();
                 *misses += 1;
                 if *misses >= limits::STEP_MISSES_MAX {
-                    round.skip.classes.insert(class);
+                    round.skip.open.remove(&class);
                 } else {
                     round.skip.steps.insert(key);
                 }
@@ -140,7 +184,7 @@ impl Engine {
         let open = rivals.iter().filter(|(_, class)| {
             let class = self.classes.get(*class);
             self.limit_reached(class).is_none()
-                && self.queues.get(queue).over_quota(class.request.cpu).is_none()
+                && self.queues.get(queue).over_quota(class.request.cpu, round.alone).is_none()
         });
         // How one step is spread over workers is no reason to prefer another.
         let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
@@ -195,7 +239,7 @@ impl Engine {
             caches: &spec.hints.caches,
             kind: step.kin,
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
-            others_wait: self.queues.get(queue).steps() > 1 || self.queues.waiting() > 1,
+            others_wait: self.queues.get(queue).has_choice() || self.queues.waiting() > 1,
             locality: !spec.hints.caches.is_empty() || spec.hints.prefer_local,
         })
     }
@@ -215,7 +259,7 @@ impl Engine {
         let ids: Vec<WorkerId> = self.workers.iter().filter(open).map(|w| w.id).collect();
         let mut booked = 0;
         for id in ids {
-            let mut skip = Skip::default();
+            let mut skip = Skip::of(self.queues.classes());
             while booked < budget {
                 let Some(worker) = self.workers.get(id) else { break };
                 let slots = worker.running.len() as f64;
@@ -230,11 +274,11 @@ impl Engine {
                 let short = mean_ms.is_some_and(|ms| ms < limits::PREFETCH_MS);
                 let may = matcher::could_ever(asks, worker)
                     && self.limit_reached(asks).is_none()
-                    && self.queues.get(queue).over_quota(asks.request.cpu).is_none();
+                    && self.queues.get(queue).over_quota(asks.request.cpu, false).is_none();
                 if !may {
-                    skip.classes.insert(class);
+                    skip.open.remove(&class);
                 } else if short {
-                    self.book(queue, candidate, id, true, out);
+                    self.book(queue, candidate, id, true, &mut skip, out);
                     booked += 1;
                 } else {
                     // Whose turn it is waits for this worker: what is behind it must not be sent ahead
@@ -242,6 +286,7 @@ impl Engine {
                     break;
                 }
             }
+            self.queues.stand_again(&mut skip);
         }
         booked
     }
@@ -253,6 +298,9 @@ impl Engine {
             self.reserves.release(worker);
             self.reserved.remove(&worker);
             self.workers.gained(worker);
+        }
+        if !round.regained.is_empty() {
+            self.close_regained(round);
         }
         let Some(worker) = self.workers.get(worker) else { return };
         let (classes, reserves) = (&self.classes, &mut self.reserves);
@@ -266,17 +314,38 @@ impl Engine {
         });
     }
 
+    /// What fitted only a worker that had gained room does not where that room is taken again.
+    fn close_regained(&self, round: &mut Round) {
+        let gained = self.workers.gained_workers().unwrap_or_default();
+        let Round { regained, skip, waits, .. } = round;
+        regained.retain(|class| {
+            let asks = self.classes.find(*class);
+            let fits = asks.is_some_and(|asks| gained.iter().any(|worker| matcher::fits_now(asks, worker)));
+            if !fits && skip.open.remove(class) && self.queues.has_class(*class) {
+                waits.full.insert(*class);
+            }
+            fits
+        });
+    }
+
     /// The round came to its end: what waits, and for what; who has earned a reservation.
     fn end_round(&mut self, mut round: Round) {
-        round.waits.full = std::mem::take(&mut round.full);
+        round.waits.full.retain(|class| self.queues.has_class(*class));
         self.workers.settle_gains();
-        let blocked = round.waits.full.iter().chain(round.misses.keys()).copied().collect();
-        self.reserve(&blocked, &round.placed);
         self.waits = round.waits;
+        self.reserve(&round.misses, &round.placed);
         self.rounded = self.now;
     }
 
-    fn book(&mut self, queue: QueueId, candidate: Candidate, id: WorkerId, queued: bool, out: &mut Outbox) {
+    fn book(
+        &mut self,
+        queue: QueueId,
+        candidate: Candidate,
+        id: WorkerId,
+        queued: bool,
+        skip: &mut Skip,
+        out: &mut Outbox,
+    ) {
         let key: StepKey = candidate.step();
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
@@ -302,6 +371,7 @@ impl Engine {
             w.warmth.ran(kin);
             w.epoch
         });
+        let charged = self.estimate(key, kin, queue, id, &request, expects);
         let number = tries.attempt + 1;
         let attempt = Attempt {
             number,
@@ -317,6 +387,7 @@ impl Engine {
             queued,
             killing: false,
             lent: Lent::No,
+            charged,
         };
         out.writes.push(Write::Book {
             task,
@@ -329,7 +400,7 @@ impl Engine {
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
         self.windows.record(self.now, Metric::Dependents, dependents);
-        self.queues.charge(queue, attempt.request.cpu);
+        self.queues.charge(queue, attempt.request.cpu, self.cost_of(&attempt.charged), skip);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);

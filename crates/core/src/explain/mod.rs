@@ -61,6 +61,8 @@ pub enum Reason {
     NoWorkers,
     /// No worker could run it even if it were empty.
     FitsNowhere,
+    /// Its queue starts nothing, with the note of who said so.
+    Paused(String),
     /// Its queue holds as much as it may.
     Quota {
         /// Hundredths of a core that it may hold.
@@ -140,6 +142,8 @@ pub enum Change {
     },
     /// A larger quota of its queue: at least so many hundredths of a core.
     Quota(String, u64),
+    /// Resume this queue.
+    Resume(String),
     /// More licences of a name: at least so many.
     Limit(String, u32),
     /// Its job is let go on.
@@ -230,11 +234,15 @@ impl Engine {
         explanation.reason = match () {
             () if found.workers == 0 => Reason::NoWorkers,
             () if found.could == 0 => Reason::FitsNowhere,
+            () if queue.record.paused.is_some() => {
+                explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
+                Reason::Paused(queue.record.paused.clone().unwrap_or_default())
+            }
             () if gated.is_some() => Reason::Probing { running: gated.unwrap_or(0) },
-            () => match (queue.over_quota(ask.class.request.cpu), limit, found.closed) {
+            () => match (self.over_quota(job.queue, key), limit, found.closed) {
                 (Some(quota_cpu), ..) => {
                     let needed = queue.booked_cpu + u64::from(ask.class.request.cpu);
-                    explanation.changes.insert(0, Change::Quota(queue.name.clone(), needed));
+                    explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
                     Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
                 }
                 (None, Some((name, max)), _) => {
@@ -257,13 +265,13 @@ impl Engine {
             let tasks_ahead =
                 step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
             Turn {
-                queue: queue.name.clone(),
-                band: queue.band,
+                queue: queue.name().to_owned(),
+                band: queue.band(),
                 queues_ahead: self.queues().queues_ahead(job.queue),
                 steps_ahead: queue.position(candidate),
                 tasks_ahead,
-                weight: queue.share.weight(),
-                pool: self.pool(ask.class, &queue.name),
+                weight: queue.share().weight(),
+                pool: self.pool(ask.class, queue.name()),
                 starts: self.expected_start(&ask, tasks_ahead, queue.position(candidate)),
             }
         });
@@ -348,10 +356,10 @@ impl Engine {
                     demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
                 }
             }
-            let demand = queue.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
-            let claim = Claim { id, weight: queue.share.weight(), demand };
+            let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
+            let claim = Claim { id, weight: queue.share().weight(), demand };
             pool.demand_cpu += demand;
-            if queue.name == of {
+            if queue.name() == of {
                 own = claim;
                 pool.booked_cpu = queue.booked_cpu;
             }

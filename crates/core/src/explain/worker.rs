@@ -145,7 +145,7 @@ impl Engine {
         let (ask, step) = (self.ask(key, queue)?, self.step(key)?);
         let scene = self.scene();
         let verdict = match self.limit_reached(ask.class) {
-            _ if self.queues().get(queue).over_quota(ask.class.request.cpu).is_some() => PassedVerdict::Quota,
+            _ if self.over_quota(queue, key).is_some() => PassedVerdict::Quota,
             Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
             None => {
                 let unmet: Vec<RuledOut> = matcher::rule_out(ask.class, worker, true).collect();

@@ -1,27 +1,45 @@
-//! Turns inside a band by start-time fair queueing: each queue has a clock that runs by what it was
-//! charged over its weight, and the queue whose clock shows least is next (Goyal, Vin, Cheng 1996).
+//! Turns inside a band by WF2Q+ (Bennett, Zhang 1996): earliest virtual deadline first among the eligible.
+//!
+//! A queue's start time runs by what it was charged over its weight. It is eligible once its start time is not
+//! past the band's clock: it has had no more than its share. Its deadline is its start time and one more task.
+//! The clock runs by what all are charged over the weights of the queues that take part, and is never behind
+//! all of them.
 
-/// Clock ticks that one task costs a queue of weight 1.
-const TICKS_PER_TASK: u64 = 1 << 20;
+/// Bits of virtual time after the point.
+const FRACTION_BITS: u32 = 56;
+
+/// Virtual time: charge over weight, in units of 2^-56.
+pub type Virtual = i128;
 
 /// What a queue has had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     weight: u32,
-    clock: u64,
+    /// The start time when `had` was nothing.
+    base: Virtual,
+    /// Charge since; below 0 where more was given back.
+    had: i128,
+    /// What a task of the queue is charged, as a mean over the last ones.
+    task: u64,
     tasks: u64,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Share { weight: super::WEIGHT_DEFAULT, clock: 0, tasks: 0 }
+        Share { weight: super::WEIGHT_DEFAULT, base: 0, had: 0, task: 1, tasks: 0 }
     }
 }
 
 impl Share {
-    /// The queue's virtual time.
-    pub fn clock(&self) -> u64 {
-        self.clock
+    /// The virtual time at which its next task would start if every queue got just its share. Without a
+    /// rounding error that adds up, however many tasks it has had.
+    pub fn start(&self) -> Virtual {
+        self.base + (self.had << FRACTION_BITS).div_euclid(i128::from(self.weight))
+    }
+
+    /// The virtual time by which its next task should have been had.
+    pub fn deadline(&self) -> Virtual {
+        self.base + ((self.had + i128::from(self.task)) << FRACTION_BITS).div_euclid(i128::from(self.weight))
     }
 
     /// Its weight, 1 to 10,000.
@@ -31,7 +49,7 @@ impl Share {
 
     /// What is charged from now on counts by this weight.
     pub fn set_weight(&mut self, weight: u32) {
-        self.weight = weight;
+        (self.base, self.had, self.weight) = (self.start(), 0, weight);
     }
 
     /// Tasks charged so far.
@@ -39,14 +57,114 @@ impl Share {
         self.tasks
     }
 
-    /// The queue has work again: it comes in at the clock of its band at the earliest.
-    pub fn wake(&mut self, band_clock: u64) {
-        self.clock = self.clock.max(band_clock);
+    /// It has work again: debt is kept, credit is not.
+    pub fn wake(&mut self, clock: Virtual) {
+        if self.start() < clock {
+            self.restart(clock);
+        }
     }
 
-    /// One task was booked.
-    pub fn charge(&mut self) {
-        self.clock += TICKS_PER_TASK / u64::from(self.weight);
+    /// It starts at that time.
+    pub fn restart(&mut self, at: Virtual) {
+        (self.base, self.had) = (at, 0);
+    }
+
+    /// It could not run for a while and can again: credit is kept up to one task.
+    pub fn forgive(&mut self, clock: Virtual) {
+        self.wake(clock - (self.deadline() - self.start()));
+    }
+
+    /// One task was booked, for so much.
+    pub fn charge(&mut self, cost: u64) {
+        self.task = if self.tasks == 0 { cost } else { self.task - self.task / 8 + cost / 8 }.max(1);
+        self.had += i128::from(cost);
         self.tasks += 1;
+    }
+
+    /// What was charged is corrected by so much.
+    pub fn correct(&mut self, by: i64) {
+        self.had += i128::from(by);
+    }
+}
+
+/// The virtual clock of a band.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Clock {
+    now: Virtual,
+    /// Of the queues that take part.
+    weights: i128,
+}
+
+impl Clock {
+    /// What it shows.
+    pub fn now(&self) -> Virtual {
+        self.now
+    }
+
+    /// A queue takes part from now on.
+    pub fn join(&mut self, share: &Share) {
+        self.weights += i128::from(share.weight);
+    }
+
+    /// A queue takes part no more.
+    pub fn leave(&mut self, share: &Share) {
+        self.weights -= i128::from(share.weight);
+    }
+
+    /// A queue was charged so much.
+    pub fn run(&mut self, cost: i128) {
+        if self.weights > 0 {
+            self.now += (cost << FRACTION_BITS).div_euclid(self.weights);
+        }
+    }
+
+    /// It shows no less than this.
+    pub fn catch_up(&mut self, start: Virtual) {
+        self.now = self.now.max(start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_charges_add_up_exactly() {
+        let mut share = Share::default();
+        share.set_weight(7);
+        (0..7_000_000).for_each(|_| share.charge(1));
+        assert_eq!(share.start(), 1_000_000 << FRACTION_BITS);
+    }
+
+    #[test]
+    fn the_clock_runs_by_the_weights_of_those_that_take_part() {
+        let (mut clock, mut heavy, light) = (Clock::default(), Share::default(), Share::default());
+        heavy.set_weight(300);
+        clock.join(&heavy);
+        clock.join(&light);
+        clock.run(800);
+        assert_eq!(clock.now(), 2 << FRACTION_BITS);
+        clock.leave(&heavy);
+        clock.run(-100);
+        assert_eq!(clock.now(), 1 << FRACTION_BITS);
+        clock.leave(&light);
+        clock.run(100);
+        assert_eq!(clock.now(), 1 << FRACTION_BITS, "nobody's charge");
+        clock.catch_up(5);
+        assert_eq!(clock.now(), 1 << FRACTION_BITS, "it is past that");
+    }
+
+    #[test]
+    fn idle_queues_keep_debt_and_gather_no_credit() {
+        let mut share = Share::default();
+        share.charge(300);
+        let start = share.start();
+        share.wake(start - 1);
+        assert_eq!(share.start(), start);
+        share.wake(start + 5);
+        assert_eq!(share.start(), start + 5);
+        let task = share.deadline() - share.start();
+        share.forgive(start + 5 + task + 9);
+        assert_eq!(share.start(), start + 5 + 9, "credit of one task");
     }
 }

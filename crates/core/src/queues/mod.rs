@@ -3,21 +3,25 @@
 //! behind it give it, then its id.
 //!
 //! Properties: a band with work that fits is served before any lower band; a queue that was idle
-//! comes in at the clock of its band, so it neither gathers credit nor pays for others; the cost of
+//! comes in at the clock of its band, so it neither gathers credit nor pays for others, and keeps its debt;
+//! one whose work fits nowhere stops no other, and has credit for one task when it fits again; the cost of
 //! finding the next step follows queues and classes, never tasks.
 
 mod bands;
 mod fair;
+mod record;
+mod turn;
 
 pub use bands::band_of;
 pub use fair::Share;
+pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
 use crate::ids::{ClassId, JobId, QueueId, StepKey};
-use crate::limits::{NAME_BYTES_MAX, WEIGHT_MAX};
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use turn::{Standing, Turns};
 
 /// Of how many classes, and how many steps of each, a worker that was found is offered others in the place
 /// of the step that it was found for.
@@ -54,74 +58,44 @@ impl Candidate {
     }
 }
 
-/// The weight of a queue that nobody set.
-pub const WEIGHT_DEFAULT: u32 = 100;
-
-/// A queue as somebody set it, and as a store keeps it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct QueueRecord {
-    /// Its name.
-    pub name: String,
-    /// Its share of what its band gets, against others': 1 to 10,000.
-    pub weight: u32,
-    /// Hundredths of a core that its tasks may hold together; `None` is no cap.
-    pub quota_cpu: Option<u32>,
+/// What bookings cost a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Charge {
+    /// The time that they hold of a worker: an estimate at first, corrected when they end.
+    #[default]
+    Time,
+    /// One each. In this mode no queue that always has work is ever more than one task from its share.
+    Task,
 }
 
-impl QueueRecord {
-    /// Refuses what no queue can be.
-    pub fn check(&self) -> Result<(), BadSetting> {
-        check_name("the name of the queue", &self.name)?;
-        match self.quota_cpu {
-            _ if !(1..=WEIGHT_MAX).contains(&self.weight) => Err(BadSetting::Weight(self.weight)),
-            Some(0) => Err(BadSetting::Quota),
-            _ => Ok(()),
-        }
-    }
+/// How turns are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TurnSettings {
+    /// What bookings cost a queue.
+    pub charge: Charge,
+    /// A queue that becomes active and owes nothing gets its first task out of turn, one booking in so many
+    /// at most; `None`: it waits for its turn.
+    pub express: Option<u32>,
 }
 
-/// Why a queue or a limit is not set: the field and what it may be.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BadSetting {
-    /// A name that is empty or too long.
-    #[error("{what} has {bytes} bytes, and must have from 1 to {NAME_BYTES_MAX}")]
-    Name {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        bytes: usize,
-    },
-    /// A weight out of range.
-    #[error("weight must be from 1 to {WEIGHT_MAX}, not {0}")]
-    Weight(u32),
-    /// A quota under which nothing could ever run.
-    #[error("quota must be more than 0 cpus; hold the queue's jobs to let none run")]
-    Quota,
-}
-
-/// Refuses a name that is empty or too long.
-pub fn check_name(what: &'static str, name: &str) -> Result<(), BadSetting> {
-    match name.len() {
-        1..=NAME_BYTES_MAX => Ok(()),
-        bytes => Err(BadSetting::Name { what, bytes }),
+impl Default for TurnSettings {
+    fn default() -> Self {
+        TurnSettings { charge: Charge::Time, express: Some(8) }
     }
 }
 
 /// One queue: its name, its band, its share, and its steps with ready tasks by class.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Queue {
-    /// Unique.
-    pub name: String,
-    /// 0 to 9, higher first, strictly.
-    pub band: u8,
-    /// What it has had of its band.
-    pub share: Share,
+    /// As somebody set it, or as it is by its name.
+    pub record: QueueRecord,
     /// Booked or running tasks.
     pub active: u32,
     /// Hundredths of a core that these hold or will.
     pub booked_cpu: u64,
-    /// Hundredths of a core that its tasks may hold together; `None` is no cap.
-    pub quota_cpu: Option<u32>,
+    /// Milliseconds that a task of the queue runs, as a mean over the last ones.
+    pub mean_ms: Option<f64>,
+    standing: Standing,
     by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
     /// The first step of each class, in the queue's order.
     heads: BTreeSet<(Candidate, ClassId)>,
@@ -131,24 +105,28 @@ pub struct Queue {
 /// queue during a round, so a queue is walked through once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Skip {
-    /// Classes that fit nowhere.
-    pub classes: BTreeSet<ClassId>,
-    /// Classes of one queue, for the queue's own reasons.
+    /// Classes of which something may still fit.
+    pub open: BTreeSet<ClassId>,
+    /// Classes of one queue that are passed over for the queue's own reasons.
     pub in_queue: BTreeSet<(QueueId, ClassId)>,
-    /// Steps, for reasons of their own.
+    /// Steps that are passed over for reasons of their own.
     pub steps: BTreeSet<StepKey>,
     /// Before which head of a queue there is nothing more.
     cursors: BTreeMap<QueueId, (Candidate, ClassId)>,
-    /// Before which queue in turn there is nothing more: who is charged only moves back.
-    turn_from: Option<Turn>,
+    /// Queues of which nothing is left.
+    sitting: Vec<QueueId>,
+    /// How many of these are known to have been passed over.
+    passed: usize,
 }
 
-/// A queue's place in turn: its band, its clock, itself.
-type Turn = (Reverse<u8>, u64, QueueId);
-
 impl Skip {
+    /// A round that has given up on nothing, and may place tasks of these classes.
+    pub fn of(open: impl IntoIterator<Item = ClassId>) -> Self {
+        Skip { open: open.into_iter().collect(), ..Skip::default() }
+    }
+
     fn class(&self, queue: QueueId, class: ClassId) -> bool {
-        self.classes.contains(&class) || self.in_queue.contains(&(queue, class))
+        !self.open.contains(&class) || self.in_queue.contains(&(queue, class))
     }
 }
 
@@ -201,9 +179,31 @@ impl Queue {
         })
     }
 
-    /// The quota that would be exceeded by so many hundredths of a core more.
-    pub fn over_quota(&self, cpu: u32) -> Option<u32> {
-        self.quota_cpu.filter(|quota| self.booked_cpu + u64::from(cpu) > u64::from(*quota))
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// 0 to 9, higher first, strictly.
+    pub fn band(&self) -> u8 {
+        self.record.band()
+    }
+
+    /// What it has had of its band.
+    pub fn share(&self) -> &Share {
+        &self.standing.share
+    }
+
+    /// The quota that would be exceeded by so many hundredths of a core more; `alone`: nobody else can use
+    /// them.
+    pub fn over_quota(&self, cpu: u32, alone: bool) -> Option<u32> {
+        let burst = self.record.burst_cpu.filter(|_| alone);
+        let cap = burst.or(self.record.quota_cpu);
+        cap.filter(|cap| self.booked_cpu + u64::from(cpu) > u64::from(*cap))
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.by_class.is_empty() && self.record.paused.is_none()
     }
 
     /// The first step of each class, in the queue's order.
@@ -233,6 +233,11 @@ impl Queue {
         self.by_class.values().map(BTreeSet::len).sum()
     }
 
+    /// True if more than one step has ready tasks.
+    pub fn has_choice(&self) -> bool {
+        self.by_class.len() > 1 || self.by_class.values().any(|steps| steps.len() > 1)
+    }
+
     /// How many of its steps come before `candidate`.
     pub fn position(&self, candidate: &Candidate) -> usize {
         self.by_class.values().map(|steps| steps.range(..candidate).count()).sum()
@@ -244,13 +249,17 @@ impl Queue {
 pub struct Queues {
     all: Vec<Queue>,
     by_name: BTreeMap<String, QueueId>,
-    /// Queues with ready steps, by band and clock: the first is next.
-    turn: BTreeSet<Turn>,
-    /// The clock of each band: the virtual time of the queue served last.
-    clocks: BTreeMap<u8, u64>,
+    turns: Turns,
+    /// Queues that wait with steps of a class.
+    by_class: BTreeMap<ClassId, BTreeSet<QueueId>>,
 }
 
 impl Queues {
+    /// No queues yet.
+    pub fn new(express: Option<u32>) -> Self {
+        Queues { turns: Turns::new(express), ..Queues::default() }
+    }
+
     /// The queue of that name, made if there is none.
     pub fn intern(&mut self, name: &str) -> QueueId {
         if let Some(id) = self.by_name.get(name) {
@@ -258,12 +267,11 @@ impl Queues {
         }
         let id = QueueId(self.all.len() as u32);
         self.all.push(Queue {
-            name: name.to_owned(),
-            band: band_of(name),
-            share: Share::default(),
+            record: QueueRecord::named(name),
             active: 0,
             booked_cpu: 0,
-            quota_cpu: None,
+            mean_ms: None,
+            standing: Standing::default(),
             by_class: BTreeMap::new(),
             heads: BTreeSet::new(),
         });
@@ -275,8 +283,32 @@ impl Queues {
     pub fn set(&mut self, record: &QueueRecord) {
         let id = self.intern(&record.name);
         let queue = &mut self.all[id.0 as usize];
-        queue.share.set_weight(record.weight);
-        queue.quota_cpu = record.quota_cpu;
+        let (waited, band) = (queue.is_waiting(), queue.band());
+        queue.record = record.clone();
+        let moved = band != queue.band();
+        if waited && (moved || !queue.is_waiting()) {
+            self.turns.rest(id, band, &mut queue.standing);
+        }
+        if moved {
+            self.turns.arrive(queue.band(), &mut queue.standing);
+        }
+        self.turns.weigh(id, queue.band(), &mut queue.standing, record.weight);
+        if queue.is_waiting() && (moved || !waited) {
+            self.turns.wake(id, queue.band(), &mut queue.standing);
+        }
+        let (waits, classes) = (queue.is_waiting(), queue.by_class.keys().copied().collect::<Vec<_>>());
+        classes.into_iter().for_each(|class| self.note_class(id, class, waits));
+    }
+
+    fn note_class(&mut self, id: QueueId, class: ClassId, waits: bool) {
+        if waits {
+            self.by_class.entry(class).or_default().insert(id);
+        } else if let Some(queues) = self.by_class.get_mut(&class) {
+            queues.remove(&id);
+            if queues.is_empty() {
+                self.by_class.remove(&class);
+            }
+        }
     }
 
     /// The queue with this id.
@@ -297,11 +329,7 @@ impl Queues {
     /// Adds a step that has ready tasks.
     pub fn insert(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
         let queue = &mut self.all[id.0 as usize];
-        if queue.by_class.is_empty() {
-            let clock = self.clocks.get(&queue.band).copied().unwrap_or(0);
-            queue.share.wake(clock);
-            self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
-        }
+        let waited = queue.is_waiting();
         let steps = queue.by_class.entry(class).or_default();
         let before = steps.first().copied();
         steps.insert(candidate);
@@ -309,57 +337,94 @@ impl Queues {
             queue.heads.extend([(candidate, class)]);
             before.map(|head| queue.heads.remove(&(head, class)));
         }
+        if !waited && queue.is_waiting() {
+            self.turns.wake(id, queue.band(), &mut queue.standing);
+        }
+        if before.is_none() && queue.is_waiting() {
+            self.note_class(id, class, true);
+        }
     }
 
     /// Takes out a step that has no ready tasks any more.
     pub fn remove(&mut self, id: QueueId, class: ClassId, candidate: &Candidate) {
         let queue = &mut self.all[id.0 as usize];
+        let waited = queue.is_waiting();
         let Some(steps) = queue.by_class.get_mut(&class) else { return };
         steps.remove(candidate);
         if queue.heads.remove(&(*candidate, class)) {
             queue.heads.extend(steps.first().map(|head| (*head, class)));
         }
-        if steps.is_empty() {
-            queue.by_class.remove(&class);
+        if !steps.is_empty() {
+            return;
         }
-        if queue.by_class.is_empty() {
-            self.turn.remove(&(Reverse(queue.band), queue.share.clock(), id));
+        queue.by_class.remove(&class);
+        if waited && !queue.is_waiting() {
+            self.turns.rest(id, queue.band(), &mut queue.standing);
         }
+        self.note_class(id, class, false);
     }
 
     /// The queues that have ready steps, in the order of their turns.
     pub fn in_turn(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        self.turn.iter().map(|(_, _, id)| (*id, self.get(*id)))
+        self.turns.iter().map(|id| (id, self.get(id)))
     }
 
     /// How many queues have ready steps.
     pub fn waiting(&self) -> usize {
-        self.turn.len()
+        self.turns.len()
+    }
+
+    /// The classes of steps that wait, in order.
+    pub fn classes(&self) -> impl Iterator<Item = ClassId> + '_ {
+        self.by_class.keys().copied()
+    }
+
+    /// True if a step of this class waits.
+    pub fn has_class(&self, class: ClassId) -> bool {
+        self.by_class.contains_key(&class)
     }
 
     /// The step whose turn it is, of those that are not skipped.
-    pub fn next(&self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
-        let from = skip.turn_from.map_or(Bound::Unbounded, Bound::Included);
-        self.turn.range((from, Bound::Unbounded)).find_map(|turn| {
-            let (_, _, id) = *turn;
-            let (candidate, class) = self.get(id).first(id, skip)?;
-            skip.turn_from = Some(*turn);
-            Some((id, candidate, class))
-        })
+    pub fn next(&mut self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
+        while !skip.open.is_empty()
+            && let Some(id) = self.turns.first()
+        {
+            let queue = &mut self.all[id.0 as usize];
+            if let Some((candidate, class)) = queue.first(id, skip) {
+                return Some((id, candidate, class));
+            }
+            self.turns.sit(id, queue.band(), &mut queue.standing);
+            skip.sitting.push(id);
+        }
+        None
     }
 
-    /// One task of the queue was booked with so many hundredths of a core.
-    pub fn charge(&mut self, id: QueueId, cpu: u32) {
-        let queue = &mut self.all[id.0 as usize];
-        let before = (Reverse(queue.band), queue.share.clock(), id);
-        let clock = self.clocks.entry(queue.band).or_default();
-        *clock = (*clock).max(queue.share.clock());
-        queue.share.charge();
-        queue.active += 1;
-        queue.booked_cpu += u64::from(cpu);
-        if self.turn.remove(&before) {
-            self.turn.insert((Reverse(queue.band), queue.share.clock(), id));
+    /// Who had nothing that fitted stands in line again.
+    pub fn stand_again(&mut self, skip: &mut Skip) {
+        skip.passed = 0;
+        skip.cursors.clear();
+        for id in skip.sitting.drain(..) {
+            let queue = &mut self.all[id.0 as usize];
+            if queue.is_waiting() {
+                self.turns.stand(id, queue.band(), &mut queue.standing);
+            }
         }
+    }
+
+    /// One task of the queue was booked with so many hundredths of a core, and costs it so much. Queues of
+    /// its band whose turn it was and that had nothing that fitted were passed over.
+    pub fn charge(&mut self, id: QueueId, cpu: u32, cost: u64, skip: &mut Skip) {
+        let band = self.get(id).band();
+        let before = std::mem::replace(&mut skip.passed, skip.sitting.len());
+        for passed in &skip.sitting[before..] {
+            let queue = &mut self.all[passed.0 as usize];
+            if *passed != id && queue.band() == band {
+                self.turns.pass_over(band, &mut queue.standing);
+            }
+        }
+        let queue = &mut self.all[id.0 as usize];
+        self.turns.charge(id, band, &mut queue.standing, cost);
+        self.adopt(id, cpu);
     }
 
     /// A booked task of the queue is held by an attempt that a store gave back: no charge.
@@ -367,6 +432,18 @@ impl Queues {
         let queue = &mut self.all[id.0 as usize];
         queue.active += 1;
         queue.booked_cpu += u64::from(cpu);
+    }
+
+    /// What a task of the queue was charged is corrected by so much.
+    pub fn correct(&mut self, id: QueueId, by: i64) {
+        let queue = &mut self.all[id.0 as usize];
+        self.turns.correct(id, queue.band(), &mut queue.standing, by);
+    }
+
+    /// A task of the queue ran to its end in so many milliseconds.
+    pub fn learn(&mut self, id: QueueId, ms: f64) {
+        let mean = &mut self.all[id.0 as usize].mean_ms;
+        *mean = Some(mean.map_or(ms, |mean| mean + (ms - mean) / 8.0));
     }
 
     /// An attempt of the queue ended.
@@ -378,11 +455,11 @@ impl Queues {
 
     /// The queue with ready steps whose turn is next, if it is not this one.
     pub fn first_ahead(&self, id: QueueId) -> Option<&str> {
-        self.turn.first().filter(|(_, _, first)| *first != id).map(|(_, _, first)| &*self.get(*first).name)
+        self.turns.first().filter(|first| *first != id).map(|first| self.get(first).name())
     }
 
     /// How many queues with ready steps come before this one.
     pub fn queues_ahead(&self, id: QueueId) -> usize {
-        self.turn.iter().take_while(|(_, _, other)| *other != id).count()
+        self.turns.iter().take_while(|other| *other != id).count()
     }
 }

@@ -12,7 +12,7 @@ use crate::ids::WorkerId;
 use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::load::pressure::LoadReport;
-use crate::matcher::{self, Class};
+
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
@@ -206,11 +206,11 @@ impl Workers {
         self.gained.insert(id);
     }
 
-    /// True if a worker fits the class that did not, perhaps, when the last full round ended.
-    pub fn gained_fits(&self, class: &Class) -> bool {
-        let fits = |id: &WorkerId| self.get(*id).is_some_and(|worker| matcher::fits_now(class, worker));
-        // The index finds one of many sooner than they are looked through.
-        self.gained.len() > limits::CANDIDATES_MAX || self.gained.iter().any(fits)
+    /// The workers that may take what they might not when the last full round ended; `None`: so many that
+    /// the index finds one sooner than they are looked through.
+    pub fn gained_workers(&self) -> Option<Vec<&Worker>> {
+        let few = self.gained.len() <= limits::CANDIDATES_MAX;
+        few.then(|| self.gained.iter().filter_map(|id| self.get(*id)).collect())
     }
 
     /// A full round ended: what could not be placed fits nowhere.

@@ -81,12 +81,13 @@ impl Reserves {
         }
     }
 
-    /// A round ended: which classes have work that it could not place, and which it placed. Returns those
-    /// that have earned a reservation and may have another.
+    /// A round ended: which classes have work that it could not place (`blocked` says so of one, `all` are
+    /// all of them), and which it placed. Returns those that have earned a reservation and may have another.
     pub fn observe(
         &mut self,
         now: Time,
-        blocked: &BTreeSet<ClassId>,
+        blocked: impl Fn(&ClassId) -> bool,
+        all: impl Iterator<Item = ClassId>,
         placed: &BTreeSet<ClassId>,
     ) -> Vec<ClassId> {
         let passed_ns = now.since(self.observed);
@@ -97,15 +98,15 @@ impl Reserves {
             } else if bucket.blocked {
                 bucket.blocked_ns = (bucket.blocked_ns + passed_ns).min(self.settings.after_ns);
             }
-            bucket.blocked = blocked.contains(class);
+            bucket.blocked = blocked(class);
         }
         // A class that has nothing to run, or is served again, need not be remembered.
         self.buckets.retain(|_, bucket| bucket.blocked || bucket.blocked_ns > 0);
-        for class in blocked {
+        for class in all {
             if self.buckets.len() >= limits::BUCKETS_MAX {
                 break;
             }
-            self.buckets.entry(*class).or_insert(Bucket { blocked: true, ..Bucket::default() });
+            self.buckets.entry(class).or_insert(Bucket { blocked: true, ..Bucket::default() });
         }
         if self.holders.len() >= self.settings.holders_max {
             return Vec::new();
@@ -168,7 +169,9 @@ mod tests {
     /// Observes a class that is blocked or placed.
     fn observe(reserves: &mut Reserves, s: u64, blocked: bool) -> bool {
         let set = |yes: bool| if yes { BTreeSet::from([WIDE]) } else { BTreeSet::new() };
-        !reserves.observe(seconds(s), &set(blocked), &set(!blocked)).is_empty()
+        let all = set(blocked);
+        let earned = reserves.observe(seconds(s), |c| all.contains(c), all.iter().copied(), &set(!blocked));
+        !earned.is_empty()
     }
 
     #[test]

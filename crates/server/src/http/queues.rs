@@ -38,9 +38,9 @@ pub async fn list(
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
         let some = engine.queues().by_name().filter(|queue| {
-            query.cursor.as_ref().is_none_or(|after| queue.name > *after)
-                && query.band.is_none_or(|band| queue.band == band)
-                && query.name.as_ref().is_none_or(|name| queue.name.contains(name.as_str()))
+            query.cursor.as_ref().is_none_or(|after| queue.name() > after.as_str())
+                && query.band.is_none_or(|band| queue.band() == band)
+                && query.name.as_ref().is_none_or(|name| queue.name().contains(name.as_str()))
         });
         some.map(Queue::from_core).take(limit + 1).collect()
     };
@@ -74,7 +74,7 @@ pub async fn set(
     let change: SetQueue = read_body(body)?;
     let wanted = name.clone();
     let over = move |engine: &Engine| {
-        let now = engine.queues().by_name().find(|queue| queue.name == wanted);
+        let now = engine.queues().by_name().find(|queue| queue.name() == wanted);
         change.over(&wanted, now)
     };
     let queue = app.handle.query(over).await?;
@@ -88,7 +88,7 @@ pub async fn set(
 async fn find(app: &App, name: String) -> Result<Queue, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
-        engine.queues().by_name().find(|queue| queue.name == wanted).map(Queue::from_core)
+        engine.queues().by_name().find(|queue| queue.name() == wanted).map(Queue::from_core)
     };
     app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no queue '{name}'"))

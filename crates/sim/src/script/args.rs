@@ -124,16 +124,24 @@ impl Args {
         Ok(report)
     }
 
-    /// A queue as it shall be: `weight`, 100 where nothing is said, and `quota` in cpus.
+    /// A queue as it shall be: `weight`, 100 where nothing is said, `band`, `quota` and `burst` in cpus, and
+    /// `paused=note`.
     pub fn queue(&self) -> Result<QueueRecord, String> {
         let mut quota = Resources::default();
         if let Some(cpus) = self.named("quota") {
             amount(&mut quota, "cpus", cpus)?;
         }
+        let mut burst = Resources::default();
+        if let Some(cpus) = self.named("burst") {
+            amount(&mut burst, "cpus", cpus)?;
+        }
         Ok(QueueRecord {
-            name: self.word(0)?.to_owned(),
             weight: self.named_number("weight")?.unwrap_or(100) as u32,
+            band: self.named_number("band")?.map(|band| band as u8),
             quota_cpu: self.named("quota").map(|_| quota.cpu),
+            burst_cpu: self.named("burst").map(|_| burst.cpu),
+            paused: self.named("paused").map(str::to_owned),
+            ..QueueRecord::named(self.word(0)?)
         })
     }
 

@@ -125,10 +125,10 @@ pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
                     let line = queues.map(|q| {
                         format!(
                             "{} band {}: {} active, {} charged",
-                            q.name,
-                            q.band,
+                            q.name(),
+                            q.band(),
                             q.active,
-                            q.share.tasks()
+                            q.share().tasks()
                         )
                     });
                     Ok(line.collect())
@@ -165,6 +165,7 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
         }
         Reason::NoWorkers => "there are no workers".to_owned(),
         Reason::FitsNowhere => "no worker could ever run it".to_owned(),
+        Reason::Paused(note) => format!("its queue is paused: {note}"),
         Reason::Quota { quota_cpu, booked_cpu } => {
             format!("its queue holds {} of {} cpus", Cpus(*booked_cpu), Cpus((*quota_cpu).into()))
         }
@@ -185,6 +186,7 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
                 let unmet: Vec<String> = unmet.iter().map(ruled_out).collect();
                 format!("  {worker} would run it but for: {}", unmet.join("; "))
             }
+            Change::Resume(queue) => format!("  it would run with queue {queue} resumed"),
             Change::Quota(queue, cpu) => format!("  it would run with {} cpus for queue {queue}", Cpus(*cpu)),
             Change::Limit(name, max) => format!("  it would run with {max} of limit '{name}'"),
             Change::Release => "  it would run if its job were released".to_owned(),

@@ -57,7 +57,8 @@ pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
     let mut rows = db.prepare_cached("SELECT name, weight, quota_cpu FROM queues ORDER BY name")?;
     let rows = rows.query_map([], |row| {
-        Ok(QueueRecord { name: row.get(0)?, weight: row.get(1)?, quota_cpu: row.get(2)? })
+        let name: String = row.get(0)?;
+        Ok(QueueRecord { weight: row.get(1)?, quota_cpu: row.get(2)?, ..QueueRecord::named(&name) })
     })?;
     rows.collect()
 }

@@ -1,0 +1,144 @@
+//! What bookings cost their queues. In charge `time` that is the time for which they hold their dominant share
+//! of a worker, as if in cores of it: an estimate when they are booked, never less than what they have run
+//! already, and what it was when they end.
+
+use super::{Attempt, Engine};
+use crate::ids::{QueueId, StepKey, TaskId, WorkerId};
+use crate::queues::Charge;
+use crate::resources::Resources;
+use crate::time::{NS_PER_MS, NS_PER_S, Time};
+use std::collections::BTreeSet;
+
+/// What a task is taken to run of which nothing is known at all.
+const UNKNOWN_MS: u64 = 60_000;
+/// A task that runs longer than it was charged for is charged this much ahead, or an eighth of what it has
+/// run: it is looked at some times, and not each minute of a month.
+const ACCRUAL_NS: u64 = 60 * NS_PER_S;
+
+/// What an attempt has cost its queue so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Charged {
+    /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
+    share: u32,
+    /// For how long.
+    ms: u64,
+}
+
+impl Engine {
+    /// What a booking is charged at first.
+    pub(super) fn estimate(
+        &self,
+        key: StepKey,
+        kin: u64,
+        queue: QueueId,
+        worker: WorkerId,
+        request: &Resources,
+        expects: u64,
+    ) -> Charged {
+        let known = self.step(key).and_then(|step| step.mean_ms);
+        let known = known.or_else(|| self.prediction(kin)?.wall_ms).or(self.queues.get(queue).mean_ms);
+        let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64);
+        Charged { ms, ..self.adopted_charge(worker, request, expects) }
+    }
+
+    /// What an attempt that a store gave back is charged: nothing yet, and all that it has run once that is
+    /// known.
+    pub(super) fn adopted_charge(&self, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
+        let capacity = self.workers.get(worker).map(|worker| &worker.capacity);
+        let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
+        Charged { share, ms: 0 }
+    }
+
+    /// In units of a queue's clock.
+    pub(super) fn cost_of(&self, charged: &Charged) -> u64 {
+        match self.turn.charge {
+            Charge::Task => 1,
+            Charge::Time => cost(charged.share, charged.ms),
+        }
+    }
+
+    /// A task is known to have started: when it is to be looked at if it runs on.
+    pub(super) fn watch_charge(&mut self, task: TaskId) {
+        if let Some(due) = self.attempts.get(&task).and_then(|attempt| self.due(attempt)) {
+            self.accruals.insert((due, task));
+        }
+    }
+
+    fn due(&self, attempt: &Attempt) -> Option<Time> {
+        let started = attempt.started.filter(|_| self.turn.charge == Charge::Time)?;
+        Some(started.after(attempt.charged.ms * NS_PER_MS))
+    }
+
+    /// Charges what runs longer than it was charged for.
+    pub(super) fn accrue(&mut self) {
+        while let Some((due, task)) = self.accruals.first().copied().filter(|(due, _)| *due <= self.now) {
+            self.accruals.remove(&(due, task));
+            let Some(attempt) = self.attempts.get_mut(&task) else { continue };
+            let Some(started) = attempt.started else { continue };
+            let ran_ns = self.now.since(started);
+            let ms = (ran_ns + ACCRUAL_NS.max(ran_ns / 8)) / NS_PER_MS;
+            let by = correction(&attempt.charged, ms);
+            attempt.charged.ms = ms;
+            let due = started.after(ms * NS_PER_MS);
+            self.accruals.insert((due, task));
+            if let Some(job) = self.jobs.get(&task.job) {
+                self.queues.correct(job.queue, by);
+            }
+        }
+    }
+
+    /// An attempt is over: its queue is charged for what it ran, and in charge `task` nothing where it did
+    /// not.
+    pub(super) fn settle_charge(&mut self, task: TaskId, attempt: &Attempt, ran_ns: Option<u64>) {
+        self.forget_charge(task, attempt);
+        let Some(queue) = self.jobs.get(&task.job).map(|job| job.queue) else { return };
+        if let Some(ran_ns) = ran_ns {
+            self.queues.learn(queue, ran_ns as f64 / NS_PER_MS as f64);
+        }
+        let by = match self.turn.charge {
+            Charge::Task => -i64::from(ran_ns.is_none()),
+            Charge::Time => correction(&attempt.charged, ran_ns.unwrap_or(0) / NS_PER_MS),
+        };
+        if by != 0 {
+            self.queues.correct(queue, by);
+        }
+    }
+
+    /// Every attempt that is to be looked at is, once.
+    pub(super) fn check_charges(&self) -> Result<(), String> {
+        let due = |(task, attempt): (&TaskId, &Attempt)| Some((self.due(attempt)?, *task));
+        let expected: BTreeSet<(Time, TaskId)> = self.attempts.iter().filter_map(due).collect();
+        if expected == self.accruals { Ok(()) } else { Err("attempts run on and are not charged".to_owned()) }
+    }
+
+    /// An attempt is no more: nobody looks at it.
+    pub(super) fn forget_charge(&mut self, task: TaskId, attempt: &Attempt) {
+        if let Some(due) = self.due(attempt) {
+            self.accruals.remove(&(due, task));
+        }
+    }
+}
+
+/// Hundredths of core-milliseconds; never nothing, so that tasks of no length have turns too.
+fn cost(share: u32, ms: u64) -> u64 {
+    (u64::from(share.max(1)) * ms).max(1)
+}
+
+fn correction(charged: &Charged, ms: u64) -> i64 {
+    cost(charged.share, ms) as i64 - cost(charged.share, charged.ms) as i64
+}
+
+/// The largest part of any amount of the worker that a task holds, as hundredths of a core of that worker.
+fn dominant_share(request: &Resources, expects: u64, capacity: &Resources) -> u32 {
+    let part = |holds: u64, of: u64| if of == 0 { 0.0 } else { holds as f64 / of as f64 };
+    let parts = [
+        part(request.cpu.into(), capacity.cpu.into()),
+        part(request.memory + expects, capacity.memory),
+        part(request.gpus.into(), capacity.gpus.into()),
+        part(request.gpu_memory, capacity.gpu_memory),
+    ];
+    let custom = request.custom.iter();
+    let custom = custom.map(|(name, holds)| part(*holds, capacity.custom.get(name).copied().unwrap_or(0)));
+    let largest = parts.into_iter().chain(custom).fold(0.0, f64::max).min(1.0);
+    libm::ceil(largest * f64::from(capacity.cpu)) as u32
+}

@@ -1,0 +1,109 @@
+//! Queues as somebody set them.
+
+use super::band_of;
+use crate::limits::{NAME_BYTES_MAX, NOTE_BYTES_MAX, WEIGHT_MAX};
+
+/// The weight of a queue that nobody set.
+pub const WEIGHT_DEFAULT: u32 = 100;
+
+/// The highest band.
+pub const BAND_MAX: u8 = 9;
+
+/// A queue as somebody set it, and as a store keeps it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueRecord {
+    /// Its name.
+    pub name: String,
+    /// Its share of what its band gets, against others': 1 to 10,000.
+    pub weight: u32,
+    /// 0 to 9, higher first, strictly; `None` is what its name says.
+    pub band: Option<u8>,
+    /// Hundredths of a core that its tasks may hold together while other queues have work that could run;
+    /// `None` is no cap.
+    pub quota_cpu: Option<u32>,
+    /// Hundredths of a core that they may hold where nobody else can use them; `None` is the quota.
+    pub burst_cpu: Option<u32>,
+    /// Why it starts nothing; `None`: it does.
+    pub paused: Option<String>,
+}
+
+impl QueueRecord {
+    /// A queue of that name that nobody set.
+    pub fn named(name: &str) -> Self {
+        QueueRecord {
+            name: name.to_owned(),
+            weight: WEIGHT_DEFAULT,
+            band: None,
+            quota_cpu: None,
+            burst_cpu: None,
+            paused: None,
+        }
+    }
+
+    /// The band that it is in.
+    pub fn band(&self) -> u8 {
+        self.band.unwrap_or_else(|| band_of(&self.name))
+    }
+
+    /// Refuses what no queue can be.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        check_name("the name of the queue", &self.name)?;
+        if let Some(band) = self.band.filter(|band| *band > BAND_MAX) {
+            return Err(BadSetting::Band(band));
+        }
+        if let Some(bytes) = self.paused.as_ref().map(String::len).filter(|bytes| *bytes > NOTE_BYTES_MAX) {
+            return Err(BadSetting::Note(bytes));
+        }
+        match (self.quota_cpu, self.burst_cpu) {
+            _ if !(1..=WEIGHT_MAX).contains(&self.weight) => Err(BadSetting::Weight(self.weight)),
+            (Some(0), _) => Err(BadSetting::Quota),
+            (None, Some(_)) => Err(BadSetting::BurstAlone),
+            (Some(quota), Some(burst)) if burst < quota => Err(BadSetting::Burst { quota, burst }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a queue or a limit is not set: the field and what it may be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadSetting {
+    /// A name that is empty or too long.
+    #[error("{what} has {bytes} bytes, and must have from 1 to {NAME_BYTES_MAX}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        bytes: usize,
+    },
+    /// A weight out of range.
+    #[error("weight must be from 1 to {WEIGHT_MAX}, not {0}")]
+    Weight(u32),
+    /// A band out of range.
+    #[error("band must be from 0 to {BAND_MAX}, not {0}")]
+    Band(u8),
+    /// A quota under which nothing could ever run.
+    #[error("quota must be more than 0 cpus; pause the queue to let nothing run")]
+    Quota,
+    /// A burst without what it goes beyond.
+    #[error("burst is how far a queue may go beyond its quota: set a quota too")]
+    BurstAlone,
+    /// A burst below the quota.
+    #[error("burst must be at least the quota of {} cpus, not {}", f64::from(*quota) / 100.0, f64::from(*burst) / 100.0)]
+    Burst {
+        /// Hundredths of a core.
+        quota: u32,
+        /// Hundredths of a core.
+        burst: u32,
+    },
+    /// A note that is too long.
+    #[error("the note has {0} bytes, and may have {NOTE_BYTES_MAX}")]
+    Note(usize),
+}
+
+/// Refuses a name that is empty or too long.
+pub fn check_name(what: &'static str, name: &str) -> Result<(), BadSetting> {
+    match name.len() {
+        1..=NAME_BYTES_MAX => Ok(()),
+        bytes => Err(BadSetting::Name { what, bytes }),
+    }
+}
