@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use table::{Outcome, Replayed};
 use windlass_core::engine::{Policy, Settings};
+use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_sim::swf::{self, Farm, Figures, Trace, Workload};
 
@@ -40,6 +41,12 @@ pub struct RunArgs {
     /// Scoring policies, separated by commas
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "resource-aware", value_parser = POLICIES)]
     policy: Vec<String>,
+    /// What bookings cost their users, separated by commas
+    #[arg(long, value_name = "time|task", value_delimiter = ',', default_value = "time,task", value_enum)]
+    charge: Vec<Cost>,
+    /// A user who comes gets the next slot, one booking in so many at most; off is never
+    #[arg(long, value_name = "N|off", value_parser = parse_express)]
+    express: Option<Express>,
     /// Plain schedulers to compare with, separated by commas
     #[arg(
         long,
@@ -58,6 +65,29 @@ pub struct RunArgs {
     /// Only the first jobs of the trace
     #[arg(long, value_name = "N")]
     first: Option<usize>,
+}
+
+/// What a booking costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Cost {
+    /// The time for which it holds its share of a worker.
+    Time,
+    /// One each.
+    Task,
+}
+
+/// How many bookings one out of turn comes among.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Express(Option<u32>);
+
+fn parse_express(text: &str) -> Result<Express, String> {
+    match text {
+        "off" => Ok(Express(None)),
+        _ => match text.parse() {
+            Ok(every) if every > 0 => Ok(Express(Some(every))),
+            _ => Err(format!("'{text}' is no number of bookings; write 8, or off")),
+        },
+    }
 }
 
 /// A plain scheduler, or none.
@@ -121,9 +151,19 @@ fn settings(args: &RunArgs) -> Vec<Setting> {
         };
         Some(Setting { name: name.to_owned(), how: How::Reference(baseline) })
     });
-    let policies = args.policy.iter().map(|name| {
-        let settings = Settings { policy: Policy(policy_by_name(name).0), ..Settings::default() };
-        Setting { name: name.clone(), how: How::Engine(settings) }
+    let policies = args.policy.iter().flat_map(|policy| {
+        args.charge.iter().map(move |charge| {
+            let (word, charge) = match charge {
+                Cost::Time => ("time", Charge::Time),
+                Cost::Task => ("task", Charge::Task),
+            };
+            let default = Settings::default();
+            let express = args.express.map_or(default.turn.express, |Express(every)| every);
+            let turn = TurnSettings { charge, express };
+            let settings = Settings { policy: Policy(policy_by_name(policy).0), turn, ..default };
+            let name = if args.policy.len() > 1 { format!("{policy}/{word}") } else { word.to_owned() };
+            Setting { name, how: How::Engine(settings) }
+        })
     });
     baselines.chain(policies).collect()
 }
