@@ -28,7 +28,7 @@ impl Queue {
     /// The queue as the core has it.
     pub fn from_core(from: &core::Queue) -> Self {
         Queue {
-            name: from.name.clone(),
+            name: from.name().to_owned(),
             band: from.band(),
             weight: from.share().weight(),
             quota_cpus: from.record.quota_cpu.map(|cpu| f64::from(cpu) / 100.0),

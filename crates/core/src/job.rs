@@ -1,6 +1,7 @@
 //! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
 
 use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
+use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
@@ -316,6 +317,8 @@ pub struct Tries {
     pub failures: u32,
     /// Attempts lost with their worker.
     pub losses: u32,
+    /// Where the last one failed, as far as the engine was there.
+    pub failed_on: Option<WorkerId>,
 }
 
 /// A step of an active job. The sets hold task numbers of the job, not of the step.
@@ -370,9 +373,18 @@ pub struct Job {
     pub after: BTreeSet<JobId>,
     /// Its steps, in the order of the spec.
     pub steps: Vec<Step>,
+    /// Attempts that failed since the engine has it.
+    pub failed_attempts: u64,
 }
 
 impl Step {
+    /// The first ready task that did not fail on that worker the last time. Looks at a bounded number.
+    pub fn pick(&self, worker: WorkerId) -> Option<u32> {
+        let failed_there =
+            |index: &u32| self.tries.get(index).is_some_and(|tries| tries.failed_on == Some(worker));
+        self.ready.iter().take(limits::PICKS_MAX).find(|index| !failed_there(index))
+    }
+
     /// Where it stands among steps of its queue and priority: since when it is ready, less a head start for
     /// what waits for it, as much as the points for that are worth in waiting.
     pub fn ranked(&self) -> Time {

@@ -61,6 +61,8 @@ pub const BUCKETS_MAX: usize = 64;
 /// Steps of one class that a round passes over one by one, for reasons of their own, before it passes over
 /// the class.
 pub const STEP_MISSES_MAX: usize = 64;
+/// Ready tasks of a step that are looked through for one that did not fail on the worker at hand.
+pub const PICKS_MAX: usize = 64;
 /// Workers whose judgement is kept with a decision: the winner and five runners-up.
 pub const RANKED_MAX: usize = 6;
 /// Decisions that are remembered, to explain them.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::matcher::{self, Ask, Class, Found, Scene};
-use windlass_core::queues::{Candidate, Queues, Skip};
+use windlass_core::queues::{Candidate, Charge, Queues, Skip, TurnSettings};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::tags::{Attributes, Need};
@@ -110,7 +110,7 @@ proptest! {
     /// comes later waits for nobody's past.
     #[test]
     fn turns_are_fair(queues in 2u32..7, rounds in 1usize..60, late in 0usize..40) {
-        let mut all = Queues::default();
+        let mut all = Queues::new(TurnSettings { charge: Charge::Task, express: None });
         let candidate = |q: u32| Candidate::new(0, Time(0), StepKey { job: JobId(u64::from(q)), step: 0 });
         let ids: Vec<QueueId> = (0..queues).map(|q| all.intern(&format!("q{q}"))).collect();
         for (q, id) in (0..queues).zip(&ids).skip(1) {
@@ -120,7 +120,7 @@ proptest! {
         let serve = |all: &mut Queues, had: &mut BTreeMap<QueueId, u64>| {
             let mut skip = Skip::of([ClassId(0)]);
             let (id, ..) = all.next(&mut skip).unwrap();
-            all.charge(id, 100, 1, &mut skip);
+            all.charge(id, 1, &mut skip);
             *had.get_mut(&id).unwrap() += 1;
             id
         };

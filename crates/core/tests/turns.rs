@@ -11,7 +11,7 @@ use windlass_core::{JobId, RequestId, Resources, TaskId, Time};
 
 /// Queues of these weights that always have work, and the queues that `n` bookings went to.
 fn served(weights: &[u32], n: usize) -> Vec<usize> {
-    let mut queues = Queues::new(None);
+    let mut queues = Queues::new(turn(Charge::Task, None));
     let ids: Vec<_> = (0..weights.len())
         .map(|number| {
             let name = format!("q{number:03}");
@@ -25,7 +25,7 @@ fn served(weights: &[u32], n: usize) -> Vec<usize> {
     let next = |_| {
         let mut skip = Skip::of([ClassId(0)]);
         let (queue, ..) = queues.next(&mut skip).expect("all have work");
-        queues.charge(queue, 100, 1, &mut skip);
+        queues.charge(queue, 1, &mut skip);
         queues.stand_again(&mut skip);
         ids.iter().position(|id| *id == queue).expect("it is one of them")
     };

@@ -6,6 +6,7 @@ use super::{Attempt, Engine};
 use crate::ids::{QueueId, StepKey, TaskId, WorkerId};
 use crate::queues::Charge;
 use crate::resources::Resources;
+use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ const ACCRUAL_NS: u64 = 60 * NS_PER_S;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Charged {
     /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
-    share: u32,
+    pub(super) share: u32,
     /// For how long.
     ms: u64,
 }
@@ -37,6 +38,7 @@ impl Engine {
     ) -> Charged {
         let known = self.step(key).and_then(|step| step.mean_ms);
         let known = known.or_else(|| self.prediction(kin)?.wall_ms).or(self.queues.get(queue).mean_ms);
+        let known = known.or(self.instance.windows[Metric::WallMs].w1h);
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64);
         Charged { ms, ..self.adopted_charge(worker, request, expects) }
     }
@@ -82,7 +84,7 @@ impl Engine {
             let due = started.after(ms * NS_PER_MS);
             self.accruals.insert((due, task));
             if let Some(job) = self.jobs.get(&task.job) {
-                self.queues.correct(job.queue, by);
+                self.queues.correct(job.queue, by, None);
             }
         }
     }
@@ -95,12 +97,14 @@ impl Engine {
         if let Some(ran_ns) = ran_ns {
             self.queues.learn(queue, ran_ns as f64 / NS_PER_MS as f64);
         }
-        let by = match self.turn.charge {
-            Charge::Task => -i64::from(ran_ns.is_none()),
-            Charge::Time => correction(&attempt.charged, ran_ns.unwrap_or(0) / NS_PER_MS),
-        };
-        if by != 0 {
-            self.queues.correct(queue, by);
+        match self.turn.charge {
+            Charge::Task if ran_ns.is_none() => self.queues.correct(queue, -1, None),
+            Charge::Task => {}
+            Charge::Time => {
+                let by = correction(&attempt.charged, ran_ns.unwrap_or(0) / NS_PER_MS);
+                let mean_ms = self.queues.get(queue).mean_ms;
+                self.queues.correct(queue, by, mean_ms.map(|ms| cost(attempt.charged.share, ms as u64)));
+            }
         }
     }
 

@@ -67,7 +67,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let number = job.step_of(row.index);
         let step = &mut job.steps[usize::from(number)];
-        let tries = Tries { attempt: row.attempt, failures: row.failures, losses: row.losses };
+        let (attempt, failures, losses) = (row.attempt, row.failures, row.losses);
+        let tries = Tries { attempt, failures, losses, failed_on: None };
         match row.state {
             TaskState::Succeeded => _ = step.succeeded.insert(row.index),
             TaskState::Failed => _ = step.failed.insert(row.index),
@@ -94,8 +95,8 @@ impl Engine {
         let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
-        self.queues.adopt(job.queue, request.cpu);
-        let charged = self.adopted_charge(row.worker, &request, expects);
+        let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
+        self.queues.hold(queue, request.cpu, charged.share);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -136,8 +137,11 @@ impl Engine {
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
-        self.queues.settle(job.queue, attempt.request.cpu);
-        let mut tries = Tries { attempt: attempt.number, failures: attempt.failures, losses: attempt.losses };
+        self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
+        let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
+        let failed = matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
+        let failed_on = failed.then_some(attempt.worker);
+        let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
         let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
         // How long a task takes, only one says that did all of its work.
@@ -169,7 +173,7 @@ impl Engine {
         if state != TaskState::Succeeded {
             step.tries.insert(task.index, tries);
         }
-        let Tries { failures, losses, attempt: number_of_attempt } = tries;
+        let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
         out.notes.push(note);
@@ -265,7 +269,7 @@ impl Engine {
         for task in tasks {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
-                self.queues.settle(job.queue, attempt.request.cpu);
+                self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
                 self.forget_charge(task, &attempt);
             }
         }

@@ -249,7 +249,7 @@ impl Engine {
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load),
-            queues: Queues::new(settings.turn.express),
+            queues: Queues::new(settings.turn),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -310,6 +310,7 @@ impl Engine {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
+        self.queues.advance(self.now);
         match event {
             Event::Submit(submit) => self.submit(*submit, out),
             Event::Cancel { request, job } => self.cancel(request, job, out),

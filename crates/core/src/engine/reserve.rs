@@ -65,8 +65,8 @@ impl Engine {
     }
 
     /// The worker to reserve for a class: of those that would fit it when empty the one that is expected to
-    /// have room first. Only wide work is given one, and no class more than half of its workers; where no
-    /// end is known, no more than one.
+    /// have room first. Only wide work is given one, and no class more than half of its workers nor more than
+    /// it has tasks; where no end is known, no more than one.
     fn target(&self, class: ClassId) -> Option<WorkerId> {
         let asks = self.classes.find(class)?;
         let (mut fitting, mut widest) = (0, Resources::default());
@@ -88,7 +88,15 @@ impl Engine {
         let wide = asks.request.cpu >= widest.cpu.div_ceil(2).max(1)
             || asks.request.memory >= widest.memory.div_ceil(2).max(1);
         let held = self.reserves.held_by(class);
-        let ((unknown, ..), worker) = best.filter(|_| wide && held < (fitting / 2).max(1))?;
+        let tasks = self.queues.steps_of(class).filter_map(|key| Some(self.step(key)?.ready.len() as usize));
+        // More workers than tasks would stand empty for nobody.
+        let wanted = tasks
+            .scan(0, |sum, n| {
+                *sum += n;
+                Some(*sum)
+            })
+            .any(|sum| sum > held);
+        let ((unknown, ..), worker) = best.filter(|_| wide && wanted && held < (fitting / 2).max(1))?;
         (!unknown || held == 0).then_some(worker)
     }
 

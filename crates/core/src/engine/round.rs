@@ -5,7 +5,7 @@ use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::Tries;
 use crate::limits;
-use crate::matcher::{self, Ask, Found, Ranked, Scene};
+use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
 use crate::queues::{Candidate, Skip};
 use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
@@ -35,6 +35,7 @@ impl Engine {
     /// follows classes and bookings, never the backlog.
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.now = self.now.max(now);
+        self.queues.advance(self.now);
         self.look_around(out);
         if !self.dirty {
             return 0;
@@ -145,7 +146,7 @@ impl Engine {
             return None;
         }
         let scene = self.scene();
-        match matcher::push(&self.ask(key, queue)?, &scene) {
+        match self.steer(key, matcher::push(&self.ask(key, queue)?, &scene)) {
             Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
             Found::NoRoom => {
                 round.skip.open.remove(&class);
@@ -163,6 +164,26 @@ impl Engine {
                 }
                 None
             }
+        }
+    }
+
+    /// A task is not tried again where it failed, as long as another worker that could run it takes work:
+    /// it waits for that.
+    fn steer(&self, key: StepKey, found: Found) -> Found {
+        let Found::Best(mut ranked) = found else { return found };
+        let Some(step) = self.step(key).filter(|step| !step.tries.is_empty()) else {
+            return Found::Best(ranked);
+        };
+        if let Some(fresh) = ranked.iter().position(|ranked| step.pick(ranked.worker).is_some()) {
+            ranked.drain(..fresh);
+            return Found::Best(ranked);
+        }
+        let class = self.classes.get(step.class);
+        let other = |w: &Worker| ranked.iter().all(|ranked| ranked.worker != w.id) && w.takes_work();
+        if self.workers.present().any(|w| other(w) && matcher::could_ever(class, w)) {
+            Found::Held(RuledOut::Held { rule: "retry", reason: "the task failed there the last time" })
+        } else {
+            Found::Best(ranked)
         }
     }
 
@@ -350,7 +371,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
-        let Some(index) = step.ready.pop_first() else { return };
+        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
+        step.ready.remove(index);
         let tries = step.tries.remove(&index).unwrap_or(Tries::default());
         step.active += 1;
         let sized = &self.classes.get(step.class).request;
@@ -400,7 +422,8 @@ impl Engine {
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
         self.windows.record(self.now, Metric::Dependents, dependents);
-        self.queues.charge(queue, attempt.request.cpu, self.cost_of(&attempt.charged), skip);
+        self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
+        self.queues.hold(queue, attempt.request.cpu, attempt.charged.share);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);

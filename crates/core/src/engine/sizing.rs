@@ -10,7 +10,7 @@ use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::Worker;
-use crate::workers::{Health, Verdict};
+use crate::workers::{Health, Record, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -286,10 +286,14 @@ impl Engine {
         };
         self.succeeded += u64::from(verdict == Verdict::Succeeded);
         let (now, succeeded) = (self.now, self.succeeded);
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        job.failed_attempts += u64::from(verdict == Verdict::Failed);
+        let record = Record { succeeded: job.counts().succeeded.into(), failed: job.failed_attempts };
         let suspicious =
             |worker: &Worker| verdict != Verdict::Succeeded || worker.health != Health::default();
         if self.workers.get(attempt.worker).is_some_and(suspicious) {
-            self.workers.update(attempt.worker, |w| w.health.ended(now, task.job, verdict, succeeded));
+            self.workers
+                .update(attempt.worker, |w| w.health.ended(now, (task.job, record), verdict, succeeded));
         }
     }
 

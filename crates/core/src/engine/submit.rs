@@ -251,6 +251,7 @@ impl Engine {
             ended: (record.state != JobState::Active).then_some(record.state),
             after,
             steps,
+            failed_attempts: 0,
         };
         self.jobs.insert(record.id, job);
         for row in record.tasks {

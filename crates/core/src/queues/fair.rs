@@ -2,8 +2,13 @@
 //!
 //! A queue's start time runs by what it was charged over its weight. It is eligible once its start time is not
 //! past the band's clock: it has had no more than its share. Its deadline is its start time and one more task.
-//! The clock runs by what all are charged over the weights of the queues that take part, and is never behind
-//! all of them.
+//!
+//! The clock runs by what is had over the weights of the queues that take part. Where every task counts as one,
+//! that is had when it is booked, and the clock is never behind all queues. Where time counts, it is had while
+//! tasks run: estimates charge queues and never move the clock, for who comes would start from them, and stay
+//! behind by what they prove to have been too high.
+
+use crate::time::{NS_PER_MS, Time};
 
 /// Bits of virtual time after the point.
 const FRACTION_BITS: u32 = 56;
@@ -19,7 +24,7 @@ pub struct Share {
     base: Virtual,
     /// Charge since; below 0 where more was given back.
     had: i128,
-    /// What a task of the queue is charged, as a mean over the last ones.
+    /// What the queue's next task is expected to cost.
     task: u64,
     tasks: u64,
 }
@@ -76,29 +81,47 @@ impl Share {
 
     /// One task was booked, for so much.
     pub fn charge(&mut self, cost: u64) {
-        self.task = if self.tasks == 0 { cost } else { self.task - self.task / 8 + cost / 8 }.max(1);
+        self.task = cost.max(1);
         self.had += i128::from(cost);
         self.tasks += 1;
     }
 
-    /// What was charged is corrected by so much.
-    pub fn correct(&mut self, by: i64) {
+    /// What was charged is corrected by so much; with what the next task is expected to cost, where that is
+    /// known better now.
+    pub fn correct(&mut self, by: i64, task: Option<u64>) {
         self.had += i128::from(by);
+        self.task = task.unwrap_or(self.task).max(1);
     }
 }
 
 /// The virtual clock of a band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
-    now: Virtual,
+    shows: Virtual,
     /// Of the queues that take part.
     weights: i128,
+    /// What runs, in charge by the millisecond.
+    rate: u64,
+    /// Up to when what ran is counted.
+    counted: Time,
 }
 
 impl Clock {
     /// What it shows.
-    pub fn now(&self) -> Virtual {
-        self.now
+    pub fn shows(&self) -> Virtual {
+        self.shows
+    }
+
+    /// Time has passed, in which tasks ran.
+    pub fn advance(&mut self, now: Time) {
+        let ms = now.since(self.counted) / NS_PER_MS;
+        self.counted = self.counted.after(ms * NS_PER_MS);
+        self.run(i128::from(self.rate) * i128::from(ms));
+    }
+
+    /// Something else runs.
+    pub fn set_rate(&mut self, change: impl FnOnce(&mut u64)) {
+        change(&mut self.rate);
     }
 
     /// A queue takes part from now on.
@@ -111,16 +134,16 @@ impl Clock {
         self.weights -= i128::from(share.weight);
     }
 
-    /// A queue was charged so much.
-    pub fn run(&mut self, cost: i128) {
+    /// So much was had.
+    pub fn run(&mut self, had: i128) {
         if self.weights > 0 {
-            self.now += (cost << FRACTION_BITS).div_euclid(self.weights);
+            self.shows += (had << FRACTION_BITS).div_euclid(self.weights);
         }
     }
 
     /// It shows no less than this.
     pub fn catch_up(&mut self, start: Virtual) {
-        self.now = self.now.max(start);
+        self.shows = self.shows.max(start);
     }
 }
 
@@ -143,15 +166,19 @@ mod tests {
         clock.join(&heavy);
         clock.join(&light);
         clock.run(800);
-        assert_eq!(clock.now(), 2 << FRACTION_BITS);
+        assert_eq!(clock.shows(), 2 << FRACTION_BITS);
         clock.leave(&heavy);
         clock.run(-100);
-        assert_eq!(clock.now(), 1 << FRACTION_BITS);
+        assert_eq!(clock.shows(), 1 << FRACTION_BITS);
         clock.leave(&light);
         clock.run(100);
-        assert_eq!(clock.now(), 1 << FRACTION_BITS, "nobody's charge");
+        assert_eq!(clock.shows(), 1 << FRACTION_BITS, "nobody's charge");
         clock.catch_up(5);
-        assert_eq!(clock.now(), 1 << FRACTION_BITS, "it is past that");
+        assert_eq!(clock.shows(), 1 << FRACTION_BITS, "it is past that");
+        clock.join(&light);
+        clock.set_rate(|rate| *rate += 50);
+        clock.advance(Time(4 * NS_PER_MS + 5));
+        assert_eq!(clock.shows(), 3 << FRACTION_BITS, "50 ran for 4 ms");
     }
 
     #[test]

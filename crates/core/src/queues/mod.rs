@@ -256,8 +256,13 @@ pub struct Queues {
 
 impl Queues {
     /// No queues yet.
-    pub fn new(express: Option<u32>) -> Self {
-        Queues { turns: Turns::new(express), ..Queues::default() }
+    pub fn new(settings: TurnSettings) -> Self {
+        Queues { turns: Turns::new(settings), ..Queues::default() }
+    }
+
+    /// It is later: tasks ran meanwhile.
+    pub fn advance(&mut self, now: Time) {
+        self.turns.advance(now);
     }
 
     /// The queue of that name, made if there is none.
@@ -290,7 +295,10 @@ impl Queues {
             self.turns.rest(id, band, &mut queue.standing);
         }
         if moved {
+            let rate = queue.standing.rate();
+            self.turns.set_rate(band, &mut queue.standing, |of| *of -= rate);
             self.turns.arrive(queue.band(), &mut queue.standing);
+            self.turns.set_rate(queue.band(), &mut queue.standing, |of| *of += rate);
         }
         self.turns.weigh(id, queue.band(), &mut queue.standing, record.weight);
         if queue.is_waiting() && (moved || !waited) {
@@ -384,6 +392,13 @@ impl Queues {
         self.by_class.contains_key(&class)
     }
 
+    /// The steps of a class that wait, of all queues.
+    pub fn steps_of(&self, class: ClassId) -> impl Iterator<Item = StepKey> + '_ {
+        let queues = self.by_class.get(&class).into_iter().flatten();
+        let steps = queues.flat_map(move |id| self.get(*id).by_class.get(&class).into_iter().flatten());
+        steps.map(Candidate::step)
+    }
+
     /// The step whose turn it is, of those that are not skipped.
     pub fn next(&mut self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
         while !skip.open.is_empty()
@@ -411,9 +426,8 @@ impl Queues {
         }
     }
 
-    /// One task of the queue was booked with so many hundredths of a core, and costs it so much. Queues of
-    /// its band whose turn it was and that had nothing that fitted were passed over.
-    pub fn charge(&mut self, id: QueueId, cpu: u32, cost: u64, skip: &mut Skip) {
+    /// One task of the queue was booked and costs it so much. Queues of its band whose turn it was and that had nothing that fitted were passed over.
+    pub fn charge(&mut self, id: QueueId, cost: u64, skip: &mut Skip) {
         let band = self.get(id).band();
         let before = std::mem::replace(&mut skip.passed, skip.sitting.len());
         for passed in &skip.sitting[before..] {
@@ -424,20 +438,21 @@ impl Queues {
         }
         let queue = &mut self.all[id.0 as usize];
         self.turns.charge(id, band, &mut queue.standing, cost);
-        self.adopt(id, cpu);
     }
 
-    /// A booked task of the queue is held by an attempt that a store gave back: no charge.
-    pub fn adopt(&mut self, id: QueueId, cpu: u32) {
+    /// An attempt of the queue holds so many hundredths of a core from now on, and its dominant share of a
+    /// worker is so many.
+    pub fn hold(&mut self, id: QueueId, cpu: u32, share: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active += 1;
         queue.booked_cpu += u64::from(cpu);
+        self.turns.set_rate(queue.band(), &mut queue.standing, |rate| *rate += u64::from(share));
     }
 
-    /// What a task of the queue was charged is corrected by so much.
-    pub fn correct(&mut self, id: QueueId, by: i64) {
+    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
+    pub fn correct(&mut self, id: QueueId, by: i64, task: Option<u64>) {
         let queue = &mut self.all[id.0 as usize];
-        self.turns.correct(id, queue.band(), &mut queue.standing, by);
+        self.turns.correct(id, queue.band(), &mut queue.standing, by, task);
     }
 
     /// A task of the queue ran to its end in so many milliseconds.
@@ -447,10 +462,12 @@ impl Queues {
     }
 
     /// An attempt of the queue ended.
-    pub fn settle(&mut self, id: QueueId, cpu: u32) {
+    pub fn settle(&mut self, id: QueueId, cpu: u32, share: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active = queue.active.saturating_sub(1);
         queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
+        let less = |rate: &mut u64| *rate = rate.saturating_sub(share.into());
+        self.turns.set_rate(queue.band(), &mut queue.standing, less);
     }
 
     /// The queue with ready steps whose turn is next, if it is not this one.

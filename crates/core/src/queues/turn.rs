@@ -2,7 +2,9 @@
 //! others by start time, so that being eligible orders and never leaves a slot idle.
 
 use super::fair::{Clock, Share, Virtual};
+use super::{Charge, TurnSettings};
 use crate::ids::QueueId;
+use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Turns {
     bands: BTreeMap<Reverse<u8>, Band>,
     activations: u64,
+    now: Time,
+    charge: Charge,
     /// One booking in so many may go to a queue that became active just now, out of turn; `None`: none.
     express: Option<u32>,
 }
@@ -26,6 +30,12 @@ pub struct Standing {
     stands: bool,
     /// It takes part in the clock.
     counted: bool,
+    /// It has work that waits.
+    waits: bool,
+    /// Others were served since while it could not be.
+    passed: bool,
+    /// What of its tasks runs, in charge by the millisecond.
+    rate: u64,
     /// It became active without debt and was not served since.
     fresh: bool,
 }
@@ -57,9 +67,14 @@ struct Place {
 }
 
 impl Turns {
-    /// No queues. One booking in `express` may go to a queue that became active just now, out of turn.
-    pub fn new(express: Option<u32>) -> Self {
-        Turns { express, ..Turns::default() }
+    /// No queues yet.
+    pub fn new(settings: TurnSettings) -> Self {
+        Turns { express: settings.express, charge: settings.charge, ..Turns::default() }
+    }
+
+    /// It is later.
+    pub fn advance(&mut self, now: Time) {
+        self.now = now;
     }
 
     /// A queue has work again.
@@ -68,16 +83,17 @@ impl Turns {
         standing.since = self.activations;
         let express = self.express.is_some();
         let line = self.line(band);
-        let clock = line.clock.now();
+        let clock = line.clock.shows();
         standing.fresh = express && standing.share.start() <= clock;
         standing.share.wake(clock);
-        line.count(standing, true);
+        (standing.waits, standing.passed) = (true, false);
+        line.count(standing);
         line.enter(id, standing);
     }
 
     /// A queue comes from another band, whose clock shows something else.
     pub fn arrive(&mut self, band: u8, standing: &mut Standing) {
-        let clock = self.line(band).clock.now();
+        let clock = self.line(band).clock.shows();
         standing.share.restart(clock);
     }
 
@@ -85,7 +101,8 @@ impl Turns {
     pub fn rest(&mut self, id: QueueId, band: u8, standing: &mut Standing) {
         let line = self.line(band);
         line.exit(id, standing);
-        line.count(standing, false);
+        standing.waits = false;
+        line.count(standing);
     }
 
     /// A queue has nothing more that could be placed in this round: it does not stand in line until it is
@@ -101,40 +118,56 @@ impl Turns {
 
     /// Others were served while it could not be: the clock goes on without it.
     pub fn pass_over(&mut self, band: u8, standing: &mut Standing) {
-        self.line(band).count(standing, false);
+        standing.passed = true;
+        self.line(band).count(standing);
+    }
+
+    /// So much more of a queue runs, or less.
+    pub fn set_rate(&mut self, band: u8, standing: &mut Standing, change: impl Fn(&mut u64)) {
+        if self.charge == Charge::Time {
+            let line = self.line(band);
+            change(&mut standing.rate);
+            line.clock.set_rate(change);
+            line.count(standing);
+        }
     }
 
     /// A task of the queue was booked, for so much.
     pub fn charge(&mut self, id: QueueId, band: u8, standing: &mut Standing, cost: u64) {
-        let express = self.express;
+        let (express, by_task) = (self.express, self.charge == Charge::Task);
         let line = self.line(band);
         let out_of_turn = line.order.first().is_some_and(|place| place.id != id);
         line.express_in = match express.filter(|_| standing.fresh && out_of_turn) {
             Some(every) => every.saturating_sub(1),
             None => line.express_in.saturating_sub(1),
         };
-        let counted = standing.counted;
-        line.count(standing, true);
-        if let Some(((start, _), _)) = line.starts.first_key_value() {
+        let passed = std::mem::replace(&mut standing.passed, false);
+        line.count(standing);
+        if by_task && let Some(((start, _), _)) = line.starts.first_key_value() {
             line.clock.catch_up(*start);
         }
-        let clock = line.clock.now();
+        let clock = line.clock.shows();
         line.change(id, standing, |standing| {
             standing.fresh = false;
-            if !counted {
+            if passed {
                 standing.share.forgive(clock);
             }
             standing.share.charge(cost);
         });
-        line.clock.run(cost.into());
+        if by_task {
+            line.clock.run(cost.into());
+        }
         line.sort();
     }
 
-    /// What a task of the queue was charged is corrected by so much.
-    pub fn correct(&mut self, id: QueueId, band: u8, standing: &mut Standing, by: i64) {
+    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
+    pub fn correct(&mut self, id: QueueId, band: u8, standing: &mut Standing, by: i64, task: Option<u64>) {
+        let by_task = self.charge == Charge::Task;
         let line = self.line(band);
-        line.change(id, standing, |standing| standing.share.correct(by));
-        line.clock.run(by.into());
+        line.change(id, standing, |standing| standing.share.correct(by, task));
+        if by_task {
+            line.clock.run(by.into());
+        }
         line.sort();
     }
 
@@ -161,8 +194,18 @@ impl Turns {
         self.bands.values().map(|line| line.order.len()).sum()
     }
 
+    /// A band, its clock brought up to date.
     fn line(&mut self, band: u8) -> &mut Band {
-        self.bands.entry(Reverse(band)).or_default()
+        let line = self.bands.entry(Reverse(band)).or_default();
+        line.clock.advance(self.now);
+        line
+    }
+}
+
+impl Standing {
+    /// What of its tasks runs, in charge by the millisecond.
+    pub fn rate(&self) -> u64 {
+        self.rate
     }
 }
 
@@ -190,18 +233,24 @@ impl Band {
         }
     }
 
-    fn count(&mut self, standing: &mut Standing, counted: bool) {
+    /// A queue takes part while it waits and is not passed over, and while its tasks run.
+    fn count(&mut self, standing: &mut Standing) {
+        let counted = standing.waits && !standing.passed || standing.rate > 0;
         if std::mem::replace(&mut standing.counted, counted) != counted {
             if counted { self.clock.join(&standing.share) } else { self.clock.leave(&standing.share) }
         }
     }
 
     fn change(&mut self, id: QueueId, standing: &mut Standing, change: impl FnOnce(&mut Standing)) {
-        let (stands, counted) = (standing.stands, standing.counted);
+        let stands = standing.stands;
         self.exit(id, standing);
-        self.count(standing, false);
+        if standing.counted {
+            self.clock.leave(&standing.share);
+        }
         change(standing);
-        self.count(standing, counted);
+        if standing.counted {
+            self.clock.join(&standing.share);
+        }
         if stands {
             self.enter(id, standing);
         }
@@ -209,7 +258,7 @@ impl Band {
 
     /// Brings the order in line with the clock: who became eligible since, or is no more.
     fn sort(&mut self) {
-        let (before, now) = (self.sorted, self.clock.now());
+        let (before, now) = (self.sorted, self.clock.shows());
         self.sorted = now;
         let (low, high) = (before.min(now), before.max(now));
         for (&(start, id), &(deadline, since)) in

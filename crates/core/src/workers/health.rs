@@ -1,13 +1,14 @@
 //! Workers that spoil what they are given: the launch breaker and the quarantine.
 //!
 //! A worker on which launches keep coming to nothing is left out for 30 seconds. One on which tasks of
-//! different jobs keep failing, while tasks succeed elsewhere, is left out for a minute, and for twice as
-//! long each time that it is no better after that. One success there ends the suspicion. A job that fails
-//! everywhere is one job, however many of its tasks fail, and harms no worker's name.
+//! different jobs keep failing, while tasks succeed elsewhere, or more tasks of fewer jobs whose others hardly
+//! fail elsewhere, is left out for a minute, and for twice as long each time that it is no better after that.
+//! One success there ends the suspicion. A job that fails everywhere is one job, however many of its tasks
+//! fail, and harms no worker's name.
 
 use crate::ids::JobId;
 use crate::time::{NS_PER_S, Time};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Launches in a row that came to nothing, of more than one job, that open the breaker.
@@ -17,6 +18,9 @@ const BREAKER_NS: u64 = 30 * NS_PER_S;
 /// Failures in a row that raise suspicion, and of how many jobs they must be.
 const FAILURES: u32 = 5;
 const JOBS: usize = 3;
+/// Failures in a row of tasks whose jobs do well elsewhere, and by how much more these must succeed there.
+const FAILURES_HERE: u32 = 10;
+const DOES_WELL: u64 = 4;
 /// How long the first quarantine lasts, and how often that is doubled.
 const QUARANTINE_NS: u64 = 60 * NS_PER_S;
 const DOUBLINGS: u32 = 6;
@@ -30,6 +34,15 @@ pub enum Verdict {
     Failed,
     /// It never began to run, and not because somebody wanted it so.
     NotStarted,
+}
+
+/// How a job's tasks have ended so far, on all workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Record {
+    /// Tasks that succeeded.
+    pub succeeded: u64,
+    /// Attempts that failed.
+    pub failed: u64,
 }
 
 /// Why a worker is left out.
@@ -59,8 +72,8 @@ pub struct Health {
     out: Option<(Time, Fault)>,
     launches: u32,
     failures: u32,
-    /// Whose failures and launches these were, as far as it matters.
-    jobs: BTreeSet<JobId>,
+    /// Whose failures and launches these were, as far as it matters, and how these jobs had done before.
+    jobs: BTreeMap<JobId, Record>,
     /// How many tasks had succeeded on the farm when the row of failures began.
     succeeded_then: u64,
     /// Quarantines in a row.
@@ -80,9 +93,15 @@ impl Health {
         self.jobs.clear();
     }
 
-    /// An attempt ended here. `succeeded` counts the tasks that succeeded on the whole farm so far. True if
+    /// An attempt of a job with this record, itself included, ended here. `succeeded` counts the tasks that succeeded on the whole farm so far. True if
     /// the worker is left out from now on.
-    pub fn ended(&mut self, now: Time, job: JobId, verdict: Verdict, succeeded: u64) -> bool {
+    pub fn ended(
+        &mut self,
+        now: Time,
+        (job, record): (JobId, Record),
+        verdict: Verdict,
+        succeeded: u64,
+    ) -> bool {
         match verdict {
             Verdict::Succeeded => {
                 self.readmit();
@@ -98,11 +117,18 @@ impl Health {
             self.succeeded_then = succeeded;
         }
         self.failures += 1;
+        let then = self.jobs.get(&job).copied().unwrap_or(record);
         if self.jobs.len() < JOBS {
-            self.jobs.insert(job);
+            self.jobs.insert(job, then);
         }
+        // Of this job, since its first failure in the row: that one is in both.
+        let well = record.succeeded - then.succeeded;
+        let badly = (record.failed - then.failed).saturating_sub(u64::from(self.failures));
+        let only_here =
+            self.failures >= FAILURES_HERE && well >= u64::from(FAILURES_HERE) && well >= DOES_WELL * badly;
         let elsewhere = succeeded - self.succeeded_then;
-        if self.failures >= FAILURES && self.jobs.len() >= JOBS && elsewhere >= u64::from(FAILURES) {
+        let of_many = self.jobs.len() >= JOBS && elsewhere >= u64::from(FAILURES);
+        if self.failures >= FAILURES && of_many || only_here {
             let lasts_ns = QUARANTINE_NS << self.times.min(DOUBLINGS);
             self.times += 1;
             self.out = Some((now.after(lasts_ns), Fault::Failures(self.failures, self.jobs.len() as u32)));
@@ -119,20 +145,43 @@ mod tests {
 
     const NOW: Time = Time(1_000 * NS_PER_S);
 
+    /// A job that has done nothing but fail.
+    fn of(job: u64) -> (JobId, Record) {
+        (JobId(job), Record::default())
+    }
+
+    /// Attempts of one job that fail here, while so many of its tasks succeed and fail elsewhere meanwhile;
+    /// after how many of them the worker is left out.
+    fn failures_here(succeed: u64, fail: u64) -> Option<u64> {
+        let mut health = Health::default();
+        (1..=40).find(|n| {
+            let record = Record { succeeded: n * succeed / 10, failed: n + n * fail / 10 };
+            health.ended(NOW, (JobId(1), record), Verdict::Failed, record.succeeded)
+        })
+    }
+
+    #[test]
+    fn a_job_that_does_well_elsewhere_speaks_against_the_worker() {
+        assert_eq!(failures_here(40, 0), Some(10));
+        assert_eq!(failures_here(10, 2), Some(11), "one of six fails elsewhere");
+        assert_eq!(failures_here(10, 10), None, "half of them fail everywhere");
+        assert_eq!(failures_here(0, 0), None, "there is no elsewhere");
+    }
+
     #[test]
     fn a_poison_job_harms_no_worker() {
         let mut health = Health::default();
         for n in 0..100 {
-            assert!(!health.ended(NOW, JobId(1), Verdict::Failed, n));
-            assert!(!health.ended(NOW, JobId(1), Verdict::NotStarted, n));
+            assert!(!health.ended(NOW, of(1), Verdict::Failed, n));
+            assert!(!health.ended(NOW, of(1), Verdict::NotStarted, n));
         }
     }
 
     #[test]
     fn failures_of_many_jobs_count_only_while_others_succeed_elsewhere() {
         let mut health = Health::default();
-        assert!((0..20).all(|n| !health.ended(NOW, JobId(n), Verdict::Failed, 7)), "everything fails");
-        assert!(health.ended(NOW, JobId(21), Verdict::Failed, 12));
+        assert!((0..20).all(|n| !health.ended(NOW, of(n), Verdict::Failed, 7)), "everything fails");
+        assert!(health.ended(NOW, of(21), Verdict::Failed, 12));
         assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(21, 3))));
     }
 
@@ -143,21 +192,21 @@ mod tests {
             health.readmit();
             let mut out = false;
             for n in 0..5 {
-                out = health.ended(NOW, JobId(n), Verdict::Failed, n * 10);
+                out = health.ended(NOW, of(n), Verdict::Failed, n * 10);
             }
             assert!(out);
             health.out().map(|(until, _)| until.since(NOW) / NS_PER_S)
         };
         let lasts: Vec<_> = (0..8).map(|_| spoil(&mut health)).collect();
         assert_eq!(lasts, [60, 120, 240, 480, 960, 1920, 3840, 3840].map(Some));
-        assert!(!health.ended(NOW, JobId(1), Verdict::Succeeded, 0));
+        assert!(!health.ended(NOW, of(1), Verdict::Succeeded, 0));
         assert_eq!(spoil(&mut health), Some(60));
     }
 
     #[test]
     fn what_ran_there_already_does_not_lengthen_a_quarantine() {
         let mut health = Health::default();
-        let all: Vec<bool> = (0..64).map(|n| health.ended(NOW, JobId(n), Verdict::Failed, n * 10)).collect();
+        let all: Vec<bool> = (0..64).map(|n| health.ended(NOW, of(n), Verdict::Failed, n * 10)).collect();
         assert_eq!(all.iter().filter(|out| **out).count(), 60);
         assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(5, 3))));
     }
@@ -165,9 +214,9 @@ mod tests {
     #[test]
     fn launches_of_two_jobs_that_come_to_nothing_open_the_breaker() {
         let mut health = Health::default();
-        assert!(!health.ended(NOW, JobId(1), Verdict::NotStarted, 0));
-        assert!(!health.ended(NOW, JobId(2), Verdict::NotStarted, 0));
-        assert!(health.ended(NOW, JobId(2), Verdict::NotStarted, 0));
+        assert!(!health.ended(NOW, of(1), Verdict::NotStarted, 0));
+        assert!(!health.ended(NOW, of(2), Verdict::NotStarted, 0));
+        assert!(health.ended(NOW, of(2), Verdict::NotStarted, 0));
         assert_eq!(health.out(), Some((NOW.after(30 * NS_PER_S), Fault::Launches(3))));
     }
 }
