@@ -1,14 +1,13 @@
 //! What holds of every policy and every rule, whatever numbers they are given.
 
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use windlass_core::job::Kind;
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{
     DEFAULT_POLICY, POLICIES, ScoringPolicy, Verdict, packing, policy_by_name, rule_catalog, winner,
 };
-use windlass_core::score::ranking::Ranking;
 use windlass_core::score::rule::Contribution;
 use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};
 use windlass_core::workers::Saturation;
@@ -281,22 +280,4 @@ fn ties_go_to_the_least_loaded_and_then_the_first() {
         winner(policy, [("a", at(2.0)), ("c", at(1.0)), ("b", at(1.0))]).map(|(key, _)| key),
         Some("b")
     );
-}
-
-proptest! {
-    #[test]
-    fn a_ranking_is_a_sort(changes in prop::collection::vec((0..12u32, maybe((number(), number()))), 0..80)) {
-        let (mut ranking, mut plain) = (Ranking::default(), BTreeMap::new());
-        for (key, to) in changes {
-            ranking.set(key, to);
-            match to {
-                Some(to) => _ = plain.insert(key, to),
-                None => _ = plain.remove(&key),
-            }
-            let mut sorted: Vec<_> = plain.iter().map(|(key, (score, load))| (*key, *score, *load)).collect();
-            sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.total_cmp(&b.2)).then(a.0.cmp(&b.0)));
-            prop_assert_eq!(ranking.best(), sorted.first().map(|(key, ..)| *key));
-            prop_assert!(ranking.iter().eq(sorted.into_iter().map(|(key, ..)| key)));
-        }
-    }
 }

@@ -82,14 +82,11 @@ enum Which {
         #[arg(long, default_value_t = 1_000)]
         submissions: u32,
     },
-    /// The best of many candidates for one worker, and the best of many workers for one candidate
+    /// The best of many candidates for one worker
     Score {
         /// Candidates
         #[arg(long, default_value_t = 10_000)]
         candidates: usize,
-        /// Workers
-        #[arg(long, default_value_t = 1_000)]
-        workers: usize,
     },
     /// Real compiles on two real workers with a hog beside one, by pressure and by booking counts; takes half
     /// an hour, and is not among all
@@ -152,7 +149,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Farm { tasks: 200_000, slots: 64 },
         Which::Beats { workers: 1_000, seconds: 20 },
         Which::Idle { workers: 10_000, submissions: 1_000 },
-        Which::Score { candidates: 10_000, workers: 1_000 },
+        Which::Score { candidates: 10_000 },
         Which::Place { workers: 10_000 },
         Which::Rounds { count: None, pending: 10 },
         Which::Share { runs: 101 },
@@ -167,7 +164,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Farm { tasks, slots } => farm::tasks(&dir, tasks, slots).await?,
             Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
             Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
-            Which::Score { candidates, workers } => score::run(candidates, workers),
+            Which::Score { candidates } => score::run(candidates),
             Which::Hog { compiles, widths, hogs, pairs, .. } => {
                 hog::run(&dir, compiles, &widths, &hogs, pairs).await?;
             }

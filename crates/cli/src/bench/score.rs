@@ -7,18 +7,11 @@ use windlass_core::job::Kind;
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{ScoringPolicy, Verdict, policy_by_name, winner};
-use windlass_core::score::ranking::Ranking;
 use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};
 
 /// Runs of each kind, of which the middle one counts.
 const RUNS: usize = 101;
 const GIB: u64 = 1 << 30;
-
-/// Both ways of looking.
-pub fn run(candidates: usize, workers: usize) {
-    best_candidate(candidates);
-    best_worker(workers);
-}
 
 /// A candidate and what is known of it and the worker together.
 struct Candidate {
@@ -28,7 +21,8 @@ struct Candidate {
     warmth: f64,
 }
 
-fn best_candidate(count: usize) {
+/// The best of so many candidates.
+pub fn run(count: usize) {
     let (policy, _) = policy_by_name("resource-aware");
     let (worker, farm) = (worker(0), farm());
     let candidates: Vec<Candidate> = (0..count as u64).map(candidate).collect();
@@ -60,48 +54,6 @@ fn plainly<'a>(
     all.sort_by(|a, b| b.1.total.total_cmp(&a.1.total).then(a.0.cmp(&b.0)));
     let best = all.iter().find(|(_, detail)| detail.holds().next().is_none());
     best.map(|(key, detail)| (*key, detail.total))
-}
-
-fn best_worker(count: usize) {
-    let (policy, _) = policy_by_name("packing");
-    let farm = farm();
-    let task = candidate(1);
-    let mut workers: Vec<WorkerContext> = (0..count as u64).map(worker).collect();
-    let place = |worker: &WorkerContext| match policy.score(&pair(&task, worker, &farm)) {
-        Verdict::Score(score) if fits(&task.job.request, worker) => Some((score, 0.0)),
-        _ => None,
-    };
-    // One look at all of them.
-    let mut scan_us: Vec<f64> = (0..RUNS)
-        .map(|_| {
-            let open = workers.iter().enumerate().filter(|(_, worker)| fits(&task.job.request, worker));
-            timed(|| winner(policy, open.map(|(key, worker)| (key, pair(&task, worker, &farm))))).0 * 1e3
-        })
-        .collect();
-    let mut ranking = Ranking::default();
-    workers.iter().enumerate().for_each(|(key, worker)| ranking.set(key, place(worker)));
-    let mut placed = 0_u32;
-    let (ms, ()) = timed(|| {
-        while let Some(key) = ranking.best() {
-            workers[key].booked.cpu += task.job.request.cpu;
-            workers[key].booked.memory += task.job.request.memory;
-            ranking.set(key, place(&workers[key]));
-            placed += 1;
-        }
-    });
-    let scan_us = median(&mut scan_us);
-    println!("packing on {count} workers until they are full: {placed} placements");
-    println!(
-        "  {:.0} placements/s, only what changed judged again; all judged each time {:.0}/s; ratio {:.0}",
-        f64::from(placed) / ms * 1e3,
-        1e6 / scan_us,
-        f64::from(placed) / ms * 1e3 / (1e6 / scan_us)
-    );
-}
-
-fn fits(request: &Amounts, worker: &WorkerContext) -> bool {
-    worker.booked.cpu + request.cpu <= worker.capacity.cpu
-        && worker.booked.memory + request.memory <= worker.capacity.memory
 }
 
 /// Milliseconds, and what came of it.

@@ -63,6 +63,7 @@ impl Engine {
         if booked < budget {
             if !round.waits.full.is_empty() && !self.short.is_empty() {
                 booked += self.prefetch(budget - booked, out);
+                round.waits.full.retain(|class| self.queues.has_class(*class));
             }
             self.end_round(round);
         } else {
@@ -76,23 +77,33 @@ impl Engine {
     /// What did not fit when the last full round ended still does not, but where a worker gained room.
     fn begin_round(&mut self) -> Round {
         let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
-        let known = std::mem::take(&mut self.waits.full);
+        let mut full = std::mem::take(&mut self.waits.full);
         let gained = self.workers.gained_workers();
+        let mut waiting = 0;
         for class in self.queues.classes() {
-            if !known.contains(&class) {
-                round.skip.open.insert(class);
-            } else if let Some(gained) = &gained {
+            let was_full = full.contains(&class);
+            let fits = |gained: &Vec<&Worker>| {
                 let asks = self.classes.get(class);
-                if gained.iter().any(|worker| matcher::fits_now(asks, worker)) {
-                    round.regained.push(class);
-                    round.skip.open.insert(class);
-                } else {
-                    round.waits.full.insert(class);
-                }
-            } else {
-                round.skip.open.insert(class);
+                gained.iter().any(|worker| matcher::fits_now(asks, worker))
+            };
+            if was_full && gained.as_ref().is_some_and(|gained| !fits(gained)) {
+                waiting += 1;
+                continue;
+            }
+            round.skip.open.insert(class);
+            if was_full {
+                full.remove(&class);
+                round.regained.push(class);
             }
         }
+        if full.len() > waiting {
+            full.retain(|class| self.queues.has_class(*class));
+        }
+        if gained.is_none() {
+            // Too many to look at: the index says what fits.
+            round.regained.clear();
+        }
+        round.waits.full = full;
         round
     }
 
@@ -350,8 +361,7 @@ impl Engine {
     }
 
     /// The round came to its end: what waits, and for what; who has earned a reservation.
-    fn end_round(&mut self, mut round: Round) {
-        round.waits.full.retain(|class| self.queues.has_class(*class));
+    fn end_round(&mut self, round: Round) {
         self.workers.settle_gains();
         self.waits = round.waits;
         self.reserve(&round.misses, &round.placed);

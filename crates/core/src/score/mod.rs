@@ -1,6 +1,6 @@
 //! Who should run it: policies made of rules, and what they judge by.
 //!
-//! A [`policy`] sums the points of its [`rules`] over a [`Pair`](context::Pair) of a step and a worker,
+//! A [`policy`] sums the points of its rules over a [`Pair`](context::Pair) of a step and a worker,
 //! unless one of them holds the pair back. Points only rank; nothing that must not happen is left to them.
 //! What rules judge by is gathered by [`history`] (earlier tasks of the kind), [`windows`] (the farm of
 //! late), [`warmth`] (what ran where), [`speed`] (of disks and networks) and [`dependents`] (what waits).
@@ -9,7 +9,6 @@ pub mod context;
 pub mod dependents;
 pub mod history;
 pub mod policy;
-pub mod ranking;
 pub mod rule;
 mod rules;
 pub mod speed;
