@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use windlass_core::engine::{
     Answer, Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit,
 };
-use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -191,6 +191,11 @@ fn spec_of(workload: &Workload, job: &Work) -> JobSpec {
         request: job.request.clone(),
         needs: job.needs.clone(),
         time_limit_ms: job.limit_ms,
+        // Who asks for another time runs something else: traces seldom say what.
+        hints: Hints {
+            shape: job.limit_ms.map_or_else(String::new, |ms| ms.to_string()),
+            ..Hints::default()
+        },
         ..StepSpec::default()
     };
     JobSpec {
