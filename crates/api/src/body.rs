@@ -21,6 +21,9 @@ pub struct StepBody {
     /// What is set up once on a worker; with it texts hold references instead of replacement strings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
+    /// The fields of a Compass CI job, for the host that runs it; the command is only its name then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compass: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 impl StepBody {

@@ -296,6 +296,31 @@ impl Client {
         self.json(self.request(Method::POST, "/api/v1/jobs").json(request)).await
     }
 
+    /// Submits a job of Compass CI: its number.
+    pub async fn submit_compass(&self, fields: &crate::compass::Fields) -> Result<u64, ClientError> {
+        let request = self.request(Method::POST, "/scheduler/v1/jobs/submit").json(fields);
+        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let text = response.text().await.map_err(unreachable)?;
+        let answer = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
+        let first = answer.get(0).unwrap_or(&answer);
+        let job = first["job_id"].as_str().and_then(|id| id.parse().ok()).filter(|id| *id > 0);
+        if let Some(job) = job.filter(|_| status.is_success()) {
+            return Ok(job);
+        }
+        let code = match status.as_u16() {
+            401 => ErrorCode::Unauthorized,
+            403 => ErrorCode::Forbidden,
+            404 => ErrorCode::NotFound,
+            503 => ErrorCode::Unavailable,
+            500.. => ErrorCode::Internal,
+            _ => ErrorCode::BadRequest,
+        };
+        let message = first["message"].as_str().map_or(text.trim(), str::trim).to_owned();
+        Err(ClientError::Refused(ErrorDetail { code, message, hint: None }))
+    }
+
     /// A part of the list of jobs, newest first.
     pub async fn jobs(&self, query: &JobsQuery) -> Result<Page<Job>, ClientError> {
         self.get("/api/v1/jobs", query).await
@@ -388,10 +413,10 @@ impl Client {
         self.all("/api/v1/limits").await
     }
 
-    /// Sets how many tasks may hold one of a limit at a time.
-    pub async fn set_limit(&self, name: &str, max: u32) -> Result<Limit, ClientError> {
+    /// Sets what is given of a limit.
+    pub async fn set_limit(&self, name: &str, change: &SetLimit) -> Result<Limit, ClientError> {
         let request = self.request(Method::PUT, &format!("/api/v1/limits/{}", segment(name)));
-        self.json(request.json(&SetLimit { max })).await
+        self.json(request.json(change)).await
     }
 
     /// Takes a limit away.

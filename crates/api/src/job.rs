@@ -2,7 +2,7 @@
 
 use crate::submit::{Depends, Kind, Resources, is_false};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::job as core;
 
@@ -193,17 +193,28 @@ pub struct Hints {
     /// The cpus asked for are a guess to begin with.
     #[serde(skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
+    /// Workers that it rather waits for a while than go elsewhere.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub prefers: BTreeSet<String>,
 }
 
 impl Hints {
     fn from_core(from: &core::Hints) -> Self {
-        let core::Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
-            from.clone();
-        let kind = match kind {
-            core::Kind::Build => None,
-            core::Kind::Evaluation => Some(Kind::Evaluation),
-        };
-        Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+        let from = from.clone();
+        Hints {
+            kind: match from.kind {
+                core::Kind::Build => None,
+                core::Kind::Evaluation => Some(Kind::Evaluation),
+            },
+            shape: from.shape,
+            network_bound: from.network_bound,
+            prefer_local: from.prefer_local,
+            fetches: from.fetches,
+            caches: from.caches,
+            deadline_ms: from.deadline_ms,
+            cpus_auto: from.cpus_auto,
+            prefers: from.prefers,
+        }
     }
 }
 

@@ -8,9 +8,11 @@ pub mod board;
 mod body;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod compass;
 mod error;
 mod events;
 mod job;
+mod limit;
 mod load;
 mod queue;
 mod session;
@@ -28,8 +30,9 @@ pub use body::{Params, StepBody, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
+pub use limit::{Limit, SetLimit};
 pub use load::{Load, Pressure, Pressures, Stall};
-pub use queue::{BadQuota, Limit, Queue, SetLimit, SetQueue};
+pub use queue::{BadCpus, Queue, SetQueue};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,

@@ -1,11 +1,13 @@
-//! Queues and limits as told to people and programs, and as administrators set them.
+//! Queues as told to people and programs, and as administrators set them.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
+use windlass_core::engine::Engine;
 use windlass_core::queues::{self as core, QueueRecord};
 
 /// A queue with work now or earlier, or one that somebody set.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Queue {
     /// Unique.
     pub name: String,
@@ -13,87 +15,138 @@ pub struct Queue {
     pub band: u8,
     /// Its weight in its band.
     pub weight: u32,
-    /// Cores that its tasks may hold together; absent is no cap.
+    /// Cores that its tasks may hold together while others could use them; absent is no cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_cpus: Option<f64>,
+    /// Cores that they may hold where nobody else can use them; absent is the quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_cpus: Option<f64>,
+    /// Why it starts nothing, as somebody noted; absent: it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
     /// Tasks booked or running.
     pub running: u32,
+    /// Cores that these hold.
+    #[serde(default)]
+    pub running_cpus: f64,
+    /// Tasks that could start.
+    #[serde(default)]
+    pub waiting: u64,
     /// Steps with tasks that could start.
     pub ready_steps: usize,
     /// Tasks booked since the server started.
     pub booked: u64,
+    /// The part, from 0 to 1, of all that the queues of its band were charged since the server started; absent
+    /// where that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
 }
 
 impl Queue {
-    /// The queue as the core has it.
-    pub fn from_core(from: &core::Queue) -> Self {
-        Queue {
+    /// Up to `max` queues that pass, by name.
+    pub fn list(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool) -> Vec<Self> {
+        let (mut had, mut waiting) = (BTreeMap::<u8, i128>::new(), BTreeMap::<&str, u64>::new());
+        for queue in engine.queues().iter() {
+            *had.entry(queue.band()).or_default() += queue.had.max(0);
+        }
+        for job in engine.jobs().filter(|job| job.stop.is_none() && job.after.is_empty()) {
+            let ready = job.steps.iter().map(|step| u64::from(step.ready.len())).sum::<u64>();
+            *waiting.entry(engine.queues().get(job.queue).name()).or_default() += ready;
+        }
+        let queue = |from: &core::Queue| Queue {
             name: from.name().to_owned(),
             band: from.band(),
             weight: from.share().weight(),
-            quota_cpus: from.record.quota_cpu.map(|cpu| f64::from(cpu) / 100.0),
+            quota_cpus: from.record.quota_cpu.map(cores),
+            burst_cpus: from.record.burst_cpu.map(cores),
+            paused: from.record.paused.clone(),
             running: from.active,
+            running_cpus: from.booked_cpu as f64 / 100.0,
+            waiting: waiting.get(from.name()).copied().unwrap_or(0),
             ready_steps: from.steps(),
             booked: from.share().tasks(),
-        }
+            share: had.get(&from.band()).filter(|all| **all > 0).map(|all| {
+                let part = from.had.max(0) as f64 / *all as f64;
+                (part * 10_000.0).round() / 10_000.0
+            }),
+        };
+        engine.queues().by_name().filter(|queue| passes(queue)).take(max).map(queue).collect()
     }
 }
 
-/// What to change of a queue; what is absent stays.
+fn cores(hundredths: u32) -> f64 {
+    f64::from(hundredths) / 100.0
+}
+
+/// What to change of a queue; what is absent stays, null takes away.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQueue {
+    /// 0 to 9, higher first, strictly; null is what its name says: 9 of `vip`, 1 of `idle`, 3 of all others.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u8>)]
+    pub band: Option<Option<u8>>,
     /// Its share of what its band gets, against others': 1 to 10000. 100 where nobody set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Cores that its tasks may hold together; null is no cap.
+    /// Cores that its tasks may hold together while others could use them; null is no cap, and no burst.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<f64>)]
     pub quota_cpus: Option<Option<f64>>,
+    /// Cores that they may hold where nobody else can use them; null is the quota.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<f64>)]
+    pub burst_cpus: Option<Option<f64>>,
+    /// A note of why it starts nothing; null lets it start tasks again.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    pub paused: Option<Option<String>>,
 }
 
 /// Tells null from absent.
-fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<f64>>, D::Error> {
+pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
-/// A quota that is none.
+/// A number of cores that is none.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
-#[error("quota_cpus must be a number from 0.01 to 40000000, or null for no quota, not {0}")]
-pub struct BadQuota(pub f64);
+#[error("{field} must be a number from 0.01 to 40000000, or null for none, not {cpus}")]
+pub struct BadCpus {
+    /// Of which field.
+    pub field: &'static str,
+    /// What it is.
+    pub cpus: f64,
+}
 
 impl SetQueue {
     /// The queue as it is after the change; `now` is as it is before, if there is one.
-    pub fn over(&self, name: &str, now: Option<&core::Queue>) -> Result<QueueRecord, BadQuota> {
-        let quota_cpu = match self.quota_cpus {
-            None => now.and_then(|queue| queue.record.quota_cpu),
-            Some(None) => None,
-            Some(Some(cpus)) if (0.01..=40_000_000.0).contains(&cpus) => Some((cpus * 100.0).round() as u32),
-            Some(Some(cpus)) => return Err(BadQuota(cpus)),
-        };
-        let weight = self.weight.or(now.map(|queue| queue.share().weight())).unwrap_or(core::WEIGHT_DEFAULT);
-        let record = now.map_or_else(|| QueueRecord::named(name), |queue| queue.record.clone());
-        Ok(QueueRecord { weight, quota_cpu, ..record })
+    pub fn over(&self, name: &str, now: Option<&core::Queue>) -> Result<QueueRecord, BadCpus> {
+        let mut record = now.map_or_else(|| QueueRecord::named(name), |queue| queue.record.clone());
+        put(&mut record.band, self.band);
+        put(&mut record.weight, self.weight);
+        put(&mut record.paused, self.paused.clone());
+        put(&mut record.quota_cpu, hundredths("quota_cpus", self.quota_cpus)?);
+        put(&mut record.burst_cpu, hundredths("burst_cpus", self.burst_cpus)?);
+        if self.quota_cpus == Some(None) && self.burst_cpus.is_none() {
+            record.burst_cpu = None;
+        }
+        Ok(record)
     }
 }
 
-/// A limit: licences, say, of which each task of a step that names it takes one.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Limit {
-    /// Unique.
-    pub name: String,
-    /// How many tasks may hold one at a time.
-    pub max: u32,
-    /// How many do.
-    pub used: u32,
+fn put<T>(field: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *field = value;
+    }
 }
 
-/// A limit as it shall be.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SetLimit {
-    /// How many tasks may hold one at a time.
-    pub max: u32,
+fn hundredths(field: &'static str, given: Option<Option<f64>>) -> Result<Option<Option<u32>>, BadCpus> {
+    match given {
+        Some(Some(cpus)) if !(0.01..=40_000_000.0).contains(&cpus) => Err(BadCpus { field, cpus }),
+        given => Ok(given.map(|cpus| cpus.map(|cpus| (cpus * 100.0).round() as u32))),
+    }
 }
 
 #[cfg(test)]
@@ -113,14 +166,39 @@ mod tests {
         assert_eq!(over(r#"{"quota_cpus":0.01}"#, now), QueueRecord { quota_cpu: Some(1), ..record });
         let default = QueueRecord::named("q");
         assert_eq!(over("{}", None), default);
-        let kept = serde_json::to_string(&SetQueue { weight: None, quota_cpus: Some(None) }).unwrap();
+        let kept =
+            serde_json::to_string(&SetQueue { quota_cpus: Some(None), ..SetQueue::default() }).unwrap();
         assert_eq!(kept, r#"{"quota_cpus":null}"#);
+    }
+
+    #[test]
+    fn each_field_changes_its_own() {
+        let mut queues = core::Queues::default();
+        let record = QueueRecord {
+            band: Some(5),
+            quota_cpu: Some(250),
+            burst_cpu: Some(500),
+            paused: Some("later".to_owned()),
+            ..QueueRecord::named("q")
+        };
+        queues.set(&record);
+        let now = queues.by_name().next();
+        let over = |json: &str| serde_json::from_str::<SetQueue>(json).unwrap().over("q", now).unwrap();
+        assert_eq!(over(r#"{"band":0}"#), QueueRecord { band: Some(0), ..record.clone() });
+        assert_eq!(over(r#"{"band":null}"#), QueueRecord { band: None, ..record.clone() });
+        assert_eq!(over(r#"{"burst_cpus":null}"#), QueueRecord { burst_cpu: None, ..record.clone() });
+        assert_eq!(over(r#"{"burst_cpus":9}"#), QueueRecord { burst_cpu: Some(900), ..record.clone() });
+        assert_eq!(over(r#"{"paused":null}"#), QueueRecord { paused: None, ..record.clone() });
+        let noted = QueueRecord { paused: Some("now".to_owned()), ..record.clone() };
+        assert_eq!(over(r#"{"paused":"now"}"#), noted);
+        let free = QueueRecord { quota_cpu: None, burst_cpu: None, ..record };
+        assert_eq!(over(r#"{"quota_cpus":null}"#), free, "there is nothing to go beyond");
     }
 
     #[test]
     fn a_quota_that_is_none_is_refused() {
         for cpus in [0.0, -1.0, 0.009, f64::NAN, f64::INFINITY, 40_000_001.0] {
-            let set = SetQueue { weight: None, quota_cpus: Some(Some(cpus)) };
+            let set = SetQueue { quota_cpus: Some(Some(cpus)), ..SetQueue::default() };
             let refused = set.over("q", None).unwrap_err();
             assert!(refused.to_string().contains("quota_cpus"), "{refused}");
         }

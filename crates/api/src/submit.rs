@@ -5,7 +5,7 @@ use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Space, SpaceError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::ids::BadTaskId;
 use windlass_core::job::{self as core, Dependency, DependencyKind, Hints, JobSpec, StepSpec};
@@ -418,10 +418,11 @@ impl StepRequest {
             caches: self.caches,
             deadline_ms: self.deadline_ms,
             cpus_auto: self.cpus_auto,
+            prefers: BTreeSet::new(),
         };
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
-        let body = StepBody { command: self.command, env: self.env, cwd, params, session };
+        let body = StepBody { command: self.command, env: self.env, cwd, params, session, compass: None };
         let body = serde_json::to_vec(&body).expect("strings and numbers always serialize");
         Ok(StepSpec {
             tasks,

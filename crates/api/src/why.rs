@@ -16,7 +16,7 @@ pub struct Why {
     /// Its state.
     pub state: TaskState,
     /// One word for programs: ended, running, booked, stopped, held, after_jobs, steps, no_workers,
-    /// fits_nowhere, quota, limit, probing, suspect, draining, left_out, saturated, reserved, foreign,
+    /// fits_nowhere, paused, quota, limit, licence_busy, worker_limit, probing, suspect, draining, left_out, saturated, reserved, foreign,
     /// held_by_rule, full, behind, turn.
     pub reason: String,
     /// The reason as a sentence.
@@ -24,6 +24,9 @@ pub struct Why {
     /// Its place in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
+    /// Until when its step starts nothing because a licence was busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backs_off_until_ms: Option<u64>,
     /// Workers that could take it now.
     pub open_workers: usize,
     /// The scoring policy.
@@ -82,7 +85,7 @@ pub struct Turn {
 /// A reason that rules workers out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuledOut {
-    /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated, busy,
+    /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated, worker_limit, busy,
     /// foreign, reserved, held_by_rule.
     pub reason: String,
     /// The reason for people.
@@ -151,12 +154,14 @@ impl Judged {
 fn word(reason: &core::RuledOut) -> &'static str {
     match reason {
         core::RuledOut::NotTarget => "not_target",
+        core::RuledOut::Executor => "executor",
         core::RuledOut::Attribute(_) => "attribute",
         core::RuledOut::TooSmall(_) => "too_small",
         core::RuledOut::Suspect => "suspect",
         core::RuledOut::Draining => "draining",
         core::RuledOut::LeftOut { .. } => "left_out",
         core::RuledOut::Saturated(_) => "saturated",
+        core::RuledOut::Limit { .. } => "worker_limit",
         core::RuledOut::Busy(_) => "busy",
         core::RuledOut::Foreign(_) => "foreign",
         core::RuledOut::Reserved(_) => "reserved",
@@ -170,6 +175,9 @@ pub(crate) fn say_to_worker(reason: &core::RuledOut) -> (&'static str, String) {
         core::RuledOut::Suspect => "it has not been heard from".to_owned(),
         core::RuledOut::Draining => "it is told to take nothing new".to_owned(),
         core::RuledOut::Saturated(what) => format!("{what} pressure holds it"),
+        core::RuledOut::Limit { name, max } => {
+            format!("what it runs holds {max} of the limit '{name}', all that a worker may")
+        }
         core::RuledOut::Busy(_) => "it is full: what it runs holds what the waiting work needs".to_owned(),
         core::RuledOut::Foreign(_) => {
             "something else than tasks holds what the waiting work needs".to_owned()
@@ -185,12 +193,18 @@ pub(crate) fn say_to_worker(reason: &core::RuledOut) -> (&'static str, String) {
 fn remedy(reason: &core::RuledOut, worker: &str) -> String {
     match reason {
         core::RuledOut::NotTarget => format!("let the step name {worker}, or no worker"),
+        core::RuledOut::Executor => format!("let another worker do it: {worker} {reason}"),
         core::RuledOut::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
         core::RuledOut::TooSmall(short) => ask_for(short),
         core::RuledOut::Suspect => format!("bring {worker} back: it has not been heard from"),
         core::RuledOut::Draining => format!("resume {worker}"),
         core::RuledOut::LeftOut { .. } => format!("mend {worker}; it is tried again after a while"),
         core::RuledOut::Saturated(what) => format!("end what puts {worker} under {what} pressure"),
+        core::RuledOut::Limit { name, max } => format!(
+            "wait until a task on {worker} gives one of the limit '{name}' back, or raise it: \
+             'windlass limit set {name} --per-worker {}'",
+            max.saturating_add(1)
+        ),
         core::RuledOut::Busy(short) if short.have == 0 => format!("wait until {}", can_be_had(short, worker)),
         core::RuledOut::Busy(short) => {
             format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
@@ -239,6 +253,9 @@ impl Change {
             core_explain::Change::Limit(name, max) => {
                 farm(format!("raise the limit: 'windlass limit set {name} {max}'"))
             }
+            core_explain::Change::TryAgain(name, back_off_ms) => farm(format!(
+                "wait, or let what backs off try again now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
+            )),
             core_explain::Change::Release => farm("let its job go on: 'windlass job release'".to_owned()),
             core_explain::Change::Ahead(queue) => farm(format!(
                 "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
@@ -253,6 +270,7 @@ impl Why {
         let (reason, message) = say(&why, &name_of);
         let judged = why.judged.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
         let ruled_out = why.ruled_out.into_iter();
+        let until = if let Reason::BackOff { until, .. } = &why.reason { Some(until.as_ms()) } else { None };
         let cpus = |hundredths: u64| hundredths as f64 / 100.0;
         Why {
             task,
@@ -273,6 +291,7 @@ impl Why {
                 contended: turn.pool.contended,
                 expected_start_ms: turn.starts.map(|at| at.as_ms()),
             }),
+            backs_off_until_ms: until,
             open_workers: why.open_workers,
             policy: policy.to_owned(),
             judged: judged.collect(),
@@ -321,6 +340,10 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
                 Cpus((*quota_cpu).into())
             ),
         ),
+        Reason::BackOff { name, times, .. } => {
+            let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
+            ("licence_busy", format!("its step backs off: licence '{name}' was busy{row}"))
+        }
         Reason::Limit { name, max: 0 } => ("limit", format!("no task may take any of the limit '{name}'")),
         Reason::Limit { name, max } => ("limit", format!("all {max} of the limit '{name}' are taken")),
         Reason::Probing { running } => {
@@ -345,6 +368,9 @@ fn say_closed(closed: &core::RuledOut) -> String {
         core::RuledOut::Draining => format!("{every} is drained"),
         core::RuledOut::LeftOut { .. } => format!("{every} is left out for what tasks came to there"),
         core::RuledOut::Saturated(what) => format!("{every} is under {what} pressure"),
+        core::RuledOut::Limit { name, max } => {
+            format!("{every} holds {max} of the limit '{name}', all that a worker may")
+        }
         core::RuledOut::Reserved(_) => format!("{every} is reserved for work that has waited long"),
         core::RuledOut::Held { reason, .. } => format!("{every} is held back: {reason}"),
         closed => format!("{every} cannot now: {closed}"),

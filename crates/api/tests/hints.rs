@@ -26,6 +26,7 @@ fn everything_reaches_the_core_and_comes_back() {
         caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
         deadline_ms: Some(90_000),
         cpus_auto: true,
+        prefers: Default::default(),
     };
     assert_eq!(step.hints, expected);
     let shown = serde_json::to_value(&Step::all_from_core(&spec)[0]).unwrap();

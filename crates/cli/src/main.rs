@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod ca;
+mod compass;
 mod credentials;
 mod docs;
 mod doctor;

@@ -1,11 +1,18 @@
 //! Flags of `server start` about how places are chosen; each goes over the file.
 
-use windlass_server::Config;
+use windlass_server::{Charge, Config};
 
 /// How places are chosen.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Placement")]
 pub struct PlacementFlags {
+    /// What a task costs its queue: the time for which it holds its part of a worker (time), or one like every
+    /// other (task) [default: time]
+    #[arg(long, env = "WINDLASS_CHARGE", value_name = "time|task")]
+    pub charge: Option<Charge>,
+    /// One booking in so many may go to a queue that has work again, out of turn; 0 for none [default: 8]
+    #[arg(long, env = "WINDLASS_EXPRESS", value_name = "N")]
+    pub express: Option<u32>,
     /// Fill the worker with fewest free cpus first
     #[arg(long, env = "WINDLASS_CORE_SATURATION")]
     pub core_saturation: bool,
@@ -62,6 +69,8 @@ pub struct PlacementFlags {
 impl PlacementFlags {
     /// Puts them over what the file says.
     pub fn put_over(self, config: &mut Config) {
+        put(&mut config.turn.charge, self.charge);
+        put(&mut config.turn.express, self.express);
         config.placement.core_saturation |= self.core_saturation;
         config.placement.memory_saturation |= self.memory_saturation;
         let (score, load, reservation) = (&mut config.score, &mut config.load, &mut config.reservation);
@@ -113,9 +122,11 @@ mod tests {
             "--core-saturation --memory-saturation --scoring-policy simple --wait-deadline-s 9 --pressure \
              --max-cpu-pressure 11 --max-memory-pressure 12 --max-io-pressure 13 --cpu-pressure-weight 14 \
              --memory-pressure-weight 15 --io-pressure-weight 16 --pressure-release 0.17 --report-ms 180 \
-             --stale-reports 19 --reservation-after-s 20 --reservation-holders 21",
+             --stale-reports 19 --reservation-after-s 20 --reservation-holders 21 \
+             --charge task --express 22",
         );
         assert!(set.placement.core_saturation && set.placement.memory_saturation && set.load.pressure);
+        assert_eq!((set.turn.charge, set.turn.express), (Charge::Task, 22));
         assert_eq!((&*set.score.policy, set.score.wait_deadline_s), ("simple", 9.0));
         let load = &set.load;
         let numbers = [load.max_cpu_pressure, load.max_memory_pressure, load.max_io_pressure];
@@ -129,13 +140,16 @@ mod tests {
 
     #[test]
     fn what_the_help_says_is_the_default() {
-        let Config { score, load, reservation, .. } = Config::default();
+        let Config { turn, score, load, reservation, .. } = Config::default();
+        assert_eq!(turn.charge, Charge::Time, "what is said of charge");
         let help = |flag: &str| {
             let command = Line::command();
             let argument = command.get_arguments().find(|a| a.get_long() == Some(flag)).unwrap();
             argument.get_help().unwrap().to_string()
         };
         for (flag, default) in [
+            ("charge", "time".to_owned()),
+            ("express", turn.express.to_string()),
             ("scoring-policy", score.policy.clone()),
             ("wait-deadline-s", score.wait_deadline_s.to_string()),
             ("max-cpu-pressure", load.max_cpu_pressure.to_string()),

@@ -4,7 +4,7 @@ use crate::Context;
 use crate::error::{CliError, Doing};
 use crate::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
 use crate::quantity::parse_cpus;
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use std::fmt::Write as _;
 use windlass_api::{Queue, SetQueue};
 
@@ -15,8 +15,12 @@ pub enum QueueCommand {
     List,
     /// Show one queue
     Show(NameArgs),
-    /// Set the weight or the quota of a queue, for administrators
+    /// Set band, weight, quota or burst of a queue, for administrators
     Set(SetArgs),
+    /// Let a queue start nothing, for administrators; what runs goes on
+    Pause(PauseArgs),
+    /// Let a paused queue start tasks again, for administrators
+    Resume(NameArgs),
 }
 
 /// A queue.
@@ -27,18 +31,36 @@ pub struct NameArgs {
     name: String,
 }
 
+/// A queue to pause, and why.
+#[derive(Args, Debug)]
+pub struct PauseArgs {
+    /// The queue's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Why, for those who ask why their tasks wait
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
+}
+
 /// What to set of a queue; what is not given stays.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst"]))]
 pub struct SetArgs {
     /// The queue's name; it need not have had work yet
     #[arg(value_name = "NAME")]
     name: String,
+    /// 0 to 9: a higher band comes before all lower ones; auto is 9 of vip, 1 of idle, 3 of all others
+    #[arg(long, value_name = "N|auto", value_parser = parse_band)]
+    band: Option<Band>,
     /// Its share of what its band gets, against the others' there: 1 to 10000; 100 where nobody set it
-    #[arg(long, value_name = "N", required_unless_present = "quota")]
+    #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// Cores that its tasks may hold together, or none for no cap
+    /// Cores that its tasks may hold together while others could use them, or none for no cap
     #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
     quota: Option<Quota>,
+    /// Cores that they may hold where nobody else can use them, or none for no more than the quota
+    #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
+    burst: Option<Quota>,
 }
 
 /// A quota as people write it.
@@ -49,9 +71,23 @@ fn parse_quota(text: &str) -> Result<Quota, String> {
     match text {
         "none" => Ok(Quota(None)),
         _ => match parse_cpus(text)? {
-            0.0 => Err("a quota of 0 would let nothing run; hold the queue's jobs instead".to_owned()),
+            0.0 => Err("a quota of 0 would let nothing run; pause the queue instead".to_owned()),
             cpus => Ok(Quota(Some(cpus))),
         },
+    }
+}
+
+/// A band as people write it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Band(Option<u8>);
+
+fn parse_band(text: &str) -> Result<Band, String> {
+    match text {
+        "auto" => Ok(Band(None)),
+        _ => text
+            .parse()
+            .map(|band| Band(Some(band)))
+            .map_err(|_| format!("'{text}' is no band; give 0 to 9, or auto")),
     }
 }
 
@@ -64,6 +100,21 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
             print(context, &queue.doing(format_args!("show queue {name}"))?)
         }
         QueueCommand::Set(args) => set(context, args).await,
+        QueueCommand::Pause(PauseArgs { name, note }) => {
+            let change = SetQueue { paused: Some(Some(note)), ..SetQueue::default() };
+            let queue = change_queue(context, &name, &change, "pause").await?;
+            let said = format!("queue {name} is paused; 'windlass queue resume {name}' lets it go on");
+            tell(context, &queue, &said)
+        }
+        QueueCommand::Resume(NameArgs { name }) => {
+            // A name that is mistyped makes no queue.
+            let before = context.client().await?.queue(&name).await;
+            let before = before.doing(format_args!("resume queue {name}"))?;
+            let change = SetQueue { paused: Some(None), ..SetQueue::default() };
+            let queue = change_queue(context, &name, &change, "resume").await?;
+            let said = if before.paused.is_some() { "goes on" } else { "was not paused" };
+            tell(context, &queue, &format!("queue {name} {said}"))
+        }
     }
 }
 
@@ -74,19 +125,42 @@ pub async fn list(context: &Context) -> Result<(), CliError> {
 }
 
 async fn set(context: &Context, args: SetArgs) -> Result<(), CliError> {
-    let SetArgs { name, weight, quota } = args;
-    let change = SetQueue { weight, quota_cpus: quota.map(|quota| quota.0) };
-    let queue = context.client().await?.set_queue(&name, &change).await;
-    let queue = queue.doing(format_args!("set queue {name}"))?;
+    let SetArgs { name, band, weight, quota, burst } = args;
+    let change = SetQueue {
+        band: band.map(|band| band.0),
+        weight,
+        quota_cpus: quota.map(|quota| quota.0),
+        burst_cpus: burst.map(|burst| burst.0),
+        paused: None,
+    };
+    let queue = change_queue(context, &name, &change, "set").await?;
+    let (band, weight, quota) = (queue.band, queue.weight, quota_in_words(&queue));
+    tell(context, &queue, &format!("queue {name} has band {band}, weight {weight} and {quota}"))
+}
+
+async fn change_queue(
+    context: &Context,
+    name: &str,
+    change: &SetQueue,
+    doing: &str,
+) -> Result<Queue, CliError> {
+    let queue = context.client().await?.set_queue(name, change).await;
+    queue.doing(format_args!("{doing} queue {name}"))
+}
+
+/// Says it to people, and shows programs the queue.
+fn tell(context: &Context, queue: &Queue, said: &str) -> Result<(), CliError> {
     if context.format == Format::Table {
-        talk!("queue {name} has weight {} and {}", queue.weight, quota_in_words(&queue));
+        talk!("{said}");
         return Ok(());
     }
-    print(context, &queue)
+    print(context, queue)
 }
 
 fn quota_in_words(queue: &Queue) -> String {
-    queue.quota_cpus.map_or_else(|| "no quota".to_owned(), |cpus| format!("a quota of {cpus} cpus"))
+    let quota =
+        queue.quota_cpus.map_or_else(|| "no quota".to_owned(), |cpus| format!("a quota of {cpus} cpus"));
+    quota + &queue.burst_cpus.map_or_else(String::new, |cpus| format!(", with bursts to {cpus}"))
 }
 
 fn print(context: &Context, queue: &Queue) -> Result<(), CliError> {
@@ -99,30 +173,61 @@ fn text(queue: &Queue) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<10} {value}");
     };
+    let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "none".to_owned(), |cpus| format!("{cpus} cpus"));
     line("queue", fit(&queue.name, None));
+    if let Some(note) = &queue.paused {
+        line("paused", if note.is_empty() { "yes".to_owned() } else { fit(note, None) });
+    }
     line("band", queue.band.to_string());
     line("weight", queue.weight.to_string());
-    line("quota", queue.quota_cpus.map_or_else(|| "none".to_owned(), |cpus| format!("{cpus} cpus")));
-    line("running", queue.running.to_string());
-    line("ready", crate::output::count(queue.ready_steps as u64, "step"));
+    line("quota", cpus(queue.quota_cpus));
+    line("burst", cpus(queue.burst_cpus));
+    line(
+        "running",
+        format!("{}, {} cpus", crate::output::count(queue.running.into(), "task"), queue.running_cpus),
+    );
+    let (waiting, steps) = (queue.waiting, queue.ready_steps as u64);
+    line(
+        "waiting",
+        format!("{} in {}", crate::output::count(waiting, "task"), crate::output::count(steps, "step")),
+    );
     line("booked", queue.booked.to_string());
+    line(
+        "share",
+        queue.share.map_or_else(
+            || "none of its band had anything".to_owned(),
+            |share| format!("{} of its band", percent(share)),
+        ),
+    );
     text
 }
 
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
 fn grid(queues: &[Queue]) -> Grid {
-    let row = |queue: &Queue| {
-        vec![
-            queue.name.clone(),
-            queue.band.to_string(),
-            queue.weight.to_string(),
-            or_dash(queue.quota_cpus.map(|cpus| cpus.to_string())),
-            queue.running.to_string(),
-            queue.ready_steps.to_string(),
-            queue.booked.to_string(),
-        ]
-    };
+    let row =
+        |queue: &Queue| {
+            vec![
+                queue.name.clone(),
+                queue.band.to_string(),
+                queue.weight.to_string(),
+                or_dash(queue.quota_cpus.map(|cpus| cpus.to_string())),
+                or_dash(queue.burst_cpus.map(|cpus| cpus.to_string())),
+                queue.running.to_string(),
+                queue.waiting.to_string(),
+                queue.booked.to_string(),
+                or_dash(queue.share.map(percent)),
+                or_dash(queue.paused.as_ref().map(|note| {
+                    if note.is_empty() { "paused".to_owned() } else { format!("paused: {note}") }
+                })),
+            ]
+        };
     Grid {
-        header: &["NAME", "BAND", "WEIGHT", "QUOTA", "RUNNING", "READY STEPS", "BOOKED"],
+        header: &[
+            "NAME", "BAND", "WEIGHT", "QUOTA", "BURST", "RUNNING", "WAITING", "BOOKED", "SHARE", "STATE",
+        ],
         rows: queues.iter().map(row).collect(),
         empty: "no queues yet; the first job of a queue makes it",
     }
@@ -138,6 +243,15 @@ mod tests {
         assert_eq!(parse_quota("none"), Ok(Quota(None)));
         for bad in ["0", "", "all", "-1", "nan"] {
             assert!(parse_quota(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_band_is_a_number_or_auto() {
+        assert_eq!(parse_band("0"), Ok(Band(Some(0))));
+        assert_eq!(parse_band("auto"), Ok(Band(None)));
+        for bad in ["", "high", "-1", "256"] {
+            assert!(parse_band(bad).unwrap_err().contains("give 0 to 9"), "{bad}");
         }
     }
 }

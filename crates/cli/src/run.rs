@@ -139,6 +139,9 @@ async fn run_on(
 
 /// `windlass submit`.
 pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
+    if let Some(job) = crate::compass::read(&args.tasks)? {
+        return submit_compass(context, args, &job).await;
+    }
     let mut request = args.tasks.request(Inherit::at(context.server.as_ref()))?;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
@@ -159,6 +162,34 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
     let options = follow::Options { show: printer::Show::Nothing, progress, quiet: args.quiet };
     let (job, code) = watch(&mut link, submitted.job, request.parent.as_deref(), options, &stop).await?;
+    if context.format.is_json() {
+        print_end(context.format, &job, code)?;
+    }
+    end_with(code)
+}
+
+/// The same of a Compass CI job, which its own interface takes.
+async fn submit_compass(
+    context: &Context,
+    args: &SubmitArgs,
+    fields: &windlass_api::compass::Fields,
+) -> Result<(), CliError> {
+    let mut link = Link::new(context.client().await?, context.server.clone());
+    let job = link.client.submit_compass(fields).await.doing("submit the job")?;
+    let submitted = Submitted { job, existing: false, unplaceable: Vec::new() };
+    // It has one step of one task.
+    let request = SubmitRequest { steps: vec![Default::default()], ..SubmitRequest::default() };
+    let waits = args.wait || args.progress;
+    if !waits || !context.format.is_json() {
+        print_submitted(context.format, &submitted, &request, args.quiet)?;
+    }
+    if !waits {
+        return Ok(());
+    }
+    let stop = Stop::listen(link.client.clone(), false)?;
+    let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
+    let options = follow::Options { show: printer::Show::Nothing, progress, quiet: args.quiet };
+    let (job, code) = watch(&mut link, job, None, options, &stop).await?;
     if context.format.is_json() {
         print_end(context.format, &job, code)?;
     }

@@ -126,8 +126,7 @@ fn step_text(step: &Step) -> String {
 
 /// What a step says of itself, in words.
 fn hints(hints: &Hints) -> Vec<String> {
-    let Hints { kind, shape: _, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
-        hints;
+    let Hints { kind, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto, .. } = hints;
     let flags = [
         (*kind == Some(Kind::Evaluation), "an evaluation"),
         (*network_bound, "network-bound"),
@@ -145,6 +144,10 @@ fn hints(hints: &Hints) -> Vec<String> {
         let shown: Vec<String> = all.take(CACHES_SHOWN_MAX).collect();
         let more = if caches.len() > CACHES_SHOWN_MAX { ", …" } else { "" };
         words.push(format!("cached {}{more}", shown.join(", ")));
+    }
+    if !hints.prefers.is_empty() {
+        let shown: Vec<&str> = hints.prefers.iter().map(String::as_str).collect();
+        words.push(format!("for a while only on {}", shown.join(", ")));
     }
     words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
     words

@@ -51,6 +51,9 @@ fn task_text(why: &Why, now_ms: u64) -> String {
     let mut text =
         format!("task {} is {}: {}\n", why.task, paint(why.state.as_str()), fit(&why.message, None));
     let mut lines = why.turn.as_ref().map_or_else(Vec::new, |turn| turn_lines(turn, now_ms));
+    let tried_again =
+        |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));
+    lines.extend(why.backs_off_until_ms.map(tried_again));
     if why.open_workers > 0 {
         lines.push(format!("{} could take it now", count(why.open_workers as u64, "worker")));
     }
@@ -272,6 +275,7 @@ mod tests {
             reason: "full".to_owned(),
             message: "every worker is busy".to_owned(),
             turn: None,
+            backs_off_until_ms: None,
             open_workers: 0,
             policy: "simple".to_owned(),
             judged: Vec::new(),

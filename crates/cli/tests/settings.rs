@@ -47,17 +47,125 @@ fn a_limit_is_set_counted_and_removed() {
 }
 
 #[test]
+fn a_paused_queue_says_what_lets_it_go_on() {
+    let mut farm = Farm::with_server(&["--cpus", "1"]);
+    farm.ok(&["queue", "set", "film", "--band", "5", "--quota", "1", "--burst", "4"]);
+    farm.ok(&["queue", "pause", "film", "--note", "the disk is full"]);
+    let job = farm.ok(&["submit", "-o", "name", "--queue", "film", "--", "true"]);
+    let job = job.trim();
+    farm.kill_server();
+    farm.start();
+    let shown = farm.json(&["queue", "show", "film"]);
+    let said =
+        (&shown["band"], &shown["quota_cpus"], &shown["burst_cpus"], &shown["paused"], &shown["waiting"]);
+    let expected = (json!(5), json!(1.0), json!(4.0), json!("the disk is full"), json!(1));
+    assert_eq!(said, (&expected.0, &expected.1, &expected.2, &expected.3, &expected.4));
+    let table = farm.ok(&["queue", "list"]);
+    assert!(table.contains("paused: the disk is full"), "{table}");
+    support::wait_until("the worker is there", || farm.json(&["why", job])["reason"] == "paused");
+    let why = farm.ok(&["why", job]);
+    assert!(why.contains("its queue is paused: the disk is full"), "{why}");
+    let change = "windlass queue resume film";
+    assert!(why.contains(&format!("'{change}'")), "{why}");
+    let words: Vec<&str> = change.split(' ').skip(1).collect();
+    assert_eq!(farm.json(&words).get("paused"), None);
+    farm.ok(&["job", "wait", job]);
+    let share = farm.json(&["queue", "show", "film"]);
+    assert_eq!((&share["booked"], &share["waiting"]), (&json!(1), &json!(0)), "{share}");
+}
+
+#[test]
+fn a_busy_licence_is_tried_again_and_is_no_failure() {
+    let mut farm = Farm::with_server(&["--cpus", "2"]);
+    let set = farm.json(&[
+        "limit",
+        "set",
+        "maya",
+        "5",
+        "--per-worker",
+        "1",
+        "--busy-exit",
+        "11",
+        "--back-off",
+        "1h",
+    ]);
+    let expected = json!({
+        "name": "maya", "max": 5, "used": 0, "per_worker": 1, "busy_exits": [11], "back_off_ms": 3_600_000
+    });
+    assert_eq!(set, expected);
+    let there = farm.work().join("there");
+    let script = format!("test -e {} || exit 11", there.display());
+    let job = farm.ok(&["submit", "-o", "name", "--limit", "maya", "--", "sh", "-c", &script]);
+    let job = job.trim();
+    support::wait_until("it backs off", || farm.json(&["why", job])["reason"] == "licence_busy");
+    let why = farm.ok(&["why", job]);
+    assert!(why.contains("its step backs off: licence 'maya' was busy\n  backs off until "), "{why}");
+    assert!(farm.ok(&["limit", "list"]).contains("1h"));
+    farm.kill_server();
+    farm.start();
+    support::wait_until("it still backs off", || farm.json(&["limit", "list"])[0]["backing_off"] == 1);
+    let shown = farm.json(&["why", job]);
+    let said = shown["changes"][0]["steps"][0].as_str().unwrap();
+    let change = said.split('\'').nth(1).unwrap();
+    assert_eq!(change, "windlass limit set maya --back-off 3600000ms");
+    std::fs::write(&there, "").unwrap();
+    let words: Vec<&str> = change.split(' ').skip(1).collect();
+    farm.ok(&words);
+    farm.ok(&["job", "wait", job]);
+    let task = &farm.json(&["job", "tasks", job])[0];
+    assert_eq!((&task["state"], &task["attempt"]), (&json!("succeeded"), &json!(2)), "{task}");
+}
+
+#[test]
+fn a_limit_of_each_worker_says_so() {
+    let farm = Farm::with_server(&["--cpus", "2", "--name", "here"]);
+    farm.ok(&["limit", "set", "probe", "--per-worker", "1"]);
+    let gate = farm.work().join("gate");
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let args = ["submit", "-o", "name", "--limit", "probe", "--array", "1-2", "--", "cat"];
+    let job = farm.ok(&[&args[..], &[gate.to_str().unwrap()]].concat());
+    let second = format!("{}.1", job.trim());
+    support::wait_until("one runs", || farm.json(&["limit", "list"])[0]["used"] == 1);
+    let why = farm.json(&["why", &second]);
+    assert_eq!(
+        (&why["reason"], &why["ruled_out"][0]["reason"]),
+        (&json!("worker_limit"), &json!("worker_limit"))
+    );
+    let why = farm.ok(&["why", &second]);
+    assert!(why.contains("every worker that could run it holds 1 of the limit 'probe'"), "{why}");
+    assert!(why.contains("'windlass limit set probe --per-worker 2'"), "{why}");
+    farm.ok(&["limit", "set", "probe", "--per-worker", "2"]);
+    support::wait_until("both run", || farm.json(&["limit", "list"])[0]["used"] == 2);
+    std::fs::write(&gate, "").unwrap();
+    farm.ok(&["job", "wait", job.trim()]);
+}
+
+#[test]
 fn what_cannot_be_set_says_why() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     for (args, says) in [
         (&["queue", "set", "q", "--weight", "0"][..], "weight must be from 1 to 10000, not 0"),
         (&["queue", "set", "q", "--weight", "10001"], "weight must be from 1 to 10000, not 10001"),
         (&["queue", "set", "q", "--weight", "-1"], "unexpected argument"),
-        (&["queue", "set", "q", "--quota", "0"], "a quota of 0 would let nothing run"),
+        (&["queue", "set", "q", "--quota", "0"], "a quota of 0 would let nothing run; pause"),
+        (&["queue", "set", "q", "--band", "10"], "band must be from 0 to 9, not 10"),
+        (&["queue", "set", "q", "--band", "high"], "give 0 to 9, or auto"),
+        (&["queue", "set", "q", "--burst", "3"], "set a quota too"),
+        (&["queue", "set", "q", "--quota", "3", "--burst", "2"], "at least the quota of 3 cpus, not 2"),
+        (&["queue", "resume", "q"], "there is no queue 'q'"),
+        (&["limit", "set", "l"], "required"),
+        (&["limit", "set", "l", "--per-worker", "0"], "per_worker must be more than 0"),
+        (&["limit", "set", "l", "1", "--busy-exit", "0"], "busy_exits must be from 1 to 255, not 0"),
+        (&["limit", "set", "l", "1", "--back-off", "5s"], "set these too"),
+        (
+            &["limit", "set", "l", "1", "--busy-exit", "3", "--back-off", "99ms"],
+            "back_off_ms must be from 100",
+        ),
+        (&["limit", "set", "l", "none"], "a limit needs max, per_worker or busy_exits"),
         (&["queue", "set", "q", "--quota", "nan"], "no number of cpus"),
         (&["queue", "set", "q"], "required"),
         (&["limit", "set", "l", "-1"], "unexpected argument"),
-        (&["limit", "set", "l", "5000000000"], "invalid value"),
+        (&["limit", "set", "l", "5000000000"], "nor a number from 0 to 4294967295"),
     ] {
         let output = farm.run(args);
         let said = String::from_utf8_lossy(&output.stderr);

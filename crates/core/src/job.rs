@@ -81,6 +81,9 @@ pub struct Hints {
     pub deadline_ms: Option<u64>,
     /// The cpus asked for are a guess to begin with: take what earlier tasks show to be right.
     pub cpus_auto: bool,
+    /// Workers that a task rather waits for than go elsewhere, for
+    /// [`PREFERRED_HOLD_MS`](crate::score::weights::PREFERRED_HOLD_MS) since it was ready; by name.
+    pub prefers: BTreeSet<String>,
 }
 
 /// What sort of work a step is.
@@ -289,6 +292,19 @@ pub struct TaskRow {
     pub amounts: Option<(u32, u64)>,
 }
 
+/// A step starts nothing for a while: one of its tasks found a licence busy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackOff {
+    /// The limit that was busy.
+    pub limit: String,
+    /// Since when.
+    pub since: Time,
+    /// Until when.
+    pub until: Time,
+    /// How often in a row; 0 where a task succeeded since.
+    pub times: u32,
+}
+
 /// A job as a store gives it back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobRecord {
@@ -306,6 +322,8 @@ pub struct JobRecord {
     pub held: bool,
     /// The tasks that were ever booked.
     pub tasks: Vec<TaskRow>,
+    /// Steps, by their place, that found a licence busy.
+    pub back_offs: BTreeMap<u16, BackOff>,
 }
 
 /// What earlier attempts of a task came to.

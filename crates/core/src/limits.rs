@@ -1,6 +1,7 @@
 //! Every limit on what comes from outside, in one place.
 
 use crate::time::NS_PER_S;
+use std::ops::RangeInclusive;
 
 /// Steps of one job.
 pub const STEPS_PER_JOB_MAX: usize = 1_000;
@@ -18,6 +19,8 @@ pub const NEEDS_PER_STEP_MAX: usize = 64;
 pub const LIMITS_PER_STEP_MAX: usize = 16;
 /// Cache keys that one step may name.
 pub const CACHES_PER_STEP_MAX: usize = 1_000;
+/// Workers that one step may prefer.
+pub const PREFERS_PER_STEP_MAX: usize = 64;
 /// Bytes of what one cache key stands for: a step's keys together stay within what a `u64` can say.
 pub const CACHE_BYTES_MAX: u64 = 1 << 50;
 /// Milliseconds of a step's deadline: ten years.
@@ -26,6 +29,14 @@ pub const DEADLINE_MS_MAX: u64 = 3_650 * 86_400_000;
 pub const SHAPE_BYTES_MAX: usize = 255;
 /// Limits that the farm may have.
 pub const LIMITS_MAX: usize = 1_000;
+/// Exit codes by which one limit may be told to be busy.
+pub const BUSY_EXITS_MAX: usize = 16;
+/// Milliseconds for which a step may be set to start nothing after it found a licence busy: to a day.
+pub const BACK_OFF_MS: RangeInclusive<u64> = 100..=86_400_000;
+/// The same, where nobody says.
+pub const BACK_OFF_MS_DEFAULT: u64 = 30_000;
+/// By how much that grows at most where a licence is busy time after time; it doubles each time.
+pub const BACK_OFF_FACTOR_MAX: u64 = 16;
 /// The largest weight of a queue.
 pub const WEIGHT_MAX: u32 = 10_000;
 /// Retries that one submission may ask for.

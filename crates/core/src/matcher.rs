@@ -13,8 +13,9 @@ use crate::limits;
 use crate::load::formula::{self, LoadSettings};
 use crate::resources::{Resources, Short};
 use crate::score::context::{self, InstanceContext, JobContext, Pair, WorkerContext};
-use crate::score::policy::{ScoringPolicy, Verdict};
-use crate::tags::Need;
+use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
+use crate::score::weights;
+use crate::tags::{Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerState};
 use crate::workers::{Fault, Workers};
@@ -39,6 +40,8 @@ pub struct Class {
 pub enum RuledOut {
     /// The step names other workers.
     NotTarget,
+    /// It is another system's executor, and the step is not for that.
+    Executor,
     /// An attribute is absent or has another value.
     Attribute(Need),
     /// Even an empty worker is too small.
@@ -56,6 +59,13 @@ pub enum RuledOut {
     },
     /// Held by pressure on this: `cpu`, `memory` or `io`.
     Saturated(&'static str),
+    /// Its tasks hold all of a limit that a worker may.
+    Limit {
+        /// Its name.
+        name: String,
+        /// How many a worker may.
+        max: u32,
+    },
     /// Others hold what it needs.
     Busy(Short),
     /// Something else than our tasks holds the memory that it needs.
@@ -74,7 +84,10 @@ pub enum RuledOut {
 impl RuledOut {
     /// True where no end of other tasks helps.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, RuledOut::NotTarget | RuledOut::Attribute(_) | RuledOut::TooSmall(_))
+        matches!(
+            self,
+            RuledOut::NotTarget | RuledOut::Executor | RuledOut::Attribute(_) | RuledOut::TooSmall(_)
+        )
     }
 }
 
@@ -82,12 +95,16 @@ impl fmt::Display for RuledOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RuledOut::NotTarget => write!(f, "the step names other workers"),
+            RuledOut::Executor => write!(f, "takes only the work of another system"),
             RuledOut::Attribute(need) => write!(f, "lacks {need}"),
             RuledOut::TooSmall(short) => write!(f, "too small, {short}"),
             RuledOut::Suspect => write!(f, "not heard from"),
             RuledOut::Draining => write!(f, "draining"),
             RuledOut::LeftOut { fault, .. } => write!(f, "left out for now: {fault}"),
             RuledOut::Saturated(what) => write!(f, "under {what} pressure"),
+            RuledOut::Limit { name, max } => {
+                write!(f, "holds {max} of the limit '{name}', all that a worker may")
+            }
             RuledOut::Busy(short) => write!(f, "busy, {short}"),
             RuledOut::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
             RuledOut::Reserved(_) => write!(f, "reserved for work that has waited long"),
@@ -100,7 +117,9 @@ impl fmt::Display for RuledOut {
 /// Lazy: a caller that wants a yes or no stops at the first.
 pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Iterator<Item = RuledOut> + 'a {
     let target = class.targets.is_empty() || class.targets.contains(&*worker.name);
-    let target = (!target).then_some(RuledOut::NotTarget).into_iter();
+    let executor = worker.marks.foreign && !asks_executor(&class.needs);
+    let executor = executor.then_some(RuledOut::Executor);
+    let target = (!target).then_some(RuledOut::NotTarget).into_iter().chain(executor);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
     let needs = needs.map(|need| RuledOut::Attribute(need.clone()));
     let small = class.request.shorts(&worker.capacity).map(RuledOut::TooSmall);
@@ -115,7 +134,9 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
             if ours { RuledOut::Busy(short) } else { RuledOut::Foreign(short) }
         })
     });
-    target.chain(needs).chain(small).chain(unfit(worker).chain(busy).filter(move |_| now))
+    let full = worker.licences.full().filter(|(name, _)| class.limits.contains(*name));
+    let full = full.map(|(name, max)| RuledOut::Limit { name: name.to_owned(), max });
+    target.chain(needs).chain(small).chain(unfit(worker).chain(full).chain(busy).filter(move |_| now))
 }
 
 /// Why a worker gets no work at all.
@@ -148,6 +169,7 @@ fn amount(of: &Resources, name: &str) -> u64 {
 /// what [`rule_out`] says, and makes no reasons.
 pub fn could_ever(class: &Class, worker: &Worker) -> bool {
     class.request.fits(&worker.capacity)
+        && (!worker.marks.foreign || asks_executor(&class.needs))
         && (class.targets.is_empty() || class.targets.contains(&*worker.name))
         && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }
@@ -155,7 +177,10 @@ pub fn could_ever(class: &Class, worker: &Worker) -> bool {
 /// True if the worker can take a task of the class now: nothing rules it out, as [`rule_out`] says it. What
 /// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
-    worker.has_room(&class.request) && worker.takes_work() && could_ever(class, worker)
+    worker.has_room(&class.request)
+        && worker.takes_work()
+        && worker.licences.first_full(&class.limits).is_none()
+        && could_ever(class, worker)
 }
 
 /// A step of which a task looks for a worker.
@@ -180,6 +205,8 @@ pub struct Ask<'a> {
     /// What ran on a worker counts for it. Not where a worker is looked for to run tasks that share no
     /// inputs: they would crowd on one while others are idle.
     pub locality: bool,
+    /// Workers that it should rather wait a little for than go elsewhere, by name; empty is none.
+    pub prefers: &'a BTreeSet<String>,
 }
 
 /// A worker reserved for a class.
@@ -240,12 +267,24 @@ impl Scene<'_> {
                 return Err(RuledOut::Reserved(reserved.class));
             }
         }
+        if !ask.prefers.is_empty()
+            && ask.job.waited_ms < weights::PREFERRED_HOLD_MS
+            && !ask.prefers.contains(&*worker.name)
+        {
+            let reason = "a worker that it prefers may become free";
+            return Err(RuledOut::Held { rule: "PreferredWorkers", reason });
+        }
         let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
         let context = worker_context(worker, self.workers.load_settings());
-        match self.policy.score(&self.pair(ask, worker, &context, load)) {
+        match self.policy_for(ask).score(&self.pair(ask, worker, &context, load)) {
             Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
             Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
         }
+    }
+
+    /// How pairs with the step are judged: what is for another system's executors goes by free memory.
+    pub fn policy_for(&self, ask: &Ask) -> &'static dyn ScoringPolicy {
+        if asks_executor(&ask.class.needs) { FREE_MEMORY } else { self.policy }
     }
 
     /// The pair as rules see it.
@@ -293,6 +332,8 @@ pub fn push(ask: &Ask, scene: &Scene) -> Found {
     let saturation = scene.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
+        // The policy has said all; then the name.
+        _ if worker.marks.foreign => 0.0,
         (true, _) => worker.memory_room() as f64,
         (false, true) => -load,
         (false, false) => load,

@@ -6,6 +6,10 @@ use std::fmt;
 /// Attributes of a worker: each key with its values. A bare tag is a key without values.
 pub type Attributes = BTreeMap<String, BTreeSet<String>>;
 
+/// A worker with this attribute is the executor of another system, which its value names: it takes only steps
+/// that ask for it, and no more memory than it says is free, whoever holds the rest.
+pub const EXECUTOR: &str = "executor";
+
 /// One requirement: the worker has `key`, and, where `any_of` names values, one of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Need {
@@ -13,6 +17,11 @@ pub struct Need {
     pub key: String,
     /// Values of which one is enough; empty asks only for the key.
     pub any_of: BTreeSet<String>,
+}
+
+/// True if a step with these requirements is for the executors of another system.
+pub fn asks_executor(needs: &[Need]) -> bool {
+    needs.iter().any(|need| need.key == EXECUTOR)
 }
 
 impl Need {

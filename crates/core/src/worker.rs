@@ -5,7 +5,7 @@ use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::score::warmth::Warmth;
-use crate::tags::Attributes;
+use crate::tags::{Attributes, EXECUTOR};
 use crate::time::{NS_PER_S, Time};
 use crate::workers::Health;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +77,8 @@ pub struct Worker {
     /// Bytes that could be had when it said so, and bytes that its tasks held; `None` where it does not say,
     /// or nobody minds.
     pub reach: Option<(u64, u64)>,
+    /// What its tasks hold of limits, those that were sent ahead too.
+    pub licences: Licences,
     /// Pressures that hold it: it gets no work until they fall.
     pub saturated: Saturated,
     /// All workers are held by pressure: the farm goes on with one task at a time on each.
@@ -98,6 +100,12 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A task that is expected to run so long waits here for room.
+    pub fn send_ahead(&mut self, task: TaskId, ms: f64) {
+        self.backlog.push_back(task);
+        self.backlog_ms += ms;
+    }
+
     /// A worker as a store knows it, before it is heard from: nothing is booked on it.
     pub fn unheard(record: WorkerRecord) -> Self {
         let marks = Marks::of(&record.attributes);
@@ -127,6 +135,7 @@ impl Worker {
             steps: BTreeMap::new(),
             load: None,
             reach: None,
+            licences: Licences::default(),
             saturated: Saturated::default(),
             last_resort: false,
             quiet_since: None,
@@ -209,7 +218,7 @@ impl Worker {
     /// What a new booking may use: what is free, and of memory no more than is left by what running tasks
     /// are expected to hold, and no more than can be had. Where none of ours
     /// runs, what others hold does not count: it would keep the worker idle for ever, and pressure tells
-    /// when memory is really short.
+    /// when memory is really short. An executor of another system is taken at its word.
     pub fn room(&self) -> Resources {
         Resources { memory: self.memory_room(), ..self.free() }
     }
@@ -218,7 +227,7 @@ impl Worker {
     pub fn memory_room(&self) -> u64 {
         let held = self.booked.memory.saturating_add(self.expected);
         let free = self.capacity.memory.saturating_sub(held);
-        match self.reach.filter(|_| !self.is_idle()) {
+        match self.reach.filter(|_| self.marks.foreign || !self.is_idle()) {
             Some((available, own)) => free.min(available.saturating_sub(held.saturating_sub(own))),
             None => free,
         }
@@ -272,6 +281,58 @@ impl Worker {
     }
 }
 
+/// What the tasks on a worker hold of limits.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Licences {
+    /// How many of each, and how many of each it may at most.
+    held: BTreeMap<String, (u32, Option<u32>)>,
+}
+
+impl Licences {
+    /// So many more of a limit are held, or less; `max` is how many a worker may at most. True if it was full,
+    /// and is no more.
+    pub fn take(&mut self, name: &str, max: Option<u32>, by: i32) -> bool {
+        let (held, cap) = self.held.entry(name.to_owned()).or_default();
+        let is_full = |held: u32| max.is_some_and(|max| held >= max);
+        let before = is_full(*held);
+        (*held, *cap) = (held.saturating_add_signed(by), max);
+        let freed = before && !is_full(*held);
+        if *held == 0 {
+            self.held.remove(name);
+        }
+        freed
+    }
+
+    /// It may hold so many of a limit from now on.
+    pub fn cap(&mut self, name: &str, max: Option<u32>) {
+        if let Some((_, cap)) = self.held.get_mut(name) {
+            *cap = max;
+        }
+    }
+
+    /// One less of a limit is held, where some are.
+    pub fn give_back(&mut self, name: &str) {
+        if let Some((held, _)) = self.held.get_mut(name) {
+            *held = held.saturating_sub(1);
+        }
+    }
+
+    /// How many of a limit are held.
+    pub fn held(&self, name: &str) -> u32 {
+        self.held.get(name).map_or(0, |(held, _)| *held)
+    }
+
+    /// The limits of which no more may be held, with how many that are.
+    pub fn full(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.held.iter().filter_map(|(name, (held, max))| Some((&**name, max.filter(|max| held >= max)?)))
+    }
+
+    /// The first of these of which no more may be held.
+    pub fn first_full(&self, names: &BTreeSet<String>) -> Option<(&str, u32)> {
+        if names.is_empty() { None } else { self.full().find(|(name, _)| names.contains(*name)) }
+    }
+}
+
 /// What scoring rules look at of a worker's attributes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Marks {
@@ -279,6 +340,8 @@ pub struct Marks {
     pub fetches: bool,
     /// It names an architecture (`arch`).
     pub has_arch: bool,
+    /// It is another system's executor ([`EXECUTOR`]).
+    pub foreign: bool,
     /// Speed of one core (`core_score`), in any unit that is the same for all workers.
     pub core_score: Option<f64>,
 }
@@ -291,6 +354,7 @@ impl Marks {
         Marks {
             fetches: attributes.contains_key("fetch"),
             has_arch: attributes.contains_key("arch"),
+            foreign: attributes.contains_key(EXECUTOR),
             core_score: score.filter(|score| score.is_finite() && *score > 0.0),
         }
     }

@@ -6,7 +6,7 @@ use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::matcher::RuledOut;
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::workers::ReserveSettings;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
@@ -51,7 +51,8 @@ impl Farm {
         let queue = step.name.clone();
         let spec = JobSpec { name: queue.clone(), queue, steps: vec![step], ..JobSpec::default() };
         let (existing, outcomes) = (None, BTreeMap::new());
-        let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+        let submit =
+            Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
         self.handle(Event::Submit(Box::new(submit)));
     }
 
@@ -125,7 +126,7 @@ fn a_quota_or_a_limit_holds_work_back_wherever_it_might_go() {
     farm.submit(step("s", 1, 2));
     let why = farm.why(1);
     assert_eq!((why.reason, &why.steps[0].verdict), (WorkerReason::HeldBack, &PassedVerdict::Quota));
-    farm.handle(Event::SetLimit { request: REQUEST, name: "maya".to_owned(), max: Some(0) });
+    farm.handle(Event::SetLimit { request: REQUEST, name: "maya".to_owned(), limit: Some(Limit::of(0)) });
     farm.submit(StepSpec { limits: BTreeSet::from(["maya".to_owned()]), ..step("t", 1, 1) });
     let limit = PassedVerdict::Limit("maya".to_owned());
     let why = farm.why(1);
@@ -153,7 +154,7 @@ fn a_worker_with_room_before_its_round_is_told_who_is_better() {
     let mut farm = Farm::new(Settings::default(), &[8, 4]);
     let spec = JobSpec { queue: "q".to_owned(), steps: vec![step("s", 1, 1)], ..JobSpec::default() };
     let (existing, outcomes) = (None, BTreeMap::new());
-    let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+    let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
     // Submitted, and no round yet.
     farm.engine.handle(farm.now, Event::Submit(Box::new(submit)), &mut Outbox::default());
     assert_eq!(farm.why(1).reason, WorkerReason::Turn);

@@ -13,6 +13,9 @@ use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
 use windlass_core::workers::{Saturation, Workers};
 use windlass_core::{Resources, Time, WorkerId};
 
+/// It prefers no worker.
+static NONE: BTreeSet<String> = BTreeSet::new();
+
 fn worker(id: u64, capacity: Resources, tag: u8, state: WorkerState) -> Worker {
     let record = WorkerRecord {
         id: WorkerId(id),
@@ -51,6 +54,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         predicted_ms: None,
         others_wait: false,
         locality: false,
+        prefers: &NONE,
     };
     let scene = Scene {
         now: Time(0),

@@ -12,12 +12,15 @@ use windlass_core::job::{End, Hints, JobSpec, Kind, Step, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::matcher::{self, Ask, Class, Found, Reserved, Scene};
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
+
+/// It prefers no worker.
+static NONE: BTreeSet<String> = BTreeSet::new();
 
 const GIB: u64 = 1 << 30;
 
@@ -74,7 +77,7 @@ impl Farm {
     fn submit(&mut self, spec: JobSpec) -> JobId {
         let request = RequestId(1);
         let outcomes = BTreeMap::new();
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes };
+        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
         match self.tell(Event::Submit(Box::new(submit))).pop() {
             Some(Answer::Submitted { job, .. }) => job,
             other => panic!("{other:?}"),
@@ -300,7 +303,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
         let taken = |name: &String| {
             let (max, taken) =
                 (engine.limits().get(name), engine.limits_taken().get(name).copied().unwrap_or(0));
-            max.is_some_and(|max| taken >= *max)
+            max.and_then(|limit| limit.max).is_some_and(|max| taken >= max)
         };
         let waits_for_others = step.enlisted.is_none() || class.limits.iter().any(taken);
         let mut open = engine
@@ -337,7 +340,7 @@ proptest! {
         let mut farm = Farm::new(settings(policy));
         workers.into_iter().for_each(|(capacity, attributes)| farm.worker(capacity, attributes));
         if let Some(max) = limit {
-            farm.tell(Event::SetLimit { request: RequestId(1), name: "l0".to_owned(), max: Some(max) });
+            farm.tell(Event::SetLimit { request: RequestId(1), name: "l0".to_owned(), limit: Some(Limit::of(max)) });
         }
         for (number, steps) in jobs.into_iter().enumerate() {
             let mut steps = steps;
@@ -432,6 +435,7 @@ proptest! {
             predicted_ms: predicted_s.map(|s| s as f64 * 1e3),
             others_wait: false,
             locality: true,
+            prefers: &NONE,
         };
         let scene = Scene {
             now: farm.now,

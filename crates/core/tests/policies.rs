@@ -6,7 +6,8 @@ use windlass_core::job::Kind;
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{
-    DEFAULT_POLICY, POLICIES, ScoringPolicy, Verdict, packing, policy_by_name, rule_catalog, winner,
+    DEFAULT_POLICY, FREE_MEMORY, POLICIES, ScoringPolicy, Verdict, packing, policy_by_name, rule_catalog,
+    winner,
 };
 use windlass_core::score::rule::Contribution;
 use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};
@@ -57,7 +58,8 @@ fn policies_by_name() {
 #[test]
 fn the_catalog_has_each_rule_once() {
     let catalog: Vec<&str> = rule_catalog().into_iter().map(|(name, _)| name).collect();
-    let all: BTreeSet<&str> = POLICIES.iter().flat_map(|policy| names(policy)).collect();
+    let free_memory = FREE_MEMORY.rules().iter().map(|rule| rule.name());
+    let all: BTreeSet<&str> = POLICIES.iter().flat_map(|policy| names(policy)).chain(free_memory).collect();
     assert_eq!(catalog, all.into_iter().collect::<Vec<_>>());
     assert!(!catalog.contains(&"FairShareRule"), "fairness is whose turn it is");
     assert!(rule_catalog().iter().all(|(_, description)| description.ends_with('.')));
@@ -186,7 +188,7 @@ fn pair<'a>(
 fn all_policies() -> Vec<&'static dyn ScoringPolicy> {
     let flags = [(true, false), (false, true), (true, true)];
     let packings = flags.map(|(cores, memory)| packing(Saturation { cores, memory }));
-    POLICIES.iter().map(|name| policy_by_name(name).0).chain(packings).collect()
+    POLICIES.iter().map(|name| policy_by_name(name).0).chain(packings).chain([FREE_MEMORY]).collect()
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use windlass_core::engine::{Answer, Engine, Event, Ground, Outbox, Refusal, Sett
 use windlass_core::ids::RequestId;
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::limits::{self, LIMITS_MAX, WEIGHT_MAX};
-use windlass_core::queues::{BadSetting, QueueRecord};
+use windlass_core::queues::{BadSetting, Busy, Limit, QueueRecord};
 
 const REQUEST: RequestId = RequestId(1);
 
@@ -15,7 +15,7 @@ fn queue(name: &str, weight: u32, quota_cpu: Option<u32>) -> QueueRecord {
 }
 
 fn set_limit(name: &str, max: Option<u32>) -> Event {
-    Event::SetLimit { request: REQUEST, name: name.to_owned(), max }
+    Event::SetLimit { request: REQUEST, name: name.to_owned(), limit: max.map(Limit::of) }
 }
 
 fn set_queue(queue: QueueRecord) -> Event {
@@ -56,7 +56,7 @@ fn a_limit_comes_changes_and_goes() {
     for (max, expected) in [(Some(3), vec![3]), (Some(0), vec![0]), (None, vec![])] {
         let batch = handle(&mut engine, set_limit("maya", max));
         engine.committed(&batch);
-        assert_eq!(engine.limits().values().copied().collect::<Vec<_>>(), expected);
+        assert_eq!(engine.limits().values().filter_map(|limit| limit.max).collect::<Vec<_>>(), expected);
     }
     assert_eq!(refused(&mut engine, set_limit("maya", None)), Refusal::NoLimit("maya".to_owned()));
 }
@@ -72,13 +72,33 @@ fn what_cannot_be_is_refused_by_its_field() {
     bad(set_queue(queue("", 1, None)), "the name of the queue has 0 bytes, and must have from 1 to 255");
     let long = "l".repeat(256);
     bad(set_limit(&long, Some(1)), "the name of the limit has 256 bytes, and must have from 1 to 255");
+    let mut bad = |limit: Limit, expected: &str| {
+        let event = Event::SetLimit { request: REQUEST, name: "l".to_owned(), limit: Some(limit) };
+        assert_eq!(refused(&mut engine, event).to_string(), expected);
+    };
+    let busy = |exits: &[i32], back_off_ms| {
+        let exits = exits.iter().copied().collect();
+        Limit { busy: Some(Busy { exits, back_off_ms }), ..Limit::of(1) }
+    };
+    let nothing = "a limit needs max, per_worker or busy_exits; remove it to hold nothing back";
+    bad(Limit::default(), nothing);
+    let none = "per_worker must be more than 0; set max to 0 to let nothing start";
+    bad(Limit { per_worker: Some(0), ..Limit::default() }, none);
+    bad(busy(&[0], 100), "busy_exits must be from 1 to 255, not 0");
+    bad(busy(&[1, 256], 100), "busy_exits must be from 1 to 255, not 256");
+    let many: Vec<i32> = (1..=17).collect();
+    bad(busy(&many, 100), "busy_exits has 17 codes, and may have 16");
+    bad(busy(&[], 100), "back_off_ms is how long to wait after one of busy_exits: set these too");
+    bad(busy(&[1], 99), "back_off_ms must be from 100 to 86400000, not 99");
+    bad(busy(&[1], 86_400_001), "back_off_ms must be from 100 to 86400000, not 86400001");
+    assert_eq!(busy(&many[..16], 100).check(), Ok(()));
     assert_eq!(queue("q", WEIGHT_MAX, Some(1)).check(), Ok(()));
     assert_eq!(queue("q", WEIGHT_MAX + 1, Some(0)).check(), Err(BadSetting::Weight(WEIGHT_MAX + 1)));
 }
 
 #[test]
 fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
-    let limits = (0..LIMITS_MAX).map(|n| (n.to_string(), 1)).collect();
+    let limits = (0..LIMITS_MAX).map(|n| (n.to_string(), Limit::of(1))).collect();
     let ground = Ground { queues: vec![queue("a", 7, Some(1))], limits, ..Ground::default() };
     let mut engine = Engine::restore(Settings::default(), ground);
     let set = engine.queues().by_name().next().unwrap();
@@ -86,7 +106,7 @@ fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
     assert!(matches!(refused(&mut engine, set_limit("more", Some(1))), Refusal::TooMany { .. }));
     let batch = handle(&mut engine, set_limit("7", Some(9)));
     engine.committed(&batch);
-    assert_eq!(engine.limits()["7"], 9, "one that is there may change");
+    assert_eq!(engine.limits()["7"], Limit::of(9), "one that is there may change");
 }
 
 /// What is said of a job whose step is like this.
@@ -95,7 +115,7 @@ fn submitted(change: impl FnOnce(&mut StepSpec)) -> Answer {
     change(&mut step);
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
     let (existing, outcomes) = (None, Default::default());
-    let submit = Submit { request: REQUEST, spec, placeable_only: false, existing, outcomes };
+    let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
     let mut out = handle(&mut Engine::new(Settings::default()), Event::Submit(Box::new(submit)));
     out.answers.remove(0).1
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::queues::{Candidate, Charge, QueueRecord, Queues, Skip, TurnSettings};
+use windlass_core::queues::{Candidate, Charge, Limit, QueueRecord, Queues, Skip, TurnSettings};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time};
 
@@ -131,6 +131,7 @@ impl Farm {
             request: RequestId(1),
             spec,
             placeable_only: false,
+            held: false,
             existing: None,
             outcomes: BTreeMap::new(),
         };
@@ -242,7 +243,8 @@ fn the_only_task_of_a_user_starts_with_the_next_free_slot() {
 /// Two queues go on while a third cannot run for want of a licence; how many of the next bookings are whose.
 fn after_blocked(charge: Charge) -> (usize, usize, Vec<usize>) {
     let mut farm = Farm::new(2, turn(charge, None));
-    let limit = |max| Event::SetLimit { request: RequestId(1), name: "sim".to_owned(), max: Some(max) };
+    let limit =
+        |max| Event::SetLimit { request: RequestId(1), name: "sim".to_owned(), limit: Some(Limit::of(max)) };
     farm.tell(limit(0));
     for queue in ["a", "b"] {
         farm.submit(queue, 10_000, 1);

@@ -6,7 +6,7 @@ use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::matcher::RuledOut;
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -58,7 +58,7 @@ impl Farm {
         self.jobs += 1;
         let spec = JobSpec { queue: queue.to_owned(), steps, ..JobSpec::default() };
         let (request, outcomes) = (RequestId(self.jobs), BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes };
+        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
         self.tell(Event::Submit(Box::new(submit)));
         JobId(self.jobs)
     }
@@ -255,7 +255,8 @@ fn a_reserved_worker() {
 fn a_licence() {
     let mut farm = Farm::new();
     farm.worker("w", 4, GIB, None);
-    let set = |max| Event::SetLimit { request: RequestId(0), name: "nuke".to_owned(), max: Some(max) };
+    let set =
+        |max| Event::SetLimit { request: RequestId(0), name: "nuke".to_owned(), limit: Some(Limit::of(max)) };
     farm.tell(set(1));
     let limits = BTreeSet::from(["nuke".to_owned()]);
     let job = farm.submit("q", vec![StepSpec { tasks: 3, limits, ..step(1, 0) }]);
@@ -281,6 +282,7 @@ fn a_start_says_what_it_is_allowed_to_hold() {
         request: RequestId(9),
         spec,
         placeable_only: false,
+        held: false,
         existing: None,
         outcomes: BTreeMap::new(),
     };

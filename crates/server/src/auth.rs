@@ -5,6 +5,7 @@
 //! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
 
 use axum::http::{HeaderMap, Method, header};
+use base64::Engine as _;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
@@ -102,6 +103,9 @@ impl Caller {
         let looks = method == Method::GET || method == Method::HEAD;
         let tokens =
             path.strip_prefix(TOKEN_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if crate::compass::is_open(path) {
+            return true;
+        }
         match self.role {
             Role::Admin => true,
             Role::Worker => path.starts_with(WORKER_PATHS) || (looks && path == VERSION_PATH),
@@ -241,6 +245,17 @@ impl Auth {
         }
     }
 
+    /// Whose token this is, if it is in force.
+    pub(crate) fn of_token(&self, token: &str) -> Option<Caller> {
+        self.known(&format!("Bearer {token}"), now()).ok()
+    }
+
+    /// True if there ever was a token of this user.
+    pub(crate) fn knows_user(&self, user: &str) -> bool {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.values().any(|token| token.user == user)
+    }
+
     /// True while the token of this id lets anybody in.
     pub fn is_in_force(&self, id: &str) -> bool {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -251,7 +266,15 @@ impl Auth {
 
     /// Whose token an `Authorization` header shows.
     fn known(&self, header: &str, at: Time) -> Result<Caller, Denied> {
-        let (scheme, token) = header.split_once(' ').ok_or(Denied::Malformed)?;
+        let (mut scheme, token) = header.split_once(' ').ok_or(Denied::Malformed)?;
+        let mut token = std::borrow::Cow::Borrowed(token);
+        if scheme.eq_ignore_ascii_case("basic") {
+            // What can show nothing else, such as a boot loader, shows it as a password.
+            let plain = base64::engine::general_purpose::STANDARD.decode(&*token).ok();
+            let plain = plain.and_then(|plain| String::from_utf8(plain).ok()).ok_or(Denied::Malformed)?;
+            let (_, password) = plain.split_once(':').ok_or(Denied::Malformed)?;
+            (scheme, token) = ("bearer", password.to_owned().into());
+        }
         let (id, secret) =
             token.strip_prefix("wl_").and_then(|t| t.split_once('_')).ok_or(Denied::Malformed)?;
         if !scheme.eq_ignore_ascii_case("bearer")
@@ -380,7 +403,7 @@ fn hash(secret: &str) -> [u8; 32] {
 }
 
 /// Random bytes of the operating system in hexadecimal.
-fn random<const N: usize>() -> Result<String, TokenError> {
+pub(crate) fn random<const N: usize>() -> Result<String, TokenError> {
     let mut bytes = [0; N];
     let source = rustls::crypto::ring::default_provider().secure_random;
     source.fill(&mut bytes).map_err(|_| TokenError::Random)?;

@@ -2,7 +2,7 @@
 
 mod placement;
 
-pub use placement::{Load, Placement, Reservation, Score};
+pub use placement::{Charge, Load, Placement, Reservation, Score, Turn};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct Config {
     pub lease: Lease,
     /// The worker on this machine.
     pub worker: Worker,
+    /// How turns are taken.
+    pub turn: Turn,
     /// How places are chosen.
     pub placement: Placement,
     /// How workers with room are ranked.
@@ -180,6 +182,7 @@ impl Default for Config {
             idle_minutes: None,
             lease: Lease::Seconds(300.0),
             worker: Worker::default(),
+            turn: Turn::default(),
             placement: Placement::default(),
             score: Score::default(),
             load: Load::default(),
@@ -215,6 +218,7 @@ impl Config {
             return Err(format!("log_bytes_max must be at least 2097152, not {}", config.log_bytes_max));
         }
         config.lease.check()?;
+        config.turn.check()?;
         config.score.check()?;
         config.load.check()?;
         config.reservation.check()?;

@@ -7,6 +7,7 @@
 mod audit;
 pub mod auth;
 mod bodies;
+mod compass;
 mod config;
 mod events;
 mod grpc;
@@ -21,7 +22,7 @@ mod retention;
 mod shell;
 mod tls;
 
-pub use config::{Auth as AuthConfig, Config, ConfigError, Lease, Tls as TlsConfig};
+pub use config::{Auth as AuthConfig, Charge, Config, ConfigError, Lease, Tls as TlsConfig};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};

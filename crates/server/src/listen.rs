@@ -341,7 +341,7 @@ impl Served {
             })
         };
         let builder = builder();
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         let mut patience = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
         let (mut waiting, mut open) = (true, true);
         loop {

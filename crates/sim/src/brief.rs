@@ -19,6 +19,7 @@ pub fn write(write: &Write) -> String {
         | Write::History { .. }
         | Write::Queue(_)
         | Write::Limit { .. }
+        | Write::BackOffs { .. }
         | Write::JobHeld { .. }
         | Write::JobStop { .. }
         | Write::JobEnd { .. }

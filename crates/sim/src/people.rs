@@ -9,7 +9,7 @@ use std::sync::Arc;
 use windlass_core::engine::{Answer, Event, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
 /// What somebody asked and has no answer to yet.
@@ -63,7 +63,14 @@ impl People {
         let outcomes: BTreeMap<JobId, JobState> = known.collect();
         let placeable_only = world.rng.chance(300);
         let spec = JobSpec::clone(&spec);
-        world.tell(Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes })));
+        world.tell(Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only,
+            held: false,
+            existing,
+            outcomes,
+        })));
     }
 
     /// Somebody does something.
@@ -122,7 +129,7 @@ impl People {
                 let request = self.ask(Ask::Other);
                 let name = format!("l{}", world.rng.below(2));
                 let max = world.rng.chance(700).then(|| world.rng.below(4) as u32);
-                world.tell(Event::SetLimit { request, name, max });
+                world.tell(Event::SetLimit { request, name, limit: max.map(limit_of) });
             }
             _ => {
                 if let Some(spec) = world.rng.pick(&self.keyed).cloned() {
@@ -271,7 +278,7 @@ impl People {
         }
         for name in ["l0", "l1"].map(str::to_owned) {
             let request = self.ask(Ask::Other);
-            world.tell(Event::SetLimit { request, name, max: None });
+            world.tell(Event::SetLimit { request, name, limit: None });
         }
         for job in held {
             let request = self.ask(Ask::Other);
@@ -289,5 +296,15 @@ impl People {
             let request = self.ask(Ask::Cancel(*job));
             world.tell(Event::Cancel { request, job: *job });
         }
+    }
+}
+
+/// A limit of so many; some are of each worker, and some may be busy.
+fn limit_of(max: u32) -> Limit {
+    let busy = Busy { exits: [1].into(), back_off_ms: 500 };
+    match max {
+        3 => Limit { per_worker: Some(1), busy: Some(busy), ..Limit::of(max) },
+        2 => Limit { per_worker: Some(max), ..Limit::default() },
+        _ => Limit::of(max),
     }
 }

@@ -269,7 +269,7 @@ impl Promises {
                 Reason::Full | Reason::FitsNowhere | Reason::Closed(_) | Reason::Behind(_) => {
                     !explanation.ruled_out.is_empty()
                 }
-                Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) => {
+                Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) | Reason::BackOff { .. } => {
                     !explanation.changes.is_empty()
                 }
                 Reason::Probing { running } => *running > 0,

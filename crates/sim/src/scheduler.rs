@@ -338,6 +338,8 @@ impl World {
                     self.rows_lost(lost);
                 }
                 self.begin_commit();
+                // What came into force may let something start.
+                self.set_alarm();
                 self.check_durable();
             }
         }

@@ -371,9 +371,9 @@ impl Stage {
 
     fn set_limit(&mut self, args: &Args) -> Result<(), String> {
         let name = args.word(0)?.to_owned();
-        let max = if args.has("none") { None } else { Some(args.number(1)? as u32) };
+        let limit = if args.has("none") { None } else { Some(args.limit()?) };
         let request = self.ask(format!("set-limit {name}"));
-        self.tell(Event::SetLimit { request, name, max });
+        self.tell(Event::SetLimit { request, name, limit });
         Ok(())
     }
 
@@ -399,7 +399,14 @@ impl Stage {
         let existing = spec.key.as_ref().and_then(|key| store.job_by_key(&spec.user, key));
         let outcomes = spec.after.iter().filter_map(|id| Some((*id, store.job(*id)?.state))).collect();
         let placeable_only = args.has("placeable-only");
-        self.tell(Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes })));
+        self.tell(Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only,
+            held: false,
+            existing,
+            outcomes,
+        })));
         Ok(())
     }
 

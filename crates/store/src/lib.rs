@@ -11,7 +11,7 @@ mod view;
 
 pub use memory::Memory;
 pub use sqlite::{Sqlite, bench_raw_commits};
-pub use view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
+pub use view::{AttemptView, ForeignWrite, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 
 use sqlite::TokenWrite;
 use std::collections::BTreeSet;
@@ -197,6 +197,49 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(memory.body(job, step)),
             Store::Sqlite(sqlite) => sqlite.read(move |db| db.body(job, step)).await,
+        }
+    }
+
+    /// Keeps what another system says of its jobs and hosts, all of it or nothing.
+    pub async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(memory) => {
+                memory.write_foreign(writes);
+                Ok(())
+            }
+            Store::Sqlite(sqlite) => sqlite.write_foreign(writes).await,
+        }
+    }
+
+    /// What is kept of a job that another system brought. It goes with the job.
+    pub async fn foreign_job(&self, id: JobId) -> Result<Option<String>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.foreign_job(id)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.foreign_job(id)).await,
+        }
+    }
+
+    /// Those of them of which something may still change, by id.
+    pub async fn foreign_open(&self) -> Result<Vec<(JobId, String)>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.foreign_open()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.foreign_open()).await,
+        }
+    }
+
+    /// The hosts that another system brought, by name.
+    pub async fn foreign_hosts(&self) -> Result<Vec<(String, String)>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.foreign_hosts()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.foreign_hosts()).await,
+        }
+    }
+
+    /// The active jobs that are held back, by id.
+    pub async fn held_jobs(&self) -> Result<Vec<JobId>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.held_jobs()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.held_jobs()).await,
         }
     }
 

@@ -2,14 +2,14 @@
 //! guards are those of the SQL stores.
 
 use crate::HISTORY_MAX;
-use crate::view::{AttemptView, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
+use crate::view::{AttemptView, ForeignWrite, JobFilter, JobView, Snapshot, StoredTask, TokenRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::{Ground, Write};
-use windlass_core::job::{JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
-use windlass_core::queues::QueueRecord;
+use windlass_core::job::{BackOff, JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
+use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -30,7 +30,10 @@ struct Tables {
     tokens: BTreeMap<String, TokenRecord>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
-    limits: BTreeMap<String, u32>,
+    foreign_jobs: BTreeMap<JobId, (bool, String)>,
+    foreign_hosts: BTreeMap<String, String>,
+    limits: BTreeMap<String, Limit>,
+    back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
 }
 
 impl Memory {
@@ -105,6 +108,42 @@ impl Memory {
         Some(tables.jobs.get(&job)?.spec.steps.get(usize::from(step))?.body.clone())
     }
 
+    /// See [`Store::write_foreign`](crate::Store::write_foreign).
+    pub fn write_foreign(&self, writes: Vec<ForeignWrite>) {
+        let mut tables = self.lock();
+        for write in writes {
+            match write {
+                ForeignWrite::Job { job, open, doc } => _ = tables.foreign_jobs.insert(job, (open, doc)),
+                ForeignWrite::Forget(job) => _ = tables.foreign_jobs.remove(&job),
+                ForeignWrite::Host { name, doc } => _ = tables.foreign_hosts.insert(name, doc),
+            }
+        }
+    }
+
+    /// See [`Store::foreign_job`](crate::Store::foreign_job).
+    pub fn foreign_job(&self, id: JobId) -> Option<String> {
+        self.lock().foreign_jobs.get(&id).map(|(_, doc)| doc.clone())
+    }
+
+    /// See [`Store::foreign_open`](crate::Store::foreign_open).
+    pub fn foreign_open(&self) -> Vec<(JobId, String)> {
+        let tables = self.lock();
+        let open = tables.foreign_jobs.iter().filter(|(_, (open, _))| *open);
+        open.map(|(job, (_, doc))| (*job, doc.clone())).collect()
+    }
+
+    /// See [`Store::foreign_hosts`](crate::Store::foreign_hosts).
+    pub fn foreign_hosts(&self) -> Vec<(String, String)> {
+        self.lock().foreign_hosts.iter().map(|(name, doc)| (name.clone(), doc.clone())).collect()
+    }
+
+    /// See [`Store::held_jobs`](crate::Store::held_jobs).
+    pub fn held_jobs(&self) -> Vec<JobId> {
+        let tables = self.lock();
+        let held = tables.jobs.values().filter(|job| job.state == JobState::Active && job.held);
+        held.map(|job| job.id).collect()
+    }
+
     /// See [`Store::create_token`](crate::Store::create_token).
     pub fn create_token(&self, token: TokenRecord) -> bool {
         let mut tables = self.lock();
@@ -139,6 +178,8 @@ impl Memory {
         let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
+            tables.foreign_jobs.remove(id);
+            tables.back_offs.remove(id);
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
         }
@@ -166,6 +207,9 @@ impl Default for Tables {
             samples: BTreeMap::new(),
             queues: BTreeMap::new(),
             limits: BTreeMap::new(),
+            foreign_jobs: BTreeMap::new(),
+            foreign_hosts: BTreeMap::new(),
+            back_offs: BTreeMap::new(),
         }
     }
 }
@@ -199,7 +243,8 @@ impl Tables {
                 self.queues.insert(queue.name.clone(), queue.clone());
                 true
             }
-            Write::Limit { name, max } => self.set_limit(name, *max),
+            Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
+            Write::BackOffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => {
                 self.next_job = self.next_job.max(id.0 + 1);
                 let view = JobView {
@@ -258,12 +303,17 @@ impl Tables {
         }
     }
 
-    fn set_limit(&mut self, name: &str, max: Option<u32>) -> bool {
-        match max {
-            Some(max) => _ = self.limits.insert(name.to_owned(), max),
+    fn set_limit(&mut self, name: &str, limit: Option<&Limit>) -> bool {
+        match limit {
+            Some(limit) => _ = self.limits.insert(name.to_owned(), limit.clone()),
             None => _ = self.limits.remove(name),
         }
         true
+    }
+
+    fn set_back_offs(&mut self, job: JobId, steps: &BTreeMap<u16, BackOff>) -> bool {
+        self.back_offs.insert(job, steps.clone());
+        self.jobs.contains_key(&job)
     }
 
     fn history_newest_first(&self) -> Vec<(String, Vec<Sample>)> {
@@ -361,6 +411,7 @@ impl Tables {
             stop: job.stop,
             held: job.held,
             tasks: rows.map(|(_, task)| task.row.clone()).collect(),
+            back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
         })
     }
 }

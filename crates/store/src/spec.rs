@@ -4,10 +4,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::job::{Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec};
+use windlass_core::job::{BackOff, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec};
 use windlass_core::score::history::Sample;
 use windlass_core::tags::{Attributes, Need};
-use windlass_core::{JobId, Resources, TaskId};
+use windlass_core::{JobId, Resources, TaskId, Time};
 
 #[derive(Serialize, Deserialize)]
 struct JobJson {
@@ -74,6 +74,8 @@ struct HintsJson {
     deadline_ms: Option<u64>,
     #[serde(skip_serializing_if = "is_false")]
     cpus_auto: bool,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    prefers: BTreeSet<String>,
 }
 
 impl HintsJson {
@@ -134,17 +136,32 @@ fn step_to_json(step: &StepSpec) -> StepJson {
 }
 
 fn hints_to(from: &Hints) -> HintsJson {
-    let Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
-        from.clone();
-    let evaluation = kind == Kind::Evaluation;
-    HintsJson { evaluation, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+    let from = from.clone();
+    HintsJson {
+        evaluation: from.kind == Kind::Evaluation,
+        shape: from.shape,
+        network_bound: from.network_bound,
+        prefer_local: from.prefer_local,
+        fetches: from.fetches,
+        caches: from.caches,
+        deadline_ms: from.deadline_ms,
+        cpus_auto: from.cpus_auto,
+        prefers: from.prefers,
+    }
 }
 
 fn hints_from(from: HintsJson) -> Hints {
-    let HintsJson { evaluation, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto } =
-        from;
-    let kind = if evaluation { Kind::Evaluation } else { Kind::Build };
-    Hints { kind, shape, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto }
+    Hints {
+        kind: if from.evaluation { Kind::Evaluation } else { Kind::Build },
+        shape: from.shape,
+        network_bound: from.network_bound,
+        prefer_local: from.prefer_local,
+        fetches: from.fetches,
+        caches: from.caches,
+        deadline_ms: from.deadline_ms,
+        cpus_auto: from.cpus_auto,
+        prefers: from.prefers,
+    }
 }
 
 /// The spec in `text`, its bodies empty.
@@ -235,4 +252,32 @@ pub fn samples_from_json(text: &str) -> Result<Vec<Sample>, serde_json::Error> {
         oom,
     };
     Ok(rows.into_iter().map(sample).collect())
+}
+
+/// Exit codes as JSON.
+pub fn exits_to_json(from: &BTreeSet<i32>) -> String {
+    serde_json::to_string(from).expect("numbers always serialize")
+}
+
+/// Exit codes from JSON.
+pub fn exits_from_json(text: &str) -> Result<BTreeSet<i32>, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// A step that backs off: its place, the limit, since when and until when in nanoseconds, how often in a row.
+type BackOffJson = (u16, String, u64, u64, u32);
+
+/// Steps that back off as JSON.
+pub fn back_offs_to_json(from: &BTreeMap<u16, BackOff>) -> String {
+    let rows = from.iter().map(|(step, b)| (*step, b.limit.clone(), b.since.0, b.until.0, b.times));
+    serde_json::to_string(&rows.collect::<Vec<BackOffJson>>()).expect("numbers and strings always serialize")
+}
+
+/// Steps that back off from JSON.
+pub fn back_offs_from_json(text: &str) -> Result<BTreeMap<u16, BackOff>, serde_json::Error> {
+    let rows: Vec<BackOffJson> = serde_json::from_str(text)?;
+    let row = |(step, limit, since, until, times)| {
+        (step, BackOff { limit, since: Time(since), until: Time(until), times })
+    };
+    Ok(rows.into_iter().map(row).collect())
 }

@@ -57,6 +57,29 @@ pub struct StoredTask {
     pub result: Option<TaskResult>,
 }
 
+/// A change of what another system says of the jobs and hosts that it brought. `doc` is the server's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ForeignWrite {
+    /// A job, in the place of what was kept of it.
+    Job {
+        /// Which.
+        job: JobId,
+        /// Something of it may still change.
+        open: bool,
+        /// All of it.
+        doc: String,
+    },
+    /// Nothing is kept of this job any more.
+    Forget(JobId),
+    /// A host, in the place of what was kept of it.
+    Host {
+        /// Which.
+        name: String,
+        /// All of it.
+        doc: String,
+    },
+}
+
 /// What lets somebody in: the secret's hash, and whose it is.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TokenRecord {

@@ -1,18 +1,18 @@
 //! One suite for all stores, and what only a file can show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::job::{
-    Counts, Dependency, DependencyKind, End, FailFast, Hints, JobSpec, JobState, Kind, StepSpec, Stop,
-    TaskResult, TaskState,
+    BackOff, Counts, Dependency, DependencyKind, End, FailFast, Hints, JobSpec, JobState, Kind, StepSpec,
+    Stop, TaskResult, TaskState,
 };
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
+use windlass_store::{ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
 
 /// Runs the test on every store.
 fn on_all(test: impl AsyncFn(Store)) {
@@ -52,6 +52,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
             caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
             deadline_ms: Some(90_000),
             cpus_auto: true,
+            prefers: ["w2".to_owned()].into(),
         },
         body: Arc::from(name.as_bytes()),
     };
@@ -591,22 +592,34 @@ fn queues_and_limits_are_as_they_were_set_last() {
     on_all(async |store| {
         let queue =
             |name: &str, weight, quota_cpu| QueueRecord { weight, quota_cpu, ..QueueRecord::named(name) };
-        let limit = |name: &str, max| Write::Limit { name: name.to_owned(), max };
+        let limit = |name: &str, limit| Write::Limit { name: name.to_owned(), limit };
+        let busy = Busy { exits: [1, 255].into(), back_off_ms: 86_400_000 };
+        let full = Limit { max: Some(u32::MAX), per_worker: Some(1), busy: Some(busy) };
+        let worker = Limit { per_worker: Some(u32::MAX), ..Limit::default() };
+        let paused = QueueRecord {
+            band: Some(0),
+            burst_cpu: Some(u32::MAX),
+            paused: Some("the 'disk' is full\n".to_owned()),
+            ..queue("a", 10_000, Some(u32::MAX))
+        };
         let writes = vec![
-            Write::Queue(queue("b", 100, Some(50))),
-            Write::Queue(queue("a", 10_000, Some(u32::MAX))),
+            Write::Queue(QueueRecord { band: Some(7), burst_cpu: Some(60), ..queue("b", 100, Some(50)) }),
+            Write::Queue(paused.clone()),
             Write::Queue(queue("b", 1, None)),
-            limit("maya", Some(3)),
-            limit("nuke", Some(0)),
-            limit("maya", Some(u32::MAX)),
-            limit("gone", Some(1)),
+            limit("maya", Some(Limit::of(3))),
+            limit("nuke", Some(full.clone())),
+            limit("nuke", Some(Limit::of(0))),
+            limit("maya", Some(full.clone())),
+            limit("rack", Some(worker.clone())),
+            limit("gone", Some(Limit::of(1))),
             limit("gone", None),
             limit("never", None),
         ];
         assert!(commit(&store, writes).await.is_empty());
         let ground = store.load().await.unwrap().ground;
-        assert_eq!(ground.queues, [queue("a", 10_000, Some(u32::MAX)), queue("b", 1, None)]);
-        assert_eq!(ground.limits, [("maya".to_owned(), u32::MAX), ("nuke".to_owned(), 0)].into());
+        assert_eq!(ground.queues, [paused, queue("b", 1, None)]);
+        let limits = [("maya", full), ("nuke", Limit::of(0)), ("rack", worker)];
+        assert_eq!(ground.limits, limits.map(|(name, limit)| (name.to_owned(), limit)).into());
     });
 }
 
@@ -631,7 +644,7 @@ fn what_placement_goes_by_is_there_after_the_file_was_closed() {
     let before = block_on(async {
         let store = Store::open(&address).unwrap();
         let queue = QueueRecord { weight: 7, quota_cpu: Some(250), ..QueueRecord::named("q") };
-        let limit = Write::Limit { name: "maya".to_owned(), max: Some(2) };
+        let limit = Write::Limit { name: "maya".to_owned(), limit: Some(Limit::of(2)) };
         let job = new_job(1, spec("n", "u", None));
         let known = history("s", vec![sample(1), sample(2)], 5);
         commit(&store, vec![job, book(task(1, 0), 1), known, Write::Queue(queue), limit]).await;
@@ -674,4 +687,91 @@ fn a_file_of_the_third_schema_keeps_its_tasks() {
     assert_eq!((ground.jobs[0].tasks[0].attempt, ground.jobs[0].tasks[0].amounts), (1, None));
     assert_eq!(block_on(store.history(task(1, 0))).unwrap()[0].result.disk_bytes, None);
     assert_eq!((ground.history.len(), ground.queues.len(), ground.limits.len()), (0, 0, 0));
+}
+
+#[test]
+fn what_another_system_says_is_kept_as_long_as_the_job() {
+    on_all(async |store| {
+        let job = |id, open, doc: &str| ForeignWrite::Job { job: JobId(id), open, doc: doc.to_owned() };
+        let host = |doc: &str| ForeignWrite::Host { name: "h".to_owned(), doc: doc.to_owned() };
+        store.write_foreign(vec![job(1, true, "a"), job(2, true, "b"), host("x")]).await.unwrap();
+        store.write_foreign(vec![job(2, false, "c"), job(3, true, "d"), host("y")]).await.unwrap();
+        store.write_foreign(vec![ForeignWrite::Forget(JobId(3))]).await.unwrap();
+        assert_eq!(store.foreign_open().await.unwrap(), [(JobId(1), "a".to_owned())]);
+        assert_eq!(store.foreign_job(JobId(2)).await.unwrap().as_deref(), Some("c"));
+        assert_eq!(store.foreign_job(JobId(3)).await.unwrap(), None);
+        assert_eq!(store.foreign_hosts().await.unwrap(), [("h".to_owned(), "y".to_owned())]);
+        // It goes with its job.
+        let (spec, created) = (Arc::new(spec("j", "u", None)), Time(1));
+        let new = |id| Write::Job { id: JobId(id), spec: spec.clone(), created };
+        let end = Write::JobEnd {
+            job: JobId(2),
+            state: JobState::Canceled,
+            at: Time(2),
+            counts: Counts::default(),
+        };
+        let held = Write::JobHeld { job: JobId(1), held: true };
+        assert!(commit(&store, vec![new(1), new(2), end, held]).await.is_empty());
+        assert_eq!(store.held_jobs().await.unwrap(), [JobId(1)]);
+        assert_eq!(store.retain(Time(9), 1_000).await.unwrap().0, [JobId(2)]);
+        assert_eq!(store.foreign_job(JobId(2)).await.unwrap(), None);
+        assert_eq!(store.foreign_job(JobId(1)).await.unwrap().as_deref(), Some("a"));
+    });
+}
+
+/// Steps 0 and 3 back off for a limit.
+fn back_offs() -> BTreeMap<u16, BackOff> {
+    let back_off = |limit: &str, times| BackOff {
+        limit: limit.to_owned(),
+        since: Time(1 << 60),
+        until: Time((1 << 60) + 5),
+        times,
+    };
+    [(0, back_off("maya", 1)), (3, back_off("a \"b\"", u32::MAX))].into()
+}
+
+#[test]
+fn what_backs_off_is_kept_with_its_job() {
+    on_all(async |store| {
+        let write = |job, steps| Write::BackOffs { job: JobId(job), steps };
+        commit(&store, vec![new_job(1, spec("n", "u", None)), new_job(2, spec("n", "u", None))]).await;
+        assert!(commit(&store, vec![write(1, back_offs()), write(2, back_offs())]).await.is_empty());
+        assert!(commit(&store, vec![write(2, BTreeMap::new())]).await.is_empty());
+        let jobs = store.load().await.unwrap().ground.jobs;
+        assert_eq!((&jobs[0].back_offs, &jobs[1].back_offs), (&back_offs(), &BTreeMap::new()));
+        assert_eq!(store.records([JobId(1)].into()).await.unwrap()[0].back_offs, back_offs());
+        assert_eq!(commit(&store, vec![write(9, back_offs())]).await, [0], "there is no such job");
+    });
+}
+
+#[test]
+fn a_file_of_the_fourth_schema_keeps_its_queues_and_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V1__initial.sql")).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V2__leases.sql")).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V3__tokens.sql")).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/V4__placement.sql")).unwrap();
+    db.execute_batch(
+        "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
+             applied_on VARCHAR(255), checksum VARCHAR(255));
+         INSERT INTO refinery_schema_history VALUES
+             (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485'),
+             (2, 'leases', '2026-01-01T00:00:00Z', '4101222979907797802'),
+             (3, 'tokens', '2026-01-01T00:00:00Z', '6567967102988101872'),
+             (4, 'placement', '2026-01-01T00:00:00Z', '9380557536467622693');
+         INSERT INTO queues VALUES ('a', 300, 250), ('b', 1, NULL);
+         INSERT INTO limits VALUES ('maya', 10), ('nuke', 0);
+         INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES (1, 'n', 'a', 'u',
+             '{\"name\":\"n\",\"queue\":\"a\",\"user\":\"u\",\"priority\":0,\"steps\":[{\"name\":\"s\",\"tasks\":2,\"request\":{\"cpu\":100,\"memory\":0}}]}', 7, 0);",
+    )
+    .unwrap();
+    drop(db);
+    let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    let ground = block_on(store.load()).unwrap().ground;
+    let a = QueueRecord { weight: 300, quota_cpu: Some(250), ..QueueRecord::named("a") };
+    assert_eq!(ground.queues, [a, QueueRecord { weight: 1, ..QueueRecord::named("b") }]);
+    assert_eq!(ground.limits, [("maya".to_owned(), Limit::of(10)), ("nuke".to_owned(), Limit::of(0))].into());
+    assert_eq!(ground.jobs[0].back_offs, BTreeMap::new());
 }

@@ -197,7 +197,14 @@ pub async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
     let spec = JobSpec { name: "bench".to_owned(), steps: vec![step], ..JobSpec::default() };
     let submit = |request| {
         let outcomes = Default::default();
-        Event::Submit(Box::new(Submit { request, spec, placeable_only: false, existing: None, outcomes }))
+        Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: false,
+            existing: None,
+            outcomes,
+        }))
     };
     match handle.request(submit).await? {
         Answer::Submitted { job, .. } => Ok(job),

@@ -19,6 +19,9 @@ use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
 use windlass_core::workers::{Saturation, Workers};
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
+/// It prefers no worker.
+static NONE: BTreeSet<String> = BTreeSet::new();
+
 const GIB: u64 = 1 << 30;
 /// Placements of the large farm.
 const PLACEMENTS: u32 = 100_000;
@@ -69,8 +72,14 @@ impl Farm {
 
     fn submit(&mut self, spec: JobSpec) {
         let request = RequestId(1);
-        let submit =
-            Submit { request, spec, placeable_only: false, existing: None, outcomes: BTreeMap::new() };
+        let submit = Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: false,
+            existing: None,
+            outcomes: BTreeMap::new(),
+        };
         self.tell(Event::Submit(Box::new(submit)));
     }
 
@@ -211,6 +220,7 @@ fn ask<'a>(class: &'a Class, caches: &'a BTreeMap<String, Option<u64>>) -> Ask<'
         predicted_ms: None,
         others_wait: false,
         locality: false,
+        prefers: &NONE,
     }
 }
 

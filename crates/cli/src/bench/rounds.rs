@@ -68,7 +68,8 @@ pub fn count(rounds: u32, pending: u32) {
     };
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
     let outcomes = Default::default();
-    let submit = Submit { request: RequestId(1), spec, placeable_only: false, existing: None, outcomes };
+    let submit =
+        Submit { request: RequestId(1), spec, placeable_only: false, held: false, existing: None, outcomes };
     engine.handle(Time(2), Event::Submit(Box::new(submit)), &mut out);
     engine.round(Time(3), 100, &mut out);
     let mut starts: std::collections::VecDeque<_> = started(&out).collect();

@@ -4,7 +4,7 @@ use super::{Engine, Lent};
 use crate::ids::{StepKey, TaskId, WorkerId};
 use crate::queues::Candidate;
 use crate::resources::Resources;
-use crate::worker::WorkerState;
+use crate::worker::{Licences, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Engine {
@@ -46,6 +46,7 @@ impl Engine {
                 }
                 let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
                 let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
+                let open = open && self.back_off(key).is_none();
                 let wanted = (open && !step.ready.is_empty())
                     .then(|| Candidate::new(job.spec.priority, step.ranked(), key));
                 if wanted != step.enlisted {
@@ -123,8 +124,28 @@ impl Engine {
         }
     }
 
+    /// What workers hold of each limit is what is booked on them.
+    fn check_licences(&self) -> Result<(), String> {
+        let mut held: BTreeMap<WorkerId, Licences> = BTreeMap::new();
+        for (task, attempt) in &self.attempts {
+            let key = self.key_of(*task);
+            let Some(job) = self.jobs.get(&key.job) else { continue };
+            for name in &job.spec.steps[usize::from(key.step)].limits {
+                let max = self.limits.get(name).and_then(|limit| limit.per_worker);
+                held.entry(attempt.worker).or_default().take(name, max, 1);
+            }
+        }
+        let none = Licences::default();
+        let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
+        match self.workers.iter().find(wrong) {
+            Some(worker) => Err(format!("worker {}: counts {:?}", worker.name, worker.licences)),
+            None => Ok(()),
+        }
+    }
+
     fn check_index(&self) -> Result<(), String> {
         self.check_charges()?;
+        self.check_licences()?;
         if !self.workers.is_consistent() {
             return Err(
                 "the indexes of names, free room or deadlines are not what the workers make".to_owned()

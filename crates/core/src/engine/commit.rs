@@ -150,6 +150,7 @@ impl Engine {
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
         self.lease_anew();
+        self.back_offs.clip(now);
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             self.settle_job(id, out);

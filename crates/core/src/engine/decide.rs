@@ -59,7 +59,7 @@ pub enum WaitReason {
     Paused,
     /// Its queue has used up its quota.
     Quota,
-    /// All licences are taken.
+    /// All licences are taken, over the farm or on all workers with room, or were busy when last tried.
     NoLicence,
     /// A rule holds it, its job is held, or its first tasks must show what they need.
     Held,
@@ -98,11 +98,12 @@ impl Engine {
         let ranked = ranked.into_iter().filter_map(|ranked| {
             let worker = scene.workers.get(ranked.worker)?;
             let context = matcher::worker_context(worker, scene.workers.load_settings());
-            let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, ranked.load));
+            let breakdown = scene.policy_for(&ask).detail(&scene.pair(&ask, worker, &context, ranked.load));
             Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
         });
         let task = TaskId { job: key.job, index };
-        let decision = Decision { task, at: self.now, policy: scene.policy.name(), ranked: ranked.collect() };
+        let decision =
+            Decision { task, at: self.now, policy: scene.policy_for(&ask).name(), ranked: ranked.collect() };
         if self.decisions.len() == limits::DECISIONS_MAX {
             self.decisions.pop_front();
         }
@@ -144,6 +145,7 @@ impl Engine {
         };
         Some(match () {
             // What waits for the first of its kind may be one that fits nowhere.
+            () if !job.held && self.back_off(key).is_some() => WaitReason::NoLicence,
             () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
                 WaitReason::NoFit
             }
@@ -155,6 +157,7 @@ impl Engine {
             () if !self.waits.full.contains(&step.class) => WaitReason::Flowing,
             () if self.workers.open_count() == 0 => WaitReason::NoWorker,
             () if !*fits.entry(step.class).or_insert_with(could) => WaitReason::NoFit,
+            () if self.lacks_licence(step.class) => WaitReason::NoLicence,
             () => WaitReason::Capacity,
         })
     }
@@ -181,7 +184,7 @@ impl Engine {
     /// are taken.
     pub(crate) fn limit_reached<'a>(&self, class: &'a Class) -> Option<(&'a str, u32, u32)> {
         class.limits.iter().find_map(|name| {
-            let max = *self.limits.get(name)?;
+            let max = self.limits.get(name)?.max?;
             let taken = self.limits_taken.get(name).copied().unwrap_or(0);
             (taken >= max).then_some((name.as_str(), max, taken))
         })
@@ -192,15 +195,47 @@ impl Engine {
         &self.limits_taken
     }
 
-    /// A task of the step takes one of each of its limits, or gives it back.
-    pub(super) fn take_limits(&mut self, key: StepKey, by: i32) {
+    /// True if some worker would take a task of the class now but for a limit of each worker.
+    fn lacks_licence(&self, class: ClassId) -> bool {
+        let class = self.classes.get(class);
+        let per_worker =
+            |name: &String| self.limits.get(name).is_some_and(|limit| limit.per_worker.is_some());
+        let unlimited = Class { limits: BTreeSet::new(), ..class.clone() };
+        class.limits.iter().any(per_worker)
+            && self.workers.present().any(|worker| matcher::fits_now(&unlimited, worker))
+    }
+
+    /// A task of the step that is booked on the worker takes one of each of its limits, or gives it back.
+    pub(super) fn take_limits(&mut self, key: StepKey, worker: WorkerId, by: i32) {
         let Some(job) = self.jobs.get(&key.job) else { return };
-        for name in &job.spec.steps[usize::from(key.step)].limits {
+        let names = &job.spec.steps[usize::from(key.step)].limits;
+        if names.is_empty() {
+            return;
+        }
+        for name in names {
             let taken = self.limits_taken.entry(name.clone()).or_default();
             *taken = taken.saturating_add_signed(by);
             if *taken == 0 {
                 self.limits_taken.remove(name);
             }
+        }
+        let per_worker = |name: &String| self.limits.get(name).and_then(|limit| limit.per_worker);
+        let freed = self.workers.update(worker, |w| {
+            names.iter().fold(false, |freed, name| w.licences.take(name, per_worker(name), by) || freed)
+        });
+        if freed == Some(true) {
+            self.workers.gained(worker);
+        }
+    }
+
+    /// Somebody set a limit, or took it away: workers that hold some may hold more, or less.
+    pub(super) fn cap_workers(&mut self, name: &str) {
+        let max = self.limits.get(name).and_then(|limit| limit.per_worker);
+        let holders: Vec<WorkerId> =
+            self.workers.iter().filter(|worker| worker.licences.held(name) > 0).map(|w| w.id).collect();
+        for id in holders {
+            self.workers.update(id, |worker| worker.licences.cap(name, max));
+            self.workers.gained(id);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
 use crate::load::pressure::LoadReport;
-use crate::queues::QueueRecord;
+use crate::queues::{Limit, QueueRecord};
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
@@ -103,8 +103,8 @@ pub enum Event {
         request: RequestId,
         /// Its name.
         name: String,
-        /// How many tasks may hold one at a time; `None` is no such limit.
-        max: Option<u32>,
+        /// As it shall be; `None` is no such limit.
+        limit: Option<Limit>,
     },
     /// The link to a worker is gone: no new work for it, its tasks stay booked.
     Lost {
@@ -159,6 +159,8 @@ pub struct Submit {
     pub spec: JobSpec,
     /// Refuse it where no worker of the farm could ever run some step.
     pub placeable_only: bool,
+    /// Hold it back from the start, until somebody lets it go on.
+    pub held: bool,
     /// The job that the store already has under the submission's key.
     pub existing: Option<JobId>,
     /// What the store says of the jobs in `spec.after` that it knows.

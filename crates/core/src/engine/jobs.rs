@@ -2,7 +2,7 @@
 
 use super::{Attempt, Engine, Lent, Note, Outbox, Write};
 use crate::ids::{JobId, StepKey, TaskId};
-use crate::job::{DependencyKind, End, Job, JobState, Stop, TaskRow, TaskState, Tries};
+use crate::job::{DependencyKind, End, Job, JobState, Step, Stop, TaskRow, TaskState, Tries};
 use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
@@ -17,6 +17,7 @@ impl Engine {
         let (queue, priority) = (job.queue, job.spec.priority);
         let step = &mut job.steps[usize::from(key.step)];
         let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
+        let open = open && self.back_offs.in_force(key).is_none();
         let wanted = (open && !step.ready.is_empty()).then(|| Candidate::new(priority, step.ranked(), key));
         if wanted == step.enlisted {
             return;
@@ -115,7 +116,7 @@ impl Engine {
         };
         let kin = job.steps[usize::from(number)].kin;
         self.attempts.insert(task, attempt);
-        self.take_limits(StepKey { job: id, step: number }, 1);
+        self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
         self.kin_booked(kin, row.booked);
     }
 
@@ -128,51 +129,34 @@ impl Engine {
         out: &mut Outbox,
     ) {
         self.learn(task, attempt, &result, out);
-        self.judge_worker(task, attempt, &result.end);
-        self.settle_charge(task, attempt, ran_ns(attempt, &result, self.now));
+        let key = self.key_of(task);
+        let busy = self.busy_limit(key, &result.end);
+        if busy.is_none() {
+            self.judge_worker(task, attempt, &result.end);
+        }
+        let ran_ns = if busy.is_some() { None } else { ran_ns(attempt, &result, self.now) };
+        self.settle_charge(task, attempt, ran_ns);
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
-        let number = usize::from(job.step_of(task.index));
+        let number = usize::from(key.step);
         let stopped = job.stop.is_some();
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
         self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
-        let failed = matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
+        let failed =
+            busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
         let failed_on = failed.then_some(attempt.worker);
         let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
-        let state = state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped);
-        // How long a task takes, only one says that did all of its work.
-        if result.end == End::Exited(0)
-            && let (Some(started), Some(finished)) = (result.started, result.finished)
-        {
-            let ms = finished.since(started) as f64 / 1e6;
-            let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
-            step.mean_ms = Some(mean_ms);
-            let (key, short) =
-                (StepKey { job: task.job, step: number as u16 }, mean_ms < limits::PREFETCH_MS);
-            if short {
-                self.short.insert(key)
-            } else {
-                self.short.remove(&key)
-            };
-        }
-        match state {
-            TaskState::Succeeded => _ = step.succeeded.insert(task.index),
-            TaskState::Failed => _ = step.failed.insert(task.index),
-            TaskState::Canceled => _ = step.canceled.insert(task.index),
-            _ => {
-                if step.ready.is_empty() {
-                    step.ready_since = self.now;
-                }
-                step.ready.insert(task.index);
-            }
-        }
-        if state != TaskState::Succeeded {
-            step.tries.insert(task.index, tries);
-        }
+        let state = match busy {
+            Some(_) if stopped => TaskState::Canceled,
+            Some(_) => TaskState::Ready,
+            None => state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped),
+        };
+        settle_task(step, task.index, state, tries, self.now);
+        self.learn_length(key, &result);
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
@@ -182,9 +166,15 @@ impl Engine {
         } else {
             Write::End { task, attempt: number_of_attempt, state, failures, losses, result }
         });
+        if let Some(limit) = busy.filter(|_| !stopped) {
+            self.begin_back_off(key, limit, attempt.booked, out);
+        }
         match state {
-            TaskState::Ready => self.refresh(StepKey { job: task.job, step: number as u16 }),
-            TaskState::Succeeded => self.unlock(task, number),
+            TaskState::Ready => self.refresh(key),
+            TaskState::Succeeded => {
+                self.had_licence(key, out);
+                self.unlock(task, number);
+            }
             _ => {}
         }
         if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
@@ -192,6 +182,22 @@ impl Engine {
             self.stop_job(task.job, Stop::FailFast, out);
         } else {
             self.settle_job(task.job, out);
+        }
+    }
+
+    /// How long a task takes, only one says that did all of its work.
+    fn learn_length(&mut self, key: StepKey, result: &crate::job::TaskResult) {
+        let ran = result.started.zip(result.finished).filter(|_| result.end == End::Exited(0));
+        let Some((started, finished)) = ran else { return };
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let step = &mut job.steps[usize::from(key.step)];
+        let ms = finished.since(started) as f64 / 1e6;
+        let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
+        step.mean_ms = Some(mean_ms);
+        if mean_ms < limits::PREFETCH_MS {
+            self.short.insert(key);
+        } else {
+            self.short.remove(&key);
         }
     }
 
@@ -277,6 +283,7 @@ impl Engine {
             job.ended = job.ended.or(Some(JobState::Canceled));
         }
         self.refresh_all(id);
+        self.back_offs.forget(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);
@@ -300,6 +307,24 @@ fn ran_ns(attempt: &Attempt, result: &crate::job::TaskResult, now: Time) -> Opti
     }
     let ran = result.started.zip(result.finished).map(|(started, finished)| finished.since(started));
     ran.or_else(|| Some(now.since(attempt.started?)))
+}
+
+/// Puts a task of a step, whose attempt ended, among those that are in this state.
+fn settle_task(step: &mut Step, index: u32, state: TaskState, tries: Tries, now: Time) {
+    match state {
+        TaskState::Succeeded => _ = step.succeeded.insert(index),
+        TaskState::Failed => _ = step.failed.insert(index),
+        TaskState::Canceled => _ = step.canceled.insert(index),
+        _ => {
+            if step.ready.is_empty() {
+                step.ready_since = now;
+            }
+            step.ready.insert(index);
+        }
+    }
+    if state != TaskState::Succeeded {
+        step.tries.insert(index, tries);
+    }
 }
 
 /// What becomes of a task whose attempt ended so; counts a failure or a loss.

@@ -40,6 +40,7 @@ impl Engine {
     /// Looks after the workers that were silent for too long, and those whose lease has run out.
     pub(super) fn tick(&mut self, out: &mut Outbox) {
         self.believe_probes();
+        self.end_back_offs();
         self.accrue();
         self.dirty |=
             !self.waits.held.is_empty() || self.reserves.next_full().is_some_and(|at| at <= self.now);

@@ -9,6 +9,7 @@
 //!    had changed, or [`Engine::failed`] and, once the store answers again, [`Engine::reload`].
 //! 4. Sends, answers and notes of an outbox go out only after its commit.
 
+mod back_off;
 mod charge;
 mod check;
 mod commit;
@@ -34,7 +35,7 @@ use crate::job::{Counts, Job, JobRecord, JobState};
 use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::matcher::{self, Class, Classes, Reserved};
-use crate::queues::{QueueRecord, Queues, TurnSettings};
+use crate::queues::{Limit, QueueRecord, Queues, TurnSettings};
 use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
@@ -44,6 +45,7 @@ use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::{NS_PER_S, Time};
 use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
+use back_off::BackOffs;
 use charge::Charged;
 use sizing::{Fitting, Kin};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -149,6 +151,17 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    fn as_booked(&self, task: TaskId) -> Write {
+        Write::Book {
+            task,
+            attempt: self.number,
+            worker: self.worker,
+            epoch: self.epoch,
+            at: self.booked,
+            amounts: (self.request.cpu, self.request.memory + self.expects),
+        }
+    }
+
     /// True if it waits at its worker for room and holds nothing yet.
     pub fn is_queued(&self) -> bool {
         self.queued
@@ -184,10 +197,11 @@ pub struct Engine {
     recent: VecDeque<(JobId, JobState, Option<Key>)>,
     allocs: BTreeMap<AllocId, WorkerId>,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
-    /// How many tasks may hold one of each limit at a time.
-    limits: BTreeMap<String, u32>,
+    /// As somebody set them, by name.
+    limits: BTreeMap<String, Limit>,
     /// How many of each are taken.
     limits_taken: BTreeMap<String, u32>,
+    back_offs: BackOffs,
     histories: Histories,
     /// Steps of active jobs whose tasks are taken for alike, by the number of their signature.
     kin: BTreeMap<u64, Kin>,
@@ -235,8 +249,8 @@ pub struct Ground {
     pub history: Vec<(String, Vec<Sample>)>,
     /// Queues that somebody set.
     pub queues: Vec<QueueRecord>,
-    /// Limits that somebody set.
-    pub limits: BTreeMap<String, u32>,
+    /// Limits that somebody set, by name.
+    pub limits: BTreeMap<String, Limit>,
 }
 
 impl Engine {
@@ -258,6 +272,7 @@ impl Engine {
             reclaims: BTreeMap::new(),
             limits: BTreeMap::new(),
             limits_taken: BTreeMap::new(),
+            back_offs: BackOffs::default(),
             histories: Histories::default(),
             kin: BTreeMap::new(),
             probe_ends: BTreeSet::new(),
@@ -334,7 +349,7 @@ impl Engine {
                 self.dirty = true;
             }
             Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
-            Event::SetLimit { request, name, max } => self.set_limit(request, name, max, out),
+            Event::SetLimit { request, name, limit } => self.set_limit(request, name, limit, out),
             Event::Lost { worker } => self.worker_lost(worker, out),
             Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
             Event::Forget { request, worker } => self.forget_worker(request, worker, out),
@@ -355,9 +370,10 @@ impl Engine {
         let caches = (!self.waits.held.is_empty()).then(|| self.rounded.after(HELD_AGAIN_NS));
         let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
         let accruals = self.accruals.first().map(|(at, _)| *at);
-        let all =
-            [self.workers.next_deadline(), self.reserves.next_full(), probes, caches, histories, accruals];
-        all.into_iter().flatten().min()
+        let back_offs = self.back_offs.next_end();
+        let all = [probes, caches, histories, accruals, back_offs];
+        let all = all.into_iter().chain([self.workers.next_deadline(), self.reserves.next_full()]);
+        all.flatten().min()
     }
 
     /// An active job, or one whose end is not yet committed.
@@ -417,10 +433,11 @@ impl Engine {
         &self.reserves
     }
 
-    /// How many tasks may hold one of each limit at a time, by name.
-    pub fn limits(&self) -> &BTreeMap<String, u32> {
+    /// The limits that somebody set, by name.
+    pub fn limits(&self) -> &BTreeMap<String, Limit> {
         &self.limits
     }
+
     /// How pairs of step and worker are judged.
     pub fn policy(&self) -> &'static dyn ScoringPolicy {
         self.policy.0

@@ -1,14 +1,14 @@
 //! What the engine wants done.
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
-use crate::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
+use crate::job::{BackOff, Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
 use crate::matcher::RuledOut;
-use crate::queues::{BadSetting, QueueRecord};
+use crate::queues::{BadSetting, Limit, QueueRecord};
 use crate::resources::Resources;
 use crate::score::history::Sample;
 use crate::time::{NS_PER_S, Time};
 use crate::worker::WorkerRecord;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One batch. The shell commits `writes` in one transaction; `sends`, `answers` and `notes` go out
@@ -145,6 +145,13 @@ pub enum Write {
         /// How the attempt ended.
         result: TaskResult,
     },
+    /// The steps of a job that found a licence busy, all of them, by their place.
+    BackOffs {
+        /// The job.
+        job: JobId,
+        /// Its steps.
+        steps: BTreeMap<u16, BackOff>,
+    },
     /// A worker as it is now.
     Worker(WorkerRecord),
     /// What is known of tasks of one kind, all of it.
@@ -162,8 +169,8 @@ pub enum Write {
     Limit {
         /// Its name.
         name: String,
-        /// How many tasks may hold one at a time over the farm.
-        max: Option<u32>,
+        /// As it is from now on.
+        limit: Option<Limit>,
     },
     /// A worker's lease lasts longer.
     Lease {
@@ -182,7 +189,8 @@ impl Write {
             | Write::JobHeld { job, .. }
             | Write::JobStop { job, .. }
             | Write::JobEnd { job, .. }
-            | Write::JobRetry { job } => Some(*job),
+            | Write::JobRetry { job }
+            | Write::BackOffs { job, .. } => Some(*job),
             Write::Book { task, .. }
             | Write::End { task, .. }
             | Write::Again { task, .. }

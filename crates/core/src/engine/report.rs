@@ -304,7 +304,7 @@ impl Engine {
                 w.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
             }
         });
-        self.take_limits(key, -1);
+        self.take_limits(key, attempt.worker, -1);
         if let Some(kin) = self.step(key).map(|step| step.kin) {
             self.kin_left(kin);
         }

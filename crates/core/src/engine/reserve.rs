@@ -5,7 +5,7 @@ use crate::ids::{ClassId, TaskId, WorkerId};
 use crate::matcher::{self, Class, Reserved};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
-use crate::worker::Worker;
+use crate::worker::{Licences, Worker};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,8 +112,11 @@ impl Engine {
         worker: &Worker,
         ends: impl Fn(TaskId) -> Option<Time>,
     ) -> Option<Time> {
-        let mut free = worker.free();
-        if class.request.fits(&free) {
+        let (mut free, mut licences) = (worker.free(), worker.licences.clone());
+        let fits = |free: &Resources, licences: &Licences| {
+            class.request.fits(free) && licences.first_full(&class.limits).is_none()
+        };
+        if fits(&free, &licences) {
             return Some(self.now);
         }
         let mut ends: Vec<(Option<Time>, TaskId)> =
@@ -123,11 +126,20 @@ impl Engine {
         for (at, task) in ends {
             let at = at?;
             free.add(&self.request_of(task));
-            if class.request.fits(&free) {
+            for name in self.limits_of(task) {
+                licences.give_back(name);
+            }
+            if fits(&free, &licences) {
                 return Some(at);
             }
         }
         None
+    }
+
+    fn limits_of(&self, task: TaskId) -> impl Iterator<Item = &String> {
+        let key = self.key_of(task);
+        let job = self.jobs.get(&key.job);
+        job.into_iter().flat_map(move |job| &job.spec.steps[usize::from(key.step)].limits)
     }
 
     /// When an attempt is expected to end. One that runs longer than was expected is taken to be in the

@@ -1,9 +1,8 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for
 //! workers whose tasks are short.
 
-use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
+use super::{Attempt, Engine, Lent, Note, Outbox, Waits};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::Tries;
 use crate::limits;
 use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
 use crate::queues::{Candidate, Skip};
@@ -209,6 +208,10 @@ impl Engine {
     ) -> (Candidate, ClassId, Vec<Ranked>) {
         let scene = self.scene();
         let Some(worker) = self.workers.get(ranked[0].worker) else { return (candidate, class, ranked) };
+        // There the order of jobs goes before that of hosts.
+        if worker.marks.foreign {
+            return (candidate, class, ranked);
+        }
         let rivals: Vec<_> = self.queues.get(queue).rivals(queue, &candidate, &round.skip).collect();
         if rivals.is_empty() {
             return (candidate, class, ranked);
@@ -273,6 +276,7 @@ impl Engine {
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
             others_wait: self.queues.get(queue).has_choice() || self.queues.waiting() > 1,
             locality: !spec.hints.caches.is_empty() || spec.hints.prefer_local,
+            prefers: &spec.hints.prefers,
         })
     }
 
@@ -286,6 +290,8 @@ impl Engine {
                 && !w.running.is_empty()
                 && w.allocs.is_empty()
                 && !self.lends(w)
+                // Another system's executor starts what it is sent.
+                && !w.marks.foreign
                 && !self.reserved.contains_key(&w.id)
         };
         let ids: Vec<WorkerId> = self.workers.iter().filter(open).map(|w| w.id).collect();
@@ -305,6 +311,7 @@ impl Engine {
                 let mean_ms = self.step(candidate.step()).and_then(|s| s.mean_ms);
                 let short = mean_ms.is_some_and(|ms| ms < limits::PREFETCH_MS);
                 let may = matcher::could_ever(asks, worker)
+                    && worker.licences.first_full(&asks.limits).is_none()
                     && self.limit_reached(asks).is_none()
                     && self.queues.get(queue).over_quota(asks.request.cpu, false).is_none();
                 if !may {
@@ -368,6 +375,11 @@ impl Engine {
         self.rounded = self.now;
     }
 
+    fn record_wait(&mut self, waited_ns: u64, dependents: f64) {
+        self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
+        self.windows.record(self.now, Metric::Dependents, dependents);
+    }
+
     fn book(
         &mut self,
         queue: QueueId,
@@ -383,7 +395,7 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
         step.ready.remove(index);
-        let tries = step.tries.remove(&index).unwrap_or(Tries::default());
+        let tries = step.tries.remove(&index).unwrap_or_default();
         step.active += 1;
         let sized = &self.classes.get(step.class).request;
         let request = Resources { memory: spec.request.memory, ..sized.clone() };
@@ -392,21 +404,19 @@ impl Engine {
         let waited_ns = self.now.since(step.ready_since);
         let (drained, dependents) = (step.ready.is_empty(), step.dependents);
         let task = TaskId { job: key.job, index };
-        self.take_limits(key, 1);
+        self.take_limits(key, id, 1);
         let epoch = self.workers.update(id, |w| {
-            if queued {
-                w.backlog.push_back(task);
-                w.backlog_ms += ms;
-            } else {
-                w.hold(task, key, &request, expects, request.cpu);
-            }
             w.warmth.ran(kin);
+            if queued {
+                w.send_ahead(task, ms)
+            } else {
+                w.hold(task, key, &request, expects, request.cpu)
+            }
             w.epoch
         });
         let charged = self.estimate(key, kin, queue, id, &request, expects);
-        let number = tries.attempt + 1;
         let attempt = Attempt {
-            number,
+            number: tries.attempt + 1,
             worker: id,
             epoch: epoch.unwrap_or_default(),
             booked: self.now,
@@ -421,17 +431,9 @@ impl Engine {
             lent: Lent::No,
             charged,
         };
-        out.writes.push(Write::Book {
-            task,
-            attempt: number,
-            worker: id,
-            epoch: attempt.epoch,
-            at: self.now,
-            amounts: (attempt.request.cpu, attempt.request.memory + expects),
-        });
+        out.writes.push(attempt.as_booked(task));
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
-        self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
-        self.windows.record(self.now, Metric::Dependents, dependents);
+        self.record_wait(waited_ns, dependents);
         self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
         self.queues.hold(queue, attempt.request.cpu, attempt.charged.share);
         self.attempts.insert(task, attempt);

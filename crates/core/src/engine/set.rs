@@ -1,28 +1,56 @@
 //! Queues and limits as somebody sets them. They come into force with their commit, so that a failed one
 //! leaves nothing to take back.
 
-use super::{Answer, Engine, Outbox, Refusal, Write};
-use crate::ids::RequestId;
+use super::{Answer, Engine, Order, Outbox, Refusal, Write};
+use crate::ids::{RequestId, TaskId, WorkerId};
 use crate::limits::LIMITS_MAX;
-use crate::queues::{QueueRecord, check_name};
+use crate::queues::{Limit, QueueRecord, check_name};
 
 impl Engine {
     pub(super) fn set_queue(&mut self, request: RequestId, queue: QueueRecord, out: &mut Outbox) {
         let checked = queue.check().map_err(Refusal::from);
+        if checked.is_ok() && queue.paused.is_some() {
+            self.recall_queue(&queue.name, out);
+        }
         answer(request, checked.map(|()| Write::Queue(queue)), out);
     }
 
-    pub(super) fn set_limit(&mut self, request: RequestId, name: String, max: Option<u32>, out: &mut Outbox) {
-        let checked = self.check_limit(&name, max);
-        answer(request, checked.map(|()| Write::Limit { name, max }), out);
+    /// Asks for the attempts of a queue that wait in backlogs.
+    fn recall_queue(&mut self, name: &str, out: &mut Outbox) {
+        let of_queue = |task: TaskId| self.jobs.get(&task.job).is_some_and(|job| job.spec.queue == name);
+        let queued = self.attempts.iter().filter(|(task, attempt)| attempt.queued && of_queue(**task));
+        let queued: Vec<_> = queued.map(|(task, attempt)| (*task, attempt.number, attempt.worker)).collect();
+        self.recall(queued, out);
     }
 
-    fn check_limit(&self, name: &str, max: Option<u32>) -> Result<(), Refusal> {
-        let known = self.limits.contains_key(name);
-        if max.is_none() {
-            return if known { Ok(()) } else { Err(Refusal::NoLimit(name.to_owned())) };
+    /// Asks workers for attempts that have not started: the task, the attempt's number, the worker.
+    pub(super) fn recall(&mut self, queued: Vec<(TaskId, u32, WorkerId)>, out: &mut Outbox) {
+        for (task, attempt, worker) in queued {
+            self.send(worker, Order::Recall { task, attempt }, out);
         }
+    }
+
+    pub(super) fn set_limit(
+        &mut self,
+        request: RequestId,
+        name: String,
+        limit: Option<Limit>,
+        out: &mut Outbox,
+    ) {
+        let checked = self.check_limit(&name, limit.as_ref());
+        if checked.is_ok() {
+            self.write_tried_again(&name, out);
+        }
+        answer(request, checked.map(|()| Write::Limit { name, limit }), out);
+    }
+
+    fn check_limit(&self, name: &str, limit: Option<&Limit>) -> Result<(), Refusal> {
+        let known = self.limits.contains_key(name);
+        let Some(limit) = limit else {
+            return if known { Ok(()) } else { Err(Refusal::NoLimit(name.to_owned())) };
+        };
         check_name("the name of the limit", name)?;
+        limit.check()?;
         if !known && self.limits.len() >= LIMITS_MAX {
             let (is, max) = (LIMITS_MAX as u64 + 1, LIMITS_MAX as u64);
             return Err(Refusal::TooMany { what: "limits of the farm", is, max });
@@ -35,8 +63,14 @@ impl Engine {
         for write in writes {
             match write {
                 Write::Queue(queue) => self.queues.set(queue),
-                Write::Limit { name, max: Some(max) } => _ = self.limits.insert(name.clone(), *max),
-                Write::Limit { name, max: None } => _ = self.limits.remove(name),
+                Write::Limit { name, limit } => {
+                    match limit {
+                        Some(limit) => _ = self.limits.insert(name.clone(), limit.clone()),
+                        None => _ = self.limits.remove(name),
+                    }
+                    self.cap_workers(name);
+                    self.try_again(name);
+                }
                 _ => continue,
             }
             self.dirty = true;

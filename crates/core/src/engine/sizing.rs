@@ -8,6 +8,7 @@ use crate::matcher::{self, Class};
 use crate::resources::Resources;
 use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
 use crate::score::windows::Metric;
+use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::Worker;
 use crate::workers::{Health, Record, Verdict};
@@ -156,6 +157,11 @@ impl Engine {
     /// How many attempts of the kin may run at once now; `None` is no limit.
     pub(super) fn probes(&self, id: u64) -> Option<u32> {
         let kin = self.kin.get(&id).filter(|kin| kin.declared > 0)?;
+        // Another system's executor never says what its work holds, and sees to limits by itself.
+        let mut specs = kin.steps.iter().filter_map(|key| self.spec_of(*key));
+        if specs.next().is_some_and(|spec| asks_executor(&spec.needs)) {
+            return None;
+        }
         let request = Resources::new(0, kin.declared);
         let longest_ms = kin.since.map(|since| self.now.since(since) / NS_PER_MS);
         history::probing(&request, self.histories.get(&kin.signature), longest_ms)

@@ -13,22 +13,16 @@ use std::sync::Arc;
 
 impl Engine {
     pub(super) fn submit(&mut self, submit: Submit, out: &mut Outbox) {
-        let Submit { request, spec, placeable_only, existing, outcomes } = submit;
-        let answer = match self.accept(spec, placeable_only, existing, &outcomes, out) {
+        let request = submit.request;
+        let answer = match self.accept(submit, out) {
             Ok(answer) => answer,
             Err(refusal) => Answer::Refused(refusal),
         };
         out.answers.push((request, answer));
     }
 
-    fn accept(
-        &mut self,
-        spec: JobSpec,
-        placeable_only: bool,
-        existing: Option<JobId>,
-        outcomes: &BTreeMap<JobId, JobState>,
-        out: &mut Outbox,
-    ) -> Result<Answer, Refusal> {
+    fn accept(&mut self, submit: Submit, out: &mut Outbox) -> Result<Answer, Refusal> {
+        let Submit { request: _, spec, placeable_only, held, existing, outcomes } = submit;
         let key = spec.key.clone().map(|key| (spec.user.clone(), key));
         let known = key.as_ref().and_then(|key| self.keys.get(key).copied()).or(existing);
         if let Some(job) = known {
@@ -55,6 +49,9 @@ impl Engine {
         }
         let spec = Arc::new(spec);
         out.writes.push(Write::Job { id, spec: spec.clone(), created: self.now });
+        if held {
+            out.writes.push(Write::JobHeld { job: id, held });
+        }
         out.notes.push(Note::Job { job: id, state: JobState::Active });
         let record = JobRecord {
             id,
@@ -62,8 +59,9 @@ impl Engine {
             created: self.now,
             state: JobState::Active,
             stop: None,
-            held: false,
+            held,
             tasks: Vec::new(),
+            back_offs: BTreeMap::new(),
         };
         self.insert_record(record, open);
         if let Some(stop) = stop {
@@ -195,9 +193,7 @@ impl Engine {
     fn recall_queued(&mut self, id: JobId, out: &mut Outbox) {
         let queued = self.attempts_of(id).filter(|(_, attempt)| attempt.queued);
         let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
-        for (task, attempt, worker) in queued {
-            self.send(worker, Order::Recall { task, attempt }, out);
-        }
+        self.recall(queued, out);
     }
 
     /// Lets no further task of the job start, and kills what runs where the stop asks for that.
@@ -256,6 +252,9 @@ impl Engine {
         self.jobs.insert(record.id, job);
         for row in record.tasks {
             self.adopt_row(record.id, row);
+        }
+        for (step, back_off) in record.back_offs {
+            self.back_offs.insert(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id);
     }
@@ -351,9 +350,10 @@ fn at_most(what: &'static str, is: u64, max: u64) -> Result<(), Refusal> {
 
 /// Refuses limits and hints that break a limit of ours.
 fn check_hints(step: &StepSpec) -> Result<(), Refusal> {
-    let Hints { caches, shape, deadline_ms, .. } = &step.hints;
+    let Hints { caches, shape, deadline_ms, prefers, .. } = &step.hints;
     at_most("limits of a step", step.limits.len() as u64, limits::LIMITS_PER_STEP_MAX as u64)?;
     at_most("caches of a step", caches.len() as u64, limits::CACHES_PER_STEP_MAX as u64)?;
+    at_most("preferred workers of a step", prefers.len() as u64, limits::PREFERS_PER_STEP_MAX as u64)?;
     at_most("bytes of a shape", shape.len() as u64, limits::SHAPE_BYTES_MAX as u64)?;
     at_most("deadline_ms", deadline_ms.unwrap_or(0), limits::DEADLINE_MS_MAX)?;
     for name in &step.limits {

@@ -6,7 +6,7 @@ pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, Wo
 
 use crate::engine::{Decision, Engine, Judged};
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
-use crate::job::{DependencyKind, Stop, TaskState};
+use crate::job::{BackOff, DependencyKind, Stop, TaskState};
 use crate::limits;
 use crate::load::share::{Claim, Level, level};
 use crate::matcher::{self, Ask, Class, RuledOut};
@@ -69,6 +69,15 @@ pub enum Reason {
         quota_cpu: u32,
         /// Hundredths of a core that it holds.
         booked_cpu: u64,
+    },
+    /// A licence was busy when its step was tried last; the step starts nothing until then.
+    BackOff {
+        /// The limit.
+        name: String,
+        /// Until when.
+        until: Time,
+        /// How often in a row it was busy; 0 where a task succeeded since.
+        times: u32,
     },
     /// All licences of this name are taken.
     Limit {
@@ -146,6 +155,8 @@ pub enum Change {
     Resume(String),
     /// More licences of a name: at least so many.
     Limit(String, u32),
+    /// Try again at once what found this limit busy, by setting it as it is: milliseconds of its back-off.
+    TryAgain(String, u64),
     /// Its job is let go on.
     Release,
     /// Less work of this queue before it, or more weight for its own.
@@ -238,6 +249,10 @@ impl Engine {
                 explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
                 Reason::Paused(queue.record.paused.clone().unwrap_or_default())
             }
+            () if let Some(known) = self.back_off(key) => {
+                explanation.changes.insert(0, self.try_again_now(known));
+                Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
+            }
             () if gated.is_some() => Reason::Probing { running: gated.unwrap_or(0) },
             () => match (self.over_quota(job.queue, key), limit, found.closed) {
                 (Some(quota_cpu), ..) => {
@@ -276,6 +291,14 @@ impl Engine {
             }
         });
         explanation
+    }
+
+    fn try_again_now(&self, known: &BackOff) -> Change {
+        let rule = self.limits().get(&known.limit).and_then(|limit| limit.busy.as_ref());
+        Change::TryAgain(
+            known.limit.clone(),
+            rule.map_or(limits::BACK_OFF_MS_DEFAULT, |busy| busy.back_off_ms),
+        )
     }
 
     /// Looks at every worker: what rules it out, what would have to change there, how it is judged.
@@ -330,7 +353,7 @@ impl Engine {
             .take(limits::RANKED_MAX)
             .map(|(ranked, worker)| {
                 let context = matcher::worker_context(worker, scene.workers.load_settings());
-                let breakdown = scene.policy.detail(&scene.pair(ask, worker, &context, ranked.load));
+                let breakdown = scene.policy_for(ask).detail(&scene.pair(ask, worker, &context, ranked.load));
                 Judged { worker: worker.id, load: ranked.load, breakdown }
             })
             .collect();
@@ -404,7 +427,7 @@ fn effort(unmet: &[RuledOut]) -> (usize, f64) {
         RuledOut::TooSmall(short) | RuledOut::Busy(short) | RuledOut::Foreign(short) => {
             (short.need - short.have) as f64 / short.need as f64
         }
-        RuledOut::Draining | RuledOut::Reserved(_) | RuledOut::Held { .. } => 0.5,
+        RuledOut::Draining | RuledOut::Reserved(_) | RuledOut::Limit { .. } | RuledOut::Held { .. } => 0.5,
         _ => 1.0,
     });
     (unmet.iter().filter(|why| why.is_lasting()).count(), far.sum())

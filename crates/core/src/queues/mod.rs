@@ -9,11 +9,13 @@
 
 mod bands;
 mod fair;
+mod limit;
 mod record;
 mod turn;
 
 pub use bands::band_of;
 pub use fair::Share;
+pub use limit::{BUSY_EXITS, Busy, Limit};
 pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
 use crate::ids::{ClassId, JobId, QueueId, StepKey};
@@ -95,6 +97,9 @@ pub struct Queue {
     pub booked_cpu: u64,
     /// Milliseconds that a task of the queue runs, as a mean over the last ones.
     pub mean_ms: Option<f64>,
+    /// What its tasks were charged since the engine started, by the setting of [`Charge`]: hundredths of
+    /// core-milliseconds, or tasks.
+    pub had: i128,
     standing: Standing,
     by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
     /// The first step of each class, in the queue's order.
@@ -276,6 +281,7 @@ impl Queues {
             active: 0,
             booked_cpu: 0,
             mean_ms: None,
+            had: 0,
             standing: Standing::default(),
             by_class: BTreeMap::new(),
             heads: BTreeSet::new(),
@@ -437,6 +443,7 @@ impl Queues {
             }
         }
         let queue = &mut self.all[id.0 as usize];
+        queue.had += i128::from(cost);
         self.turns.charge(id, band, &mut queue.standing, cost);
     }
 
@@ -452,6 +459,7 @@ impl Queues {
     /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
     pub fn correct(&mut self, id: QueueId, by: i64, task: Option<u64>) {
         let queue = &mut self.all[id.0 as usize];
+        queue.had += i128::from(by);
         self.turns.correct(id, queue.band(), &mut queue.standing, by, task);
     }
 

@@ -1,7 +1,7 @@
 //! Queues as somebody set them.
 
 use super::band_of;
-use crate::limits::{NAME_BYTES_MAX, NOTE_BYTES_MAX, WEIGHT_MAX};
+use crate::limits::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, WEIGHT_MAX};
 
 /// The weight of a queue that nobody set.
 pub const WEIGHT_DEFAULT: u32 = 100;
@@ -98,6 +98,24 @@ pub enum BadSetting {
     /// A note that is too long.
     #[error("the note has {0} bytes, and may have {NOTE_BYTES_MAX}")]
     Note(usize),
+    /// A limit that limits nothing.
+    #[error("a limit needs max, per_worker or busy_exits; remove it to hold nothing back")]
+    LimitsNothing,
+    /// A limit under which no worker could run anything.
+    #[error("per_worker must be more than 0; set max to 0 to let nothing start")]
+    PerWorker,
+    /// An exit code that no failed process has.
+    #[error("busy_exits must be from 1 to 255, not {0}")]
+    BusyExit(i32),
+    /// Too many exit codes.
+    #[error("busy_exits has {0} codes, and may have {BUSY_EXITS_MAX}")]
+    BusyExits(usize),
+    /// A back-off that nothing begins.
+    #[error("back_off_ms is how long to wait after one of busy_exits: set these too")]
+    BackOffAlone,
+    /// A back-off out of range.
+    #[error("back_off_ms must be from 100 to 86400000, not {0}")]
+    BackOff(u64),
 }
 
 /// Refuses a name that is empty or too long.

@@ -145,6 +145,13 @@ static RESOURCE_AWARE: RulePolicy = policy!(
 // What others use of the cores is in the load: a hold for it would keep a farm idle that others use all of.
 static PRESSURE: RulePolicy = policy!("pressure", rules::MemorySaturation, rules::Pressure, rules::WaitTime);
 
+/// The policy of steps for another system's executors, whatever the farm's is: most free memory first, then most
+/// cache keys at hand.
+pub static FREE_MEMORY: &dyn ScoringPolicy = {
+    static POLICY: RulePolicy = policy!("free-memory", rules::FreeMemory, rules::CacheHits);
+    &POLICY
+};
+
 macro_rules! packing {
     ($cores:literal, $memory:literal) => {{
         const PACKING: rules::Packing =
@@ -178,7 +185,7 @@ pub fn policy_by_name(name: &str) -> (&'static dyn ScoringPolicy, bool) {
 /// Name and description of every rule of every policy, each once, by name.
 pub fn rule_catalog() -> Vec<(&'static str, &'static str)> {
     let policies = POLICIES.map(|name| policy_by_name(name).0);
-    let rules = policies.iter().flat_map(|policy| policy.rules());
+    let rules = policies.iter().chain([&FREE_MEMORY]).flat_map(|policy| policy.rules());
     let catalog: BTreeMap<_, _> = rules.map(|rule| (rule.name(), rule.description())).collect();
     catalog.into_iter().collect()
 }

@@ -14,6 +14,11 @@ pub const KEY_BYTES: u64 = 64 << 20;
 /// How long a step waits for a worker to say what its caches hold, in milliseconds since it was ready.
 pub const UNKNOWN_CACHE_HOLD_MS: u64 = 20_000;
 
+/// How long a step waits for a worker that it prefers, in milliseconds since it was ready.
+pub const PREFERRED_HOLD_MS: u64 = 20_000;
+/// Free memory in MiB that earns the most points where it is what counts: one point each.
+pub const FREE_MEMORY_MIB: f64 = (1u64 << 40) as f64;
+
 /// Most points for what waits for the step.
 pub const DEPENDENTS: f64 = 50.0;
 /// Dependents of a mean step, where the farm has none yet.

@@ -122,8 +122,9 @@ impl Health {
             self.jobs.insert(job, then);
         }
         // Of this job, since its first failure in the row: that one is in both.
-        let well = record.succeeded - then.succeeded;
-        let badly = (record.failed - then.failed).saturating_sub(u64::from(self.failures));
+        // A job that was read again after a failed commit has less than it had.
+        let well = record.succeeded.saturating_sub(then.succeeded);
+        let badly = record.failed.saturating_sub(then.failed).saturating_sub(u64::from(self.failures));
         let only_here =
             self.failures >= FAILURES_HERE && well >= u64::from(FAILURES_HERE) && well >= DOES_WELL * badly;
         let elsewhere = succeeded - self.succeeded_then;

@@ -10,7 +10,7 @@ use crate::ids::WorkerId;
 use crate::limits;
 use crate::matcher::Class;
 use crate::resources::Resources;
-use crate::tags::{Attributes, Need};
+use crate::tags::{Attributes, Need, asks_executor};
 use crate::worker::Worker;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -31,8 +31,13 @@ struct Kind {
     /// Only of the keys that classes ask for.
     attributes: Attributes,
     gpus: bool,
+    /// Executors of another system, that only steps find which ask for them.
+    foreign: bool,
     custom: BTreeSet<String>,
 }
+
+/// Workers that are alike, and of which limits their tasks hold all that a worker may.
+type Group = (Arc<Kind>, BTreeSet<String>);
 
 /// Workers by load key; powers of two of free memory and free cpu.
 type Cells = BTreeMap<(u32, u32), BTreeSet<(u32, WorkerId)>>;
@@ -43,7 +48,7 @@ pub struct Index {
     saturation: Saturation,
     /// The keys of attributes that tell groups apart.
     keys: BTreeSet<String>,
-    groups: BTreeMap<Arc<Kind>, Cells>,
+    groups: BTreeMap<Group, Cells>,
     members: BTreeMap<WorkerId, Arc<Kind>>,
     by_value: BTreeMap<String, BTreeMap<String, BTreeSet<WorkerId>>>,
 }
@@ -95,6 +100,7 @@ impl Index {
         Kind {
             attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
             gpus: worker.capacity.gpus > 0,
+            foreign: worker.marks.foreign,
             custom: worker.capacity.custom.keys().cloned().collect(),
         }
     }
@@ -107,6 +113,8 @@ impl Index {
         let load = (load * 1600.0).min(f64::from(u32::MAX)) as u32;
         let memory = (free_memory >> 20).min(u64::from(u32::MAX)) as u32;
         let key = match self.saturation {
+            // Executors of another system go by free memory, most first.
+            _ if worker.marks.foreign => u32::MAX - memory,
             Saturation { memory: true, .. } => memory,
             Saturation { cores: true, .. } => u32::MAX - load,
             _ => load,
@@ -114,29 +122,31 @@ impl Index {
         ((bucket_of(free_memory), bucket_of(free_cpu.into())), (key, worker.id))
     }
 
+    fn group_of(&self, worker: &Worker) -> Option<Group> {
+        let full = worker.licences.full().map(|(name, _)| name.to_owned());
+        Some((self.members.get(&worker.id)?.clone(), full.collect()))
+    }
+
     /// Puts a listed worker in by its free room and its load.
     pub fn check_in(&mut self, worker: &Worker, load: f64) {
         let (cell, entry) = self.place_of(worker, load);
-        let Some(kind) = self.members.get(&worker.id) else { return };
-        let cells = match self.groups.get_mut(kind) {
-            Some(cells) => cells,
-            None => self.groups.entry(kind.clone()).or_default(),
-        };
+        let Some(group) = self.group_of(worker) else { return };
+        let cells = self.groups.entry(group).or_default();
         cells.entry(cell).or_default().insert(entry);
     }
 
     /// Takes a worker out; it must be what it was at `check_in`.
     pub fn check_out(&mut self, worker: &Worker, load: f64) {
         let (cell, entry) = self.place_of(worker, load);
-        let Some(kind) = self.members.get(&worker.id) else { return };
-        let Some(cells) = self.groups.get_mut(kind) else { return };
+        let Some(group) = self.group_of(worker) else { return };
+        let Some(cells) = self.groups.get_mut(&group) else { return };
         let Some(workers) = cells.get_mut(&cell) else { return };
         workers.remove(&entry);
         if workers.is_empty() {
             cells.remove(&cell);
         }
         if cells.is_empty() {
-            self.groups.remove(kind);
+            self.groups.remove(&group);
         }
     }
 
@@ -144,8 +154,9 @@ impl Index {
     pub fn list(&mut self, worker: &Worker) {
         let kind = self.kind_of(worker);
         // One copy of what many workers have in common.
+        let key = (Arc::new(kind), BTreeSet::new());
         let kind =
-            self.groups.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
+            self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, _), _)| known.clone());
         self.members.insert(worker.id, kind);
         for (key, values) in worker.attributes.iter().filter(|(_, values)| !values.is_empty()) {
             let by_value = self.by_value.entry(key.clone()).or_default();
@@ -195,8 +206,11 @@ impl Index {
         }
         let request = &class.request;
         let from = (bucket_of(request.memory), bucket_of(request.cpu.into()));
+        let open_to = |((kind, full), _): &(&Group, &Cells)| {
+            full.is_disjoint(&class.limits) && kind.could_meet(class, request, &self.keys)
+        };
         let mut open = BinaryHeap::new();
-        for (_, cells) in self.groups.iter().filter(|(kind, _)| kind.could_meet(class, request, &self.keys)) {
+        for (_, cells) in self.groups.iter().filter(open_to) {
             for (_, cell) in cells.range((from.0, 0)..).filter(|((_, cpu), _)| *cpu >= from.1) {
                 let mut entries = cell.iter();
                 open.extend(entries.next().map(|first| Head(Reverse(*first), entries)));
@@ -215,6 +229,7 @@ impl Kind {
     fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)
+            && (!self.foreign || asks_executor(&class.needs))
             && request.custom.keys().all(|name| self.custom.contains(name))
             && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
     }

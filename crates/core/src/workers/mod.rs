@@ -228,7 +228,11 @@ impl Workers {
             worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
             let minded = worker.report().copied().filter(|_| load.pressure);
             worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
-            worker.reach = minded.and_then(|report| report.memory_available.zip(report.memory_own));
+            // What another system's executor says is free is what there is, minded or not.
+            let reached = minded.or(worker.report().copied().filter(|_| worker.marks.foreign));
+            let reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
+            // Nor is all free where it says nothing any more.
+            worker.reach = reach.or(worker.reach.filter(|_| worker.marks.foreign));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
         eased.unwrap_or(false)

@@ -1,11 +1,13 @@
-//! Settings of how places are chosen: what load does, which policy ranks workers, what is kept free for
+//! Settings of how places are chosen: whose turn it is, what load does, which policy ranks workers, what is kept free for
 //! work that is hard to place.
 
 use super::Config;
 use serde::Deserialize;
+use std::str::FromStr;
 use std::time::Duration;
 use windlass_core::engine::{Policy, Settings};
 use windlass_core::load::formula::LoadSettings;
+use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
 use windlass_core::workers::{ReserveSettings, Saturation};
 
@@ -19,6 +21,8 @@ const STALE_REPORTS: std::ops::RangeInclusive<u32> = 1..=60;
 const POLICY_BYTES_MAX: usize = 64;
 /// Classes of work for which workers may be kept free in one shard.
 const HOLDERS_MAX: u32 = 1_000;
+/// Bookings of which one may be out of turn.
+const EXPRESS_MAX: u32 = 1_000_000;
 
 impl Config {
     /// What the engine has of these settings. A policy that is not known is warned of, and is the default.
@@ -34,7 +38,65 @@ impl Config {
             },
             policy: self.score.policy(saturation),
             wait_deadline_ms: self.score.wait_deadline_ms(),
+            turn: self.turn.settings(),
             ..Settings::default()
+        }
+    }
+}
+
+/// How turns are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Turn {
+    /// What bookings cost their queue.
+    pub charge: Charge,
+    /// One booking in so many may go to a queue that has work again, out of turn; 0: none.
+    pub express: u32,
+}
+
+/// What a booking costs its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Charge {
+    /// The part of its worker that it holds, for as long as it does.
+    Time,
+    /// One, like every other.
+    Task,
+}
+
+impl FromStr for Charge {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "time" => Ok(Charge::Time),
+            "task" => Ok(Charge::Task),
+            _ => Err(format!("charge is time or task, not '{text}'")),
+        }
+    }
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Turn { charge: Charge::Time, express: 8 }
+    }
+}
+
+impl Turn {
+    /// The settings as the core has them.
+    fn settings(self) -> TurnSettings {
+        let charge = match self.charge {
+            Charge::Time => windlass_core::queues::Charge::Time,
+            Charge::Task => windlass_core::queues::Charge::Task,
+        };
+        TurnSettings { charge, express: Some(self.express).filter(|every| *every > 0) }
+    }
+
+    /// Says which setting makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        match self.express {
+            0..=EXPRESS_MAX => Ok(()),
+            every => Err(format!("turn.express must be from 0 to {EXPRESS_MAX}, not {every}")),
         }
     }
 }
@@ -265,6 +327,13 @@ mod tests {
     fn the_engine_has_every_setting() {
         let settings = |text: &str| Config::parse(text).unwrap().engine_settings();
         assert_eq!(settings(""), Settings::default());
+        let turn = |text: &str| settings(&format!("[turn]\n{text}")).turn;
+        let by_task = TurnSettings { charge: windlass_core::queues::Charge::Task, express: Some(3) };
+        assert_eq!(turn("charge = 'task'\nexpress = 3"), by_task);
+        assert_eq!(
+            turn("charge = 'time'\nexpress = 0"),
+            TurnSettings { express: None, ..TurnSettings::default() }
+        );
         let set = settings(
             "lease = 3\n[load]\nmax_io_pressure = 3\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
              [reservation]\nafter_s = 0.5\nholders = 7",
@@ -310,11 +379,13 @@ mod tests {
             ("score", "policy = ''"),
             ("reservation", "after_s = -1"),
             ("reservation", "holders = 1001"),
+            ("turn", "express = 1000001"),
         ] {
             let key = format!("{table}.{}", line.split(' ').next().unwrap());
             let why = refused(&format!("[{table}]\n{line}"));
             assert!(why.starts_with(&key), "{line}: {why}");
         }
+        assert!(refused("[turn]\ncharge = 'core'").contains("charge"));
         assert!(refused("[load]\nmax_pressure = 1").contains("max_pressure"));
         assert!(refused("[score]\nsaturation = 1").contains("saturation"));
     }

@@ -3,6 +3,7 @@
 use super::App;
 use super::error::ApiError;
 use crate::auth::{Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
+use crate::compass;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -26,6 +27,8 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
     let (caller, denied) = match app.shared.auth.caller(&peer, request.headers()) {
         Ok(caller) if caller.may(&method, &path) => (Some(caller), None),
         Ok(caller) => (Some(caller), Some(Denied::Role)),
+        // There the handlers ask, and a job's fields may answer.
+        Err(Denied::Missing) if compass::is_open(&path) => (None, None),
         Err(denied) => (None, Some(denied)),
     };
     let asked = Asked { app, caller, denied, peer, method, path };
@@ -56,6 +59,7 @@ impl Asked {
                 request.extensions_mut().insert(caller.clone());
                 self.until_revoked(next.run(request).await)
             }
+            (None, None) => next.run(request).await,
             (_, denied) => denied.unwrap_or(Denied::Missing).into_response(),
         };
         self.note(response.status());
@@ -95,7 +99,8 @@ impl Asked {
 
 /// True of requests that change something for people. What workers report is in the store.
 fn changes(method: &Method, path: &str) -> bool {
-    method != Method::GET && method != Method::HEAD && !path.starts_with(WORKER_PATHS)
+    let looks = method == Method::GET || method == Method::HEAD;
+    !looks && !path.starts_with(WORKER_PATHS) && !compass::is_report(path)
 }
 
 impl IntoResponse for Denied {
@@ -107,7 +112,9 @@ impl IntoResponse for Denied {
 /// Refuses what a web page in somebody's browser sends: this server trusts whoever reaches it, and a
 /// browser on this machine reaches it on behalf of every page. No page has somebody's token.
 pub async fn same_origin(request: Request, next: Next) -> Response {
-    let shown_token = request.extensions().get::<Caller>().is_some_and(|caller| caller.token.is_some());
+    let caller = request.extensions().get::<Caller>();
+    // Nobody is trusted who is not known either.
+    let shown_token = caller.is_none_or(|caller| caller.token.is_some());
     if shown_token || request.uri().path() == HEALTH_PATH {
         return next.run(request).await;
     }
@@ -148,13 +155,18 @@ fn names_this_machine(host: &str) -> bool {
 /// Counts requests under way, so that an idle server can tell that it is. Those whose client hung up are
 /// over, too.
 pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
-    app.shared.open.fetch_add(1, Ordering::Relaxed);
-    let _open = Open(app);
+    let _open = busy(app);
     next.run(request).await
 }
 
-/// A request under way.
-struct Open(App);
+/// The server is not idle until this is dropped.
+pub(crate) fn busy(app: App) -> Open {
+    app.shared.open.fetch_add(1, Ordering::Relaxed);
+    Open(app)
+}
+
+/// A request, or a conversation, under way.
+pub(crate) struct Open(App);
 
 impl Drop for Open {
     fn drop(&mut self) {

@@ -59,8 +59,9 @@ pub async fn submit(
             outcomes.insert(*id, job.state);
         }
     }
-    let submit =
-        move |request| Event::Submit(Box::new(Submit { request, spec, placeable_only, existing, outcomes }));
+    let submit = move |request| {
+        Event::Submit(Box::new(Submit { request, spec, placeable_only, held: false, existing, outcomes }))
+    };
     match app.handle.request(submit).await? {
         Answer::Submitted { job, existing, unplaceable } => {
             let status = if existing { StatusCode::OK } else { StatusCode::CREATED };

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{Limit, Page, SetLimit};
 use windlass_core::Engine;
-use windlass_core::engine::{Answer, Event};
+use windlass_core::engine::{Answer, Event, Refusal};
+use windlass_core::queues as core;
 
 /// Which limits to list.
 #[derive(Deserialize, IntoParams)]
@@ -36,13 +37,13 @@ pub async fn list(
     let list = move |engine: &Engine| {
         let all = engine.limits().iter();
         let some = all.filter(|(name, _)| query.cursor.as_ref().is_none_or(|after| *name > after));
-        let some = some.map(|(name, max)| Limit { name: name.clone(), max: *max, used: used(engine, name) });
-        some.take(limit + 1).collect()
+        some.take(limit + 1).filter_map(|(name, _)| Limit::of(engine, name)).collect()
     };
     Ok(Json(part(app.handle.query(list).await?, limit, |limit: &Limit| limit.name.clone())))
 }
 
-/// Sets how many tasks may hold one of a limit at a time.
+/// Sets a limit: how many tasks may hold one at a time, over the farm and on one worker, and how a task says that
+/// there was none for it. What is left out stays as it is. Steps that found it busy are tried again at once.
 #[utoipa::path(put, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)),
     request_body = SetLimit, responses(
     (status = 200, description = "Set and durable", body = Limit),
@@ -54,11 +55,14 @@ pub async fn set(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Limit>, ApiError> {
     let Path(name) = name?;
-    let SetLimit { max } = read_body(body)?;
-    change(&app, name.clone(), Some(max)).await?;
+    let change_wanted: SetLimit = read_body(body)?;
     let wanted = name.clone();
-    let used = app.handle.query(move |engine| used(engine, &wanted)).await?;
-    Ok(Json(Limit { name, max, used }))
+    let over = move |engine: &Engine| change_wanted.over(engine.limits().get(&wanted));
+    let limit = app.handle.query(over).await?.map_err(Refusal::from)?;
+    change(&app, name.clone(), Some(limit)).await?;
+    let wanted = name.clone();
+    let limit = app.handle.query(move |engine| Limit::of(engine, &wanted)).await?;
+    limit.map(Json).ok_or_else(|| Refusal::NoLimit(name).into())
 }
 
 /// Takes a limit away: steps that name it are not held back by it.
@@ -73,15 +77,9 @@ pub async fn remove(
     change(&app, name, None).await.map(|()| StatusCode::NO_CONTENT)
 }
 
-async fn change(app: &App, name: String, max: Option<u32>) -> Result<(), ApiError> {
-    match app.handle.request(move |request| Event::SetLimit { request, name, max }).await? {
+async fn change(app: &App, name: String, limit: Option<core::Limit>) -> Result<(), ApiError> {
+    match app.handle.request(move |request| Event::SetLimit { request, name, limit }).await? {
         Answer::Done => Ok(()),
         other => Err(unexpected(other)),
     }
-}
-
-/// How many tasks hold one of a limit.
-fn used(engine: &Engine, name: &str) -> u32 {
-    let steps = engine.jobs().flat_map(|job| job.spec.steps.iter().zip(&job.steps));
-    steps.filter(|(spec, _)| spec.limits.contains(name)).map(|(_, step)| step.active).sum()
 }

@@ -15,10 +15,12 @@ mod tokens;
 mod watch;
 mod workers;
 
+pub(crate) use guard::busy;
 pub use openapi::{OPENAPI_PATH, openapi};
 
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
+use crate::compass::{self, Compass};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::Listener;
@@ -58,7 +60,7 @@ const LOGS: NotForContentType = NotForContentType::const_new("application/octet-
 /// What all requests share.
 #[derive(Clone)]
 pub(crate) struct App {
-    handle: Handle,
+    pub(crate) handle: Handle,
     shared: Arc<AppShared>,
 }
 
@@ -72,11 +74,22 @@ struct AppShared {
     open: AtomicUsize,
     /// Milliseconds from `started` to the last request's end.
     last_ms: AtomicU64,
+    compass: Compass,
     /// Tasks that lend their cpus, and how many waits of each are under way.
     loans: Mutex<BTreeMap<TaskId, usize>>,
 }
 
 impl App {
+    /// Who is let in.
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.shared.auth
+    }
+
+    /// The interface of Compass CI.
+    pub(crate) fn compass(&self) -> &Compass {
+        &self.shared.compass
+    }
+
     fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
         self.shared.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,6 +111,13 @@ pub struct ServeOptions {
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
 pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
+    let compass = match Compass::start(handle.clone()).await {
+        Ok(compass) => compass,
+        Err(error) => {
+            tracing::error!("jobs and hosts of Compass CI cannot be read: {error}");
+            return handle.close();
+        }
+    };
     let metrics = handle.metrics();
     let refusals = Arc::new(Refusals::new(metrics.refusals.clone()));
     let shared = AppShared {
@@ -108,6 +128,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         refusals: refusals.clone(),
         open: AtomicUsize::new(0),
         last_ms: AtomicU64::new(0),
+        compass,
         loans: Mutex::default(),
     };
     let app = App { handle: handle.clone(), shared: Arc::new(shared) };
@@ -173,6 +194,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route(auth::HEALTH_PATH, get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
+        .merge(compass::routes())
         .merge(workers.with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {

@@ -37,12 +37,11 @@ pub async fn list(
     let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
-        let some = engine.queues().by_name().filter(|queue| {
+        Queue::list(engine, limit + 1, |queue| {
             query.cursor.as_ref().is_none_or(|after| queue.name() > after.as_str())
                 && query.band.is_none_or(|band| queue.band() == band)
                 && query.name.as_ref().is_none_or(|name| queue.name().contains(name.as_str()))
-        });
-        some.map(Queue::from_core).take(limit + 1).collect()
+        })
     };
     Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
 }
@@ -58,8 +57,8 @@ pub async fn show(
     find(&app, name).await.map(Json)
 }
 
-/// Sets the weight and the quota of a queue; what is left out stays as it is. The queue is made if there is
-/// none.
+/// Sets a queue: band, weight, quota, burst, pause; what is left out stays as it is. The queue is made if there
+/// is none.
 #[utoipa::path(put, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)),
     request_body = SetQueue, responses(
     (status = 200, description = "Set and durable", body = Queue),
@@ -87,9 +86,7 @@ pub async fn set(
 
 async fn find(app: &App, name: String) -> Result<Queue, ApiError> {
     let wanted = name.clone();
-    let look = move |engine: &Engine| {
-        engine.queues().by_name().find(|queue| queue.name() == wanted).map(Queue::from_core)
-    };
+    let look = move |engine: &Engine| Queue::list(engine, 1, |queue| queue.name() == wanted).pop();
     app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no queue '{name}'"))
             .hint("'windlass queue list' lists them")

@@ -159,6 +159,7 @@ pub async fn why(
         reason: "ended".to_owned(),
         message,
         turn: None,
+        backs_off_until_ms: None,
         open_workers: 0,
         policy: String::new(),
         judged: Vec::new(),

@@ -4,8 +4,9 @@ use super::conduct::Conduct;
 use crate::world::{MS, S};
 use std::collections::BTreeSet;
 use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, Kind, StepSpec};
+use windlass_core::limits::BACK_OFF_MS_DEFAULT;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 
@@ -143,6 +144,16 @@ impl Args {
             paused: self.named("paused").map(str::to_owned),
             ..QueueRecord::named(self.word(0)?)
         })
+    }
+
+    /// A limit as it shall be: how many over the farm, `per-worker`, `busy` exit codes, and their `back-off`.
+    pub fn limit(&self) -> Result<Limit, String> {
+        let max = if self.len() > 1 { Some(self.number(1)? as u32) } else { None };
+        let per_worker = self.named_number("per-worker")?.map(|max| max as u32);
+        let exits = self.named("busy").map(|codes| codes.split(',').map(str::parse).collect());
+        let exits = exits.transpose().map_err(|_| "busy: exit codes are numbers".to_owned())?;
+        let back_off_ms = self.named_duration_ns("back-off")?.map_or(BACK_OFF_MS_DEFAULT, |ns| ns / MS);
+        Ok(Limit { max, per_worker, busy: exits.map(|exits| Busy { exits, back_off_ms }) })
     }
 
     /// Every `tag`, bare or with values: `tag=linux`, `tag=arch=x86_64|aarch64`.

@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use crate::promises::bases;
-use crate::world::World;
+use crate::world::{S, World};
 use windlass_core::engine::{Answer, Engine, Note, Refusal, WaitReason};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
@@ -169,6 +169,10 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
         Reason::Quota { quota_cpu, booked_cpu } => {
             format!("its queue holds {} of {} cpus", Cpus(*booked_cpu), Cpus((*quota_cpu).into()))
         }
+        Reason::BackOff { name, until, times } => format!(
+            "limit '{name}' was busy, {times} time(s) in a row: it backs off for {} s more",
+            until.since(world.clock()) / S
+        ),
         Reason::Limit { name, max } => format!("all {max} of limit '{name}' are taken"),
         Reason::Probing { running } => format!("{running} task(s) of its kind show first what they need"),
         Reason::Closed(closed) => format!("every worker that could run it: {}", ruled_out(closed)),
@@ -189,6 +193,7 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
             Change::Resume(queue) => format!("  it would run with queue {queue} resumed"),
             Change::Quota(queue, cpu) => format!("  it would run with {} cpus for queue {queue}", Cpus(*cpu)),
             Change::Limit(name, max) => format!("  it would run with {max} of limit '{name}'"),
+            Change::TryAgain(name, _) => format!("  it would be tried again if limit '{name}' were set"),
             Change::Release => "  it would run if its job were released".to_owned(),
             Change::Ahead(queue) => format!("  it would run sooner without the work of queue {queue}"),
         });

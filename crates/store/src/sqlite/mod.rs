@@ -2,6 +2,7 @@
 //! one transaction for a whole batch, and a few connections that read beside it.
 
 mod codes;
+mod foreign;
 mod read;
 mod settings;
 mod tokens;
@@ -10,6 +11,7 @@ mod write;
 pub use tokens::TokenWrite;
 
 use crate::StoreError;
+use crate::view::ForeignWrite;
 use read::Reader;
 use rusqlite::Connection;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -51,6 +53,7 @@ enum Job {
     Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
+    Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
 }
 
 impl Sqlite {
@@ -92,6 +95,12 @@ impl Sqlite {
         result.await.map_err(|_| StoreError::Closed)?
     }
 
+    pub(crate) async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Foreign(writes, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
     /// Runs `question` on a reading connection, on a thread where it may take its time.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
@@ -128,6 +137,10 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Retain(before, rows, done) => {
                 let result = write::retain(db, before, rows).map_err(|e| sql_error(path, "deleted", e));
                 _ = done.send(result);
+            }
+            Job::Foreign(writes, done) => {
+                let result = foreign::apply(db, &writes);
+                _ = done.send(result.map_err(|e| sql_error(path, "kept what hosts said", e)));
             }
             Job::Token(change, done) => {
                 let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));

@@ -1,6 +1,7 @@
 //! The readers' side.
 
 use super::codes;
+use super::foreign;
 use super::settings;
 use super::tokens;
 use super::write::int;
@@ -75,6 +76,7 @@ impl Reader {
                 stop: view.stop,
                 held: view.held,
                 tasks,
+                back_offs: settings::back_offs(&self.db, *id)?,
             });
         }
         Ok(records)
@@ -83,6 +85,22 @@ impl Reader {
     pub fn job(&self, id: JobId) -> rusqlite::Result<Option<JobView>> {
         let mut one = self.db.prepare_cached(&format!("{JOB} WHERE id = ?1"))?;
         one.query_row([int(id.0)], job_from).optional()
+    }
+
+    pub fn foreign_job(&self, id: JobId) -> rusqlite::Result<Option<String>> {
+        foreign::job(&self.db, id)
+    }
+
+    pub fn foreign_open(&self) -> rusqlite::Result<Vec<(JobId, String)>> {
+        foreign::open(&self.db)
+    }
+
+    pub fn foreign_hosts(&self) -> rusqlite::Result<Vec<(String, String)>> {
+        foreign::hosts(&self.db)
+    }
+
+    pub fn held_jobs(&self) -> rusqlite::Result<Vec<JobId>> {
+        foreign::held(&self.db)
     }
 
     pub fn job_by_key(&self, user: &str, key: &str) -> rusqlite::Result<Option<JobId>> {

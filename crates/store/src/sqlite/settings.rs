@@ -1,13 +1,15 @@
-//! Rows of what placement goes by beside jobs and workers: samples by signature, queues and limits.
+//! Rows of what placement goes by beside jobs and workers: samples by signature, queues, limits and what backs off for
+//! these.
 
-use super::write::time;
+use super::write::{int, time};
 use crate::spec;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Transaction, params};
 use std::collections::BTreeMap;
-use windlass_core::Time;
-use windlass_core::queues::QueueRecord;
+use windlass_core::job::BackOff;
+use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::score::history::Sample;
+use windlass_core::{JobId, Time};
 
 /// Keeps the samples of a signature in the place of those before.
 pub fn set_history(
@@ -46,39 +48,78 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
 
 /// Keeps a queue as it was set.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
+    let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused } = queue;
     tx.prepare_cached(
-        "INSERT INTO queues (name, weight, quota_cpu) VALUES (?1, ?2, ?3)
-         ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, quota_cpu = excluded.quota_cpu",
+        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+         ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, band = excluded.band,
+             quota_cpu = excluded.quota_cpu, burst_cpu = excluded.burst_cpu, paused = excluded.paused",
     )?
-    .execute(params![queue.name, queue.weight, queue.quota_cpu])
+    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused])
 }
 
 /// All queues that were set, by name.
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
-    let mut rows = db.prepare_cached("SELECT name, weight, quota_cpu FROM queues ORDER BY name")?;
+    let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused FROM queues ORDER BY name";
+    let mut rows = db.prepare_cached(sql)?;
     let rows = rows.query_map([], |row| {
-        let name: String = row.get(0)?;
-        Ok(QueueRecord { weight: row.get(1)?, quota_cpu: row.get(2)?, ..QueueRecord::named(&name) })
+        Ok(QueueRecord {
+            name: row.get(0)?,
+            weight: row.get(1)?,
+            band: row.get(2)?,
+            quota_cpu: row.get(3)?,
+            burst_cpu: row.get(4)?,
+            paused: row.get(5)?,
+        })
     })?;
     rows.collect()
 }
 
 /// Keeps a limit, or deletes it. One that is not there is deleted already.
-pub fn set_limit(tx: &Transaction<'_>, name: &str, max: Option<u32>) -> rusqlite::Result<()> {
-    match max {
-        Some(max) => tx
-            .prepare_cached(
-                "INSERT INTO limits (name, max) VALUES (?1, ?2)
-                 ON CONFLICT (name) DO UPDATE SET max = excluded.max",
-            )?
-            .execute((name, max))?,
-        None => tx.prepare_cached("DELETE FROM limits WHERE name = ?1")?.execute([name])?,
+pub fn set_limit(tx: &Transaction<'_>, name: &str, limit: Option<&Limit>) -> rusqlite::Result<()> {
+    let Some(Limit { max, per_worker, busy }) = limit else {
+        tx.prepare_cached("DELETE FROM limits WHERE name = ?1")?.execute([name])?;
+        return Ok(());
     };
+    let exits = busy.as_ref().map(|busy| spec::exits_to_json(&busy.exits));
+    let back_off_ms = busy.as_ref().map(|busy| int(busy.back_off_ms));
+    tx.prepare_cached(
+        "INSERT INTO limits (name, max, per_worker, busy_exits, back_off_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (name) DO UPDATE SET max = excluded.max, per_worker = excluded.per_worker,
+             busy_exits = excluded.busy_exits, back_off_ms = excluded.back_off_ms",
+    )?
+    .execute(params![name, max, per_worker, exits, back_off_ms])?;
     Ok(())
 }
 
 /// All limits by name.
-pub fn limits(db: &Connection) -> rusqlite::Result<BTreeMap<String, u32>> {
-    let mut rows = db.prepare_cached("SELECT name, max FROM limits")?;
-    rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+pub fn limits(db: &Connection) -> rusqlite::Result<BTreeMap<String, Limit>> {
+    let sql = "SELECT name, max, per_worker, busy_exits, back_off_ms FROM limits";
+    let mut rows = db.prepare_cached(sql)?;
+    let rows = rows.query_map([], |row| {
+        let bad = |e| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, Box::new(e));
+        let exits = row.get_ref(3)?.as_str_or_null()?.map(spec::exits_from_json).transpose().map_err(bad)?;
+        let back_off_ms = row.get::<_, Option<i64>>(4)?.map(|ms| ms as u64);
+        let busy = exits.zip(back_off_ms).map(|(exits, back_off_ms)| Busy { exits, back_off_ms });
+        Ok((row.get(0)?, Limit { max: row.get(1)?, per_worker: row.get(2)?, busy }))
+    })?;
+    rows.collect()
+}
+
+/// Keeps the steps of a job that back off for a limit in the place of those before.
+pub fn set_back_offs(
+    tx: &Transaction<'_>,
+    job: JobId,
+    steps: &BTreeMap<u16, BackOff>,
+) -> rusqlite::Result<usize> {
+    let json = (!steps.is_empty()).then(|| spec::back_offs_to_json(steps));
+    tx.prepare_cached("UPDATE jobs SET back_offs = ?2 WHERE id = ?1")?.execute((int(job.0), json))
+}
+
+/// The steps of a job that back off for a limit.
+pub fn back_offs(db: &Connection, job: JobId) -> rusqlite::Result<BTreeMap<u16, BackOff>> {
+    let mut one = db.prepare_cached("SELECT back_offs FROM jobs WHERE id = ?1")?;
+    one.query_row([int(job.0)], |row| {
+        let bad = |e| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(e));
+        row.get_ref(0)?.as_str_or_null()?.map_or(Ok(BTreeMap::new()), spec::back_offs_from_json).map_err(bad)
+    })
 }

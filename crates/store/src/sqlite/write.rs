@@ -77,8 +77,9 @@ fn apply(tx: &Transaction<'_>, write: &Write) -> rusqlite::Result<bool> {
             .execute((int(worker.0), time(*until)))?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
-        Write::Limit { name, max } => {
-            settings::set_limit(tx, name, *max)?;
+        Write::BackOffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,
+        Write::Limit { name, limit } => {
+            settings::set_limit(tx, name, limit.as_ref())?;
             1
         }
     };
@@ -254,7 +255,7 @@ fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite
         if *left == 0 {
             break;
         }
-        for table in ["attempts", "bodies"] {
+        for table in ["attempts", "bodies", "foreign_jobs"] {
             tx.prepare_cached(&format!("DELETE FROM {table} WHERE job = ?1"))?.execute([id])?;
         }
         tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;

@@ -183,3 +183,31 @@ impl ScoreRule for CacheWarmth {
         }
     }
 }
+
+/// Less than a point for keys at hand: among workers that are otherwise equal the one with most of them.
+pub struct CacheHits;
+
+impl ScoreRule for CacheHits {
+    fn name(&self) -> &'static str {
+        "CacheHitsRule"
+    }
+
+    fn description(&self) -> &'static str {
+        "Prefers, among workers with as much free memory, the one that has most of the cache keys which the \
+         step reads."
+    }
+
+    fn range(&self) -> (f64, f64) {
+        (0.0, 1.0)
+    }
+
+    fn contribution(&self, pair: &Pair) -> Contribution {
+        match pair.missing {
+            None => Contribution::none("the worker has not said what its caches hold"),
+            Some(missing) => Contribution::points(
+                1.0 / (1.0 + f64::from(missing.keys)),
+                "one over one more than the keys that are missing",
+            ),
+        }
+    }
+}

@@ -8,9 +8,11 @@ mod room;
 mod turn;
 
 pub use affinity::{BuiltinDeprioritize, DiskAffinity, NetworkAffinity, ReserveFetchWorkers, Spread};
-pub use cache::{CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait};
+pub use cache::{
+    CacheHits, CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait,
+};
 pub use fit::{MemorySaturation, ResourceFit, ResourceSaturation};
-pub use room::{Packing, Pressure};
+pub use room::{FreeMemory, Packing, Pressure};
 pub use turn::{DependencyCount, WaitTime};
 
 /// `part` of `whole`, from 0 to 1. Of nothing, everything positive is all; what is no number is 0.

@@ -87,3 +87,25 @@ fn scarcer(total: u64, before: u64, takes: u64) -> f64 {
     let part = |amount: u64| (amount as f64 / total as f64).min(1.0);
     libm::exp(part(before.saturating_add(takes))) - libm::exp(part(before))
 }
+
+/// A point for each MiB that a task could have: more is better, whatever the size of the worker.
+pub struct FreeMemory;
+
+impl ScoreRule for FreeMemory {
+    fn name(&self) -> &'static str {
+        "FreeMemoryRule"
+    }
+
+    fn description(&self) -> &'static str {
+        "Prefers the worker with the most free memory, which spreads work over machines."
+    }
+
+    fn range(&self) -> (f64, f64) {
+        (0.0, weights::FREE_MEMORY_MIB)
+    }
+
+    fn contribution(&self, pair: &Pair) -> Contribution {
+        let mib = pair.worker.memory_free.map_or(0.0, |bytes| (bytes >> 20) as f64);
+        Contribution::points(mib.min(weights::FREE_MEMORY_MIB), "its free memory in MiB")
+    }
+}

@@ -1,0 +1,510 @@
+//! A job as Compass CI writes it: what is known of its fields is checked, and all of them are kept.
+
+use super::wait::WaitSpec;
+use super::{
+    BOX, BadTestbox, EXECUTOR_NAME, Fields, TboxType, Testbox, parse_memory, parse_seconds, scalar, text_of,
+    texts,
+};
+use crate::body::StepBody;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::job::{Hints, JobSpec, StepSpec};
+use windlass_core::limits::{CACHES_PER_STEP_MAX, NAME_BYTES_MAX, NEEDS_PER_STEP_MAX, SHAPE_BYTES_MAX};
+use windlass_core::tags::{EXECUTOR, Need};
+use windlass_core::{JobId, Resources};
+
+/// The word for any machine in `target_machines`.
+pub const ANY: &str = "ANY";
+/// Whole numbers.
+const INTEGERS: [&str; 7] =
+    ["istage", "ihealth", "idata_readiness", "priority", "timeout_seconds", "renew_to_utc", "deadline_utc"];
+/// One word each.
+const WORDS: [&str; 34] = [
+    "suite",
+    "category",
+    "os",
+    "arch",
+    "os_arch",
+    "os_version",
+    "osv",
+    "os_mount",
+    "lab",
+    "tbox_group",
+    "testbox",
+    "cluster",
+    "queue",
+    "rootfs",
+    "docker_image",
+    "kernel_uri",
+    "my_account",
+    "my_email",
+    "my_name",
+    "my_token",
+    "job_token",
+    "runtime",
+    "timeout",
+    "commit",
+    "os_project",
+    "package",
+    "tbox_type",
+    "need_memory",
+    "memory_minimum",
+    "max_run",
+    "nr_cpu",
+    "nr_nic",
+    "nr_disk",
+    "disk_size",
+];
+/// Lists of words.
+const LISTS: [&str; 9] = [
+    "my_ssh_pubkey",
+    "initrds_uri",
+    "modules_uri",
+    "need_file_store",
+    "kernel_params",
+    "target_machines",
+    "cache_dirs",
+    "milestones",
+    "error_ids",
+];
+/// Hashes.
+const HASHES: [&str; 9] =
+    ["secrets", "services", "boot_params", "on_fail", "ss_wait_jobs", "cluster_jobs", "hw", "vt", "matrix"];
+/// Hashes of hashes.
+const NESTED: [&str; 10] =
+    ["pp", "ss", "setup", "daemon", "monitor", "monitors", "program", "pkg_data", "wait_on", "wait_options"];
+/// What a job must say. Who submits it is asked for where somebody checks that.
+const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
+/// What an earlier run left in a job that is submitted again.
+const STALE: [&str; 13] = [
+    "id",
+    "job_id",
+    "plugins",
+    "errid",
+    "stats",
+    "start_time",
+    "end_time",
+    "finish_time",
+    "job_health",
+    "job_stage",
+    "job_state",
+    "job_data_readiness",
+    "milestones",
+];
+/// Kept by nobody.
+const SECRET: [&str; 4] = ["my_email", "my_name", "my_token", "job_token"];
+/// Kept for the machine, and shown to nobody.
+const PRIVATE: [&str; 7] =
+    ["my_email", "my_token", "job_token", "my_ssh_pubkey", "secrets", "pkg_data", "stats"];
+/// Seconds that a job may run where it does not say.
+const TIMEOUT_S: u64 = 3_600;
+/// Seconds for which a machine may be borrowed.
+const BORROW_S_MAX: u64 = 30 * 86_400;
+/// Bytes of a job's fields.
+const JOB_BYTES_MAX: usize = 4 << 20;
+
+/// Why a job is not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadJob {
+    /// It does not say what it must.
+    #[error("Missing required job key: '{0}'.")]
+    Missing(&'static str),
+    /// A field is of another sort.
+    #[error("invalid type, expect {expect}: Job[{field}]")]
+    Type {
+        /// Which.
+        field: String,
+        /// What it must be.
+        expect: &'static str,
+    },
+    /// A field says what cannot be.
+    #[error("Job Format Error: {field}: {why}")]
+    Field {
+        /// Which.
+        field: String,
+        /// Why not.
+        why: String,
+    },
+    /// No testbox has that name.
+    #[error("Job Format Error: {0}")]
+    Testbox(#[from] BadTestbox),
+    /// What it asks for in two places has nothing in common.
+    #[error(
+        "no machine is left: target_machines names none that is testbox '{0}'; name one that is, or leave it out"
+    )]
+    NoMachine(String),
+    /// It is too large.
+    #[error(
+        "the job has {0} bytes, more than {JOB_BYTES_MAX}; put what is large where its machine fetches it"
+    )]
+    TooLarge(usize),
+}
+
+/// A job to be submitted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CompassJob {
+    /// All that it says, but for secrets of its user and what an earlier run left.
+    pub fields: Fields,
+    /// Whose it is.
+    pub account: String,
+    /// What its user showed for that.
+    pub token: Option<String>,
+    /// The queue that it names.
+    pub queue: Option<String>,
+    /// The machine that it wants.
+    pub testbox: Testbox,
+    /// The architecture.
+    pub arch: Option<String>,
+    /// The only machines, by name; `None` is any that the testbox allows.
+    pub machines: Option<BTreeSet<String>>,
+    /// Hardware that the machine must have, all of it.
+    pub devices: BTreeSet<String>,
+    /// What else the machine must be, all of it.
+    pub tags: BTreeSet<String>,
+    /// What it reads from caches.
+    pub cache_dirs: BTreeSet<String>,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Seconds that it may run.
+    pub timeout_s: u64,
+    /// What it waits for.
+    pub wait: WaitSpec,
+}
+
+impl CompassJob {
+    /// Reads the fields of a job.
+    pub fn parse(mut fields: Fields) -> Result<CompassJob, BadJob> {
+        let bytes = serde_json::to_string(&fields).map_or(0, |text| text.len());
+        if bytes > JOB_BYTES_MAX {
+            return Err(BadJob::TooLarge(bytes));
+        }
+        check_types(&fields)?;
+        let token = text_of(&fields, "my_token");
+        for key in STALE.iter().chain(&SECRET) {
+            fields.remove(*key);
+        }
+        // Either names the other.
+        match (text_of(&fields, "testbox"), text_of(&fields, "tbox_group")) {
+            (Some(_), _) => {}
+            (None, Some(group)) => _ = fields.insert("testbox".to_owned(), group.into()),
+            (None, None) => return Err(BadJob::Missing("testbox")),
+        }
+        let account = word(&fields, "my_account")?.ok_or(BadJob::Missing("my_account"))?;
+        for key in REQUIRED {
+            if word(&fields, key)?.is_none() {
+                return Err(BadJob::Missing(key));
+            }
+        }
+        let testbox = Testbox::parse(&text_of(&fields, "testbox").unwrap_or_default())?;
+        let machines = resolve(&testbox, named(&fields, "target_machines")?)?;
+        let arch = word(&fields, "arch")?.or(word(&fields, "os_arch")?);
+        let (memory, timeout_s) = (memory_of(&fields, &testbox)?, timeout_of(&fields)?);
+        fields.insert("tbox_group".to_owned(), testbox.group.clone().into());
+        fields.insert("tbox_type".to_owned(), testbox.kind.as_str().into());
+        fields.insert("timeout_seconds".to_owned(), timeout_s.into());
+        Ok(CompassJob {
+            account,
+            token,
+            queue: word(&fields, "queue")?,
+            machines,
+            arch,
+            devices: devices_of(&fields)?,
+            tags: named(&fields, "tags")?.unwrap_or_default(),
+            cache_dirs: cache_dirs_of(&fields)?,
+            memory,
+            timeout_s,
+            wait: WaitSpec::parse(&fields)?,
+            testbox,
+            fields,
+        })
+    }
+
+    /// What it needs of a machine.
+    pub fn needs(&self) -> Vec<Need> {
+        let need =
+            |key: &str, value: &str| Need { key: key.to_owned(), any_of: BTreeSet::from([value.to_owned()]) };
+        let mut needs = vec![need(EXECUTOR, EXECUTOR_NAME), need("tbox_type", self.testbox.kind.as_str())];
+        needs.extend(self.arch.as_deref().map(|arch| need("arch", arch)));
+        if self.testbox.machine.is_none() && !self.testbox.is_any() {
+            // The group stays a name, so that machines which join it later count.
+            needs.push(need("tbox_group", &self.testbox.group));
+        }
+        needs.extend(self.tags.iter().map(|tag| need("tag", tag)));
+        needs.extend(self.devices.iter().map(|device| need("device", device)));
+        needs
+    }
+
+    /// What it holds of its machine: bare metal whole, a part of a provider's host.
+    pub fn request(&self) -> Result<Resources, BadJob> {
+        let hw = self.fields.get("hw").and_then(Value::as_object);
+        let said = hw.and_then(|hw| text_of(hw, "nr_cpu"));
+        let said =
+            said.or_else(|| text_of(&self.fields, "nr_cpu")).or_else(|| text_of(&self.fields, "cpu_minimum"));
+        let said = match said {
+            None => None,
+            Some(text) => match text.parse::<u32>() {
+                Ok(cpus) if (1..=65_536).contains(&cpus) => Some(cpus),
+                _ => return Err(field("nr_cpu", format!("'{text}' is no number of processors"))),
+            },
+        };
+        if self.testbox.kind == TboxType::Hw {
+            let custom = BTreeMap::from([(BOX.to_owned(), 1)]);
+            return Ok(Resources { cpu: 100, memory: self.memory, custom, ..Resources::default() });
+        }
+        let cpus = self.testbox.cpus.or(said).unwrap_or(1);
+        Ok(Resources::new(cpus * 100, self.memory))
+    }
+
+    /// The job for the engine, in that queue. `preferred` are machines whose caches suit it best.
+    pub fn into_spec(self, queue: String, preferred: BTreeSet<String>) -> Result<JobSpec, BadJob> {
+        let (needs, request) = (self.needs(), self.request()?);
+        let targets = self.machines.clone().unwrap_or_default();
+        if needs.len() + targets.len() > NEEDS_PER_STEP_MAX {
+            return Err(field(
+                "tags",
+                format!("with devices and machines they are more than {NEEDS_PER_STEP_MAX}"),
+            ));
+        }
+        let priority = match text_of(&self.fields, "priority") {
+            None => 0,
+            Some(text) => {
+                text.parse().map_err(|_| field("priority", format!("'{text}' is no whole number")))?
+            }
+        };
+        let suite = text_of(&self.fields, "suite").unwrap_or_default();
+        let mut shape = format!("{suite} {}", self.testbox.group);
+        while shape.len() > SHAPE_BYTES_MAX {
+            shape.pop();
+        }
+        let hints = Hints {
+            shape,
+            caches: self.cache_dirs.iter().map(|dir| (dir.clone(), None)).collect(),
+            prefers: preferred,
+            ..Hints::default()
+        };
+        let body = StepBody {
+            command: vec![EXECUTOR_NAME.to_owned(), suite.clone()],
+            cwd: "/".to_owned(),
+            compass: Some(self.fields),
+            ..StepBody::default()
+        };
+        let body = serde_json::to_vec(&body).expect("strings and maps always serialize");
+        let step = StepSpec {
+            name: EXECUTOR_NAME.to_owned(),
+            tasks: 1,
+            request,
+            needs,
+            targets,
+            time_limit_ms: Some(self.timeout_s.saturating_mul(1_000)),
+            hints,
+            body: body.into(),
+            ..StepSpec::default()
+        };
+        Ok(JobSpec {
+            name: suite,
+            queue,
+            user: self.account,
+            priority,
+            steps: vec![step],
+            ..JobSpec::default()
+        })
+    }
+}
+
+/// True of a job that came by Compass CI's interface.
+pub fn is_compass(spec: &JobSpec) -> bool {
+    let asks = |need: &Need| need.key == EXECUTOR && need.any_of.contains(EXECUTOR_NAME);
+    spec.steps.len() == 1 && spec.steps[0].needs.iter().any(asks)
+}
+
+/// The fields of a job that anybody may see, all or those named.
+pub fn public_fields(mut fields: Fields, wanted: Option<&BTreeSet<String>>) -> Fields {
+    fields.retain(|key, _| {
+        !PRIVATE.contains(&key.as_str()) && wanted.is_none_or(|wanted| wanted.contains(key))
+    });
+    fields
+}
+
+/// Where a job's results go. `date` is the day of its submission.
+pub fn result_root(id: JobId, fields: &Fields, date: &str) -> String {
+    let safe = |text: String| -> String {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-=+".contains(c);
+        let text: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(NAME_BYTES_MAX).collect();
+        if text.is_empty() || text.starts_with('.') { format!("_{text}") } else { text }
+    };
+    let part = |key: &str| safe(text_of(fields, key).unwrap_or_default());
+    let arch = text_of(fields, "os_arch").or_else(|| text_of(fields, "arch")).unwrap_or_default();
+    let params = fields.get("pp").and_then(Value::as_object).into_iter().flatten();
+    let mut params: Vec<String> = params
+        .filter_map(|(_, values)| values.as_object())
+        .flatten()
+        .filter_map(|(key, value)| Some(format!("{key}={}", scalar(value)?)))
+        .collect();
+    params.sort();
+    let params = if params.is_empty() { "defaults".to_owned() } else { params.join("-") };
+    let (os, version) = (part("os"), part("os_version"));
+    format!(
+        "/result/{}/{date}/{}/{os}-{version}-{}/{}/{id}",
+        part("suite"),
+        part("tbox_group"),
+        safe(arch),
+        safe(params)
+    )
+}
+
+fn field(name: &str, why: impl Into<String>) -> BadJob {
+    BadJob::Field { field: name.to_owned(), why: why.into() }
+}
+
+fn check_types(fields: &Fields) -> Result<(), BadJob> {
+    let expect = |name: &str, expect| Err(BadJob::Type { field: name.to_owned(), expect });
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let name = name.as_str();
+        let whole = value.is_i64() || scalar(value).is_some_and(|text| text.parse::<i64>().is_ok());
+        if INTEGERS.contains(&name) && !whole {
+            return expect(name, "integer");
+        }
+        if WORDS.contains(&name) && scalar(value).is_none() {
+            return expect(name, "string");
+        }
+        let list = value.as_array().is_some_and(|all| all.iter().all(|entry| scalar(entry).is_some()));
+        if LISTS.contains(&name) && !list {
+            return expect(name, "array");
+        }
+        if HASHES.contains(&name) && !value.is_object() {
+            return expect(name, "hash");
+        }
+        let nested = |all: &Fields| all.values().all(|inner| inner.is_null() || inner.is_object());
+        if NESTED.contains(&name) && !value.as_object().is_some_and(nested) {
+            return expect(name, "hash of hash");
+        }
+    }
+    if fields.contains_key("cache_dir") {
+        return Err(field("cache_dir", "is no field; did you mean cache_dirs?"));
+    }
+    Ok(())
+}
+
+/// A field that names something.
+fn word(fields: &Fields, key: &str) -> Result<Option<String>, BadJob> {
+    let Some(text) = text_of(fields, key).filter(|text| !text.is_empty()) else { return Ok(None) };
+    if text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
+        return Err(field(key, format!("must be a word of up to {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(Some(text))
+}
+
+/// A list of names; `None` where there is none.
+fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob> {
+    let Some(value) = fields.get(key) else { return Ok(None) };
+    let all = texts(value).ok_or_else(|| BadJob::Type { field: key.to_owned(), expect: "array" })?;
+    let fits =
+        |text: &String| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    if all.len() > NEEDS_PER_STEP_MAX {
+        return Err(field(key, format!("has {} entries, more than {NEEDS_PER_STEP_MAX}", all.len())));
+    }
+    match all.iter().find(|text| !fits(text)) {
+        Some(_) => Err(field(key, format!("must be words of up to {NAME_BYTES_MAX} bytes"))),
+        None => Ok(Some(all.into_iter().collect()).filter(|all: &BTreeSet<String>| !all.is_empty())),
+    }
+}
+
+/// The machines that are among those named and are the testbox; `None` is any that the testbox allows.
+fn resolve(testbox: &Testbox, named: Option<BTreeSet<String>>) -> Result<Option<BTreeSet<String>>, BadJob> {
+    let named = named.filter(|all| !all.contains(ANY));
+    let is_testbox = |machine: &String| match &testbox.machine {
+        Some(one) => machine == one,
+        None => testbox.is_any() || super::testbox::group_of(machine) == testbox.group,
+    };
+    match (named, &testbox.machine) {
+        (None, one) => Ok(one.clone().map(|one| BTreeSet::from([one]))),
+        (Some(all), _) => {
+            let left: BTreeSet<String> = all.into_iter().filter(is_testbox).collect();
+            if left.is_empty() { Err(BadJob::NoMachine(testbox.name.clone())) } else { Ok(Some(left)) }
+        }
+    }
+}
+
+/// Devices by `sched: {devices: […]}`, `sched.devices` or `devices`.
+fn devices_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
+    let mut all = BTreeSet::new();
+    if let Some(sched) = fields.get("sched").and_then(Value::as_object) {
+        all.extend(named(sched, "devices")?.unwrap_or_default());
+    }
+    for key in ["sched.devices", "devices"] {
+        all.extend(named(fields, key)?.unwrap_or_default());
+    }
+    Ok(all)
+}
+
+/// What it reads from caches: paths of which the first character says how deep a cache is given up whole.
+fn cache_dirs_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
+    let Some(all) = fields.get("cache_dirs").and_then(texts) else { return Ok(BTreeSet::new()) };
+    if all.len() > CACHES_PER_STEP_MAX {
+        return Err(field(
+            "cache_dirs",
+            format!("has {} entries, more than {CACHES_PER_STEP_MAX}", all.len()),
+        ));
+    }
+    for dir in &all {
+        let bad = |why: &str| Err(field("cache_dirs", format!("'{dir}' {why}")));
+        let mut start = dir.chars();
+        let prefix = start.next().is_some_and(|c| c.is_ascii_digit()) && start.next() == Some('-');
+        match () {
+            () if !prefix => return bad("must begin with a prefix in the format '[0-9]-'"),
+            () if dir.ends_with('/') => return bad("must not end with a '/'"),
+            () if dir.contains("..") => return bad("must not contain '..'"),
+            () if dir.len() > NAME_BYTES_MAX => return bad("is too long"),
+            () if !dir.chars().all(|c| c.is_ascii_alphanumeric() || "/%@=._-".contains(c)) => {
+                return bad("is not a valid path name");
+            }
+            () => {}
+        }
+    }
+    Ok(all.into_iter().collect())
+}
+
+/// Bytes of memory: the most that any field says. Of bare metal the name says what it has, not what is needed.
+fn memory_of(fields: &Fields, testbox: &Testbox) -> Result<u64, BadJob> {
+    let guest = testbox.kind != TboxType::Hw;
+    let mut most = testbox.memory.filter(|_| guest).unwrap_or(0);
+    let hw = fields.get("hw").and_then(Value::as_object).filter(|_| guest);
+    let said = ["need_memory", "memory_minimum"].map(|key| (key, text_of(fields, key)));
+    for (key, text) in said.into_iter().chain([("hw.memory", hw.and_then(|hw| text_of(hw, "memory")))]) {
+        let Some(text) = text else { continue };
+        let bytes = parse_memory(&text);
+        most =
+            most.max(bytes.ok_or_else(|| field(key, format!("'{text}' is no amount such as 8g or 512m")))?);
+    }
+    Ok(most)
+}
+
+/// Seconds that it may run: what it says, or what its run takes with some room for the rest.
+fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
+    let seconds = |key: &str, text: String| {
+        parse_seconds(&text).ok_or_else(|| field(key, format!("'{text}' is no time such as 300, 5m or 2h")))
+    };
+    let pp = fields.get("pp").and_then(Value::as_object);
+    let mut runtime = text_of(fields, "runtime").map(|text| seconds("runtime", text)).transpose()?;
+    if runtime.is_none() {
+        for (program, params) in pp.into_iter().flatten() {
+            let Some(text) = params.as_object().and_then(|params| text_of(params, "runtime")) else {
+                continue;
+            };
+            let more = seconds(&format!("pp.{program}.runtime"), text)?;
+            runtime = Some(runtime.unwrap_or(0).saturating_add(more));
+        }
+    }
+    let runtime = runtime.filter(|runtime| *runtime > 0);
+    let timeout = text_of(fields, "timeout").map(|text| seconds("timeout", text)).transpose()?;
+    let borrowed = fields.contains_key("ssh_pub_key");
+    if borrowed && runtime.max(timeout).is_some_and(|asked| asked > BORROW_S_MAX) {
+        return Err(field("runtime", "a machine is borrowed for 30 days at most; borrow it again then"));
+    }
+    Ok(match (timeout, runtime) {
+        (Some(0), _) => return Err(field("timeout", "must be more than 0")),
+        (Some(timeout), _) => timeout,
+        (None, Some(runtime)) => runtime + (runtime / 8).max(300) + runtime.isqrt(),
+        (None, None) => TIMEOUT_S,
+    })
+}

@@ -1,0 +1,248 @@
+//! How far a job is: its stage, the readiness of its data, its health, each with the word and the number
+//! that Compass CI gives it.
+
+use serde::{Deserialize, Serialize};
+use windlass_core::job::{End, JobState};
+
+/// An enum with a word and a number for each value.
+macro_rules! numbered {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $value:ident = $number:literal $word:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $word)] $value = $number,)+
+        }
+
+        impl $name {
+            /// All, in the order of their numbers.
+            pub const ALL: &'static [$name] = &[$($name::$value),+];
+
+            /// Its number.
+            pub fn number(self) -> u8 {
+                self as u8
+            }
+
+            /// The word for it.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($name::$value => $word,)+
+                }
+            }
+
+            /// The one of this word.
+            pub fn parse(word: &str) -> Option<$name> {
+                $name::ALL.iter().copied().find(|value| value.as_str() == word)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+numbered! {
+    /// How far a job is. Stages follow each other in this order, and some may be skipped; from `Finish` on
+    /// they are ends.
+    Stage {
+        /// Waits for its turn, or for other jobs.
+        Submit = 0 "submit",
+        /// A machine has it.
+        Dispatch = 1 "dispatch",
+        /// The machine boots.
+        Boot = 2 "boot",
+        /// It prepares.
+        Setup = 3 "setup",
+        /// It waits for the other machines of its cluster.
+        WaitPeer = 4 "wait_peer",
+        /// Its program runs.
+        Running = 5 "running",
+        /// Its program has run.
+        PostRun = 6 "post_run",
+        /// Somebody looks at it.
+        ManualCheck = 7 "manual_check",
+        /// For longer.
+        Renew = 8 "renew",
+        /// It gave its machine back.
+        Finish = 9 "finish",
+        /// Its user wanted it no more before it ran.
+        Cancel = 10 "cancel",
+        /// What it asks for makes no sense.
+        AbortInvalid = 11 "abort_invalid",
+        /// A job that it waited for failed.
+        AbortWait = 12 "abort_wait",
+        /// Its host could not start it.
+        AbortProvider = 13 "abort_provider",
+    }
+}
+
+numbered! {
+    /// What there is of a job's results.
+    Readiness {
+        /// Nothing yet.
+        None = 0 "N/A",
+        /// They are being uploaded.
+        Uploading = 1 "uploading",
+        /// They are there.
+        Uploaded = 2 "uploaded",
+        /// And evaluated.
+        Complete = 3 "complete",
+        /// As far as they go.
+        Incomplete = 4 "incomplete",
+        /// It never ran.
+        Norun = 5 "norun",
+    }
+}
+
+numbered! {
+    /// How well a job is.
+    Health {
+        /// Nobody said.
+        Unknown = 0 "unknown",
+        /// Its program succeeded.
+        Success = 1 "success",
+        /// Its program failed.
+        Fail = 2 "fail",
+        /// Cancelled before it ran.
+        Cancel = 10 "cancel",
+        /// No kernel could be fetched.
+        WgetKernelFail = 20 "wget_kernel_fail",
+        /// No initial filesystem could be fetched.
+        WgetInitrdFail = 21 "wget_initrd_fail",
+        /// The initial filesystem is damaged.
+        InitrdBroken = 22 "initrd_broken",
+        /// The disk could not be loaded.
+        LoadDiskFail = 23 "load_disk_fail",
+        /// Something could not be mounted.
+        ErrorMount = 24 "error_mount",
+        /// The processor's microcode is another.
+        MicrocodeMismatch = 25 "microcode_mismatch",
+        /// What it asks for makes no sense.
+        AbortInvalid = 30 "abort_invalid",
+        /// A job that it waited for failed.
+        AbortWait = 31 "abort_wait",
+        /// Its host could not start it.
+        AbortProvider = 32 "abort_provider",
+        /// It could not go on.
+        Abort = 33 "abort",
+        /// It took longer than it meant to.
+        SoftTimeout = 40 "soft_timeout",
+        /// A network filesystem did not answer.
+        NfsHang = 41 "nfs_hang",
+        /// Memory ran out inside.
+        Oom = 42 "oom",
+        /// The kernel panicked.
+        KernelPanic = 43 "kernel_panic",
+        /// Its user ended it.
+        Terminate = 44 "terminate",
+        /// Its user logged in.
+        Disturbed = 45 "disturbed",
+        /// Too long in stage `dispatch`.
+        TimeoutDispatch = 50 "timeout_dispatch",
+        /// Too long in stage `boot`.
+        TimeoutBoot = 51 "timeout_boot",
+        /// Too long in stage `setup`.
+        TimeoutSetup = 52 "timeout_setup",
+        /// Too long in stage `wait_peer`.
+        TimeoutWaitPeer = 53 "timeout_wait_peer",
+        /// Too long in stage `running`.
+        TimeoutRunning = 54 "timeout_running",
+        /// Too long in stage `post_run`.
+        TimeoutPostRun = 55 "timeout_post_run",
+        /// Too long in stage `manual_check`.
+        TimeoutManualCheck = 56 "timeout_manual_check",
+        /// Too long in stage `renew`.
+        TimeoutRenew = 57 "timeout_renew",
+    }
+}
+
+impl Stage {
+    /// True where nothing of it runs any more, nor ever will.
+    pub fn is_end(self) -> bool {
+        self >= Stage::Finish
+    }
+
+    /// The stage, health and readiness of a job that no host ever told about.
+    pub fn of_untold(state: JobState) -> (Stage, Option<Health>, Readiness) {
+        match state {
+            JobState::Active => (Stage::Submit, None, Readiness::None),
+            JobState::Succeeded => (Stage::Finish, Some(Health::Success), Readiness::Complete),
+            JobState::Failed => (Stage::Finish, Some(Health::Abort), Readiness::Incomplete),
+            JobState::Canceled => (Stage::Cancel, Some(Health::Cancel), Readiness::Norun),
+        }
+    }
+}
+
+impl Health {
+    /// The health of a job that was too long in a stage.
+    pub fn timeout(stage: Stage) -> Option<Health> {
+        Some(match stage {
+            Stage::Dispatch => Health::TimeoutDispatch,
+            Stage::Boot => Health::TimeoutBoot,
+            Stage::Setup => Health::TimeoutSetup,
+            Stage::WaitPeer => Health::TimeoutWaitPeer,
+            Stage::Running => Health::TimeoutRunning,
+            Stage::PostRun => Health::TimeoutPostRun,
+            Stage::ManualCheck => Health::TimeoutManualCheck,
+            Stage::Renew => Health::TimeoutRenew,
+            _ => return None,
+        })
+    }
+
+    /// How an attempt ended in these words. Where nobody said how well it was, nothing was wrong with it.
+    pub fn to_end(health: Option<Health>, stage: Stage) -> End {
+        match health {
+            _ if stage == Stage::AbortProvider => End::NotStarted("its host could not start it".to_owned()),
+            None | Some(Health::Unknown | Health::Success) if stage == Stage::Finish => End::Exited(0),
+            Some(Health::AbortProvider) => End::NotStarted("its host could not start it".to_owned()),
+            Some(Health::Cancel | Health::Terminate) => End::Canceled,
+            Some(health) if health >= Health::TimeoutDispatch => End::TimeLimit,
+            _ => End::Exited(1),
+        }
+    }
+
+    /// The other way round: the health of a job of which an attempt ended so.
+    pub fn from_end(end: &End) -> Health {
+        match end {
+            End::Exited(0) => Health::Success,
+            End::Exited(_) | End::Signaled(_) => Health::Fail,
+            End::TimeLimit => Health::TimeoutRunning,
+            End::OutOfMemory => Health::Oom,
+            End::Canceled | End::Recalled => Health::Terminate,
+            End::NotStarted(_) => Health::AbortProvider,
+            End::Lost => Health::Abort,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_numbers_are_those_of_compass_ci() {
+        for stage in Stage::ALL {
+            assert_eq!(Stage::parse(stage.as_str()), Some(*stage));
+            assert_eq!(serde_json::to_value(stage).unwrap(), stage.as_str());
+        }
+        assert_eq!((Stage::Running.number(), Stage::AbortProvider.number()), (5, 13));
+        assert_eq!((Readiness::None.as_str(), Readiness::Norun.number()), ("N/A", 5));
+        assert_eq!((Health::Terminate.number(), Health::TimeoutRenew.number()), (44, 57));
+        assert_eq!(Health::parse("no such"), None);
+    }
+
+    #[test]
+    fn stages_and_ends_are_mapped_both_ways() {
+        assert_eq!(Health::to_end(None, Stage::Finish), End::Exited(0));
+        assert_eq!(Health::to_end(Some(Health::Fail), Stage::Finish), End::Exited(1));
+        assert_eq!(Health::to_end(Some(Health::Oom), Stage::Finish), End::Exited(1));
+        assert_eq!(Health::to_end(Some(Health::TimeoutBoot), Stage::Finish), End::TimeLimit);
+        assert!(matches!(Health::to_end(None, Stage::AbortProvider), End::NotStarted(_)));
+        for end in [End::Exited(0), End::Exited(1), End::TimeLimit, End::Canceled] {
+            assert_eq!(Health::to_end(Some(Health::from_end(&end)), Stage::Finish), end);
+        }
+        assert_eq!(Stage::of_untold(JobState::Canceled).0, Stage::Cancel);
+    }
+}

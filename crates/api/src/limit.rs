@@ -1,0 +1,140 @@
+//! Limits, such as licences, as told to people and programs, and as administrators set them.
+
+use crate::queue::given;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use windlass_core::engine::Engine;
+use windlass_core::limits::BACK_OFF_MS_DEFAULT;
+use windlass_core::queues::{self as core, BadSetting, Busy};
+
+/// A limit: licences, say, of which each task of a step that names it takes one.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Limit {
+    /// Unique.
+    pub name: String,
+    /// How many tasks may hold one at a time over the farm; absent is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// How many tasks do.
+    pub used: u32,
+    /// How many on one worker; absent is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_worker: Option<u32>,
+    /// Exit codes by which a task says that there was none for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy_exits: Vec<i32>,
+    /// Milliseconds for which its step starts nothing then, the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_off_ms: Option<u64>,
+    /// Steps that start nothing for now because it was busy.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub backing_off: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl Limit {
+    /// The limit of that name, if there is one.
+    pub fn of(engine: &Engine, name: &str) -> Option<Self> {
+        let core::Limit { max, per_worker, busy } = engine.limits().get(name)?.clone();
+        let (exits, back_off_ms) = busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();
+        Some(Limit {
+            name: name.to_owned(),
+            max,
+            used: engine.limits_taken().get(name).copied().unwrap_or(0),
+            per_worker,
+            busy_exits: exits.into_iter().flatten().collect(),
+            back_off_ms,
+            backing_off: engine.backing_off(name),
+        })
+    }
+}
+
+/// What to change of a limit; what is absent stays, null takes away. Steps that found it busy are tried again
+/// at once.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetLimit {
+    /// How many tasks may hold one at a time over the farm; 0 lets none start.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub max: Option<Option<u32>>,
+    /// How many on one worker, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub per_worker: Option<Option<u32>>,
+    /// Exit codes, from 1 to 255, by which a task says that there was none for it: it is run again, spends no
+    /// retry, and is no failure.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<Vec<i32>>)]
+    pub busy_exits: Option<Option<Vec<i32>>>,
+    /// Milliseconds for which its step starts nothing then: 30000 where nobody says, twice as long each time in
+    /// a row, up to 16 times as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_off_ms: Option<u64>,
+}
+
+impl SetLimit {
+    /// The limit as it is after the change; `now` is as it is before, if there is one.
+    pub fn over(&self, now: Option<&core::Limit>) -> Result<core::Limit, BadSetting> {
+        let now = now.cloned().unwrap_or_default();
+        let (exits, back_off_ms) = now.busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();
+        let exits = match &self.busy_exits {
+            Some(exits) => exits.iter().flatten().copied().collect(),
+            None => exits.unwrap_or_default(),
+        };
+        let busy = if exits.is_empty() && self.back_off_ms.is_some() {
+            return Err(BadSetting::BackOffAlone);
+        } else {
+            let back_off_ms = self.back_off_ms.or(back_off_ms).unwrap_or(BACK_OFF_MS_DEFAULT);
+            Some(Busy { exits, back_off_ms }).filter(|busy| !busy.exits.is_empty())
+        };
+        Ok(core::Limit {
+            max: self.max.unwrap_or(now.max),
+            per_worker: self.per_worker.unwrap_or(now.per_worker),
+            busy,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over(json: &str, now: Option<&core::Limit>) -> Result<core::Limit, BadSetting> {
+        serde_json::from_str::<SetLimit>(json).unwrap().over(now)
+    }
+
+    #[test]
+    fn what_is_absent_stays_and_null_takes_away() {
+        let busy = Busy { exits: [11, 12].into(), back_off_ms: 5_000 };
+        let limit = core::Limit { max: Some(5), per_worker: Some(1), busy: Some(busy.clone()) };
+        let now = Some(&limit);
+        assert_eq!(over("{}", now), Ok(limit.clone()));
+        assert_eq!(over(r#"{"max":0}"#, now), Ok(core::Limit { max: Some(0), ..limit.clone() }));
+        assert_eq!(over(r#"{"max":null}"#, now), Ok(core::Limit { max: None, ..limit.clone() }));
+        assert_eq!(
+            over(r#"{"per_worker":null}"#, now),
+            Ok(core::Limit { per_worker: None, ..limit.clone() })
+        );
+        for none in [r#"{"busy_exits":null}"#, r#"{"busy_exits":[]}"#] {
+            assert_eq!(over(none, now), Ok(core::Limit { busy: None, ..limit.clone() }));
+        }
+        let longer = Busy { back_off_ms: 7_000, ..busy.clone() };
+        assert_eq!(
+            over(r#"{"back_off_ms":7000}"#, now),
+            Ok(core::Limit { busy: Some(longer), ..limit.clone() })
+        );
+        let other = Busy { exits: [3].into(), ..busy };
+        assert_eq!(over(r#"{"busy_exits":[3]}"#, now), Ok(core::Limit { busy: Some(other), ..limit }));
+    }
+
+    #[test]
+    fn a_back_off_has_a_default_and_needs_exit_codes() {
+        let busy = Some(Busy { exits: [11].into(), back_off_ms: 30_000 });
+        assert_eq!(over(r#"{"busy_exits":[11]}"#, None), Ok(core::Limit { busy, ..core::Limit::default() }));
+        assert_eq!(over(r#"{"max":1,"back_off_ms":9}"#, None), Err(BadSetting::BackOffAlone));
+    }
+}

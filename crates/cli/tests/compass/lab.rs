@@ -1,0 +1,324 @@
+//! A server on a port of its own, and what talks to it: clients, providers and machines as the description
+//! of Compass CI's interface has them, and nothing more.
+
+use crate::support::{Farm, PATIENCE, kill, wait_until};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
+
+/// A scheduler of one test.
+pub struct Lab {
+    pub farm: Farm,
+    server: Child,
+    /// HOST:PORT.
+    pub address: String,
+    flags: Vec<String>,
+    starts: u32,
+}
+
+impl Lab {
+    pub fn open(flags: &[&str]) -> Lab {
+        let farm = Farm::new();
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let (server, address) = launch(&farm, &flags, "127.0.0.1:0", 0);
+        Lab { farm, server, address, flags, starts: 1 }
+    }
+
+    /// Kills the server at once, and starts another on the same port.
+    pub fn crash(&mut self) {
+        self.kill();
+        self.restart();
+    }
+
+    /// Starts another after a kill.
+    pub fn restart(&mut self) {
+        let (server, address) = launch(&self.farm, &self.flags, &self.address, self.starts);
+        assert_eq!(address, self.address);
+        (self.server, self.starts) = (server, self.starts + 1);
+    }
+
+    pub fn kill(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+
+    pub fn log(&self) -> String {
+        let logs = (0..self.starts).map(|n| self.farm.work().join(format!("log{n}")));
+        logs.map(|log| std::fs::read_to_string(log).unwrap_or_default()).collect()
+    }
+
+    /// What the command line says to this server.
+    pub fn windlass(&self, args: &[&str]) -> String {
+        self.farm.ok(&[&["--server", &self.address], args].concat())
+    }
+
+    pub fn windlass_json(&self, args: &[&str]) -> Value {
+        let text = self.windlass(&[args, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"))
+    }
+
+    /// A request: the answer's status and body.
+    pub fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        (status, if chunked { unchunked(body) } else { body.to_owned() })
+    }
+
+    pub fn get(&self, path: &str) -> (u16, String) {
+        self.ask("GET", path, "", "")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        self.ask("POST", path, "Content-Type: application/json\r\n", &body.to_string())
+    }
+
+    /// Submits a job that is taken: its number.
+    pub fn submit(&self, job: &Value) -> String {
+        let (status, body) = self.post("/scheduler/v1/jobs/submit", job);
+        assert_eq!(status, 200, "{body}\n{}", self.log());
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(answer[0]["job_state"], "submit");
+        answer[0]["job_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Submits a job that is refused: the status and why.
+    pub fn refused(&self, job: &Value) -> (u16, String) {
+        let (status, body) = self.post("/scheduler/v1/jobs/submit", job);
+        assert_ne!(status, 200, "{body}");
+        let message = serde_json::from_str::<Value>(&body).ok().and_then(|answer| {
+            assert_eq!(answer[0]["job_id"], "0", "{body}");
+            answer[0]["message"].as_str().map(str::to_owned)
+        });
+        (status, message.unwrap_or(body))
+    }
+
+    /// All that anybody may see of a job.
+    pub fn job(&self, id: &str) -> Value {
+        let (status, body) = self.get(&format!("/scheduler/v1/jobs/{id}"));
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Says how far a job is, as its own machine does.
+    pub fn update(&self, id: &str, query: &str) -> (u16, String) {
+        self.ask("POST", &format!("/scheduler/v1/jobs/{id}/update?{query}"), "", "")
+    }
+
+    pub fn wait_for(&self, id: &str, stage: &str) {
+        let mut seen = Value::Null;
+        let deadline = Instant::now() + PATIENCE;
+        while seen["job_stage"] != stage {
+            assert!(Instant::now() < deadline, "job {id} is not in stage {stage}: {seen}\n{}", self.log());
+            seen = self.job(id);
+        }
+    }
+
+    /// Waits until the engine has that state of the job.
+    pub fn wait_for_state(&self, id: &str, state: &str) {
+        wait_until(&format!("job {id} is {state}"), || {
+            let job = self.windlass_json(&["job", "show", id]);
+            let job = if job.is_array() { job[0].clone() } else { job };
+            job["state"] == state
+        });
+    }
+
+    /// A machine of bare metal is made known.
+    pub fn register(&self, host: &Value) {
+        let name = host["hostname"].as_str().unwrap();
+        let (status, body) = self.post(&format!("/scheduler/v1/hosts/{name}"), host);
+        assert_eq!(status, 200, "{body}");
+    }
+
+    /// What a machine that boots is told.
+    pub fn boot(&self, mac: &str) -> (u16, String) {
+        self.get(&format!("/scheduler/v1/jobs/dispatch?mac={mac}&arch=aarch64&boot_type=ipxe"))
+    }
+
+    /// A socket, its messages as JSON.
+    pub fn socket(&self, path: &str) -> Socket {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let url = format!("ws://{}{path}", self.address);
+        let (socket, _) = client(url, stream).unwrap();
+        Socket { socket }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        kill(self.server.id() as i32, "KILL");
+        _ = self.server.wait();
+    }
+}
+
+fn launch(farm: &Farm, flags: &[String], listen: &str, number: u32) -> (Child, String) {
+    let path = farm.work().join(format!("log{number}"));
+    let log = std::fs::File::create(&path).unwrap();
+    let mut command = farm.command(&["server", "start", "--no-worker", "--listen", listen]);
+    let server = command.args(flags).stderr(log).spawn().unwrap();
+    let mut address = String::new();
+    wait_until("the server listens", || {
+        let log = std::fs::read_to_string(&path).unwrap_or_default();
+        let line = log.split("windlass server listens on ").nth(1).and_then(|rest| rest.split_once(','));
+        address =
+            line.map(|(address, _)| address.trim_start_matches("http://").to_owned()).unwrap_or_default();
+        !address.is_empty()
+    });
+    (server, address)
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+        if size == 0 || rest.len() < size {
+            break;
+        }
+        whole.push_str(&rest[..size]);
+        body = rest[size..].trim_start_matches("\r\n");
+    }
+    whole
+}
+
+/// A socket.
+pub struct Socket {
+    socket: WebSocket<TcpStream>,
+}
+
+impl Socket {
+    pub fn send(&mut self, message: &Value) {
+        self.send_text(&message.to_string());
+    }
+
+    pub fn send_text(&mut self, text: &str) {
+        self.socket.send(Message::text(text)).unwrap();
+    }
+
+    /// The next message.
+    pub fn next(&mut self) -> Value {
+        loop {
+            match self.socket.read().unwrap() {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Close(_) => panic!("the server closed the socket"),
+                _ => {}
+            }
+        }
+    }
+
+    /// A message, if one comes within that time.
+    pub fn within(&mut self, patience: Duration) -> Option<Value> {
+        self.socket.get_ref().set_read_timeout(Some(patience)).unwrap();
+        let message = loop {
+            match self.socket.read() {
+                Ok(Message::Text(text)) => break serde_json::from_str(&text).ok(),
+                Ok(_) => {}
+                Err(_) => break None,
+            }
+        };
+        self.socket.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+        message
+    }
+
+    /// True once the server has closed it.
+    pub fn is_closed(&mut self) -> bool {
+        loop {
+            match self.socket.read() {
+                Ok(Message::Close(_)) | Err(_) => return true,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// A provider of virtual machines and containers.
+pub struct Provider {
+    pub socket: Socket,
+    pub request: Value,
+}
+
+impl Provider {
+    /// Connects, and asks for work with so many mebibytes free.
+    pub fn open(lab: &Lab, host: &str, freemem: u64, more: &Value) -> Provider {
+        let socket = lab.socket(&format!("/scheduler/v1/vm-container-provider/{host}"));
+        let mut request = json!({
+            "type": "host-job-request", "hostname": host, "arch": "aarch64", "nr_cpu": 64, "nr_node": 2,
+            "nr_disks": 1, "nr_vm": 0, "nr_container": 0, "tbox_type": "vm,dc", "is_remote": false, "tags": [],
+            "cache_dirs": [], "services": {}, "freemem": freemem, "disk_max_used_string": "9% /",
+            "metrics": {"freemem": freemem, "freemem_percent": 50, "uptime_minutes": 100},
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            request[key] = value.clone();
+        }
+        let mut provider = Provider { socket, request };
+        provider.ask();
+        provider
+    }
+
+    /// Asks for work again.
+    pub fn ask(&mut self) {
+        self.socket.send(&self.request);
+    }
+
+    /// The job that it is to boot next.
+    pub fn boot(&mut self) -> Value {
+        let message = self.socket.next();
+        assert_eq!(message["type"], "boot-job", "{message}");
+        message
+    }
+
+    /// The number of the job that it is to boot next.
+    pub fn boots(&mut self) -> String {
+        self.boot()["job_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Says something of a job.
+    pub fn says(&mut self, job: &str, more: &Value) {
+        let mut message = json!({"type": "job-update", "job_id": job});
+        for (key, value) in more.as_object().unwrap() {
+            message[key] = value.clone();
+        }
+        self.socket.send(&message);
+    }
+
+    /// The job is done and its results are there.
+    pub fn done(&mut self, job: &str) {
+        self.says(job, &json!({"job_data_readiness": "uploaded"}));
+    }
+}
+
+/// A job for that testbox.
+pub fn job(testbox: &str, more: &Value) -> Value {
+    let mut job = json!({
+        "suite": "iperf", "testbox": testbox, "os": "openeuler", "os_version": "22.03", "os_arch": "aarch64",
+        "my_account": "ann", "my_email": "ann@example.org", "my_name": "Ann", "my_token": "secret-token",
+        "docker_image": "openeuler:22.03", "runtime": 300,
+        "kernel_uri": "http://os/vmlinuz", "initrds_uri": ["http://os/initrd.cgz"], "kernel_params": ["user=lkp"],
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        job[key] = value.clone();
+    }
+    job
+}
+
+/// The same of an account.
+pub fn job_of(account: &str, testbox: &str, more: &Value) -> Value {
+    let mut job = job(testbox, more);
+    job["my_account"] = account.into();
+    job
+}

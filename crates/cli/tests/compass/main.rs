@@ -1,0 +1,13 @@
+//! Compass CI's interface, by clients, providers and machines written against its description alone, over
+//! real connections to a real server.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ambiguities;
+mod farm;
+mod flow;
+mod lab;
+mod losses;
+mod matching;
+mod refusals;

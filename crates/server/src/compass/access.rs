@@ -1,0 +1,103 @@
+//! Who may do what. Where the server asks for tokens, those of this interface come in three ways: in the
+//! header like everywhere (a boot loader sends it as a password), in a job's `my_token`, and, for what a job
+//! tells of itself, as the `job_token` that its host was given.
+
+use crate::auth::{Auth, Caller, Role};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use windlass_api::compass::Fields;
+use windlass_api::compass::text_of;
+
+/// Where the interface is.
+const PATHS: [&str; 4] = ["/scheduler/v1/", "/boot.ipxe/", "/boot.grub/", "/submit_job"];
+
+/// True of paths on which the handlers ask who it is: a client may show its token in the body, and anybody may
+/// ask whether the scheduler is there.
+pub(crate) fn is_open(path: &str) -> bool {
+    path == "/" || PATHS.iter().any(|ours| path.starts_with(ours))
+}
+
+/// True of requests that tell or ask how far a job is, and change nothing for people.
+pub(crate) fn is_report(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix("/scheduler/v1/jobs/") else { return false };
+    rest == "wait" || rest.ends_with("/update")
+}
+
+/// An answer that is not what was asked for.
+pub(super) struct Refused(Box<Response>);
+
+impl From<Response> for Refused {
+    fn from(response: Response) -> Self {
+        Refused(Box::new(response))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
+/// An answer in plain text.
+pub(super) fn say(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, text.into()).into_response()
+}
+
+fn refuse(caller: Option<&Caller>) -> Refused {
+    let response = match caller {
+        None => say(StatusCode::UNAUTHORIZED, "this server asks for a token, and the request has none"),
+        Some(_) => say(StatusCode::FORBIDDEN, "this token's role does not allow it"),
+    };
+    response.into()
+}
+
+/// Whoever may look at jobs.
+pub(super) fn check_look(caller: Option<&Caller>) -> Result<&Caller, Refused> {
+    let looks = |caller: &&Caller| matches!(caller.role, Role::Admin | Role::User | Role::Viewer);
+    caller.filter(looks).ok_or_else(|| refuse(caller))
+}
+
+/// The host itself, or an administrator.
+pub(super) fn check_host(caller: Option<&Caller>, host: &str) -> Result<(), Refused> {
+    let is_host = |caller: &Caller| {
+        caller.role == Role::Admin || (caller.role == Role::Worker && caller.worker.as_deref() == Some(host))
+    };
+    if caller.is_some_and(is_host) { Ok(()) } else { Err(refuse(caller)) }
+}
+
+/// Any host, or an administrator.
+pub(super) fn check_any_host(caller: Option<&Caller>) -> Result<(), Refused> {
+    let is_host = |caller: &Caller| matches!(caller.role, Role::Admin | Role::Worker);
+    if caller.is_some_and(is_host) { Ok(()) } else { Err(refuse(caller)) }
+}
+
+/// Whoever may act on what is an account's.
+pub(super) fn check_owner(caller: Option<&Caller>, account: &str) -> Result<(), Refused> {
+    if caller.is_some_and(|caller| caller.may_act_for(account)) { Ok(()) } else { Err(refuse(caller)) }
+}
+
+/// Who sends these fields: whoever the header says, or whom `my_account` and `my_token` show. The answers
+/// are those that clients of Compass CI know.
+pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -> Result<Caller, Refused> {
+    let Some(account) = text_of(fields, "my_account").filter(|account| !account.is_empty()) else {
+        let text = "Missing required job key: my_account\nPut my_account, my_token, my_email and my_name into \
+                    ~/.config/compass-ci/defaults/account.yaml";
+        return Err(say(StatusCode::BAD_REQUEST, text).into());
+    };
+    let token = text_of(fields, "my_token");
+    let caller = match (caller, token) {
+        (Some(caller), _) => Some(caller),
+        (None, Some(token)) => auth.of_token(&token),
+        (None, None) => None,
+    };
+    match caller {
+        Some(caller) if caller.may_act_for(&account) => Ok(caller),
+        _ if !auth.knows_user(&account) => {
+            Err(say(StatusCode::NOT_FOUND, format!("Account {account} not found")).into())
+        }
+        _ => {
+            let text = "Failed to verify the account: my_token is not one of my_account's that may submit";
+            Err(say(StatusCode::UNAUTHORIZED, text).into())
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What a machine is told to start a job by: the message to a provider, the text for a boot loader.
+
+use super::record::Place;
+use serde_json::{Value, json};
+use windlass_api::compass::{Fields, TboxType, result_root, text_of};
+use windlass_core::JobId;
+
+/// A job that a machine is to start.
+pub(super) struct Boot<'a> {
+    pub job: JobId,
+    pub fields: &'a Fields,
+    pub place: &'a Place,
+}
+
+/// What a machine boots by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BootType {
+    Ipxe,
+    Grub,
+    Native,
+    Libvirt,
+}
+
+impl BootType {
+    pub fn parse(word: &str) -> Option<BootType> {
+        Some(match word {
+            "ipxe" => BootType::Ipxe,
+            "grub" => BootType::Grub,
+            "native" => BootType::Native,
+            "libvirt" => BootType::Libvirt,
+            _ => return None,
+        })
+    }
+
+    /// The answer to a machine for which there is nothing: it asks again.
+    pub fn no_job(self, why: &str, server: &str) -> String {
+        match self {
+            BootType::Native => json!({"job_id": "0"}).to_string(),
+            BootType::Libvirt => json!({"job_id": ""}).to_string(),
+            BootType::Grub => format!("#!grub\necho ...\necho {why}\necho ...\nsleep 5\nreboot\n"),
+            BootType::Ipxe => format!(
+                "#!ipxe\necho ...\necho {why}\necho ...\nchain http://{server}/boot.ipxe/mac/${{mac:hexhyp}}\
+                 ?arch=${{buildarch}}&hostname=${{hostname}}&ip=${{net0/ip}}\n"
+            ),
+        }
+    }
+}
+
+impl Boot<'_> {
+    pub fn result_root(&self) -> String {
+        let date = text_of(self.fields, "submit_date").unwrap_or_default();
+        result_root(self.job, self.fields, &date)
+    }
+
+    /// The message by which a provider starts it.
+    pub fn message(&self) -> String {
+        let kind = if self.place.dc { TboxType::Dc } else { TboxType::Vm };
+        let mut message = Fields::new();
+        let mut put = |key: &str, value: String| _ = message.insert(key.to_owned(), Value::from(value));
+        put("type", "boot-job".to_owned());
+        put("job_id", self.job.to_string());
+        put("job_token", self.place.token.clone());
+        put("result_root", self.result_root());
+        put("tbox_type", kind.to_string());
+        put("tbox_group", text_of(self.fields, "tbox_group").unwrap_or_default());
+        if let Some(dirs) = self.list("cache_dirs") {
+            put("cache_dirs", dirs.join(" "));
+        }
+        match kind {
+            TboxType::Dc => {
+                let initrds = self.list("initrds_uri").unwrap_or_default();
+                put("initrds", Value::from(initrds).to_string());
+                for key in ["docker_image", "os", "osv"] {
+                    put(key, text_of(self.fields, key).unwrap_or_default());
+                }
+                let some =
+                    ["build_mini_docker", "cpu_minimum", "memory_minimum", "ccache_enable", "bin_shareable"];
+                for key in some {
+                    if let Some(text) = text_of(self.fields, key) {
+                        put(key, text);
+                    }
+                }
+                let hw = self.fields.get("hw").and_then(Value::as_object);
+                for key in ["nr_cpu", "memory"] {
+                    if let Some(text) = hw.and_then(|hw| text_of(hw, key)) {
+                        put(key, text);
+                    }
+                }
+            }
+            _ => put("ipxe_script", self.ipxe()),
+        }
+        Value::Object(message).to_string()
+    }
+
+    /// The text by which bare metal starts it.
+    pub fn text(&self, boot: BootType) -> String {
+        match boot {
+            BootType::Ipxe => self.ipxe(),
+            BootType::Grub => self.grub(),
+            BootType::Native => {
+                let initrds = Value::from(self.list("initrds_uri").unwrap_or_default()).to_string();
+                json!({"job_id": self.job.to_string(), "initrds": initrds}).to_string()
+            }
+            BootType::Libvirt => json!({
+                "job_id": self.job.to_string(),
+                "kernel_uri": self.fields.get("kernel_uri"),
+                "initrds_uri": self.fields.get("initrds_uri"),
+                "kernel_params": self.list("kernel_params").map(|params| params.join(" ")),
+                "result_root": self.result_root(),
+                "vt": self.fields.get("vt").cloned().unwrap_or_else(|| json!({})),
+            })
+            .to_string(),
+        }
+    }
+
+    fn ipxe(&self) -> String {
+        if let Some(own) = text_of(self.fields, "custom_ipxe") {
+            return own;
+        }
+        let mut text = String::from("#!ipxe\n\n");
+        for key in ["nr_nic", "nr_disk", "disk_size"] {
+            if let Some(value) = self.word(key) {
+                text.push_str(&format!("# {key}={value}\n"));
+            }
+        }
+        let initrds = self.initrds();
+        for uri in &initrds {
+            text.push_str(&format!("initrd {uri}\n"));
+        }
+        if let Some(kernel) = self.word("kernel_uri") {
+            text.push_str(&format!("kernel {kernel}"));
+            for param in self.kernel_params(&initrds) {
+                text.push_str(&format!(" {param}"));
+            }
+            text.push('\n');
+        }
+        let (job, root) = (self.job, self.result_root());
+        text.push_str(&format!("echo ipxe will boot job id={job}, ip=${{ip}}, mac=${{mac}}\n"));
+        text.push_str(&format!("echo result_root={root}\n\nboot\n"));
+        text
+    }
+
+    fn grub(&self) -> String {
+        let (initrds, mut text) = (self.initrds(), String::from("#!grub\n\n"));
+        if let Some(kernel) = self.word("kernel_uri") {
+            let params = self.list("kernel_params").unwrap_or_default().join(" ");
+            text.push_str(&format!("linux {} {params}\n", in_grub(&kernel)));
+        }
+        if !initrds.is_empty() {
+            let all: Vec<String> = initrds.iter().map(|uri| in_grub(uri)).collect();
+            text.push_str(&format!("initrd {}\n", all.join(" ")));
+        }
+        text.push_str(&format!("echo job id={}\n\nboot\n", self.job));
+        text
+    }
+
+    /// Modules come right behind the first.
+    fn initrds(&self) -> Vec<String> {
+        let mut all = self.list("initrds_uri").unwrap_or_default();
+        let modules = self.list("modules_uri").unwrap_or_default();
+        let at = all.len().min(1);
+        all.splice(at..at, modules);
+        all
+    }
+
+    fn kernel_params(&self, initrds: &[String]) -> Vec<String> {
+        let mut params = self.list("kernel_params").unwrap_or_default();
+        params.extend(initrds.iter().map(|uri| format!("initrd={}", uri.rsplit('/').next().unwrap_or(uri))));
+        let disk = self.fields.get("hw").and_then(Value::as_object).and_then(|hw| text_of(hw, "rootfs_disk"));
+        params.extend(disk.map(|disk| format!("rootfs_disk={}", one_line(&disk.replace('\n', ".")))));
+        if let Some(reserve) = self.word("crashkernel")
+            && !params.iter().any(|param| param.starts_with("crashkernel="))
+        {
+            params.push(format!("crashkernel={reserve}"));
+        }
+        params
+    }
+
+    fn word(&self, key: &str) -> Option<String> {
+        text_of(self.fields, key).map(|text| one_line(&text))
+    }
+
+    /// A list of words, none of which may begin a line of its own.
+    fn list(&self, key: &str) -> Option<Vec<String>> {
+        let all = self.fields.get(key)?.as_array()?.iter();
+        Some(all.filter_map(|value| value.as_str().map(one_line)).collect())
+    }
+}
+
+/// A file on a server, as grub names it.
+fn in_grub(uri: &str) -> String {
+    let (host, path) = uri.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap_or(("", uri));
+    if host.is_empty() { path.to_owned() } else { format!("(http,{host})/{path}") }
+}
+
+/// What a job says must not become a line of a script.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(dc: bool) -> Place {
+        Place {
+            host: "h".to_owned(),
+            hw: false,
+            dc,
+            attempt: 1,
+            epoch: 1,
+            memory: 0,
+            token: "secret".to_owned(),
+            timeout_s: 1,
+        }
+    }
+
+    fn fields() -> Fields {
+        let fields = json!({
+            "suite": "lkp", "os": "openeuler", "os_version": "22.03", "os_arch": "aarch64",
+            "tbox_group": "vm-2p8g", "submit_date": "2026-01-02", "docker_image": "centos:7",
+            "kernel_uri": "http://os/vmlinuz", "kernel_params": ["user=lkp", "a\nb"],
+            "initrds_uri": ["http://os/root.cgz", "http://os/job.cgz"], "modules_uri": ["http://os/modules.cgz"],
+            "cache_dirs": ["1-ccache/a", "1-git/b"], "hw": {"nr_cpu": 2, "memory": "8g"},
+            "pp": {"iperf": {"runtime": 30}},
+        });
+        fields.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_provider_gets_what_it_needs() {
+        let (fields, place) = (fields(), place(true));
+        let boot = Boot { job: JobId(7), fields: &fields, place: &place };
+        let said: Value = serde_json::from_str(&boot.message()).unwrap();
+        assert_eq!(said["type"], "boot-job");
+        assert_eq!((&said["job_id"], &said["job_token"]), (&json!("7"), &json!("secret")));
+        assert_eq!(said["initrds"], r#"["http://os/root.cgz","http://os/job.cgz"]"#);
+        assert_eq!((&said["nr_cpu"], &said["cache_dirs"]), (&json!("2"), &json!("1-ccache/a 1-git/b")));
+        assert_eq!(
+            said["result_root"],
+            "/result/lkp/2026-01-02/vm-2p8g/openeuler-22.03-aarch64/runtime=30/7"
+        );
+    }
+
+    #[test]
+    fn bare_metal_gets_a_script_of_which_a_job_cannot_add_lines() {
+        let (fields, place) = (fields(), place(false));
+        let boot = Boot { job: JobId(7), fields: &fields, place: &place };
+        let text = boot.text(BootType::Ipxe);
+        let kernel =
+            "kernel http://os/vmlinuz user=lkp a b initrd=root.cgz initrd=modules.cgz initrd=job.cgz";
+        assert!(text.starts_with("#!ipxe\n") && text.lines().any(|line| line == kernel), "{text}");
+        assert!(text.ends_with("\nboot\n"));
+        assert!(boot.text(BootType::Grub).contains("linux (http,os)/vmlinuz user=lkp a b\n"));
+        assert!(boot.text(BootType::Native).contains("\"job_id\":\"7\""));
+        assert!(BootType::Ipxe.no_job("No job now", "s:3000").contains("chain http://s:3000/boot.ipxe/mac/"));
+        assert_eq!(BootType::parse("lilo"), None);
+    }
+}

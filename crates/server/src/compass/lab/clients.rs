@@ -1,0 +1,221 @@
+//! Clients that watch jobs, read what they print, and type into their consoles.
+
+use super::Lab;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::mpsc;
+use windlass_core::JobId;
+
+/// Messages that wait for a job to get its host, of one job and of how many jobs.
+const PENDING_PER_JOB_MAX: usize = 16;
+const PENDING_JOBS_MAX: usize = 1_000;
+/// Jobs that one client may watch.
+const WATCHED_MAX: usize = 10_000;
+
+/// The way to whoever is at the other end of a socket; closing it ends the socket.
+#[derive(Clone)]
+pub(in crate::compass) struct Session {
+    pub id: u64,
+    pub out: mpsc::Sender<String>,
+}
+
+impl Session {
+    /// False if it does not read, or is gone.
+    pub fn send(&self, text: String) -> bool {
+        self.out.try_send(text).is_ok()
+    }
+}
+
+/// Who watches what.
+#[derive(Default)]
+pub(in crate::compass) struct Clients {
+    sessions: BTreeMap<u64, Session>,
+    events: BTreeMap<JobId, BTreeSet<u64>>,
+    logs: BTreeMap<JobId, BTreeSet<u64>>,
+    consoles: BTreeMap<JobId, u64>,
+    /// For providers, of jobs that have none yet.
+    pending: BTreeMap<JobId, Vec<String>>,
+}
+
+impl Clients {
+    /// How many are connected.
+    pub fn count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The jobs that somebody watches.
+    pub fn watched(&self) -> BTreeSet<JobId> {
+        self.events.keys().chain(self.logs.keys()).chain(self.consoles.keys()).copied().collect()
+    }
+
+    pub(super) fn open(&mut self, session: Session) {
+        self.sessions.insert(session.id, session);
+    }
+
+    pub(super) fn close(&mut self, session: u64) {
+        self.sessions.remove(&session);
+        for watched in [&mut self.events, &mut self.logs] {
+            watched.retain(|_, by| {
+                by.remove(&session);
+                !by.is_empty()
+            });
+        }
+        self.consoles.retain(|_, by| *by != session);
+    }
+
+    /// Those who watch a job.
+    fn watchers(&self, job: JobId, logs: bool) -> Vec<Session> {
+        let by = if logs { self.logs.get(&job) } else { self.events.get(&job) };
+        by.into_iter().flatten().filter_map(|id| self.sessions.get(id)).cloned().collect()
+    }
+
+    /// What to do when a job changed: `text` for those who watch it.
+    pub(super) fn event(&self, job: JobId, text: &str) -> impl FnOnce() + Send + Sync + 'static {
+        send_all(self.watchers(job, false), text.to_owned())
+    }
+
+    /// What a provider passes on.
+    pub(super) fn pass(
+        &self,
+        job: JobId,
+        text: &str,
+        console: bool,
+    ) -> impl FnOnce() + Send + Sync + 'static {
+        let to = if console {
+            self.consoles.get(&job).and_then(|id| self.sessions.get(id)).cloned().into_iter().collect()
+        } else {
+            self.watchers(job, true)
+        };
+        send_all(to, text.to_owned())
+    }
+
+    /// Nothing of the job changes any more: all who watch are told.
+    pub(super) fn forget(&mut self, job: JobId) -> impl FnOnce() + Send + Sync + 'static {
+        let all = self.watchers(job, false).into_iter().chain(self.watchers(job, true));
+        let console = self.consoles.remove(&job).and_then(|id| self.sessions.get(&id)).cloned();
+        let all: BTreeMap<u64, Session> = all.chain(console).map(|session| (session.id, session)).collect();
+        self.events.remove(&job);
+        self.logs.remove(&job);
+        self.pending.remove(&job);
+        let text = json!({"type": "job-close", "job_id": job.to_string()}).to_string();
+        send_all(all.into_values().collect(), text)
+    }
+
+    /// What waits for the job's provider.
+    pub(super) fn take_pending(&mut self, job: JobId) -> Vec<String> {
+        self.pending.remove(&job).unwrap_or_default()
+    }
+
+    fn watch(&mut self, session: u64, job: JobId, logs: bool) {
+        let count =
+            |all: &BTreeMap<JobId, BTreeSet<u64>>| all.values().filter(|by| by.contains(&session)).count();
+        if count(&self.events) + count(&self.logs) >= WATCHED_MAX {
+            return;
+        }
+        let watched = if logs { &mut self.logs } else { &mut self.events };
+        watched.entry(job).or_default().insert(session);
+    }
+
+    fn unwatch(&mut self, session: u64, job: JobId, logs: bool) {
+        let watched = if logs { &mut self.logs } else { &mut self.events };
+        if let Some(by) = watched.get_mut(&job) {
+            by.remove(&session);
+            if by.is_empty() {
+                watched.remove(&job);
+            }
+        }
+    }
+
+    fn wait_for_provider(&mut self, job: JobId, text: String) {
+        if self.pending.len() < PENDING_JOBS_MAX || self.pending.contains_key(&job) {
+            let waiting = self.pending.entry(job).or_default();
+            if waiting.len() < PENDING_PER_JOB_MAX {
+                waiting.push(text);
+            }
+        }
+    }
+}
+
+fn send_all(to: Vec<Session>, text: String) -> impl FnOnce() + Send + Sync + 'static {
+    move || {
+        for session in to {
+            // One that does not read misses it.
+            _ = session.send(text.clone());
+        }
+    }
+}
+
+impl Lab {
+    /// A client wants something of a job that is there.
+    pub(super) fn client_said(&mut self, session: u64, kind: &str, job: JobId, text: String) {
+        match kind {
+            "watch-job-event" => return self.clients.watch(session, job, false),
+            "unwatch-job-event" => return self.clients.unwatch(session, job, false),
+            "watch-job-log" => self.clients.watch(session, job, true),
+            "unwatch-job-log" => self.clients.unwatch(session, job, true),
+            "request-console" => _ = self.clients.consoles.insert(job, session),
+            "close-console" => {
+                if self.clients.consoles.get(&job) == Some(&session) {
+                    self.clients.consoles.remove(&job);
+                }
+            }
+            // What somebody types goes to the console that they opened.
+            "console-input" | "resize-console" => {
+                if self.clients.consoles.get(&job) != Some(&session) {
+                    return;
+                }
+            }
+            unknown => {
+                let error = json!({"type": "error", "message": format!("Unknown message type: {unknown}")});
+                if let Some(session) = self.clients.sessions.get(&session) {
+                    _ = session.send(error.to_string());
+                }
+                return;
+            }
+        }
+        let host = self.runs.get(&job).and_then(|run| self.hosts.get(run.host()));
+        match host.and_then(|host| host.session.clone()) {
+            Some(provider) => _ = provider.send(text),
+            None if kind.starts_with("console") || kind.starts_with("resize") => {}
+            None => self.clients.wait_for_provider(job, text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_watches_hears_until_the_end_and_no_longer() {
+        let (mut clients, job) = (Clients::default(), JobId(3));
+        let (out, mut ear) = mpsc::channel(8);
+        clients.open(Session { id: 1, out });
+        clients.watch(1, job, false);
+        clients.watch(1, job, true);
+        clients.event(job, "a")();
+        clients.pass(job, "b", false)();
+        clients.pass(job, "c", true)();
+        clients.unwatch(1, job, false);
+        clients.event(job, "d")();
+        clients.forget(job)();
+        clients.pass(job, "e", false)();
+        clients.close(1);
+        let mut heard = Vec::new();
+        while let Ok(text) = ear.try_recv() {
+            heard.push(text);
+        }
+        assert_eq!(heard, ["a", "b", r#"{"job_id":"3","type":"job-close"}"#]);
+        assert!(clients.watched().is_empty() && clients.count() == 0);
+    }
+
+    #[test]
+    fn what_waits_for_a_provider_is_bounded() {
+        let mut clients = Clients::default();
+        for n in 0..2 * PENDING_JOBS_MAX as u64 {
+            (0..2 * PENDING_PER_JOB_MAX).for_each(|_| clients.wait_for_provider(JobId(n), String::new()));
+        }
+        assert_eq!(clients.pending.len(), PENDING_JOBS_MAX);
+        assert_eq!(clients.take_pending(JobId(0)).len(), PENDING_PER_JOB_MAX);
+    }
+}

@@ -1,0 +1,461 @@
+//! Hosts: what they say of themselves, what the engine is told of them, and when they are silent.
+
+use super::clients::Session;
+use super::link::HostLink;
+use super::{Effect, Lab, now_s};
+use crate::compass::boot::BootType;
+use crate::compass::record::Record;
+use crate::link::WorkerMessage;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use windlass_api::compass::{BOX, Fields, HostRequest, parse_memory, text_of};
+use windlass_core::engine::{Held, HeldPhase, Hello, Inventory};
+use windlass_core::job::TaskResult;
+use windlass_core::limits::{SUSPECT_NS, WORKERS_MAX};
+use windlass_core::load::pressure::LoadReport;
+use windlass_core::tags::Attributes;
+use windlass_core::{Epoch, JobId, Resources, TaskId, Time};
+use windlass_store::ForeignWrite;
+
+/// How old what a host said of its free memory may be: after that nothing is taken for free.
+const FREE_FOR: Duration = Duration::from_secs(10);
+/// How long a host may be silent on its socket: then that is closed, and it gets no work.
+const SILENT_FOR: Duration = Duration::from_nanos(SUSPECT_NS);
+/// Seconds after which the memory of a job is gone from what its host says is free.
+pub(super) const SETTLE_S: u64 = 10;
+/// Hundredths of a core of a host that does not say how many it has.
+const CPU_UNKNOWN: u32 = 6_553_600;
+/// Bytes of a machine that nobody knows the memory of.
+const MEMORY_UNKNOWN: u64 = 1 << 50;
+
+/// A machine that boots, and asks what.
+pub(in crate::compass) struct Machine {
+    pub mac: String,
+    pub arch: Option<String>,
+    /// The host for which whoever asks may speak; `None` is any.
+    pub worker: Option<String>,
+    pub boot: BootType,
+    /// Where it asks again.
+    pub server: String,
+    pub ticket: u64,
+    pub reply: oneshot::Sender<Answer>,
+}
+
+/// What a machine boots by.
+pub(in crate::compass) struct Answer {
+    /// It is a job.
+    pub found: bool,
+    pub text: String,
+}
+
+/// A host.
+pub(in crate::compass) struct Host {
+    pub name: String,
+    /// As somebody registered it.
+    pub info: Fields,
+    /// As it said itself last.
+    pub said: Fields,
+    pub request: Option<HostRequest>,
+    heard: Option<Instant>,
+    /// When it said what is in `request`, in seconds since the Unix epoch.
+    said_s: u64,
+    pub attributes: Attributes,
+    pub capacity: Resources,
+    pub session: Option<Session>,
+    pub ticket: Option<Machine>,
+    /// Set while the engine gives it work.
+    pub(super) link: Option<Arc<HostLink>>,
+    pub(super) epoch: Epoch,
+    pub(super) seq: u64,
+    incarnation: Option<u64>,
+    /// Jobs that are elsewhere by now and must not go on here.
+    pub(super) orphans: BTreeMap<JobId, u32>,
+}
+
+impl Host {
+    pub fn new(name: String, info: Fields) -> Host {
+        Host {
+            name,
+            info,
+            said: Fields::new(),
+            request: None,
+            heard: None,
+            said_s: 0,
+            attributes: Attributes::new(),
+            capacity: Resources::default(),
+            session: None,
+            ticket: None,
+            link: None,
+            epoch: Epoch(0),
+            seq: 0,
+            incarnation: None,
+            orphans: BTreeMap::new(),
+        }
+    }
+
+    /// The machine's number: the same for the same name.
+    fn identity(&self) -> u64 {
+        // FNV-1a: any function of the name will do that is the same in every release.
+        let name = b"compass-ci:".iter().chain(self.name.as_bytes());
+        name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    }
+
+    /// What it is, for jobs to be held against: what it said, or what somebody registered.
+    pub fn described(&self) -> Attributes {
+        if !self.attributes.is_empty() {
+            return self.attributes.clone();
+        }
+        HostRequest::bare_metal(&self.name, &self.info).map(|(attributes, ..)| attributes).unwrap_or_default()
+    }
+
+    /// True if one of its network addresses is this.
+    fn has_mac(&self, mac: &str) -> bool {
+        let all = match self.info.get("mac_addr") {
+            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+            Some(Value::String(one)) => vec![one.as_str()],
+            _ => Vec::new(),
+        };
+        all.into_iter().any(|known| normal_mac(known) == mac)
+    }
+
+    /// Takes in what it asks for work by. True if the engine must be told what it is.
+    fn describe(&mut self, request: HostRequest, held: u64) -> bool {
+        let registered = text_of(&self.info, "memory").and_then(|text| parse_memory(&text));
+        // By the gibibyte, so that small changes of what is free are none of what it has.
+        let seen = request.free_memory.saturating_add(held).div_ceil(1 << 30).saturating_mul(1 << 30);
+        let memory = match registered {
+            Some(bytes) => bytes.max(request.free_memory),
+            None => seen.max(self.capacity.memory),
+        };
+        let cpu = request.nr_cpu.map_or(CPU_UNKNOWN, |cpus| cpus * 100);
+        let (capacity, attributes) = (Resources::new(cpu, memory), request.attributes());
+        let changed = capacity != self.capacity || attributes != self.attributes;
+        (self.capacity, self.attributes, self.request) = (capacity, attributes, Some(request));
+        changed
+    }
+}
+
+/// A network address as it is compared.
+pub(super) fn normal_mac(mac: &str) -> String {
+    mac.to_ascii_lowercase().replace(':', "-")
+}
+
+impl Lab {
+    /// A provider is connected; who was connected under its name is not any more.
+    pub(super) fn opened(&mut self, name: String, session: Session) {
+        if !self.hosts.contains_key(&name) && self.hosts.len() >= WORKERS_MAX {
+            return;
+        }
+        let host = self.hosts.entry(name.clone()).or_insert_with(|| Host::new(name.clone(), Fields::new()));
+        host.session = Some(session);
+        host.heard = Some(Instant::now());
+        self.go_down(&name);
+    }
+
+    pub(super) fn closed(&mut self, name: &str, session: u64) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if host.session.as_ref().is_some_and(|known| known.id == session) {
+            host.session = None;
+            self.go_down(name);
+        }
+    }
+
+    /// A provider says what it has.
+    pub(super) fn requested(&mut self, name: &str, session: u64, fields: Fields) {
+        let held = self.held_on(name, None);
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(speaker) = host.session.clone().filter(|known| known.id == session) else { return };
+        let request = match HostRequest::parse(&fields) {
+            Ok(request) if request.hostname == name => request,
+            Ok(_) => return complain(&speaker, "hostname is not that of the path"),
+            Err(bad) => return complain(&speaker, &bad.to_string()),
+        };
+        let before = host.request.as_ref();
+        let rebooted = before.and_then(|b| b.uptime_minutes) > request.uptime_minutes
+            && request.uptime_minutes.is_some();
+        let cached = before.map(|before| &before.cache_dirs) != Some(&request.cache_dirs);
+        let changed = host.describe(request, held);
+        (host.heard, host.said_s, host.said) = (Some(Instant::now()), now_s(), fields);
+        if rebooted {
+            self.rebooted(name);
+        }
+        if changed || rebooted || self.hosts.get(name).is_some_and(|host| host.link.is_none()) {
+            self.say_hello(name);
+            self.repeat_kills(name);
+        }
+        let mut messages = Vec::new();
+        if cached && let Some(request) = self.hosts.get(name).and_then(|host| host.request.as_ref()) {
+            messages.push(WorkerMessage::Caches(request.caches()));
+        }
+        messages.extend(self.free(name, true));
+        self.tell(name, messages);
+    }
+
+    /// What a host says is free, and how much of what it runs is gone from that already.
+    fn free(&self, name: &str, fresh: bool) -> Option<WorkerMessage> {
+        let host = self.hosts.get(name).filter(|host| host.link.is_some())?;
+        let request = host.request.as_ref()?;
+        let (free, own) = match fresh {
+            true => (request.free_memory, self.held_on(name, Some(host.said_s))),
+            false => (0, 0),
+        };
+        let report =
+            LoadReport { memory_available: Some(free), memory_own: Some(own), ..LoadReport::default() };
+        Some(WorkerMessage::Load(Box::new(report)))
+    }
+
+    /// Bytes that a host's jobs hold; of those alone that have shown by then.
+    fn held_on(&self, name: &str, shown_by: Option<u64>) -> u64 {
+        let here = self.runs.values().filter(|run| run.host() == name && !run.record.stage.is_end());
+        let shown = here.filter(|run| {
+            let at = run.record.times.get("dispatch").copied().unwrap_or(0);
+            shown_by.is_none_or(|by| at + SETTLE_S <= by)
+        });
+        shown.map(|run| run.place().memory).sum()
+    }
+
+    pub(super) fn tick_hosts(&mut self, at: Instant) {
+        let silent = |host: &Host| host.heard.is_some_and(|heard| at.duration_since(heard) >= SILENT_FOR);
+        let provider = self.hosts.values().filter(|host| host.session.is_some());
+        let providers: Vec<(String, bool, bool)> = provider
+            .map(|host| {
+                let fresh = host.heard.is_some_and(|heard| at.duration_since(heard) < FREE_FOR);
+                (host.name.clone(), fresh, silent(host))
+            })
+            .collect();
+        for (name, fresh, silent) in providers {
+            if silent {
+                tracing::warn!(
+                    "provider '{name}' is silent: it is disconnected, and its jobs stay where they are"
+                );
+                if let Some(host) = self.hosts.get_mut(&name) {
+                    host.session = None;
+                }
+                self.go_down(&name);
+            } else {
+                // Said anew each second: what is not, is taken for unknown.
+                let free = self.free(&name, fresh);
+                self.tell(&name, free.into_iter().collect());
+            }
+        }
+    }
+
+    /// The machine started anew: all that ran there has ended.
+    fn rebooted(&mut self, name: &str) {
+        let gone: Vec<JobId> = self.runs_on(name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
+        tracing::warn!("host '{name}' started anew: {} jobs ended with it", gone.len());
+        for job in gone {
+            self.forget_run(job);
+        }
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        host.orphans.clear();
+        host.incarnation = host.incarnation.map(|number| number.wrapping_add(1));
+    }
+
+    /// The jobs of a host, and whether each has ended.
+    pub(super) fn runs_on<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (JobId, bool)> + 'a {
+        let here = self.runs.iter().filter(move |(_, run)| run.host() == name);
+        here.map(|(job, run)| (*job, run.record.stage.is_end()))
+    }
+
+    /// Tells the engine what a host is and holds, and that it takes work.
+    pub(super) fn say_hello(&mut self, name: &str) {
+        let (id, lab) = (self.handle.next_link(), self.itself.clone());
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let link = HostLink { id, host: name.to_owned(), lab };
+        let link = host.link.get_or_insert_with(|| Arc::new(link)).clone();
+        if let Some((hello, mut ended)) = self.hello(name, &link) {
+            // All at once: no round comes between, in which everything would be free.
+            let mut messages = vec![hello];
+            messages.append(&mut ended);
+            let request = self.hosts.get(name).and_then(|host| host.request.as_ref());
+            messages.extend(request.map(|request| WorkerMessage::Caches(request.caches())));
+            messages.extend(self.free(name, true));
+            self.tell(name, messages);
+        }
+    }
+
+    /// The hello of a host, and the ends that the engine has not acknowledged.
+    fn hello(&mut self, name: &str, link: &Arc<HostLink>) -> Option<(WorkerMessage, Vec<WorkerMessage>)> {
+        let known = self.known.get(name).map(|(incarnation, ..)| *incarnation);
+        let host = self.hosts.get_mut(name)?;
+        let identity = host.identity();
+        let incarnation = *host.incarnation.get_or_insert(known.unwrap_or(identity));
+        let (mut held, mut ended) = (Vec::new(), Vec::new());
+        for (job, run) in self.runs.iter().filter(|(_, run)| run.host() == name && !run.acknowledged) {
+            let (task, attempt) = (TaskId { job: *job, index: 0 }, run.place().attempt);
+            let phase = match &run.told {
+                Some(_) => HeldPhase::Ended,
+                None => HeldPhase::Running(dispatched(&run.record)),
+            };
+            held.push(Held { task, attempt, phase });
+            ended.extend(
+                run.told.clone().map(|result| finished(task, run.place().attempt, run.epoch(), result)),
+            );
+        }
+        let host = self.hosts.get(name)?;
+        let hello = Hello {
+            name: name.to_owned(),
+            identity,
+            incarnation,
+            // Nobody there ends jobs by a clock of ours: silence says nothing of them.
+            fences: false,
+            sent: 0,
+            new_link: true,
+            capacity: host.capacity.clone(),
+            attributes: host.attributes.clone(),
+            inventory: Inventory { seq: host.seq, held },
+        };
+        Some((WorkerMessage::Hello { hello: Box::new(hello), link: link.clone() }, ended))
+    }
+
+    /// The host gets no work for now; what it runs, goes on.
+    pub(super) fn go_down(&mut self, name: &str) {
+        let Some(link) = self.hosts.get_mut(name).and_then(|host| host.link.take()) else { return };
+        let (host, messages) = (name.to_owned(), vec![WorkerMessage::Lost]);
+        self.effects.push(Effect::Tell { host, link: Some(link), messages });
+    }
+
+    /// Says something to the engine in the name of a host, whether it takes work or not.
+    pub(super) async fn tell_now(
+        &mut self,
+        name: &str,
+        link: Option<Arc<HostLink>>,
+        messages: Vec<WorkerMessage>,
+    ) {
+        if let Some(link) = link {
+            self.handle.worker_tells(link.id, messages).await;
+            return;
+        }
+        let (id, lab) = (self.handle.next_link(), self.itself.clone());
+        let link = Arc::new(HostLink { id, host: name.to_owned(), lab });
+        self.describe_as_known(name);
+        let Some((hello, _)) = self.hello(name, &link) else { return };
+        // In one batch: no round comes between, in which it would be given work.
+        let mut all = vec![hello];
+        all.extend(messages);
+        all.push(WorkerMessage::Lost);
+        self.handle.worker_tells(id, all).await;
+    }
+
+    /// The engine does not take a host, or another connection of its took the place of this.
+    pub(super) fn refused(&mut self, name: &str, link: u64, why: &str) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if host.link.as_ref().is_none_or(|known| known.id != link) {
+            return;
+        }
+        tracing::warn!("host '{name}' is not taken: {why}");
+        host.link = None;
+        if let Some(session) = host.session.take() {
+            complain(&session, why);
+        }
+    }
+
+    /// Somebody says what a host is.
+    pub(super) fn register(&mut self, name: String, fields: Fields, metrics: bool) -> Result<(), String> {
+        if !self.hosts.contains_key(&name) && self.hosts.len() >= WORKERS_MAX {
+            return Err(format!("there are {WORKERS_MAX} hosts already"));
+        }
+        HostRequest::bare_metal(&name, &fields).map_err(|bad| bad.to_string())?;
+        let host = self.hosts.entry(name.clone()).or_insert_with(|| Host::new(name.clone(), Fields::new()));
+        if metrics {
+            // What changes by the second is not kept.
+            host.said.extend(fields);
+            return Ok(());
+        }
+        host.info = fields;
+        let doc = Value::Object(host.info.clone()).to_string();
+        self.writes.push(ForeignWrite::Host { name, doc });
+        Ok(())
+    }
+
+    /// A host that has not said what it is since the server started is what it was.
+    fn describe_as_known(&mut self, name: &str) {
+        let Some(host) = self.hosts.get_mut(name).filter(|host| host.attributes.is_empty()) else { return };
+        match self.known.get(name) {
+            Some((_, capacity, attributes)) => {
+                (host.capacity, host.attributes) = (capacity.clone(), attributes.clone());
+            }
+            None => self.describe_registered(name, None),
+        }
+    }
+
+    /// Makes of what is registered what bare metal is.
+    fn describe_registered(&mut self, name: &str, arch: Option<&str>) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Ok((mut attributes, cpus, memory)) = HostRequest::bare_metal(name, &host.info) else { return };
+        if let Some(arch) = arch.filter(|arch| !arch.is_empty()) {
+            attributes.entry("arch".to_owned()).or_insert_with(|| BTreeSet::from([arch.to_owned()]));
+        }
+        host.attributes = attributes;
+        host.capacity = Resources {
+            custom: BTreeMap::from([(BOX.to_owned(), 1)]),
+            ..Resources::new(cpus.map_or(100, |cpus| cpus * 100), memory.unwrap_or(MEMORY_UNKNOWN))
+        };
+    }
+
+    /// A machine boots: it has nothing else to do, whatever it did before.
+    pub(super) async fn booting(&mut self, machine: Machine) {
+        let mac = normal_mac(&machine.mac);
+        let may = |host: &&Host| machine.worker.as_ref().is_none_or(|name| *name == host.name);
+        let found = self.hosts.values().find(|host| host.has_mac(&mac)).filter(may);
+        let Some(name) = found.map(|host| host.name.clone()) else {
+            let text = machine.boot.no_job("No job now: nobody registered this machine", &machine.server);
+            return self.after(move || _ = machine.reply.send(Answer { found: false, text }));
+        };
+        let here: Vec<JobId> = self.runs_on(&name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
+        for job in here {
+            if let Some(text) = self.boot_again(job, machine.boot).await {
+                return self.after(move || _ = machine.reply.send(Answer { found: true, text }));
+            }
+            // Whatever it was, it is over.
+            self.end_run(job, windlass_api::compass::Health::Abort);
+        }
+        self.describe_registered(&name, machine.arch.as_deref());
+        let Some(host) = self.hosts.get_mut(&name) else { return };
+        if let Some(before) = host.ticket.replace(machine) {
+            give_up(before);
+        }
+        self.say_hello(&name);
+    }
+
+    /// A machine does not wait any more.
+    pub(super) fn left(&mut self, ticket: u64) {
+        let waits = |host: &&mut Host| host.ticket.as_ref().is_some_and(|machine| machine.ticket == ticket);
+        let Some(host) = self.hosts.values_mut().find(waits) else { return };
+        let name = host.name.clone();
+        if let Some(machine) = host.ticket.take() {
+            give_up(machine);
+        }
+        self.go_down(&name);
+    }
+
+    pub(super) fn epoch_of(&self, name: &str) -> Epoch {
+        self.hosts.get(name).map_or(Epoch(0), |host| host.epoch)
+    }
+}
+
+/// Tells a machine to ask again later.
+fn give_up(machine: Machine) {
+    let text = machine.boot.no_job("No job now", &machine.server);
+    _ = machine.reply.send(Answer { found: false, text });
+}
+
+/// Tells a provider what is wrong with what it said.
+fn complain(session: &Session, why: &str) {
+    _ = session.send(json!({"type": "error", "message": why}).to_string());
+}
+
+/// When a job was given to its host.
+fn dispatched(record: &Record) -> Time {
+    Time(record.times.get("dispatch").copied().unwrap_or(0).saturating_mul(1_000_000_000))
+}
+
+/// The message of an attempt's end.
+pub(super) fn finished(task: TaskId, attempt: u32, epoch: Epoch, result: TaskResult) -> WorkerMessage {
+    WorkerMessage::Finished { task, attempt, epoch, result }
+}

@@ -1,0 +1,432 @@
+//! Jobs at hosts: given to them, told of by them, ended.
+
+use super::hosts::{Answer, finished};
+use super::{Effect, Lab, now_s};
+use crate::compass::boot::{Boot, BootType};
+use crate::compass::record::{BadUpdate, Params, Place, Record};
+use crate::link::{StartInfo, WorkerMessage};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+use windlass_api::StepBody;
+use windlass_api::compass::{Fields, Health, Readiness, Stage};
+use windlass_core::job::{End, TaskResult};
+use windlass_core::{Epoch, JobId, TaskId, Time};
+use windlass_store::ForeignWrite;
+
+/// How long a provider that is connected may take to end a job; after that it is taken for ended.
+const KILL_PATIENCE: Duration = Duration::from_secs(60);
+/// Attempts that were given back, as far as they are remembered.
+const RETURNED_MAX: usize = 10_000;
+
+/// Who tells something of a job.
+pub(in crate::compass) enum Speaker {
+    /// Whoever is let in.
+    Trusted,
+    /// The host of this name.
+    Host(String),
+    /// Whoever knows the job's own token.
+    Token(String),
+}
+
+/// A job that a host has, or had until the engine heard of its end.
+pub(in crate::compass) struct Run {
+    pub record: Record,
+    /// What is run; absent of one that was taken over from an earlier server.
+    body: Option<Arc<StepBody>>,
+    /// How it ended, once it did.
+    pub(super) told: Option<TaskResult>,
+    /// The engine knows, and that is durable.
+    pub(super) acknowledged: bool,
+    kill: Option<Kill>,
+}
+
+/// A job that is to end.
+struct Kill {
+    /// Because its user wants it no more, and not because it took too long.
+    cancelled: bool,
+    /// When its host was told, on a connection that still holds.
+    sent: Option<Instant>,
+}
+
+impl Run {
+    pub fn place(&self) -> &Place {
+        self.record.place.as_ref().expect("what has no place is no run")
+    }
+
+    pub fn host(&self) -> &str {
+        &self.place().host
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        Epoch(self.place().epoch)
+    }
+}
+
+impl Lab {
+    /// A run that an earlier server left.
+    pub(super) fn adopt(&mut self, job: JobId, record: Record) {
+        if record.place.is_none() {
+            return;
+        }
+        let told = record.stage.is_end().then(|| result_of(&record, None));
+        let run = Run { record, body: None, told, acknowledged: false, kill: None };
+        if !self.hosts.contains_key(run.host()) {
+            let name = run.host().to_owned();
+            self.hosts.insert(name.clone(), super::Host::new(name, Fields::new()));
+        }
+        self.runs.insert(job, run);
+    }
+
+    /// The engine gives a host a job.
+    pub(super) async fn start(
+        &mut self,
+        host: &str,
+        task: TaskId,
+        attempt: u32,
+        (memory, time_limit_ms): (u64, Option<u64>),
+        start: StartInfo,
+    ) {
+        let epoch = self.epoch_of(host);
+        let here = self.runs.get(&task.job).is_some_and(|run| run.place().attempt == attempt);
+        if here || self.returned.get(&task.job).is_some_and(|given_back| *given_back >= attempt) {
+            // Said again because it crossed a hello.
+            return;
+        }
+        let Some(fields) = &start.body.compass else {
+            let end = End::NotStarted("this host runs jobs of Compass CI, and this is none".to_owned());
+            return self.tell(host, vec![finished(task, attempt, epoch, TaskResult::bare(end))]);
+        };
+        let Some(reached) = self.hosts.get(host).filter(|h| h.session.is_some() || h.ticket.is_some()) else {
+            return self.give_back(host, task, attempt, epoch);
+        };
+        let token = match crate::auth::random::<16>() {
+            Ok(token) => token,
+            Err(_) => return self.give_back(host, task, attempt, epoch),
+        };
+        let kind = windlass_api::compass::text_of(fields, "tbox_type");
+        let place = Place {
+            host: host.to_owned(),
+            hw: reached.session.is_none(),
+            dc: kind.as_deref() == Some("dc"),
+            attempt,
+            epoch: epoch.0,
+            memory,
+            token,
+            timeout_s: time_limit_ms.map_or(3_600, |ms| ms / 1_000),
+        };
+        // The engine may give it away again before it is heard that an earlier attempt was given up.
+        self.orphan(task.job);
+        let waited = if fields.contains_key("wait_on") { self.waited(task.job).await } else { None };
+        let record = Record::dispatched(place, waited, now_s());
+        let run = Run { record, body: Some(start.body), told: None, acknowledged: false, kill: None };
+        self.runs.insert(task.job, run);
+        self.keep(task.job);
+        self.effects.push(Effect::Boot(task.job));
+    }
+
+    /// What was told of the jobs that this one waited for.
+    async fn waited(&self, job: JobId) -> Option<Fields> {
+        let kept = self.handle.store().foreign_job(job).await.ok()??;
+        serde_json::from_str::<Record>(&kept).ok()?.waited
+    }
+
+    /// Nothing of the attempt was sent to anybody: it goes back to its queue.
+    fn give_back(&mut self, host: &str, task: TaskId, attempt: u32, epoch: Epoch) {
+        if self.returned.len() >= RETURNED_MAX {
+            self.returned.pop_first();
+        }
+        self.returned.insert(task.job, attempt);
+        self.tell(host, vec![finished(task, attempt, epoch, TaskResult::bare(End::Recalled))]);
+    }
+
+    /// What is kept of the job is durable: its host gets it.
+    pub(super) fn boot_now(&mut self, job: JobId) {
+        let Some(run) = self.runs.get(&job) else { return };
+        let (place, name) = (run.place().clone(), run.host().to_owned());
+        let fields = run.body.as_ref().and_then(|body| body.compass.as_ref());
+        let (Some(fields), Some(host)) = (fields, self.hosts.get_mut(&name)) else { return };
+        let boot = Boot { job, fields, place: &place };
+        let sent = match (place.hw, &host.session, host.ticket.take()) {
+            (true, _, Some(machine)) => {
+                let text = boot.text(machine.boot);
+                machine.reply.send(Answer { found: true, text }).is_ok()
+            }
+            (false, Some(provider), ticket) => {
+                host.ticket = ticket;
+                let sent = provider.send(boot.message());
+                if sent {
+                    let pending = self.clients.take_pending(job);
+                    pending.into_iter().for_each(|text| _ = provider.send(text));
+                }
+                sent
+            }
+            _ => false,
+        };
+        let (task, epoch) = (TaskId { job, index: 0 }, Epoch(place.epoch));
+        if sent {
+            let (attempt, at) = (place.attempt, Time(now_s().saturating_mul(1_000_000_000)));
+            self.tell(&name, vec![WorkerMessage::Started { task, attempt, epoch, at }]);
+        } else {
+            self.forget_run(job);
+        }
+        if place.hw {
+            // It does not ask again before the job is over.
+            self.go_down(&name);
+        }
+        if !sent {
+            self.give_back(&name, task, place.attempt, epoch);
+        }
+    }
+
+    /// The text of a job that a machine was given and asks for again, because it never got it; `None` where
+    /// it did.
+    pub(super) async fn boot_again(&mut self, job: JobId, boot: BootType) -> Option<String> {
+        let run = self.runs.get(&job)?;
+        if run.record.stage != Stage::Dispatch || run.kill.is_some() {
+            return None;
+        }
+        let body = match &run.body {
+            Some(body) => body.clone(),
+            None => {
+                let raw = self.handle.store().body(job, 0).await.ok()??;
+                Arc::new(serde_json::from_slice::<StepBody>(&raw).ok()?)
+            }
+        };
+        let fields = body.compass.as_ref()?;
+        Some(Boot { job, fields, place: run.place() }.text(boot))
+    }
+
+    /// Somebody tells of a job.
+    pub(super) fn update(
+        &mut self,
+        job: JobId,
+        params: &Params,
+        speaker: &Speaker,
+    ) -> Result<String, BadUpdate> {
+        let run = self.runs.get_mut(&job).ok_or(BadUpdate::NotDispatched)?;
+        let place = run.place();
+        let knows = |token: &str| bool::from(token.as_bytes().ct_eq(place.token.as_bytes()));
+        let may = match speaker {
+            Speaker::Trusted => params.get("job_token").is_none_or(|token| knows(token)),
+            Speaker::Host(host) => place.host == *host,
+            Speaker::Token(token) => knows(token),
+        };
+        if !may {
+            return Err(BadUpdate::NotYours);
+        }
+        let had_ended = run.record.stage.is_end();
+        let answer = run.record.update(params, now_s())?;
+        let ended = run.record.stage.is_end() && !had_ended;
+        let mut event: Fields =
+            params.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+        event.remove("job_token");
+        event.insert("job_id".to_owned(), job.to_string().into());
+        let told = self.clients.event(job, &Value::Object(event).to_string());
+        self.after(told);
+        if ended {
+            self.tell_end(job);
+        }
+        self.keep(job);
+        Ok(answer)
+    }
+
+    /// A job has ended, whatever its host says.
+    pub(super) fn end_run(&mut self, job: JobId, health: Health) {
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        run.record.end(health, now_s());
+        let event = json!({"job_id": job.to_string(), "job_stage": "finish", "job_health": health.as_str()});
+        let told = self.clients.event(job, &event.to_string());
+        self.after(told);
+        self.tell_end(job);
+        self.keep(job);
+    }
+
+    /// The engine hears again of ends that it may not have heard of when the server ended.
+    pub(super) fn tell_ends(&mut self) {
+        let open = self.runs.iter().filter(|(_, run)| run.told.is_some() && !run.acknowledged);
+        let ended: Vec<JobId> = open.map(|(job, _)| *job).collect();
+        ended.into_iter().for_each(|job| self.tell_end(job));
+    }
+
+    /// The engine hears of an end, when it is durable here.
+    fn tell_end(&mut self, job: JobId) {
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        let result = result_of(&run.record, run.kill.as_ref());
+        run.told = Some(result.clone());
+        let (host, attempt, epoch) = (run.host().to_owned(), run.place().attempt, run.epoch());
+        self.tell(&host, vec![finished(TaskId { job, index: 0 }, attempt, epoch, result)]);
+    }
+
+    /// The engine wants a job ended.
+    pub(super) fn kill(&mut self, host: &str, task: TaskId, attempt: u32) {
+        let job = task.job;
+        let here = |run: &&mut super::Run| run.host() == host && run.place().attempt == attempt;
+        let Some(run) = self.runs.get_mut(&job).filter(here) else {
+            if let Some(host) = self.hosts.get_mut(host)
+                && host.orphans.remove(&job).is_some()
+            {
+                return terminate(host.session.as_ref(), job);
+            }
+            let (canceled, epoch) = (TaskResult::bare(End::Canceled), self.epoch_of(host));
+            return self.tell(host, vec![finished(task, attempt, epoch, canceled)]);
+        };
+        if run.record.stage.is_end() {
+            return;
+        }
+        run.kill = Some(Kill { cancelled: true, sent: None });
+        self.send_kill(job, Health::Terminate);
+    }
+
+    /// Ends a job for which `kill` is set: bare metal is free as soon as it boots again, a provider is asked.
+    fn send_kill(&mut self, job: JobId, health: Health) {
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        if run.place().hw {
+            return self.end_run(job, health);
+        }
+        let session = self.hosts.get(run.host()).and_then(|host| host.session.as_ref());
+        if let Some(kill) = run.kill.as_mut().filter(|_| session.is_some()) {
+            kill.sent = Some(Instant::now());
+            terminate(session, job);
+        }
+    }
+
+    /// A provider is there again: what it should have ended, it is told again.
+    pub(super) fn repeat_kills(&mut self, name: &str) {
+        let here = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.host() == name && run.kill.is_some() && run.told.is_none());
+        let jobs: Vec<JobId> = here.map(|(job, _)| *job).collect();
+        for job in jobs {
+            self.send_kill(job, Health::Terminate);
+        }
+        if let Some(host) = self.hosts.get_mut(name) {
+            let orphans = std::mem::take(&mut host.orphans);
+            orphans.into_keys().for_each(|job| terminate(host.session.as_ref(), job));
+        }
+    }
+
+    /// Looks for jobs that are too long in their stage, and for those that do not end as they were told.
+    pub(super) fn tick_runs(&mut self, now: u64, at: Instant) {
+        let open = self.runs.iter().filter(|(_, run)| run.told.is_none());
+        let late = |run: &Run| run.kill.is_none() && run.record.deadline().is_some_and(|end| end <= now);
+        let stuck = |run: &Run| {
+            let sent = run.kill.as_ref().and_then(|kill| kill.sent);
+            let connected = self.hosts.get(run.host()).is_some_and(|host| host.session.is_some());
+            connected && sent.is_some_and(|sent| at.duration_since(sent) >= KILL_PATIENCE)
+        };
+        let due: Vec<(JobId, bool)> =
+            open.filter(|(_, run)| late(run) || stuck(run)).map(|(job, run)| (*job, late(run))).collect();
+        for (job, late) in due {
+            let Some(run) = self.runs.get_mut(&job) else { continue };
+            if !late {
+                self.end_run(job, Health::Terminate);
+                continue;
+            }
+            let health = Health::timeout(run.record.stage).unwrap_or(Health::TimeoutRunning);
+            run.record.suffer(health);
+            run.kill = Some(Kill { cancelled: false, sent: None });
+            self.keep(job);
+            self.send_kill(job, health);
+        }
+    }
+
+    /// The engine has the end of a job, durably.
+    pub(super) fn acknowledged(&mut self, job: JobId, attempt: u32) {
+        let Some(run) = self.runs.get_mut(&job).filter(|run| run.place().attempt == attempt) else { return };
+        if run.told.is_some() && !run.acknowledged {
+            run.acknowledged = true;
+            if run.record.is_closed() {
+                self.keep(job);
+            }
+        }
+    }
+
+    /// What the engine has booked of a job: its attempt, and whether the job may still run.
+    pub(super) fn concluded(&mut self, job: JobId, booked: Option<u32>, active: bool) {
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        let place = run.place();
+        if booked == Some(place.attempt) {
+            return;
+        }
+        if run.told.is_some() {
+            let attempt = place.attempt;
+            return self.acknowledged(job, attempt);
+        }
+        // Somebody said that the host is gone.
+        self.orphan(job);
+        let Some(run) = self.runs.get_mut(&job) else { return };
+        if active {
+            self.forget_run(job);
+        } else {
+            run.record.end(Health::Terminate, now_s());
+            (run.told, run.acknowledged) = (Some(TaskResult::bare(End::Lost)), true);
+            self.keep(job);
+        }
+    }
+
+    /// What a host has of a job is given up. Should it come back, it must not go on with that.
+    fn orphan(&mut self, job: JobId) {
+        let Some(run) = self.runs.get(&job).filter(|run| run.told.is_none()) else { return };
+        let (name, attempt) = (run.host().to_owned(), run.place().attempt);
+        if let Some(host) = self.hosts.get_mut(&name) {
+            host.orphans.insert(job, attempt);
+        }
+    }
+
+    /// The job is at no host any more, and has not ended.
+    pub(super) fn forget_run(&mut self, job: JobId) {
+        let Some(run) = self.runs.remove(&job) else { return };
+        let write = match run.record.waited {
+            None => ForeignWrite::Forget(job),
+            Some(waited) => {
+                let record =
+                    Record { waited: Some(waited), ..Record::untold(Stage::Submit, None, Readiness::None) };
+                ForeignWrite::Job { job, open: false, doc: record.to_text() }
+            }
+        };
+        self.writes.push(write);
+        let changes = self.changes.clone();
+        // Nobody may wait for it.
+        self.after(move || _ = changes.send(job));
+    }
+
+    /// A provider passes something on to those who watch a job of its.
+    pub(super) fn passed(&mut self, host: &str, job: JobId, text: &str, console: bool) {
+        if self.runs.get(&job).is_some_and(|run| run.host() == host) {
+            let told = self.clients.pass(job, text, console);
+            self.after(told);
+        }
+    }
+}
+
+/// Asks a provider to end a job.
+fn terminate(session: Option<&super::Session>, job: JobId) {
+    if let Some(session) = session {
+        // One that is gone is asked again when it is back.
+        _ = session.send(json!({"type": "terminate-job", "job_id": job.to_string()}).to_string());
+    }
+}
+
+/// How a job ended, for the engine.
+fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
+    let time = |stage: Stage| record.times.get(stage.as_str()).map(|s| Time(s.saturating_mul(1_000_000_000)));
+    let end = match Health::to_end(record.health, record.stage) {
+        End::Exited(0) => End::Exited(0),
+        _ if kill.is_some_and(|kill| kill.cancelled) => End::Canceled,
+        _ if kill.is_some() => End::TimeLimit,
+        // Nobody here asked for it: it is no reason to run it again.
+        End::Canceled => End::Exited(1),
+        end => end,
+    };
+    let failed = end != End::Exited(0);
+    TaskResult {
+        started: time(Stage::Dispatch),
+        finished: time(record.stage),
+        message: failed.then(|| record.health.map(|health| health.to_string())).flatten(),
+        ..TaskResult::bare(end)
+    }
+}

@@ -1,0 +1,269 @@
+//! Hosts, lists for people, and whether the scheduler is well.
+
+use super::access::{Refused, check_host, check_look, say};
+use super::jobs::{Who, cell, given, unavailable, who};
+use super::lab::{Ask, now_s};
+use super::view::{View, html, padded, time_text};
+use crate::http::App;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use windlass_api::compass::{Fields, Stage, is_compass, public_fields, text_of};
+use windlass_core::JobId;
+use windlass_core::job::JobState;
+use windlass_core::limits::NAME_BYTES_MAX;
+use windlass_store::JobFilter;
+
+/// Rows of one list.
+const ROWS_MAX: usize = 1_000;
+/// Jobs that are looked through for one list.
+const LOOKED_MAX: usize = 10_000;
+
+type Words = BTreeMap<String, String>;
+
+/// Says that it is there.
+pub(super) async fn health() -> String {
+    let (now, version) = (time_text(now_s()), env!("CARGO_PKG_VERSION"));
+    format!("Compass CI scheduler is alive. Time: {now}, Version: {version}")
+}
+
+/// Shows a host.
+pub(super) async fn host(
+    State(app): State<App>,
+    caller: Who,
+    Path(name): Path<String>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller)).map(|_| ()).or_else(|_| check_host(who(&caller), &name))?;
+    let wanted = name.clone();
+    let found = app.compass().look(move |lab| lab.hosts.get(&wanted).map(host_fields)).await;
+    Ok(match found.map_err(unavailable)? {
+        Some(fields) => Json(fields).into_response(),
+        None => {
+            let body = json!({"error": "Host not found", "hostname": name});
+            (StatusCode::NOT_FOUND, Json(body)).into_response()
+        }
+    })
+}
+
+/// A host as it was registered and as it says itself.
+fn host_fields(host: &super::lab::Host) -> Fields {
+    let mut fields = host.info.clone();
+    fields.extend(host.said.iter().filter(|(key, _)| *key != "type").map(|(k, v)| (k.clone(), v.clone())));
+    fields.insert("hostname".to_owned(), host.name.clone().into());
+    fields.insert("connected".to_owned(), host.session.is_some().into());
+    fields
+}
+
+/// Takes in what a host is.
+pub(super) async fn register(
+    State(app): State<App>,
+    caller: Who,
+    Path(name): Path<String>,
+    Query(query): Query<Words>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refused> {
+    check_host(who(&caller), &name)?;
+    let bad = |why: &str| Refused::from(say(StatusCode::BAD_REQUEST, why));
+    let body = body.map_err(|rejection| rejection.into_response())?;
+    let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(&body) else {
+        return Err(bad("Invalid JSON in request body"));
+    };
+    if text_of(&fields, "hostname").as_deref() != Some(name.as_str()) {
+        return Err(bad("Hostname in body does not match URL parameter"));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(bad(&format!("a host's name has {NAME_BYTES_MAX} bytes at most")));
+    }
+    let metrics = query.contains_key("report_metrics");
+    let ask = |reply| Ask::Register { host: name.clone(), fields: Box::new(fields), metrics, reply };
+    app.compass().ask(ask).await.map_err(unavailable)?.map_err(|why| bad(&why))?;
+    Ok(say(StatusCode::OK, format!("Host registered successfully: {name}")))
+}
+
+/// Lists jobs that no host has yet.
+pub(super) async fn pending(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let failed = |error| unavailable(crate::handle::Unavailable::from_store(&error));
+    let filter = JobFilter {
+        states: vec![JobState::Active],
+        user: given(&query, "my_account"),
+        ..JobFilter::default()
+    };
+    let (mut rows, mut before, mut looked) = (Vec::new(), None, 0);
+    while rows.len() < ROWS_MAX && looked < LOOKED_MAX {
+        let part = app.handle.store().jobs(filter.clone(), before, ROWS_MAX).await.map_err(failed)?;
+        let whole = part.len() == ROWS_MAX;
+        (before, looked) = (part.last().map(|job| job.id), looked + part.len());
+        for job in part.into_iter().filter(|job| is_compass(&job.spec)) {
+            let id = job.id;
+            let view = View::of(&app.handle, job).await.map_err(unavailable)?;
+            rows.extend(view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)));
+        }
+        if !whole {
+            break;
+        }
+    }
+    Ok(table("Pending jobs", rows, &JOB_COLUMNS, &query))
+}
+
+/// Lists jobs that hosts have.
+pub(super) async fn running(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let open = |lab: &super::lab::Lab| {
+        let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
+        open.map(|(job, _)| *job).take(ROWS_MAX).collect::<Vec<JobId>>()
+    };
+    let jobs = app.compass().look(open).await.map_err(unavailable)?;
+    let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
+    for job in jobs {
+        let view = View::find(&app.handle, job).await.map_err(unavailable)?;
+        let wanted = view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
+        rows.extend(wanted.map(|view| view.fields(job)));
+    }
+    Ok(table("Running jobs", rows, &JOB_COLUMNS, &query))
+}
+
+/// Lists hosts.
+pub(super) async fn hosts(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let all = |lab: &super::lab::Lab| {
+        let hosts = lab.hosts.values().take(LOOKED_MAX);
+        hosts
+            .map(|host| {
+                let mut fields = host_fields(host);
+                let running = lab.runs.values().filter(|run| run.host() == host.name);
+                let running = running.filter(|run| !run.record.stage.is_end()).count();
+                fields.insert("nr_jobs".to_owned(), running.into());
+                fields
+            })
+            .collect::<Vec<Fields>>()
+    };
+    let rows = app.compass().look(all).await.map_err(unavailable)?;
+    let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
+    Ok(table("Hosts", rows, &columns, &query))
+}
+
+/// Lists accounts by their queues.
+pub(super) async fn accounts(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<Words>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let all = |engine: &windlass_core::Engine| {
+        let queues = engine.queues().by_name().take(LOOKED_MAX);
+        let row = |queue: &windlass_core::queues::Queue| {
+            let row = json!({
+                "my_account": queue.name(), "weight": queue.share().weight(), "priority": queue.band(),
+                "nr_waiting": queue.steps(), "nr_running": queue.active,
+            });
+            row.as_object().cloned().unwrap_or_default()
+        };
+        queues.map(row).collect::<Vec<Fields>>()
+    };
+    let rows = app.handle.query(all).await.map_err(unavailable)?;
+    let columns = ["my_account", "priority", "weight", "nr_waiting", "nr_running"];
+    Ok(table("Accounts", rows, &columns, &query))
+}
+
+const JOB_COLUMNS: [&str; 10] = [
+    "job_id",
+    "my_account",
+    "submit_date",
+    "suite",
+    "category",
+    "osv",
+    "arch",
+    "testbox",
+    "job_stage",
+    "timeout_seconds",
+];
+
+/// Rows as a table: text, JSON, or HTML for browsers.
+fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Words) -> Response {
+    let mut rows: Vec<Fields> = rows.into_iter().map(|row| public_fields(row, None)).collect();
+    if let Some(key) = given(query, "sort") {
+        rows.sort_by_cached_key(|row| sort_key(row, &key));
+    }
+    if given(query, "order").as_deref() == Some("desc") {
+        rows.reverse();
+    }
+    let columns: Vec<String> = match given(query, "fields") {
+        Some(fields) => fields.split(',').map(str::to_owned).collect(),
+        None => columns.iter().map(|column| (*column).to_owned()).collect(),
+    };
+    if given(query, "output").as_deref() == Some("json") {
+        let rows = rows.into_iter().map(|mut row| {
+            row.retain(|key, _| columns.contains(key));
+            Value::Object(row)
+        });
+        return Json(rows.collect::<Vec<Value>>()).into_response();
+    }
+    let line = |row: &Fields| columns.iter().map(|column| cell(row, column)).collect::<Vec<String>>();
+    let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
+    if given(query, "output").as_deref() == Some("text") {
+        let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+        return (kind, padded(&columns, &lines)).into_response();
+    }
+    Html(html(title, &columns, &lines)).into_response()
+}
+
+/// Numbers by their size, before words.
+fn sort_key(row: &Fields, key: &str) -> (Option<u64>, String) {
+    let text = cell(row, key);
+    match text.parse() {
+        Ok(number) => (Some(number), text),
+        Err(_) => (Some(u64::MAX), text),
+    }
+}
+
+/// Shows what the scheduler has at hand.
+pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let lab = app.compass().look(|lab| {
+        let hosts = lab.hosts.values().take(LOOKED_MAX).map(|host| {
+            let free = host.request.as_ref().map(|request| request.free_memory >> 20);
+            let jobs = lab.runs.iter().filter(|(_, run)| run.host() == host.name);
+            let jobs: BTreeMap<String, &str> =
+                jobs.map(|(job, run)| (job.to_string(), run.record.stage.as_str())).collect();
+            let (connected, waits) = (host.session.is_some(), host.ticket.is_some());
+            let shown = json!({"connected": connected, "boots": waits, "freemem": free, "jobs": jobs});
+            (host.name.clone(), shown)
+        });
+        let watched: Vec<String> = lab.clients.watched().into_iter().map(|job| job.to_string()).collect();
+        let clients = json!({"connected": lab.clients.count(), "watched_jobs": watched});
+        json!({"hosts": hosts.collect::<Fields>(), "clients": clients})
+    });
+    let mut shown = lab.await.map_err(unavailable)?;
+    let queues = |engine: &windlass_core::Engine| {
+        let queues = engine.queues().by_name().take(LOOKED_MAX);
+        let queues = queues.map(|queue| {
+            let shown = json!({"priority": queue.band(), "waiting": queue.steps(), "running": queue.active});
+            (queue.name().to_owned(), shown)
+        });
+        let waits = engine.waiting_tasks().into_iter();
+        let waits: BTreeMap<&str, u64> = waits.map(|(reason, n)| (reason.as_str(), n)).collect();
+        (Value::Object(queues.collect()), json!(waits))
+    };
+    let (queues, waits) = app.handle.query(queues).await.map_err(unavailable)?;
+    (shown["queues"], shown["waiting"]) = (queues, waits);
+    let text = serde_json::to_string_pretty(&shown).unwrap_or_default();
+    Ok(say(StatusCode::OK, text))
+}

@@ -1,0 +1,126 @@
+//! The interface of Compass CI: its clients submit jobs, its providers and bare machines run them.
+//!
+//! Hosts have no agent of ours. Each is a worker of the engine all the same, and [`lab`] plays the worker's
+//! side: a start becomes a message to a provider or the text that a machine boots by, what hosts and jobs
+//! tell becomes reports, and silence is silence: nothing is run again before its end is known. How far each
+//! job is, is durable before anybody is told.
+
+mod access;
+mod boot;
+mod jobs;
+mod lab;
+mod lists;
+mod record;
+mod sockets;
+mod view;
+mod waits;
+
+pub(crate) use access::{is_open, is_report};
+
+use crate::handle::{Handle, Unavailable};
+use crate::http::App;
+use axum::Router;
+use axum::routing::{any, get, post};
+use lab::{Ask, Lab};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+use windlass_core::JobId;
+use windlass_store::StoreError;
+
+/// Messages that may wait for the laboratory.
+const ASKS_MAX: usize = 16_384;
+/// Changes of jobs that a slow listener may be behind.
+const CHANGES_MAX: usize = 4_096;
+/// Sockets of providers and clients that may be open at a time.
+const SOCKETS_MAX: usize = 10_000;
+
+/// A way to the laboratory; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Compass {
+    asks: mpsc::Sender<Ask>,
+    changes: broadcast::Sender<JobId>,
+    sockets: Arc<Semaphore>,
+    last_id: Arc<AtomicU64>,
+    waits: waits::Waits,
+}
+
+impl Compass {
+    /// Reads what is kept of jobs and hosts, and starts.
+    pub async fn start(handle: Handle) -> Result<Compass, StoreError> {
+        let (asks, inbox) = mpsc::channel(ASKS_MAX);
+        let changes = broadcast::channel(CHANGES_MAX).0;
+        let lab = Lab::load(handle.clone(), changes.clone()).await?;
+        tokio::spawn(lab.run(inbox));
+        let waits = waits::Waits::start(handle, changes.clone());
+        let (sockets, last_id) = (Arc::new(Semaphore::new(SOCKETS_MAX)), Arc::default());
+        Ok(Compass { asks, changes, sockets, last_id, waits })
+    }
+
+    /// Tells the laboratory something. False once it has ended.
+    async fn tell(&self, ask: Ask) -> bool {
+        self.asks.send(ask).await.is_ok()
+    }
+
+    /// Asks the laboratory, and waits for the answer, which comes when it is durable.
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Unavailable> {
+        let (reply, wait) = oneshot::channel();
+        self.tell(ask(reply)).await;
+        wait.await.map_err(|_| Unavailable::new("the server is ending"))
+    }
+
+    /// Looks at what the laboratory knows.
+    async fn look<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Lab) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let look = |reply: oneshot::Sender<T>| {
+            Ask::Look(Box::new(move |lab| {
+                // Whoever asked may have gone.
+                _ = reply.send(question(lab));
+            }))
+        };
+        self.ask(look).await
+    }
+
+    /// A number for something new.
+    fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// Comes when the server ends.
+async fn ended(closing: &mut watch::Receiver<bool>) {
+    _ = closing.wait_for(|closing| *closing).await;
+}
+
+/// The paths of the interface.
+pub(crate) fn routes() -> Router<App> {
+    let jobs = Router::new()
+        .route("/submit", post(jobs::submit))
+        .route("/dispatch", get(sockets::dispatch))
+        .route("/wait", post(jobs::wait))
+        .route("/{id}", get(jobs::show))
+        .route("/{id}/update", post(jobs::update))
+        .route("/{id}/cancel", post(jobs::cancel))
+        .route("/{id}/terminate", post(jobs::terminate));
+    let dashboard = Router::new()
+        .route("/jobs/pending", get(lists::pending))
+        .route("/jobs/running", get(lists::running))
+        .route("/hosts", get(lists::hosts))
+        .route("/accounts", get(lists::accounts));
+    let api = Router::new()
+        .nest("/jobs", jobs)
+        .nest("/dashboard", dashboard)
+        .route("/health", get(lists::health))
+        .route("/debug/dispatch", get(lists::debug))
+        .route("/hosts/{hostname}", get(lists::host).post(lists::register))
+        .route("/client", any(sockets::client))
+        .route("/vm-container-provider/{host}", any(sockets::provider));
+    Router::new()
+        .nest("/scheduler/v1", api)
+        .route("/", get(lists::health))
+        .route("/submit_job", post(jobs::submit))
+        .route("/boot.ipxe/{parameter}/{value}", get(sockets::boot_ipxe))
+        .route("/boot.grub/{parameter}/{value}", get(sockets::boot_grub))
+}

@@ -1,0 +1,375 @@
+//! What is kept of a job that a host has or had, and how updates change it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use windlass_api::compass::{Fields, Health, Readiness, Stage, TboxType};
+
+/// Milestones of one job.
+const MILESTONES_MAX: usize = 256;
+/// Bytes of one word of an update.
+const WORD_BYTES_MAX: usize = 4_096;
+/// Seconds by which a machine may be kept longer at a time: thirty days.
+const RENEW_S_MAX: u64 = 30 * 86_400;
+/// What an update may set, in the order in which it does: how well a job is comes before how far, so that the
+/// last good stage is noted rightly.
+const PARAMETERS: [&str; 8] = [
+    "job_state",
+    "job_health",
+    "job_stage",
+    "job_data_readiness",
+    "job_step",
+    "milestones",
+    "renew_seconds",
+    "ssh_port",
+];
+
+/// An update, as it comes in a query or in a message.
+pub(super) type Params = BTreeMap<String, String>;
+
+/// How far a job is, and who has it. Seconds are those since the Unix epoch.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub stage: Stage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    pub readiness: Readiness,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success_stage: Option<Stage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub milestones: Vec<String>,
+    /// When it came to each stage and readiness.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub times: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_port: Option<String>,
+    /// Not to be ended before that for taking long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_to: Option<u64>,
+    /// What was told of the jobs that it waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<Fields>,
+    /// Who has or had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+}
+
+/// An attempt at a host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub host: String,
+    pub hw: bool,
+    pub dc: bool,
+    pub attempt: u32,
+    /// The host's, when it was sent there.
+    pub epoch: u64,
+    /// Bytes that it holds.
+    pub memory: u64,
+    /// What the job shows to speak for itself.
+    pub token: String,
+    /// Seconds that its program may run.
+    pub timeout_s: u64,
+}
+
+/// Why an update is not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum BadUpdate {
+    #[error("Error: Job not found")]
+    NoJob,
+    #[error("Warning: Job closed, cannot update")]
+    Closed,
+    #[error("Error: Unknown {0}={1}")]
+    Unknown(&'static str, String),
+    #[error("Error: {what} cannot go back from {from} to {to}")]
+    Back { what: &'static str, from: &'static str, to: &'static str },
+    #[error("Error: no machine has the job; its stage is submit")]
+    NotDispatched,
+    #[error("Warning: Only running jobs can renew, your job stage is: {0}")]
+    NotRunning(Stage),
+    #[error("Error: {0} must be {1}")]
+    Bad(&'static str, &'static str),
+    #[error("Error: the job is at another host, or this is not its job_token")]
+    NotYours,
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Record {
+    /// A job that was just given to a host.
+    pub fn dispatched(place: Place, waited: Option<Fields>, now: u64) -> Record {
+        let mut record = Record::untold(Stage::Submit, None, Readiness::None);
+        (record.waited, record.place) = (waited, Some(place));
+        record.enter(Stage::Dispatch, now);
+        record
+    }
+
+    /// A job of which no host told.
+    pub fn untold(stage: Stage, health: Option<Health>, readiness: Readiness) -> Record {
+        Record {
+            stage,
+            health,
+            readiness,
+            last_success_stage: None,
+            step: None,
+            milestones: Vec::new(),
+            times: BTreeMap::new(),
+            ssh_port: None,
+            renew_to: None,
+            waited: None,
+            place: None,
+        }
+    }
+
+    /// What is kept, as text.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("words and numbers always serialize")
+    }
+
+    /// True where nothing of it changes any more.
+    pub fn is_closed(&self) -> bool {
+        self.stage.is_end() && self.readiness >= Readiness::Complete
+    }
+
+    /// The kind of machine that has it.
+    pub fn kind(&self) -> Option<TboxType> {
+        self.place.as_ref().map(|place| match (place.hw, place.dc) {
+            (true, _) => TboxType::Hw,
+            (_, true) => TboxType::Dc,
+            _ => TboxType::Vm,
+        })
+    }
+
+    /// When it came to its stage.
+    pub fn since(&self) -> u64 {
+        self.times.get(self.stage.as_str()).copied().unwrap_or(0)
+    }
+
+    /// When it is too long in its stage; a machine that was kept longer by its user is left to them.
+    pub fn deadline(&self) -> Option<u64> {
+        let kind = self.kind()?;
+        let limit = match (self.stage, kind) {
+            (Stage::Dispatch, _) => 3_600,
+            (Stage::Boot, TboxType::Hw) => 1_200,
+            (Stage::Boot, TboxType::Vm) => 600,
+            (Stage::Boot, TboxType::Dc) => 180,
+            (Stage::Setup, _) => 600,
+            (Stage::WaitPeer, _) => 7_200,
+            (Stage::Running | Stage::Renew, _) => self.place.as_ref().map_or(3_600, |place| place.timeout_s),
+            (Stage::PostRun, _) => 1_800,
+            (Stage::ManualCheck, _) => 36_000,
+            _ => return None,
+        };
+        Some(self.since().saturating_add(limit).max(self.renew_to.unwrap_or(0)))
+    }
+
+    /// Comes to a stage.
+    pub fn enter(&mut self, stage: Stage, now: u64) {
+        self.stage = stage;
+        self.times.entry(stage.as_str().to_owned()).or_insert(now);
+        if stage >= Stage::Cancel {
+            self.readiness = Readiness::Norun;
+        }
+    }
+
+    /// Something is wrong with it.
+    pub fn suffer(&mut self, health: Health) {
+        self.health = Some(health);
+        self.last_success_stage = Some(self.stage);
+    }
+
+    /// It is over, whatever its host says of it later.
+    pub fn end(&mut self, health: Health, now: u64) {
+        if self.health.is_none_or(|known| known < Health::Cancel) {
+            self.suffer(health);
+        }
+        self.enter(Stage::Finish, now);
+        self.readiness = self.readiness.max(Readiness::Incomplete);
+    }
+
+    /// Takes in an update, all of it or nothing. Returns what is answered.
+    pub fn update(&mut self, params: &Params, now: u64) -> Result<String, BadUpdate> {
+        if self.is_closed() {
+            return Err(BadUpdate::Closed);
+        }
+        let (mut next, mut answer) = (self.clone(), String::new());
+        for name in PARAMETERS {
+            let Some(value) = params.get(name).filter(|value| !value.is_empty()) else { continue };
+            if value.len() > WORD_BYTES_MAX {
+                return Err(BadUpdate::Bad(name, "shorter"));
+            }
+            match name {
+                "job_step" => next.step = Some(value.clone()),
+                "ssh_port" => next.ssh_port = Some(value.clone()),
+                "milestones" => next.reach(value)?,
+                "renew_seconds" => answer = next.renew(value, now)?,
+                name => next.set(name, value, now)?,
+            }
+        }
+        *self = next;
+        Ok(answer)
+    }
+
+    /// Sets what the word is a word for; some stand for several things, and the parameter decides.
+    fn set(&mut self, name: &'static str, word: &str, now: u64) -> Result<(), BadUpdate> {
+        let (stage, health) = (Stage::parse(word), Health::parse(word));
+        match (Readiness::parse(word), stage, health) {
+            (Some(readiness), ..) => self.set_readiness(readiness, now),
+            (None, stage, Some(health)) if name == "job_health" || stage.is_none() => {
+                self.suffer_unless_well(health);
+                Ok(())
+            }
+            (None, Some(stage), _) => self.set_stage(stage, now),
+            (None, None, _) => Err(BadUpdate::Unknown(name, word.chars().take(64).collect())),
+        }
+    }
+
+    fn suffer_unless_well(&mut self, health: Health) {
+        match health {
+            Health::Unknown | Health::Success => self.health = Some(health),
+            _ => self.suffer(health),
+        }
+    }
+
+    fn set_stage(&mut self, stage: Stage, now: u64) -> Result<(), BadUpdate> {
+        let back = stage < self.stage || (self.stage.is_end() && stage != self.stage);
+        if back {
+            let (from, to) = (self.stage.as_str(), stage.as_str());
+            return Err(BadUpdate::Back { what: "job_stage", from, to });
+        }
+        self.enter(stage, now);
+        Ok(())
+    }
+
+    /// Results that are there are complete, for nobody evaluates them here; a job with complete results has
+    /// ended.
+    fn set_readiness(&mut self, readiness: Readiness, now: u64) -> Result<(), BadUpdate> {
+        if readiness < self.readiness {
+            let (from, to) = (self.readiness.as_str(), readiness.as_str());
+            return Err(BadUpdate::Back { what: "job_data_readiness", from, to });
+        }
+        self.times.entry(readiness.as_str().to_owned()).or_insert(now);
+        self.readiness = if readiness == Readiness::Uploaded { Readiness::Complete } else { readiness };
+        if self.readiness >= Readiness::Complete {
+            self.times.entry("complete".to_owned()).or_insert(now);
+            if !self.stage.is_end() {
+                self.enter(Stage::Finish, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn reach(&mut self, value: &str) -> Result<(), BadUpdate> {
+        for milestone in value.split([' ', ',']).filter(|word| !word.is_empty()) {
+            if !self.milestones.iter().any(|known| known == milestone) {
+                self.milestones.push(milestone.to_owned());
+            }
+        }
+        if self.milestones.len() > MILESTONES_MAX {
+            return Err(BadUpdate::Bad("milestones", "256 words at most"));
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, value: &str, now: u64) -> Result<String, BadUpdate> {
+        if self.stage.is_end() || self.stage < Stage::Dispatch {
+            return Err(BadUpdate::NotRunning(self.stage));
+        }
+        let seconds = value.parse::<u64>().ok().filter(|seconds| *seconds <= RENEW_S_MAX);
+        let seconds =
+            seconds.ok_or(BadUpdate::Bad("renew_seconds", "a whole number of seconds, 30 days at most"))?;
+        let until = now.saturating_add(seconds);
+        self.renew_to = Some(until);
+        Ok(super::view::time_text(until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running() -> Record {
+        let place = Place {
+            host: "h".to_owned(),
+            hw: false,
+            dc: true,
+            attempt: 1,
+            epoch: 1,
+            memory: 0,
+            token: "t".to_owned(),
+            timeout_s: 900,
+        };
+        Record::dispatched(place, None, 100)
+    }
+
+    fn say(record: &mut Record, text: &str) -> Result<String, BadUpdate> {
+        let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+        let params = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        record.update(&params, 200)
+    }
+
+    #[test]
+    fn stages_go_forward_and_may_be_skipped() {
+        let mut job = running();
+        say(&mut job, "job_stage=boot").unwrap();
+        say(&mut job, "job_stage=running&job_step=smoke").unwrap();
+        say(&mut job, "job_stage=running").unwrap();
+        let back = say(&mut job, "job_step=other&job_stage=boot").unwrap_err();
+        assert_eq!(back.to_string(), "Error: job_stage cannot go back from running to boot");
+        assert_eq!(job.step.as_deref(), Some("smoke"), "nothing of a bad update is taken");
+        say(&mut job, "job_stage=finish").unwrap();
+        assert!(matches!(say(&mut job, "job_stage=cancel"), Err(BadUpdate::Back { .. })));
+        assert!(!job.is_closed());
+        say(&mut job, "job_data_readiness=uploading").unwrap();
+        say(&mut job, "job_data_readiness=uploaded").unwrap();
+        assert_eq!(job.readiness, Readiness::Complete);
+        assert_eq!(say(&mut job, "job_step=x"), Err(BadUpdate::Closed));
+    }
+
+    #[test]
+    fn complete_results_end_a_job_and_what_never_ran_has_none() {
+        let mut job = running();
+        say(&mut job, "job_data_readiness=uploaded").unwrap();
+        assert_eq!((job.stage, job.readiness), (Stage::Finish, Readiness::Complete));
+        let mut job = running();
+        say(&mut job, "job_stage=abort_provider&job_health=abort_provider&job_data_readiness=norun").unwrap();
+        assert_eq!((job.stage, job.health), (Stage::AbortProvider, Some(Health::AbortProvider)));
+        assert_eq!((job.readiness, job.last_success_stage), (Readiness::Norun, Some(Stage::Dispatch)));
+        assert!(job.is_closed());
+    }
+
+    #[test]
+    fn words_stand_for_what_they_are_whatever_they_are_said_as() {
+        let mut job = running();
+        say(&mut job, "job_state=running").unwrap();
+        say(&mut job, "job_state=oom").unwrap();
+        assert_eq!((job.stage, job.health), (Stage::Running, Some(Health::Oom)));
+        let unknown = say(&mut job, "job_state=dancing").unwrap_err();
+        assert_eq!(unknown.to_string(), "Error: Unknown job_state=dancing");
+    }
+
+    #[test]
+    fn a_machine_may_be_kept_longer() {
+        let mut job = running();
+        say(&mut job, "job_stage=running").unwrap();
+        assert_eq!(job.deadline(), Some(200 + 900));
+        say(&mut job, "renew_seconds=5000&milestones=a,b%20").unwrap();
+        assert_eq!(job.deadline(), Some(5_200));
+        for bad in ["renew_seconds=-1", "renew_seconds=99999999999", "renew_seconds=x"] {
+            assert!(matches!(say(&mut job, bad), Err(BadUpdate::Bad("renew_seconds", _))), "{bad}");
+        }
+        let text = job.to_text();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), job);
+    }
+
+    #[test]
+    fn stages_have_limits() {
+        let mut job = running();
+        assert_eq!(job.deadline(), Some(100 + 3_600));
+        say(&mut job, "job_stage=boot").unwrap();
+        assert_eq!(job.deadline(), Some(200 + 180));
+        job.end(Health::TimeoutBoot, 400);
+        assert_eq!((job.stage, job.last_success_stage), (Stage::Finish, Some(Stage::Boot)));
+        assert_eq!(job.deadline(), None);
+    }
+}

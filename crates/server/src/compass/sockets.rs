@@ -1,0 +1,296 @@
+//! Those who stay: providers and clients on their sockets, and machines that boot and wait for a job.
+
+use super::access::{Refused, check_any_host, check_host, check_look, say};
+use super::jobs::{Who, given, unavailable, who};
+use super::lab::{Ask, Machine, Session, Speaker};
+use super::record::Params;
+use super::view::View;
+use crate::auth::Caller;
+use crate::compass::boot::BootType;
+use crate::handle::Unavailable;
+use crate::http::{App, busy};
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use windlass_api::compass::{Fields, text_of};
+use windlass_core::JobId;
+use windlass_core::limits::NAME_BYTES_MAX;
+
+/// Bytes of a message on a socket.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Messages that may wait for a peer that does not read.
+const WAITING_MAX: usize = 1_024;
+/// Between two pings, which find out that a peer is gone.
+const PING: Duration = Duration::from_secs(30);
+/// How long a peer may take to read a message.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a machine that boots waits for a job at a time.
+const BOOT_WAIT: Duration = Duration::from_secs(10);
+
+/// The socket of a provider.
+pub(super) async fn provider(
+    State(app): State<App>,
+    caller: Who,
+    Path(host): Path<String>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Refused> {
+    check_host(who(&caller), &host)?;
+    let upgrade = upgrade.map_err(|rejection| rejection.into_response())?;
+    if host.len() > NAME_BYTES_MAX || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        let why = format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes");
+        return Err(say(StatusCode::BAD_REQUEST, why).into());
+    }
+    let token = who(&caller).and_then(|caller| caller.token.clone());
+    Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
+        let id = session.id;
+        app.compass().tell(Ask::Opened { host: host.clone(), session }).await;
+        let (to, from) = (app.clone(), host.clone());
+        talk(app.clone(), socket, ear, move |text| {
+            let (to, from) = (to.clone(), from.clone());
+            let in_force = token.as_ref().is_none_or(|token| to.auth().is_in_force(token));
+            async move { in_force && provider_says(&to, &from, id, text).await }
+        })
+        .await;
+        app.compass().tell(Ask::Closed { host, session: id }).await;
+    }))
+}
+
+/// False where the socket is to be closed.
+async fn provider_says(app: &App, host: &str, session: u64, text: String) -> bool {
+    let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(&text) else { return true };
+    let job = text_of(&fields, "job_id").and_then(|id| id.parse().ok()).map(JobId);
+    let kind = text_of(&fields, "type").unwrap_or_default();
+    let host = host.to_owned();
+    let ask = match (kind.as_str(), job) {
+        ("host-job-request", _) => Ask::Requested { host, session, fields: Box::new(fields) },
+        ("job-update", Some(job)) => {
+            let speaker = Speaker::Host(host);
+            Ask::Update { job, params: params_of(&fields), speaker, reply: None }
+        }
+        ("job-log" | "log-exit", Some(job)) => Ask::Passed { host, job, text, console: false },
+        ("console-startup" | "console-output" | "console-exit" | "console-error", Some(job)) => {
+            Ask::Passed { host, job, text, console: true }
+        }
+        _ => {
+            tracing::debug!("provider '{host}' said something of no known kind");
+            return true;
+        }
+    };
+    app.compass().tell(ask).await
+}
+
+/// The words of a message, as an update has them.
+fn params_of(fields: &Fields) -> Params {
+    let words = fields.keys().filter(|key| !matches!(key.as_str(), "type" | "job_id"));
+    words.filter_map(|key| Some((key.clone(), text_of(fields, key)?))).collect()
+}
+
+/// The socket of a client.
+pub(super) async fn client(
+    State(app): State<App>,
+    caller: Who,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Refused> {
+    let caller = check_look(who(&caller))?.clone();
+    let upgrade = upgrade.map_err(|rejection| rejection.into_response())?;
+    Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
+        let id = session.id;
+        let version = env!("CARGO_PKG_VERSION");
+        let message = format!("Welcome to the Compass CI scheduler of Windlass {version}");
+        let welcome = json!({"type": "welcome", "sid": id, "message": message, "status": "connected"});
+        _ = session.send(welcome.to_string());
+        app.compass().tell(Ask::ClientOpened(session.clone())).await;
+        let to = app.clone();
+        talk(app.clone(), socket, ear, move |text| {
+            let (to, caller, session) = (to.clone(), caller.clone(), session.clone());
+            async move {
+                let in_force = caller.token.as_ref().is_none_or(|token| to.auth().is_in_force(token));
+                if !in_force {
+                    return false;
+                }
+                match client_says(&to, &caller, id, text).await {
+                    Ok(going) => going,
+                    Err(why) => session.send(json!({"type": "error", "message": why}).to_string()),
+                }
+            }
+        })
+        .await;
+        app.compass().tell(Ask::ClientClosed(id)).await;
+    }))
+}
+
+/// What is wrong with what a client said; false where the socket is to be closed.
+async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> Result<bool, String> {
+    let fields = match serde_json::from_str::<Value>(&text) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return Err("Invalid message format".to_owned()),
+        Err(_) => return Err("Invalid JSON format".to_owned()),
+    };
+    let kind = text_of(&fields, "type").ok_or("Missing message type")?;
+    let job = text_of(&fields, "job_id").and_then(|id| id.parse().ok()).map(JobId);
+    let job = job.ok_or("Invalid or missing job_id")?;
+    let view = View::find(&app.handle, job).await.map_err(|e| e.to_string())?;
+    let view = view.ok_or_else(|| format!("Job {job} not found"))?;
+    // Whoever types into a console is its user.
+    if kind.contains("console") && !caller.may_act_for(&view.spec.user) {
+        return Err(format!("Job {job} is somebody else's"));
+    }
+    if view.record.is_closed() && kind.starts_with("watch") {
+        return Err(format!("Job {job} is closed"));
+    }
+    Ok(app.compass().tell(Ask::ClientSaid { session, kind, job, text }).await)
+}
+
+/// Makes a socket of a request where there is room for it.
+fn open<F>(
+    app: App,
+    upgrade: WebSocketUpgrade,
+    serve: impl FnOnce(WebSocket, Session, mpsc::Receiver<String>) -> F + Send + 'static,
+) -> Response
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let Ok(place) = app.compass().sockets.clone().try_acquire_owned() else {
+        return say(StatusCode::SERVICE_UNAVAILABLE, "this server has as many sockets open as it can take");
+    };
+    let (out, ear) = mpsc::channel(WAITING_MAX);
+    let session = Session { id: app.compass().next_id(), out };
+    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    upgrade
+        .on_upgrade(move |socket| async move {
+            let _busy = busy(app);
+            serve(socket, session, ear).await;
+            drop(place);
+        })
+        .into_response()
+}
+
+/// Passes on what comes and what waits, until either end wants no more.
+async fn talk<F>(
+    app: App,
+    mut socket: WebSocket,
+    mut ear: mpsc::Receiver<String>,
+    mut says: impl FnMut(String) -> F,
+) where
+    F: Future<Output = bool>,
+{
+    let mut closing = app.handle.closing();
+    let mut ping = tokio::time::interval(PING);
+    ping.tick().await;
+    loop {
+        let message = tokio::select! {
+            text = ear.recv() => match text {
+                Some(text) => Message::Text(text.into()),
+                None => break,
+            },
+            heard = socket.recv() => match heard {
+                Some(Ok(Message::Text(text))) => match says(text.to_string()).await {
+                    true => continue,
+                    false => break,
+                },
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => continue,
+            },
+            _ = ping.tick() => Message::Ping(Vec::new().into()),
+            () = super::ended(&mut closing) => break,
+        };
+        match tokio::time::timeout(SEND_PATIENCE, socket.send(message)).await {
+            Ok(Ok(())) => {}
+            _ => return,
+        }
+    }
+    // It may be gone already.
+    _ = tokio::time::timeout(SEND_PATIENCE, socket.send(Message::Close(None))).await;
+}
+
+/// A machine boots.
+pub(super) async fn dispatch(
+    State(app): State<App>,
+    caller: Who,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let missing = || say(StatusCode::BAD_REQUEST, "Missing MAC address");
+    let mac = given(&query, "mac").ok_or_else(missing)?;
+    let Some(boot) = BootType::parse(&given(&query, "boot_type").unwrap_or_else(|| "ipxe".to_owned())) else {
+        return Err(say(StatusCode::BAD_REQUEST, "boot_type must be ipxe, grub, native or libvirt").into());
+    };
+    wait_for_job(app, caller, (mac, boot), &query, &headers).await
+}
+
+/// The same where iPXE asks.
+pub(super) async fn boot_ipxe(
+    State(app): State<App>,
+    caller: Who,
+    Path((_, mac)): Path<(String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    wait_for_job(app, caller, (mac, BootType::Ipxe), &query, &headers).await
+}
+
+/// The same where grub asks.
+pub(super) async fn boot_grub(
+    State(app): State<App>,
+    caller: Who,
+    Path((_, mac)): Path<(String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    wait_for_job(app, caller, (mac, BootType::Grub), &query, &headers).await
+}
+
+/// Says that a machine does not wait any more, also where its connection broke.
+struct Waiting {
+    app: App,
+    ticket: u64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let (app, ticket) = (self.app.clone(), self.ticket);
+        tokio::spawn(async move { app.compass().tell(Ask::Left { ticket }).await });
+    }
+}
+
+async fn wait_for_job(
+    app: App,
+    caller: Who,
+    (mac, boot): (String, BootType),
+    query: &BTreeMap<String, String>,
+    headers: &HeaderMap,
+) -> Result<Response, Refused> {
+    check_any_host(who(&caller))?;
+    let asked = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
+    let server = match (given(query, "sched_host"), given(query, "sched_port")) {
+        (Some(host), port) => format!("{host}:{}", port.as_deref().unwrap_or("3000")),
+        (None, _) => asked.to_owned(),
+    };
+    // It becomes part of a script.
+    let server: String =
+        server.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect();
+    let (ticket, (reply, mut answer)) = (app.compass().next_id(), oneshot::channel());
+    let worker = who(&caller).and_then(|caller| caller.worker.clone());
+    let machine = Machine { mac, arch: given(query, "arch"), worker, boot, server, ticket, reply };
+    let waiting = Waiting { app: app.clone(), ticket };
+    if !app.compass().tell(Ask::Booting { machine }).await {
+        return Err(say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending").into());
+    }
+    let answered = match tokio::time::timeout(BOOT_WAIT, &mut answer).await {
+        Ok(answered) => answered,
+        Err(_) => {
+            // Its job may be on its way at this moment: what is answered is what was decided.
+            drop(waiting);
+            answer.await
+        }
+    };
+    let answer = answered.map_err(|_| unavailable(Unavailable::new("the server is ending")))?;
+    let status = if answer.found { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    Ok((status, [(header::CONTENT_TYPE, "text/plain")], answer.text).into_response())
+}

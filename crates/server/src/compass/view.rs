@@ -1,0 +1,225 @@
+//! A job as its interface shows it: what was submitted, and how far it is.
+
+use super::record::Record;
+use crate::handle::{Handle, Unavailable};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windlass_api::StepBody;
+use windlass_api::compass::{Fields, Health, Readiness, Stage, is_compass, result_root, text_of};
+use windlass_core::job::{JobSpec, JobState};
+use windlass_core::{JobId, TaskId};
+use windlass_store::JobView;
+
+/// A job.
+pub(super) struct View {
+    pub spec: Arc<JobSpec>,
+    /// As submitted.
+    pub submitted: Fields,
+    pub record: Record,
+}
+
+/// A time of this interface, by seconds since the Unix epoch.
+pub(super) fn time_text(seconds: u64) -> String {
+    let at = Timestamp::from_second(i64::try_from(seconds).unwrap_or(0)).unwrap_or_default();
+    at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%z").to_string()
+}
+
+/// A day of it.
+pub(super) fn date_text(seconds: u64) -> String {
+    time_text(seconds)[..10].to_owned()
+}
+
+impl View {
+    /// A job by its number; `None` if there is none that came by this interface.
+    pub async fn find(handle: &Handle, id: JobId) -> Result<Option<View>, Unavailable> {
+        let failed = |error| Unavailable::from_store(&error);
+        let Some(job) = handle.store().job(id).await.map_err(failed)? else { return Ok(None) };
+        View::of(handle, job).await
+    }
+
+    /// The same of one that the store gave already.
+    pub async fn of(handle: &Handle, mut job: JobView) -> Result<Option<View>, Unavailable> {
+        let failed = |error| Unavailable::from_store(&error);
+        if !is_compass(&job.spec) {
+            return Ok(None);
+        }
+        let (id, task) = (job.id, TaskId { job: job.id, index: 0 });
+        let mut booked = None;
+        if job.state == JobState::Active {
+            let ask = move |engine: &windlass_core::Engine| {
+                (engine.job(id).is_some(), engine.attempt(task).map(|attempt| attempt.number))
+            };
+            let (known, attempt) = handle.query(ask).await?;
+            booked = attempt;
+            if !known {
+                // It ended between the two looks: the store has it whole now.
+                job = handle.store().job(id).await.map_err(failed)?.unwrap_or(job);
+            }
+        }
+        let body = handle.store().body(id, 0).await.map_err(failed)?;
+        let body = body.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok());
+        let submitted = body.and_then(|body| body.compass).unwrap_or_default();
+        let kept = handle.store().foreign_job(id).await.map_err(failed)?;
+        let kept = kept.and_then(|text| serde_json::from_str::<Record>(&text).ok());
+        let record = effective(kept, job.state, booked);
+        Ok(Some(View { spec: job.spec, submitted, record }))
+    }
+
+    /// All fields that anybody may see or wait for.
+    pub fn fields(&self, id: JobId) -> Fields {
+        let mut fields = self.submitted.clone();
+        let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
+        let Record { stage, health, readiness, last_success_stage, .. } = &self.record;
+        put("id", id.to_string().into());
+        put("job_id", id.to_string().into());
+        put("my_account", self.spec.user.clone().into());
+        put("queue", self.spec.queue.clone().into());
+        put("priority", self.spec.priority.into());
+        put("job_stage", stage.as_str().into());
+        put("istage", stage.number().into());
+        put("job_data_readiness", readiness.as_str().into());
+        put("idata_readiness", readiness.number().into());
+        if let Some(health) = health {
+            put("job_health", health.as_str().into());
+            put("ihealth", health.number().into());
+        }
+        if let Some(stage) = last_success_stage {
+            put("last_success_stage", stage.as_str().into());
+        }
+        // Old clients read one word for both.
+        let state = health.filter(|health| *health >= Health::Fail).map_or(stage.as_str(), Health::as_str);
+        put("job_state", state.into());
+        let date = text_of(&self.submitted, "submit_date").unwrap_or_default();
+        put("result_root", result_root(id, &self.submitted, &date).into());
+        self.put_progress(&mut fields);
+        fields
+    }
+
+    fn put_progress(&self, fields: &mut Fields) {
+        let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
+        let Record { step, milestones, times, ssh_port, renew_to, waited, place, .. } = &self.record;
+        for (name, at) in times {
+            put(&format!("{name}_time"), time_text(*at).into());
+        }
+        let seconds = |from: &str, to: &str| times.get(to)?.checked_sub(*times.get(from)?);
+        for (key, from, to) in [("boot_seconds", "boot", "running"), ("run_seconds", "running", "finish")] {
+            if let Some(seconds) = seconds(from, to) {
+                put(key, seconds.to_string().into());
+            }
+        }
+        if !milestones.is_empty() {
+            put("milestones", milestones.clone().into());
+        }
+        let words = [("job_step", step.clone()), ("ssh_port", ssh_port.clone())];
+        let words =
+            words.into_iter().chain([("host_machine", place.as_ref().map(|place| place.host.clone()))]);
+        for (key, text) in words.filter_map(|(key, text)| Some((key, text?))) {
+            put(key, text.into());
+        }
+        if let Some(until) = renew_to {
+            put("renew_to_utc", (*until).into());
+        }
+        if let Some(waited) = waited {
+            put("waited_jobs", Value::Object(waited.clone()));
+        }
+    }
+}
+
+/// How far a job is: what was told of it, as far as the engine still has it there.
+fn effective(kept: Option<Record>, state: JobState, booked: Option<u32>) -> Record {
+    let (stage, health, readiness) = Stage::of_untold(state);
+    let Some(mut record) = kept else { return Record::untold(stage, health, readiness) };
+    if record.stage.is_end() {
+        return record;
+    }
+    match state {
+        JobState::Active => {
+            let attempt = record.place.as_ref().map(|place| place.attempt);
+            if attempt != booked {
+                // It is back in its queue, or on its way to the next host.
+                let waited = record.waited.take();
+                record = Record { waited, ..Record::untold(Stage::Submit, None, Readiness::None) };
+            }
+        }
+        _ if record.stage == Stage::Submit => {
+            (record.stage, record.health, record.readiness) = (stage, health, readiness);
+        }
+        // Its host is gone for good.
+        _ => {
+            record.health = record.health.or(Some(Health::Terminate));
+            (record.stage, record.readiness) = (Stage::Finish, Readiness::Incomplete);
+        }
+    }
+    record
+}
+
+/// A table of padded columns.
+pub(super) fn padded(columns: &[String], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = columns.iter().map(|column| column.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String]| {
+        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    };
+    std::iter::once(line(columns)).chain(rows.iter().map(|row| line(row))).collect()
+}
+
+/// The same for browsers.
+pub(super) fn html(title: &str, columns: &[String], rows: &[Vec<String>]) -> String {
+    let escape = |text: &String| -> String {
+        let pairs = BTreeMap::from([('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;")]);
+        text.chars().map(|c| pairs.get(&c).map_or_else(|| c.to_string(), |s| (*s).to_owned())).collect()
+    };
+    let line = |tag: &str, cells: &[String]| {
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let rows: String = rows.iter().map(|row| line("td", row)).collect();
+    format!(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<table>\n{}{rows}</table>\n",
+        line("th", columns)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compass::record::Place;
+
+    fn at_host(attempt: u32) -> Record {
+        let host = "h".to_owned();
+        let token = String::new();
+        let place = Place { host, hw: false, dc: true, attempt, epoch: 1, memory: 0, token, timeout_s: 1 };
+        Record::dispatched(place, None, 1)
+    }
+
+    #[test]
+    fn a_job_is_where_the_engine_has_it() {
+        let stage = |kept, state, booked| effective(kept, state, booked).stage;
+        assert_eq!(stage(None, JobState::Active, None), Stage::Submit);
+        assert_eq!(stage(None, JobState::Canceled, None), Stage::Cancel);
+        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(1)), Stage::Dispatch);
+        assert_eq!(stage(Some(at_host(1)), JobState::Active, None), Stage::Submit);
+        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(2)), Stage::Submit);
+        let gone = effective(Some(at_host(1)), JobState::Canceled, None);
+        assert_eq!((gone.stage, gone.health), (Stage::Finish, Some(Health::Terminate)));
+    }
+
+    #[test]
+    fn times_and_tables_are_text() {
+        assert_eq!(time_text(0), "1970-01-01T00:00:00+0000");
+        assert_eq!(date_text(86_400), "1970-01-02");
+        let (columns, rows) =
+            (vec!["a".to_owned(), "b".to_owned()], vec![vec!["long".to_owned(), "<x>".to_owned()]]);
+        assert_eq!(padded(&columns, &rows), "a     b\nlong  <x>\n");
+        assert!(html("t", &columns, &rows).contains("<td>&lt;x&gt;</td>"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Rows of what another system says of the jobs and hosts that it brought.
+
+use super::write::int;
+use crate::view::ForeignWrite;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use windlass_core::JobId;
+
+/// Applies changes in one transaction.
+pub fn apply(db: &mut Connection, writes: &[ForeignWrite]) -> rusqlite::Result<()> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for write in writes {
+        match write {
+            ForeignWrite::Job { job, open, doc } => tx
+                .prepare_cached(
+                    "INSERT INTO foreign_jobs (job, open, doc) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (job) DO UPDATE SET open = excluded.open, doc = excluded.doc",
+                )?
+                .execute(params![int(job.0), open, doc])?,
+            ForeignWrite::Forget(job) => {
+                tx.prepare_cached("DELETE FROM foreign_jobs WHERE job = ?1")?.execute([int(job.0)])?
+            }
+            ForeignWrite::Host { name, doc } => tx
+                .prepare_cached(
+                    "INSERT INTO foreign_hosts (name, doc) VALUES (?1, ?2)
+                     ON CONFLICT (name) DO UPDATE SET doc = excluded.doc",
+                )?
+                .execute(params![name, doc])?,
+        };
+    }
+    tx.commit()
+}
+
+/// What is kept of one job.
+pub fn job(db: &Connection, id: JobId) -> rusqlite::Result<Option<String>> {
+    let mut one = db.prepare_cached("SELECT doc FROM foreign_jobs WHERE job = ?1")?;
+    one.query_row([int(id.0)], |row| row.get(0)).optional()
+}
+
+/// The jobs of which something may still change, by id.
+pub fn open(db: &Connection) -> rusqlite::Result<Vec<(JobId, String)>> {
+    let mut all = db.prepare_cached("SELECT job, doc FROM foreign_jobs WHERE open = 1 ORDER BY job")?;
+    let all = all.query_map([], |row| Ok((JobId(row.get::<_, i64>(0)? as u64), row.get(1)?)))?;
+    all.collect()
+}
+
+/// All hosts by name.
+pub fn hosts(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut all = db.prepare_cached("SELECT name, doc FROM foreign_hosts ORDER BY name")?;
+    all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// The active jobs that are held back, by id.
+pub fn held(db: &Connection) -> rusqlite::Result<Vec<JobId>> {
+    let mut all = db.prepare_cached("SELECT id FROM jobs WHERE state = 0 AND held = 1 ORDER BY id")?;
+    all.query_map([], |row| Ok(JobId(row.get::<_, i64>(0)? as u64)))?.collect()
+}
