@@ -58,7 +58,7 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let in_table = context.format == Format::Table;
     let limit = args.limit.unwrap_or(if in_table { JOBS_IN_TABLE } else { usize::MAX });
-    let mut query = JobsQuery {
+    let query = JobsQuery {
         state: words(&args.state),
         user: args.user.clone(),
         queue: args.queue.clone(),
@@ -66,6 +66,20 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
         limit: None,
         cursor: None,
     };
+    let (jobs, more) = jobs_of(&client, query, limit).await?;
+    print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
+    if in_table && more && args.limit.is_none() {
+        crate::output::talk!("there are more; --limit N shows N of them");
+    }
+    Ok(())
+}
+
+/// Jobs that a query finds, newest first, part by part; and whether there are more than so many.
+pub async fn jobs_of(
+    client: &Client,
+    mut query: JobsQuery,
+    limit: usize,
+) -> Result<(Vec<Job>, bool), CliError> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut more = limit > 0;
     while more && jobs.len() < limit {
@@ -76,11 +90,7 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
         more = query.cursor.is_some();
     }
     jobs.truncate(limit);
-    print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
-    if in_table && more && args.limit.is_none() {
-        crate::output::talk!("there are more; --limit N shows N of them");
-    }
-    Ok(())
+    Ok((jobs, more))
 }
 
 fn jobs_grid(jobs: &[Job]) -> Grid {

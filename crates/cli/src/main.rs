@@ -34,6 +34,7 @@ mod serve;
 mod server;
 mod show;
 mod signals;
+mod sim;
 mod template;
 mod token;
 mod verbs;
@@ -147,6 +148,9 @@ enum Command {
     Server(server::ServerCommand),
     /// Measure the speed of this machine's scheduling beside its limits
     Bench(Box<bench::BenchArgs>),
+    /// Replay recorded workloads under several settings, and write a farm's history as one
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
     /// Print the completions of a shell
     Completion(docs::CompletionArgs),
     /// Write a man page for each command
@@ -279,6 +283,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Bench(args) => Ok(bench::run(*args).await?),
+        Command::Sim(command) => sim::command(context, command).await,
         Command::Completion(args) => docs::completion(&args, Cli::command()),
         Command::Man(args) => docs::man(&args, Cli::command()),
     }

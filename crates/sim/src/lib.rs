@@ -4,6 +4,7 @@
 //!
 //! - [`run_seed`] runs one seed and says which promise broke, if any.
 //! - [`script`] runs scripted transcripts, the engine's readable test cases.
+//! - [`swf`] replays recorded workloads without faults, and says what came of them.
 //!
 //! See the README beside this crate for the promises, the faults and the language of scripts.
 
@@ -18,6 +19,7 @@ mod rng;
 mod run;
 mod scheduler;
 pub mod script;
+pub mod swf;
 mod trace;
 mod world;
 

@@ -12,6 +12,10 @@ use std::collections::BTreeSet;
 
 /// What a task is taken to run of which nothing is known at all.
 const UNKNOWN_MS: u64 = 60_000;
+/// A booking is charged one part in so many of its estimate in advance; the rest is charged as the task runs.
+/// Who starts many long tasks at once holds no more than its share of the workers yet: charged for all of their
+/// time, it would wait with the next one as if it had held them to their ends.
+const ADVANCE: u64 = 2;
 /// A task that runs longer than it was charged for is charged this much ahead, or an eighth of what it has
 /// run: it is looked at some times, and not each minute of a month.
 const ACCRUAL_NS: u64 = 60 * NS_PER_S;
@@ -39,7 +43,7 @@ impl Engine {
         let known = self.step(key).and_then(|step| step.mean_ms);
         let known = known.or_else(|| self.prediction(kin)?.wall_ms).or(self.queues.get(queue).mean_ms);
         let known = known.or(self.instance.windows[Metric::WallMs].w1h);
-        let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64);
+        let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
         Charged { ms, ..self.adopted_charge(worker, request, expects) }
     }
 
@@ -103,7 +107,11 @@ impl Engine {
             Charge::Time => {
                 let by = correction(&attempt.charged, ran_ns.unwrap_or(0) / NS_PER_MS);
                 let mean_ms = self.queues.get(queue).mean_ms;
-                self.queues.correct(queue, by, mean_ms.map(|ms| cost(attempt.charged.share, ms as u64)));
+                self.queues.correct(
+                    queue,
+                    by,
+                    mean_ms.map(|ms| cost(attempt.charged.share, ms as u64 / ADVANCE)),
+                );
             }
         }
     }

@@ -3,10 +3,11 @@
 //! A queue's start time runs by what it was charged over its weight. It is eligible once its start time is not
 //! past the band's clock: it has had no more than its share. Its deadline is its start time and one more task.
 //!
-//! The clock runs by what is had over the weights of the queues that take part. Where every task counts as one,
-//! that is had when it is booked, and the clock is never behind all queues. Where time counts, it is had while
-//! tasks run: estimates charge queues and never move the clock, for who comes would start from them, and stay
-//! behind by what they prove to have been too high.
+//! The clock is never behind all queues that wait. Where every task counts as one, it also runs by what is
+//! booked over the weights of the queues that take part. Where time counts, it runs by what runs, and only
+//! while nobody waits: then nobody is in another's way, and using what is idle costs no debt. While some wait
+//! it is theirs alone: estimates do not move it, nor do queues that want less than their share slow it, for who
+//! comes would start far behind all others and take their slots until it had caught up.
 
 use crate::time::{NS_PER_MS, Time};
 
@@ -112,11 +113,13 @@ impl Clock {
         self.shows
     }
 
-    /// Time has passed, in which tasks ran.
-    pub fn advance(&mut self, now: Time) {
+    /// Time has passed, in which tasks ran; it counts where nobody waited.
+    pub fn advance(&mut self, now: Time, counts: bool) {
         let ms = now.since(self.counted) / NS_PER_MS;
         self.counted = self.counted.after(ms * NS_PER_MS);
-        self.run(i128::from(self.rate) * i128::from(ms));
+        if counts {
+            self.run(i128::from(self.rate) * i128::from(ms));
+        }
     }
 
     /// Something else runs.
@@ -177,8 +180,10 @@ mod tests {
         assert_eq!(clock.shows(), 1 << FRACTION_BITS, "it is past that");
         clock.join(&light);
         clock.set_rate(|rate| *rate += 50);
-        clock.advance(Time(4 * NS_PER_MS + 5));
+        clock.advance(Time(4 * NS_PER_MS + 5), true);
         assert_eq!(clock.shows(), 3 << FRACTION_BITS, "50 ran for 4 ms");
+        clock.advance(Time(90 * NS_PER_MS), false);
+        assert_eq!(clock.shows(), 3 << FRACTION_BITS, "somebody waited");
     }
 
     #[test]

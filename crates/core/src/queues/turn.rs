@@ -32,6 +32,8 @@ pub struct Standing {
     counted: bool,
     /// It has work that waits.
     waits: bool,
+    /// It counts among those that wait: it does, and others were not served since for its work fitted nowhere.
+    open: bool,
     /// Others were served since while it could not be.
     passed: bool,
     /// What of its tasks runs, in charge by the millisecond.
@@ -47,6 +49,8 @@ struct Band {
     /// The same queues by start time, with their deadlines and activations.
     starts: BTreeMap<(Virtual, QueueId), (Virtual, u64)>,
     clock: Clock,
+    /// Queues that wait and were not passed over.
+    waiting: usize,
     /// What the clock showed when the order was made.
     sorted: Virtual,
     /// Those in line that are fresh, oldest first.
@@ -143,7 +147,7 @@ impl Turns {
         };
         let passed = std::mem::replace(&mut standing.passed, false);
         line.count(standing);
-        if by_task && let Some(((start, _), _)) = line.starts.first_key_value() {
+        if let Some(((start, _), _)) = line.starts.first_key_value() {
             line.clock.catch_up(*start);
         }
         let clock = line.clock.shows();
@@ -197,7 +201,7 @@ impl Turns {
     /// A band, its clock brought up to date.
     fn line(&mut self, band: u8) -> &mut Band {
         let line = self.bands.entry(Reverse(band)).or_default();
-        line.clock.advance(self.now);
+        line.clock.advance(self.now, line.waiting == 0);
         line
     }
 }
@@ -235,7 +239,11 @@ impl Band {
 
     /// A queue takes part while it waits and is not passed over, and while its tasks run.
     fn count(&mut self, standing: &mut Standing) {
-        let counted = standing.waits && !standing.passed || standing.rate > 0;
+        let open = standing.waits && !standing.passed;
+        if std::mem::replace(&mut standing.open, open) != open {
+            if open { self.waiting += 1 } else { self.waiting -= 1 }
+        }
+        let counted = open || standing.rate > 0;
         if std::mem::replace(&mut standing.counted, counted) != counted {
             if counted { self.clock.join(&standing.share) } else { self.clock.leave(&standing.share) }
         }

@@ -1,0 +1,203 @@
+//! What came of a schedule: waits, slowdowns, fairness, utilisation.
+
+use super::workload::{Schedule, Work, Workload};
+use std::time::Duration;
+use windlass_core::load::share::{Claim, level};
+use windlass_core::queues::WEIGHT_DEFAULT;
+
+/// Runs shorter than this are taken to be this long in slowdowns: what hardly runs is not a thousand times
+/// slower for a wait of seconds (Feitelson's bounded slowdown).
+const TAU_S: f64 = 10.0;
+/// How often shares are looked at over the time in which jobs come.
+const SAMPLES: u64 = 2_000;
+
+/// How values are spread, in seconds or as ratios.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Spread {
+    /// How many there are; without any all else is 0.
+    pub count: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Half of them are no larger.
+    pub p50: f64,
+    /// Nine tenths are no larger.
+    pub p90: f64,
+    /// Of a hundred 99 are no larger.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// A part of a whole: 0 to 1, `None` of nothing.
+pub type Part = Option<f64>;
+
+/// What came of a schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figures {
+    /// Seconds from a job's submission to the start of its last task, over all jobs.
+    pub wait_s: Spread,
+    /// The same over the jobs of users with few.
+    pub light_wait_s: Spread,
+    /// Over users: the mean of their jobs' `max(1, (wait + run) / max(run, 10 s))`.
+    pub slowdown: Spread,
+    /// Jain's index of these means: 1 where all users are slowed down alike, 1/n where one bears it all.
+    pub fairness: Part,
+    /// Of the core time that users were entitled to (weighted max-min of what they could use at each
+    /// moment), the part that they did not have.
+    pub short_of_share: Part,
+    /// Of the core time from the first submission to the last, the part in which tasks ran.
+    pub utilisation: Part,
+    /// Hours from the first submission to the last end.
+    pub makespan_h: f64,
+    /// Jobs that some machine fits and that never started.
+    pub starved: usize,
+    /// Jobs that no machine fits.
+    pub unfit: usize,
+    /// Tasks placed.
+    pub placed: usize,
+    /// How long the scheduler took for that.
+    pub took: Duration,
+}
+
+impl Figures {
+    /// Of a schedule; users of at most so many jobs are light.
+    pub fn of(workload: &Workload, schedule: &Schedule, light_jobs: usize) -> Figures {
+        let users = workload.users.len();
+        let mut jobs_of = vec![0_usize; users];
+        workload.jobs.iter().for_each(|job| jobs_of[job.user] += 1);
+        let (mut waits, mut light, mut slowdowns) = (Vec::new(), Vec::new(), vec![(0.0, 0.0); users]);
+        let (mut starved, mut unfit, mut last_end_ms) = (0, 0, 0);
+        for job in &workload.jobs {
+            let Some(start_ms) = job.start_ms(schedule) else {
+                *(if job.fits { &mut starved } else { &mut unfit }) += 1;
+                continue;
+            };
+            let (wait_s, run_s) = ((start_ms - job.submit_ms) as f64 / 1e3, job.run_ms as f64 / 1e3);
+            waits.push(wait_s);
+            light.extend((jobs_of[job.user] <= light_jobs).then_some(wait_s));
+            let (sum, count) = &mut slowdowns[job.user];
+            *sum += ((wait_s + run_s) / run_s.max(TAU_S)).max(1.0);
+            *count += 1.0;
+            last_end_ms = last_end_ms.max(start_ms + job.run_ms);
+        }
+        let slowdowns = slowdowns.into_iter().filter(|(_, count)| *count > 0.0).map(|(sum, n)| sum / n);
+        let slowdowns: Vec<f64> = slowdowns.collect();
+        Figures {
+            fairness: jain(&slowdowns),
+            wait_s: Spread::of(waits),
+            light_wait_s: Spread::of(light),
+            slowdown: Spread::of(slowdowns),
+            short_of_share: short_of_share(workload, schedule),
+            utilisation: utilisation(workload, schedule),
+            makespan_h: last_end_ms as f64 / 3.6e6,
+            starved,
+            unfit,
+            placed: schedule.starts_ms.iter().flatten().count(),
+            took: schedule.took,
+        }
+    }
+
+    /// Tasks placed in a second of this machine's time.
+    pub fn decisions_per_s(&self) -> f64 {
+        self.placed as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+}
+
+impl Spread {
+    /// Of these values.
+    pub fn of(mut values: Vec<f64>) -> Spread {
+        values.sort_by(f64::total_cmp);
+        let Some(max) = values.last().copied() else { return Spread::default() };
+        // The nearest rank: the smallest value that so many are no larger than.
+        let rank = |part: f64| values[((part * values.len() as f64).ceil() as usize).max(1) - 1];
+        Spread {
+            count: values.len(),
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            p50: rank(0.5),
+            p90: rank(0.9),
+            p99: rank(0.99),
+            max,
+        }
+    }
+}
+
+/// `(sum x)^2 / (n * sum x^2)` (Jain, Chiu, Hawe 1984).
+fn jain(values: &[f64]) -> Part {
+    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+}
+
+fn utilisation(workload: &Workload, schedule: &Schedule) -> Part {
+    let span_ms = workload.span_ms();
+    let busy = |job: &Work| -> f64 {
+        let ran_ms = job
+            .starts_ms(schedule)
+            .iter()
+            .flatten()
+            .map(|start_ms| (start_ms + job.run_ms).min(span_ms).saturating_sub(*start_ms) as f64);
+        ran_ms.sum::<f64>() * f64::from(job.request.cpu)
+    };
+    let there = span_ms as f64 * workload.farm.cpu() as f64;
+    (there > 0.0).then(|| workload.jobs.iter().map(busy).sum::<f64>() / there)
+}
+
+/// What a user's tasks want and hold changes by so much: when, whose, hundredths of a core.
+type Change = (u64, usize, i64, i64);
+
+fn short_of_share(workload: &Workload, schedule: &Schedule) -> Part {
+    let mut changes: Vec<Change> = Vec::new();
+    for job in workload.jobs.iter().filter(|job| job.fits) {
+        let cpu = i64::from(job.request.cpu);
+        changes.push((job.submit_ms, job.user, cpu * i64::from(job.tasks), 0));
+        for start_ms in job.starts_ms(schedule).iter().flatten() {
+            changes.push((*start_ms, job.user, 0, cpu));
+            changes.push((start_ms + job.run_ms, job.user, -cpu, -cpu));
+        }
+    }
+    changes.sort_unstable();
+    let mut changes = changes.into_iter().peekable();
+    let mut users = vec![(0_i64, 0_i64); workload.users.len()];
+    let (mut entitled, mut short) = (0.0, 0.0);
+    let step_ms = (workload.span_ms() / SAMPLES).max(1);
+    for sample in 0..=workload.span_ms() / step_ms {
+        while let Some((_, user, wants, holds)) = changes.next_if(|change| change.0 <= sample * step_ms) {
+            users[user].0 += wants;
+            users[user].1 += holds;
+        }
+        let claims = users
+            .iter()
+            .enumerate()
+            .filter(|(_, (wants, _))| *wants > 0)
+            .map(|(id, (wants, _))| Claim { id: id as u64, weight: WEIGHT_DEFAULT, demand: *wants as u64 });
+        let claims: Vec<Claim> = claims.collect();
+        let level = level(workload.farm.cpu(), &claims);
+        for claim in &claims {
+            let share = level.share(claim);
+            let share = share.whole as f64 + share.part as f64 / share.of as f64;
+            entitled += share;
+            short += (share - users[claim.id as usize].1 as f64).max(0.0);
+        }
+    }
+    (entitled > 0.0).then(|| short / entitled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_are_by_nearest_rank() {
+        let spread = Spread::of((1..=100).rev().map(f64::from).collect());
+        assert_eq!((spread.count, spread.mean, spread.max), (100, 50.5, 100.0));
+        assert_eq!((spread.p50, spread.p90, spread.p99), (50.0, 90.0, 99.0));
+        assert_eq!(Spread::of(vec![3.0]).p50, 3.0);
+        assert_eq!(Spread::of(Vec::new()), Spread::default());
+    }
+
+    #[test]
+    fn jains_index_is_one_where_all_have_the_same() {
+        assert_eq!(jain(&[2.0, 2.0, 2.0]), Some(1.0));
+        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[]), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a job says of the machines that it wants, as Torque and PBS write it: `2:ppn=8:x86_64:^node7#excl`.
+
+/// Machines, and what each must be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeSpec {
+    /// How many machines.
+    pub nodes: u32,
+    /// Hundredths of a core on each; `None` where it is not said.
+    pub cpu: Option<u32>,
+    /// Tags that each must have, or names of machines.
+    pub tags: Vec<String>,
+    /// Tags that none may have, or names of machines that are not wanted.
+    pub without: Vec<String>,
+    /// Nobody else may be on the machines meanwhile.
+    pub exclusive: bool,
+}
+
+/// Why it cannot be understood.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadNodes {
+    /// Machines of more than one kind.
+    #[error("asks for machines of several kinds ('+')")]
+    Several,
+    /// No machines, or more than a number can say.
+    #[error("asks for no machine or too many")]
+    Nodes,
+    /// Cores of each that are no number.
+    #[error("ppn is no number of cores")]
+    Cpu,
+}
+
+/// Machines and cores that one job may ask for.
+const NODES_MAX: u32 = 100_000;
+
+impl NodeSpec {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// Numbers that cannot be, and what has several parts.
+    pub fn parse(text: &str) -> Result<NodeSpec, BadNodes> {
+        let (text, flags) = text.split_once('#').unwrap_or((text, ""));
+        if text.contains('+') {
+            return Err(BadNodes::Several);
+        }
+        let mut spec = NodeSpec {
+            nodes: 1,
+            exclusive: flags.split('#').any(|flag| flag == "excl"),
+            ..NodeSpec::default()
+        };
+        for (place, item) in text.split(':').filter(|item| !item.is_empty()).enumerate() {
+            if place == 0 && item.bytes().all(|byte| byte.is_ascii_digit()) {
+                spec.nodes =
+                    item.parse().ok().filter(|n| (1..=NODES_MAX).contains(n)).ok_or(BadNodes::Nodes)?;
+            } else if let Some(cpus) = item.strip_prefix("ppn=") {
+                spec.cpu = Some(hundredths(cpus).ok_or(BadNodes::Cpu)?);
+            } else if let Some(unwanted) = item.strip_prefix('^') {
+                spec.without.push(unwanted.to_owned());
+            } else {
+                spec.tags.push(item.strip_prefix("host=").unwrap_or(item).to_owned());
+            }
+        }
+        spec.tags.sort();
+        spec.tags.dedup();
+        Ok(spec)
+    }
+}
+
+fn hundredths(cpus: &str) -> Option<u32> {
+    let cpus = cpus.parse::<f64>().ok().filter(|cpus| *cpus > 0.0 && *cpus <= f64::from(NODES_MAX))?;
+    Some(((cpus * 100.0).round() as u32).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(of: &[&str]) -> Vec<String> {
+        of.iter().map(|tag| (*tag).to_owned()).collect()
+    }
+
+    #[test]
+    fn all_that_a_specification_can_say() {
+        let spec = NodeSpec::parse("4:ppn=8:x86_64:brno:^zewura12.cerit-sc.cz#excl").unwrap();
+        assert_eq!((spec.nodes, spec.cpu, spec.exclusive), (4, Some(800), true));
+        assert_eq!((spec.tags, spec.without), (tags(&["brno", "x86_64"]), tags(&["zewura12.cerit-sc.cz"])));
+    }
+
+    #[test]
+    fn what_is_not_said_is_one_machine() {
+        assert_eq!(NodeSpec::parse("1"), Ok(NodeSpec { nodes: 1, ..NodeSpec::default() }));
+        let named = NodeSpec::parse("zewura19.cerit-sc.cz:ppn=1.5:a:a").unwrap();
+        assert_eq!((named.nodes, named.cpu), (1, Some(150)));
+        assert_eq!(named.tags, tags(&["a", "zewura19.cerit-sc.cz"]));
+        assert_eq!(NodeSpec::parse("1:ppn=5:host=w10").unwrap().tags, tags(&["w10"]));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert_eq!(NodeSpec::parse("1:ppn=2+2:ppn=4"), Err(BadNodes::Several));
+        assert_eq!(NodeSpec::parse("0:ppn=2"), Err(BadNodes::Nodes));
+        assert_eq!(NodeSpec::parse("99999999999"), Err(BadNodes::Nodes));
+        for cpus in ["0", "-1", "x", "", "nan", "inf", "1e9"] {
+            assert_eq!(NodeSpec::parse(&format!("1:ppn={cpus}")), Err(BadNodes::Cpu), "{cpus}");
+        }
+    }
+}

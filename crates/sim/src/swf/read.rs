@@ -1,0 +1,270 @@
+//! Reads traces: comments first, then one job a line of eighteen numbers, -1 where one is not known.
+
+use super::nodes::NodeSpec;
+use flate2::bufread::MultiGzDecoder;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Bytes of one line.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Jobs of one trace.
+const JOBS_MAX: usize = 10_000_000;
+/// Seconds of any time in a trace: what a clock of nanoseconds since 1970 can say, and half of that.
+const SECONDS_MAX: f64 = 9e9;
+/// Fields of a job, by their places from 1, as the format has them.
+const FIELDS: [&str; 18] = [
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "processors",
+    "processor time",
+    "memory",
+    "processors asked for",
+    "time asked for",
+    "memory asked for",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+];
+/// The extension with nodes: `{1,1,2} queue 2:ppn=1:tag` behind the eighteen.
+const FIELDS_WITH_NODES: usize = 21;
+
+/// A trace: jobs in the order of their submission.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Trace {
+    /// Jobs by submission, those of the same moment as in the file.
+    pub jobs: Vec<Record>,
+    /// What the comments say, by word, the first of each: `MaxProcs` and the like.
+    pub header: BTreeMap<String, String>,
+    /// Names of queues by number, where the comments have them.
+    pub queues: BTreeMap<u64, String>,
+    /// Names of users by number, where the comments have them.
+    pub users: BTreeMap<u64, String>,
+    /// Names of programs by number, where the comments have them.
+    pub programs: BTreeMap<u64, String>,
+}
+
+/// One job of a trace. Unknown is `None`. Times are milliseconds: the format has seconds, and decimals are
+/// understood.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Record {
+    /// Its line in the file, from 1.
+    pub line: usize,
+    /// Its number.
+    pub number: u64,
+    /// When it was submitted, from the start of the trace or from 1970.
+    pub submit_ms: u64,
+    /// How long it waited then.
+    pub wait_ms: Option<u64>,
+    /// How long it ran.
+    pub run_ms: Option<u64>,
+    /// Processors that it had.
+    pub cpus: Option<u64>,
+    /// Processor time, the mean of its processors.
+    pub cpu_ms: Option<u64>,
+    /// KiB that it held, the mean of its processors.
+    pub memory_kib: Option<u64>,
+    /// Processors that it asked for.
+    pub asked_cpus: Option<u64>,
+    /// How long it asked to run at most.
+    pub asked_ms: Option<u64>,
+    /// Memory that it asked for: KiB for each processor, or bytes on each machine where `nodes` are said.
+    pub asked_memory: Option<u64>,
+    /// 1 succeeded, 0 failed, 5 cancelled; `None` where it is not known.
+    pub status: Option<u64>,
+    /// Whose it is.
+    pub user: Option<u64>,
+    /// Which group.
+    pub group: Option<u64>,
+    /// Which program.
+    pub executable: Option<u64>,
+    /// Which queue.
+    pub queue: Option<u64>,
+    /// Machines and their tags, where the trace has them.
+    pub nodes: Option<NodeSpec>,
+}
+
+/// A line that is no job.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {what}; mend the line, or put a ';' before it to leave it out")]
+pub struct BadLine {
+    /// From 1.
+    pub line: usize,
+    /// Which field, and what is wrong with it.
+    pub what: String,
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line of it.
+    #[error("{path}: {bad}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        bad: BadLine,
+    },
+}
+
+/// What stops the reading of one stream.
+#[derive(Debug)]
+enum Stop {
+    Io(io::Error),
+    Line(BadLine),
+}
+
+impl Trace {
+    /// Reads a file, plain or packed with gzip.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, and the first line that is no job.
+    pub fn open(path: &Path) -> Result<Trace, TraceError> {
+        let file = |source| TraceError::File { path: path.to_owned(), source };
+        let input = File::open(path).map_err(file)?;
+        Trace::read(input).map_err(|stop| match stop {
+            Stop::Io(source) => file(source),
+            Stop::Line(bad) => TraceError::Line { path: path.to_owned(), bad },
+        })
+    }
+
+    /// Reads text.
+    ///
+    /// # Errors
+    ///
+    /// The first line that is no job.
+    pub fn parse(text: &[u8]) -> Result<Trace, BadLine> {
+        Trace::read(text).map_err(|stop| match stop {
+            Stop::Line(bad) => bad,
+            // What is packed can be cut off.
+            Stop::Io(error) => BadLine { line: 0, what: error.to_string() },
+        })
+    }
+
+    fn read(input: impl Read) -> Result<Trace, Stop> {
+        let mut input = BufReader::new(input);
+        if input.fill_buf().map_err(Stop::Io)?.starts_with(&[0x1f, 0x8b]) {
+            return Trace::lines(BufReader::new(MultiGzDecoder::new(input)));
+        }
+        Trace::lines(input)
+    }
+
+    fn lines(mut input: impl BufRead) -> Result<Trace, Stop> {
+        let mut trace = Trace::default();
+        let mut bytes = Vec::new();
+        for line in 1.. {
+            let bad = |what: String| Stop::Line(BadLine { line, what });
+            bytes.clear();
+            let read =
+                (&mut input).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes).map_err(Stop::Io)?;
+            if read == 0 {
+                break;
+            }
+            if read as u64 > LINE_BYTES_MAX {
+                return Err(bad(format!("is longer than {LINE_BYTES_MAX} bytes")));
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            let text = text.trim();
+            if let Some(comment) = text.strip_prefix(';') {
+                trace.comment(comment);
+            } else if !text.is_empty() {
+                if trace.jobs.len() == JOBS_MAX {
+                    return Err(bad(format!("has more than {JOBS_MAX} jobs before it")));
+                }
+                trace.jobs.push(job(line, text).map_err(bad)?);
+            }
+        }
+        trace.jobs.sort_by_key(|job| job.submit_ms);
+        Ok(trace)
+    }
+
+    /// `MaxProcs: 128`, `Queue: 1 batch`.
+    fn comment(&mut self, text: &str) {
+        let Some((word, value)) = text.split_once(':') else { return };
+        let (word, value) = (word.trim(), value.trim());
+        let named = value.split_once(char::is_whitespace).and_then(|(number, name)| {
+            let name = name.trim();
+            Some((number.parse::<u64>().ok()?, name.to_owned())).filter(|_| !name.is_empty())
+        });
+        match (word, named) {
+            ("Queue", Some((number, name))) => _ = self.queues.insert(number, name),
+            ("User", Some((number, name))) => _ = self.users.insert(number, name),
+            ("Program", Some((number, name))) => _ = self.programs.insert(number, name),
+            _ => _ = self.header.entry(word.to_owned()).or_insert_with(|| value.to_owned()),
+        }
+    }
+}
+
+fn job(line: usize, text: &str) -> Result<Record, String> {
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    if fields.len() != FIELDS.len() && fields.len() != FIELDS_WITH_NODES {
+        return Err(format!(
+            "has {} fields; a job has {}, or {FIELDS_WITH_NODES} with {{nodes}}, queue and node specification",
+            fields.len(),
+            FIELDS.len()
+        ));
+    }
+    let bad = |place: usize, what: &str| {
+        format!("field {place} ({}): '{}' {what}", FIELDS[place - 1], shown(fields[place - 1]))
+    };
+    let whole = |place: usize| match fields[place - 1].parse::<i64>() {
+        Ok(-1) => Ok(None),
+        Ok(n) if n >= 0 => Ok(Some(n as u64)),
+        _ => Err(bad(place, "is neither a whole number nor -1 for what is not known")),
+    };
+    let time = |place: usize| match fields[place - 1].parse::<f64>() {
+        Ok(-1.0) => Ok(None),
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Some((seconds * 1000.0).round() as u64)),
+        _ => Err(bad(place, "is neither a number of seconds nor -1 for what is not known")),
+    };
+    let known = |place: usize, value: Option<u64>| value.ok_or_else(|| bad(place, "must be known"));
+    for place in [16, 17] {
+        whole(place)?;
+    }
+    time(18)?;
+    Ok(Record {
+        line,
+        number: known(1, whole(1)?)?,
+        submit_ms: known(2, time(2)?)?,
+        wait_ms: time(3)?,
+        run_ms: time(4)?,
+        cpus: whole(5)?,
+        cpu_ms: time(6)?,
+        memory_kib: whole(7)?,
+        asked_cpus: whole(8)?,
+        asked_ms: time(9)?,
+        asked_memory: whole(10)?,
+        status: whole(11)?,
+        user: whole(12)?,
+        group: whole(13)?,
+        executable: whole(14)?,
+        queue: whole(15)?,
+        nodes: fields.get(FIELDS_WITH_NODES - 1).map(|text| nodes(text)).transpose()?,
+    })
+}
+
+fn nodes(text: &str) -> Result<NodeSpec, String> {
+    NodeSpec::parse(text).map_err(|why| format!("field 21 (node specification): '{}' {why}", shown(text)))
+}
+
+/// So much of a field as a message bears.
+fn shown(field: &str) -> String {
+    field.chars().take(40).flat_map(char::escape_default).collect()
+}

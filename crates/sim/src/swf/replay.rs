@@ -1,0 +1,208 @@
+//! A workload through the real engine in virtual time: what the shell of a server would tell it, when that
+//! would happen, and workers that do what they are sent.
+
+use super::workload::{Schedule, Work, Workload};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::{Duration, Instant};
+use windlass_core::engine::{
+    Answer, Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit,
+};
+use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
+use windlass_core::time::{NS_PER_MS, NS_PER_S};
+use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
+
+/// When the first job is submitted on the engine's clock.
+const BEGIN_NS: u64 = NS_PER_S;
+/// Bookings of one round at most, as the server has it.
+const BUDGET: usize = 1_000;
+/// A tick that is due although nothing happened comes this long after the last one at the soonest. A server
+/// looks each second; over a trace of months that is all that a replay would do.
+const TICK_NS: u64 = 10 * NS_PER_S;
+/// When nothing runs and nothing comes, for so long the engine may still find a place for what waits.
+const PATIENCE_NS: u64 = 24 * 3_600 * NS_PER_S;
+
+/// Plays a workload through an engine that is set up so. Leases are of no use where nothing fails: there
+/// are none.
+pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
+    let settings = Settings { lease_ns: None, ..settings };
+    let mut stage = Stage {
+        workload,
+        engine: Engine::new(settings),
+        now: Time(BEGIN_NS),
+        out: Outbox::default(),
+        accepted: Vec::new(),
+        ends: BinaryHeap::new(),
+        sent: 0,
+        starts_ms: vec![None; workload.tasks()],
+        took: Duration::ZERO,
+    };
+    stage.connect();
+    stage.play();
+    Schedule { starts_ms: stage.starts_ms, took: stage.took }
+}
+
+/// An attempt that ends: when, the how manieth that was sent, and which.
+type Ending = Reverse<(Time, u64, WorkerId, TaskId, u32)>;
+
+struct Stage<'a> {
+    workload: &'a Workload,
+    engine: Engine,
+    now: Time,
+    out: Outbox,
+    /// Places in the workload of the jobs that were accepted, by the engine's numbers from 1.
+    accepted: Vec<usize>,
+    ends: BinaryHeap<Ending>,
+    sent: u64,
+    starts_ms: Vec<Option<u64>>,
+    took: Duration,
+}
+
+impl Stage<'_> {
+    fn connect(&mut self) {
+        for (number, (name, machine)) in self.workload.farm.each().enumerate() {
+            let hello = Hello {
+                attributes: machine.attributes(&name),
+                name,
+                identity: number as u64 + 1,
+                incarnation: 1,
+                fences: false,
+                sent: 0,
+                new_link: true,
+                capacity: Resources::new(machine.cpu, machine.memory.unwrap_or(0)),
+                inventory: Inventory::default(),
+            };
+            self.tell(Event::Hello(Box::new(hello)));
+        }
+        self.decide();
+    }
+
+    /// Everything at its time: ends first, for what they free, then submissions, then the clock.
+    fn play(&mut self) {
+        let mut coming = 0;
+        let (mut ticked, mut moved) = (self.now, self.now);
+        loop {
+            let submit = self.workload.jobs.get(coming).map(|job| at(job.submit_ms));
+            let end = self.ends.peek().map(|Reverse((at, ..))| *at);
+            let tick = self.engine.next_wakeup().map(|wakes| wakes.max(ticked.after(TICK_NS)));
+            let idle = submit.is_none() && end.is_none();
+            let tick = tick.filter(|tick| !idle || tick.since(moved) < PATIENCE_NS);
+            let Some(next) = [submit, end, tick].into_iter().flatten().min() else { break };
+            self.now = self.now.max(next);
+            if !idle {
+                moved = self.now;
+            }
+            while let Some(Reverse((_, _, worker, task, attempt))) =
+                self.ends.peek().copied().filter(|Reverse((at, ..))| *at <= self.now)
+            {
+                self.ends.pop();
+                self.end(worker, task, attempt);
+            }
+            while self.workload.jobs.get(coming).is_some_and(|job| at(job.submit_ms) <= self.now) {
+                self.submit(coming);
+                coming += 1;
+            }
+            if tick.is_some_and(|tick| tick <= self.now) {
+                ticked = self.now;
+                self.tell(Event::Tick);
+            }
+            self.decide();
+        }
+    }
+
+    fn submit(&mut self, place: usize) {
+        let workload = self.workload;
+        let spec = spec_of(workload, &workload.jobs[place]);
+        let (request, outcomes) = (RequestId(place as u64), BTreeMap::new());
+        let submit = Submit { request, spec, placeable_only: true, existing: None, outcomes };
+        self.tell(Event::Submit(Box::new(submit)));
+    }
+
+    fn end(&mut self, worker: WorkerId, task: TaskId, attempt: u32) {
+        let (job, index) = self.job_of(task);
+        let started = self.starts_ms[index].map(at);
+        let result = TaskResult {
+            started,
+            finished: Some(self.now),
+            cpu_ms: job.cpu_ms,
+            peak_memory: job.peak_memory.filter(|_| self.workload.farm.has_memory()),
+            ..TaskResult::bare(End::Exited(0))
+        };
+        self.tell(Event::Finished { by: Report { worker, epoch: Epoch(1), task, attempt }, result });
+    }
+
+    /// The job of a task, and the task's number.
+    fn job_of(&self, task: TaskId) -> (&Work, usize) {
+        let job = &self.workload.jobs[self.accepted[task.job.0 as usize - 1]];
+        (job, job.first_task + task.index as usize)
+    }
+
+    /// Lets the engine know; what it wants done is gathered until it has decided.
+    fn tell(&mut self, event: Event) {
+        let clock = Instant::now();
+        self.engine.handle(self.now, event, &mut self.out);
+        self.took += clock.elapsed();
+    }
+
+    /// Rounds until nothing more is booked, each with its commit; then what was sent happens.
+    fn decide(&mut self) {
+        loop {
+            let clock = Instant::now();
+            let booked = self.engine.round(self.now, BUDGET, &mut self.out);
+            self.engine.committed(&self.out);
+            self.took += clock.elapsed();
+            let out = std::mem::take(&mut self.out);
+            for (request, answer) in out.answers {
+                if let Answer::Submitted { .. } = answer {
+                    self.accepted.push(request.0 as usize);
+                }
+            }
+            for send in out.sends {
+                if let Order::Start { task, attempt, .. } = send.order {
+                    self.start(send.worker, task, attempt);
+                }
+            }
+            if booked < BUDGET && self.out.is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn start(&mut self, worker: WorkerId, task: TaskId, attempt: u32) {
+        let (job, index) = self.job_of(task);
+        let ends = self.now.after(job.run_ms * NS_PER_MS);
+        self.starts_ms[index] = Some((self.now.0 - BEGIN_NS) / NS_PER_MS);
+        self.sent += 1;
+        self.ends.push(Reverse((ends, self.sent, worker, task, attempt)));
+        let (by, at) = (Report { worker, epoch: Epoch(1), task, attempt }, self.now);
+        self.tell(Event::Started { by, at });
+    }
+}
+
+/// The time on the engine's clock so long after the first submission.
+fn at(ms: u64) -> Time {
+    Time(BEGIN_NS).after(ms.saturating_mul(NS_PER_MS))
+}
+
+fn spec_of(workload: &Workload, job: &Work) -> JobSpec {
+    let step = StepSpec {
+        name: job.name.clone(),
+        tasks: job.tasks,
+        request: job.request.clone(),
+        needs: job.needs.clone(),
+        time_limit_ms: job.limit_ms,
+        // Who asks for another time runs something else: traces seldom say what.
+        hints: Hints {
+            shape: job.limit_ms.map_or_else(String::new, |ms| ms.to_string()),
+            ..Hints::default()
+        },
+        ..StepSpec::default()
+    };
+    JobSpec {
+        name: job.name.clone(),
+        queue: job.queue.clone(),
+        user: workload.users[job.user].clone(),
+        steps: vec![step],
+        ..JobSpec::default()
+    }
+}

@@ -1,0 +1,247 @@
+//! Tasks of a trace's jobs, as the machines of a farm can run them.
+
+use super::farm::{Farm, Machine};
+use super::nodes::NodeSpec;
+use super::read::{Record, Trace};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use windlass_core::Resources;
+use windlass_core::tags::{Attributes, Need};
+
+/// What is replayed: the jobs of a trace on the machines of a farm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Workload {
+    /// Jobs by submission.
+    pub jobs: Vec<Work>,
+    /// Names of users.
+    pub users: Vec<String>,
+    /// The machines.
+    pub farm: Farm,
+    /// How many jobs of the trace are not replayed, and why.
+    pub left_out: BTreeMap<LeftOut, usize>,
+    /// Tags that jobs ask for and no machine has, with the number of jobs: they are not asked for.
+    pub ignored_tags: BTreeMap<String, usize>,
+}
+
+/// One job: tasks alike that run side by side, one for each machine that the job had.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Work {
+    /// Whose: a place in [`Workload::users`].
+    pub user: usize,
+    /// In which queue.
+    pub queue: String,
+    /// What it runs, for what is alike.
+    pub name: String,
+    /// When it was submitted, since the first job.
+    pub submit_ms: u64,
+    /// How long each task runs.
+    pub run_ms: u64,
+    /// How long it may run as its submitter said.
+    pub limit_ms: Option<u64>,
+    /// The number of its first task among those of all jobs.
+    pub first_task: usize,
+    /// How many tasks.
+    pub tasks: u32,
+    /// What each holds.
+    pub request: Resources,
+    /// What its machine must be.
+    pub needs: Vec<Need>,
+    /// Some machine could run it.
+    pub fits: bool,
+    /// Processor time of each task.
+    pub cpu_ms: Option<u64>,
+    /// Bytes that each task held.
+    pub peak_memory: Option<u64>,
+}
+
+/// Why a job of a trace is not replayed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LeftOut {
+    /// How long it ran is not known.
+    RunTime,
+    /// How many processors it wants is not known.
+    Processors,
+    /// More was asked for than a number can say.
+    Amount,
+}
+
+impl LeftOut {
+    /// What is the matter.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeftOut::RunTime => "without a run time",
+            LeftOut::Processors => "without a number of processors",
+            LeftOut::Amount => "of more processors or memory than can be said",
+        }
+    }
+}
+
+/// When each task started, and what it cost to decide that.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Schedule {
+    /// Since the first submission, by the number of the task; `None` of one that never started.
+    pub starts_ms: Vec<Option<u64>>,
+    /// How long the scheduler took for all of its decisions, on the clock of this machine.
+    pub took: Duration,
+}
+
+impl Workload {
+    /// The jobs of a trace for these machines. Each user has a queue; with `queues` the queues are those of
+    /// the trace.
+    pub fn new(trace: &Trace, farm: Farm, queues: bool) -> Workload {
+        let machines: Vec<(Attributes, Machine)> =
+            farm.each().map(|(name, machine)| (machine.attributes(&name), machine.clone())).collect();
+        let mut workload = Workload {
+            jobs: Vec::with_capacity(trace.jobs.len()),
+            users: Vec::new(),
+            farm,
+            left_out: BTreeMap::new(),
+            ignored_tags: BTreeMap::new(),
+        };
+        let begin_ms = trace.jobs.first().map_or(0, |job| job.submit_ms);
+        let (mut users, mut tasks) = (BTreeMap::new(), 0);
+        for record in &trace.jobs {
+            let asked = match Asked::of(record, &machines, workload.farm.has_memory()) {
+                Ok(asked) => asked,
+                Err(why) => {
+                    *workload.left_out.entry(why).or_default() += 1;
+                    continue;
+                }
+            };
+            for tag in asked.ignored {
+                *workload.ignored_tags.entry(tag).or_default() += 1;
+            }
+            let user = *users.entry(record.user).or_insert_with(|| {
+                workload.users.push(name_of(&trace.users, record.user, "user"));
+                workload.users.len() - 1
+            });
+            let queue = match queues {
+                true => name_of(&trace.queues, record.queue, "queue"),
+                false => workload.users[user].clone(),
+            };
+            workload.jobs.push(Work {
+                user,
+                queue,
+                name: name_of(&trace.programs, record.executable, "program"),
+                submit_ms: record.submit_ms - begin_ms,
+                run_ms: asked.run_ms,
+                limit_ms: record.asked_ms.filter(|ms| *ms > 0),
+                first_task: tasks,
+                tasks: asked.tasks,
+                fits: machines.iter().any(|machine| fits(&asked.request, &asked.needs, machine)),
+                cpu_ms: record.cpu_ms.map(|ms| ms.saturating_mul(u64::from(asked.request.cpu)) / 100),
+                peak_memory: record.memory_kib.map(|kib| bytes(kib, asked.request.cpu)),
+                request: asked.request,
+                needs: asked.needs,
+            });
+            tasks += asked.tasks as usize;
+        }
+        workload
+    }
+
+    /// How many tasks all jobs have.
+    pub fn tasks(&self) -> usize {
+        self.jobs.last().map_or(0, |job| job.first_task + job.tasks as usize)
+    }
+
+    /// Milliseconds from the first submission to the last.
+    pub fn span_ms(&self) -> u64 {
+        self.jobs.last().map_or(0, |job| job.submit_ms)
+    }
+}
+
+impl Work {
+    /// When its last task started; `None` where one never did.
+    pub fn start_ms(&self, schedule: &Schedule) -> Option<u64> {
+        self.starts_ms(schedule).iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten()
+    }
+
+    /// When each of its tasks started.
+    pub fn starts_ms<'a>(&self, schedule: &'a Schedule) -> &'a [Option<u64>] {
+        &schedule.starts_ms[self.first_task..self.first_task + self.tasks as usize]
+    }
+}
+
+/// True if an empty machine could run it.
+pub(super) fn fits(request: &Resources, needs: &[Need], machine: &(Attributes, Machine)) -> bool {
+    let (attributes, machine) = machine;
+    request.cpu <= machine.cpu
+        && request.memory <= machine.memory.unwrap_or(0)
+        && needs.iter().all(|need| need.met_by(attributes))
+}
+
+fn name_of(names: &BTreeMap<u64, String>, number: Option<u64>, what: &str) -> String {
+    match number {
+        Some(number) => names.get(&number).cloned().unwrap_or_else(|| format!("{what}{number}")),
+        None => format!("some {what}"),
+    }
+}
+
+fn bytes(kib_per_cpu: u64, cpu: u32) -> u64 {
+    kib_per_cpu.saturating_mul(1024).saturating_mul(u64::from(cpu)) / 100
+}
+
+/// What a job asks of machines.
+struct Asked {
+    tasks: u32,
+    run_ms: u64,
+    request: Resources,
+    needs: Vec<Need>,
+    ignored: Vec<String>,
+}
+
+impl Asked {
+    fn of(record: &Record, machines: &[(Attributes, Machine)], with_memory: bool) -> Result<Asked, LeftOut> {
+        let run_ms = record.run_ms.ok_or(LeftOut::RunTime)?;
+        let cpus = record.asked_cpus.filter(|cpus| *cpus > 0).or(record.cpus).filter(|cpus| *cpus > 0);
+        let hundredths = |cpus: u64| u32::try_from(cpus.saturating_mul(100)).map_err(|_| LeftOut::Amount);
+        let asked_memory = record.asked_memory.filter(|_| with_memory).unwrap_or(0);
+        let Some(spec) = &record.nodes else {
+            let cpu = hundredths(cpus.ok_or(LeftOut::Processors)?)?;
+            let request = Resources::new(cpu, bytes(asked_memory, cpu));
+            return Ok(Asked { tasks: 1, run_ms, request, needs: Vec::new(), ignored: Vec::new() });
+        };
+        let mut cpu = match (spec.cpu, cpus) {
+            (Some(cpu), _) => cpu,
+            (None, Some(cpus)) => hundredths(cpus.div_ceil(spec.nodes.into()))?,
+            (None, None) => return Err(LeftOut::Processors),
+        };
+        let (needs, ignored) = needs(spec, machines);
+        if spec.exclusive {
+            // All of the smallest machine that it could be on: nothing else finds a core there.
+            let request = Resources::new(cpu, asked_memory);
+            let open = machines.iter().filter(|machine| fits(&request, &needs, machine));
+            cpu = open.map(|(_, machine)| machine.cpu).min().unwrap_or(cpu);
+        }
+        Ok(Asked { tasks: spec.nodes, run_ms, request: Resources::new(cpu, asked_memory), needs, ignored })
+    }
+}
+
+/// What machines must be, and the tags that none has. A trace names machines by their full names.
+fn needs(spec: &NodeSpec, machines: &[(Attributes, Machine)]) -> (Vec<Need>, Vec<String>) {
+    let need_of = |tag: &String| {
+        let host = tag.split('.').next().unwrap_or(tag);
+        [Need::parse(&format!("host={host}")), Need::parse(tag)]
+            .into_iter()
+            .find(|need| machines.iter().any(|(attributes, _)| need.met_by(attributes)))
+    };
+    let (mut needs, mut ignored) = (Vec::new(), Vec::new());
+    for tag in &spec.tags {
+        match need_of(tag) {
+            Some(need) => needs.push(need),
+            None => ignored.push(tag.clone()),
+        }
+    }
+    let unwanted: Vec<Need> = spec.without.iter().filter_map(need_of).collect();
+    if !unwanted.is_empty() {
+        let open = machines.iter().filter(|(attributes, _)| !unwanted.iter().any(|n| n.met_by(attributes)));
+        let mut open: BTreeSet<String> =
+            open.flat_map(|(attributes, _)| attributes["host"].clone()).collect();
+        if open.is_empty() {
+            // No values would mean any; nobody is called that.
+            open.insert(String::new());
+        }
+        needs.push(Need { key: "host".to_owned(), any_of: open });
+    }
+    (needs, ignored)
+}
