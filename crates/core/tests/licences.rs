@@ -226,6 +226,7 @@ fn restored(since_s: u64, now_s: u64) -> Engine {
         state: JobState::Active,
         stop: None,
         held: false,
+        parked: None,
         tasks: Vec::new(),
         back_offs: [(0, BackOff { limit: MAYA.to_owned(), since, until, times: 3 })].into(),
     };
