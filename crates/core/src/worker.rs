@@ -100,6 +100,12 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A task that is expected to run so long waits here for room.
+    pub fn send_ahead(&mut self, task: TaskId, ms: f64) {
+        self.backlog.push_back(task);
+        self.backlog_ms += ms;
+    }
+
     /// A worker as a store knows it, before it is heard from: nothing is booked on it.
     pub fn unheard(record: WorkerRecord) -> Self {
         let marks = Marks::of(&record.attributes);

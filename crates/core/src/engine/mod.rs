@@ -151,6 +151,17 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    fn as_booked(&self, task: TaskId) -> Write {
+        Write::Book {
+            task,
+            attempt: self.number,
+            worker: self.worker,
+            epoch: self.epoch,
+            at: self.booked,
+            amounts: (self.request.cpu, self.request.memory + self.expects),
+        }
+    }
+
     /// True if it waits at its worker for room and holds nothing yet.
     pub fn is_queued(&self) -> bool {
         self.queued

@@ -1,9 +1,8 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for
 //! workers whose tasks are short.
 
-use super::{Attempt, Engine, Lent, Note, Outbox, Waits, Write};
+use super::{Attempt, Engine, Lent, Note, Outbox, Waits};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::Tries;
 use crate::limits;
 use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
 use crate::queues::{Candidate, Skip};
@@ -376,6 +375,11 @@ impl Engine {
         self.rounded = self.now;
     }
 
+    fn record_wait(&mut self, waited_ns: u64, dependents: f64) {
+        self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
+        self.windows.record(self.now, Metric::Dependents, dependents);
+    }
+
     fn book(
         &mut self,
         queue: QueueId,
@@ -391,7 +395,7 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
         step.ready.remove(index);
-        let tries = step.tries.remove(&index).unwrap_or(Tries::default());
+        let tries = step.tries.remove(&index).unwrap_or_default();
         step.active += 1;
         let sized = &self.classes.get(step.class).request;
         let request = Resources { memory: spec.request.memory, ..sized.clone() };
@@ -402,19 +406,17 @@ impl Engine {
         let task = TaskId { job: key.job, index };
         self.take_limits(key, id, 1);
         let epoch = self.workers.update(id, |w| {
-            if queued {
-                w.backlog.push_back(task);
-                w.backlog_ms += ms;
-            } else {
-                w.hold(task, key, &request, expects, request.cpu);
-            }
             w.warmth.ran(kin);
+            if queued {
+                w.send_ahead(task, ms)
+            } else {
+                w.hold(task, key, &request, expects, request.cpu)
+            }
             w.epoch
         });
         let charged = self.estimate(key, kin, queue, id, &request, expects);
-        let number = tries.attempt + 1;
         let attempt = Attempt {
-            number,
+            number: tries.attempt + 1,
             worker: id,
             epoch: epoch.unwrap_or_default(),
             booked: self.now,
@@ -429,17 +431,9 @@ impl Engine {
             lent: Lent::No,
             charged,
         };
-        out.writes.push(Write::Book {
-            task,
-            attempt: number,
-            worker: id,
-            epoch: attempt.epoch,
-            at: self.now,
-            amounts: (attempt.request.cpu, attempt.request.memory + expects),
-        });
+        out.writes.push(attempt.as_booked(task));
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
-        self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
-        self.windows.record(self.now, Metric::Dependents, dependents);
+        self.record_wait(waited_ns, dependents);
         self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
         self.queues.hold(queue, attempt.request.cpu, attempt.charged.share);
         self.attempts.insert(task, attempt);
