@@ -94,3 +94,32 @@ fn what_an_operator_says_is_gone_runs_elsewhere_and_ends_where_it_was() {
     other.done(&id);
     lab.wait_for_state(&id, "succeeded");
 }
+
+#[test]
+fn a_job_that_is_too_long_in_a_stage_is_ended_and_may_be_run_again() {
+    let lab = Lab::open(&[]);
+    lab.register(&json!({"hostname": "box1", "arch": "aarch64", "mac_addr": ["aa-bb-cc-dd-ee-01"]}));
+    let short = json!({"timeout": "1s"});
+    let (guest, metal) = (lab.submit(&job("dc-1g", &short)), lab.submit(&job("box1", &short)));
+    let mut provider = Provider::open(&lab, "h1", 8_000, &NOTHING);
+    assert_eq!(provider.boots(), guest);
+    assert_eq!(lab.boot("aa-bb-cc-dd-ee-01").0, 200);
+    for id in [&guest, &metal] {
+        assert_eq!(lab.update(id, "job_stage=running").0, 200);
+    }
+    assert_eq!(provider.socket.next(), json!({"type": "terminate-job", "job_id": guest}));
+    let seen = lab.job(&guest);
+    assert_eq!((&seen["job_stage"], &seen["job_health"]), (&json!("running"), &json!("timeout_running")));
+    provider.says(&guest, &json!({"job_stage": "finish", "job_data_readiness": "incomplete"}));
+    // Nobody can end what runs on bare metal: it is over, and the machine gets no other before it boots.
+    for id in [&guest, &metal] {
+        lab.wait_for(id, "finish");
+        lab.wait_for_state(id, "failed");
+        assert_eq!(lab.job(id)["job_health"], "timeout_running");
+    }
+    lab.windlass(&["job", "retry", &guest]);
+    assert_eq!(provider.boots(), guest);
+    lab.wait_for(&guest, "dispatch");
+    provider.done(&guest);
+    lab.wait_for_state(&guest, "succeeded");
+}

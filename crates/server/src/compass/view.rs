@@ -47,14 +47,16 @@ impl View {
             return Ok(None);
         }
         let (id, task) = (job.id, TaskId { job: job.id, index: 0 });
-        let mut booked = None;
+        // What the engine has of it while it may still run: its attempt, if it has one.
+        let mut open = None;
         if job.state == JobState::Active {
             let ask = move |engine: &windlass_core::Engine| {
-                (engine.job(id).is_some(), engine.attempt(task).map(|attempt| attempt.number))
+                let active = engine.job(id).map(|job| job.ended.is_none());
+                (active, engine.attempt(task).map(|attempt| attempt.number))
             };
-            let (known, attempt) = handle.query(ask).await?;
-            booked = attempt;
-            if !known {
+            let (active, attempt) = handle.query(ask).await?;
+            open = (active == Some(true)).then_some(attempt);
+            if active.is_none() {
                 // It ended between the two looks: the store has it whole now.
                 job = handle.store().job(id).await.map_err(failed)?.unwrap_or(job);
             }
@@ -64,7 +66,7 @@ impl View {
         let submitted = body.and_then(|body| body.compass).unwrap_or_default();
         let kept = handle.store().foreign_job(id).await.map_err(failed)?;
         let kept = kept.and_then(|text| serde_json::from_str::<Record>(&text).ok());
-        let record = effective(kept, job.state, booked);
+        let record = effective(kept, job.state, open);
         Ok(Some(View { spec: job.spec, submitted, record }))
     }
 
@@ -128,22 +130,19 @@ impl View {
     }
 }
 
-/// How far a job is: what was told of it, as far as the engine still has it there.
-fn effective(kept: Option<Record>, state: JobState, booked: Option<u32>) -> Record {
+/// How far a job is: what was told of it, as far as the engine still has it there. `open` is the attempt of a
+/// job that may still run.
+fn effective(kept: Option<Record>, state: JobState, open: Option<Option<u32>>) -> Record {
     let (stage, health, readiness) = Stage::of_untold(state);
     let Some(mut record) = kept else { return Record::untold(stage, health, readiness) };
-    if record.stage.is_end() {
-        return record;
+    let attempt = record.place.as_ref().map(|place| place.attempt);
+    if open.is_some_and(|booked| booked != attempt) {
+        // It is back in its queue, or on its way to the next host.
+        let waited = record.waited.take();
+        return Record { waited, ..Record::untold(Stage::Submit, None, Readiness::None) };
     }
     match state {
-        JobState::Active => {
-            let attempt = record.place.as_ref().map(|place| place.attempt);
-            if attempt != booked {
-                // It is back in its queue, or on its way to the next host.
-                let waited = record.waited.take();
-                record = Record { waited, ..Record::untold(Stage::Submit, None, Readiness::None) };
-            }
-        }
+        _ if record.stage.is_end() || state == JobState::Active => {}
         _ if record.stage == Stage::Submit => {
             (record.stage, record.health, record.readiness) = (stage, health, readiness);
         }
@@ -203,12 +202,17 @@ mod tests {
 
     #[test]
     fn a_job_is_where_the_engine_has_it() {
-        let stage = |kept, state, booked| effective(kept, state, booked).stage;
-        assert_eq!(stage(None, JobState::Active, None), Stage::Submit);
+        let stage = |kept, state, open| effective(kept, state, open).stage;
+        assert_eq!(stage(None, JobState::Active, Some(None)), Stage::Submit);
         assert_eq!(stage(None, JobState::Canceled, None), Stage::Cancel);
-        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(1)), Stage::Dispatch);
-        assert_eq!(stage(Some(at_host(1)), JobState::Active, None), Stage::Submit);
-        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(2)), Stage::Submit);
+        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(Some(1))), Stage::Dispatch);
+        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(None)), Stage::Submit);
+        assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(Some(2))), Stage::Submit);
+        // Told, and the engine knows, but the store does not yet; and run again later.
+        let mut ended = at_host(1);
+        ended.enter(Stage::Finish, 2);
+        assert_eq!(stage(Some(ended.clone()), JobState::Active, None), Stage::Finish);
+        assert_eq!(stage(Some(ended), JobState::Active, Some(None)), Stage::Submit);
         let gone = effective(Some(at_host(1)), JobState::Canceled, None);
         assert_eq!((gone.stage, gone.health), (Stage::Finish, Some(Health::Terminate)));
     }

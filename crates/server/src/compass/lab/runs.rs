@@ -265,10 +265,8 @@ impl Lab {
         let job = task.job;
         let here = |run: &&mut super::Run| run.host() == host && run.place().attempt == attempt;
         let Some(run) = self.runs.get_mut(&job).filter(here) else {
-            if let Some(host) = self.hosts.get_mut(host)
-                && host.orphans.remove(&job).is_some()
-            {
-                return terminate(host.session.as_ref(), job);
+            if self.hosts.get_mut(host).is_some_and(|host| host.orphans.remove(&job).is_some()) {
+                return self.terminate(host, job);
             }
             let (canceled, epoch) = (TaskResult::bare(End::Canceled), self.epoch_of(host));
             return self.tell(host, vec![finished(task, attempt, epoch, canceled)]);
@@ -286,11 +284,19 @@ impl Lab {
         if run.place().hw {
             return self.end_run(job, health);
         }
-        let session = self.hosts.get(run.host()).and_then(|host| host.session.as_ref());
-        if let Some(kill) = run.kill.as_mut().filter(|_| session.is_some()) {
+        let host = run.host().to_owned();
+        let connected = self.hosts.get(&host).is_some_and(|host| host.session.is_some());
+        if let Some(kill) = run.kill.as_mut().filter(|_| connected) {
             kill.sent = Some(Instant::now());
-            terminate(session, job);
+            self.terminate(&host, job);
         }
+    }
+
+    /// Asks a provider to end a job. One that is gone is asked again when it is back.
+    fn terminate(&mut self, host: &str, job: JobId) {
+        let Some(session) = self.hosts.get(host).and_then(|host| host.session.clone()) else { return };
+        let message = json!({"type": "terminate-job", "job_id": job.to_string()}).to_string();
+        self.after(move || _ = session.send(message));
     }
 
     /// A provider is there again: what it should have ended, it is told again.
@@ -303,10 +309,8 @@ impl Lab {
         for job in jobs {
             self.send_kill(job, Health::Terminate);
         }
-        if let Some(host) = self.hosts.get_mut(name) {
-            let orphans = std::mem::take(&mut host.orphans);
-            orphans.into_keys().for_each(|job| terminate(host.session.as_ref(), job));
-        }
+        let orphans = self.hosts.get_mut(name).map(|host| std::mem::take(&mut host.orphans));
+        orphans.unwrap_or_default().into_keys().for_each(|job| self.terminate(name, job));
     }
 
     /// Looks for jobs that are too long in their stage, and for those that do not end as they were told.
@@ -400,14 +404,6 @@ impl Lab {
             let told = self.clients.pass(job, text, console);
             self.after(told);
         }
-    }
-}
-
-/// Asks a provider to end a job.
-fn terminate(session: Option<&super::Session>, job: JobId) {
-    if let Some(session) = session {
-        // One that is gone is asked again when it is back.
-        _ = session.send(json!({"type": "terminate-job", "job_id": job.to_string()}).to_string());
     }
 }
 
