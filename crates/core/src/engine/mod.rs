@@ -325,7 +325,6 @@ impl Engine {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
-        self.queues.advance(self.now);
         match event {
             Event::Submit(submit) => self.submit(*submit, out),
             Event::Cancel { request, job } => self.cancel(request, job, out),

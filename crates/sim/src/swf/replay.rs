@@ -114,7 +114,7 @@ impl Stage<'_> {
         let workload = self.workload;
         let spec = spec_of(workload, &workload.jobs[place]);
         let (request, outcomes) = (RequestId(place as u64), BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: true, existing: None, outcomes };
+        let submit = Submit { request, spec, placeable_only: true, existing: None, outcomes, held: false };
         self.tell(Event::Submit(Box::new(submit)));
     }
 
