@@ -98,7 +98,7 @@ impl Engine {
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
         let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
-        self.queues.hold(queue, request.cpu, charged.share);
+        self.queues.hold(queue, request.cpu);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -144,7 +144,7 @@ impl Engine {
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
-        self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
+        self.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
         let failed =
             busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
@@ -278,7 +278,7 @@ impl Engine {
         for task in tasks {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
-                self.queues.settle(job.queue, attempt.request.cpu, attempt.charged.share);
+                self.queues.settle(job.queue, attempt.request.cpu);
                 self.forget_charge(task, &attempt);
             }
         }

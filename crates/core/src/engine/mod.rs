@@ -338,7 +338,6 @@ impl Engine {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
-        self.queues.advance(self.now);
         if let Some(event) = self.with_jobs(event, Looked::new(), out) {
             self.act(event, out);
         }

@@ -34,7 +34,6 @@ impl Engine {
     /// follows classes and bookings, never the backlog.
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.now = self.now.max(now);
-        self.queues.advance(self.now);
         self.look_around(out);
         if !self.dirty {
             return 0;
@@ -437,7 +436,7 @@ impl Engine {
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.record_wait(waited_ns, dependents);
         self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
-        self.queues.hold(queue, attempt.request.cpu, attempt.charged.share);
+        self.queues.hold(queue, attempt.request.cpu);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);

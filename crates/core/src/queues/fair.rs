@@ -4,12 +4,9 @@
 //! past the band's clock: it has had no more than its share. Its deadline is its start time and one more task.
 //!
 //! The clock is never behind all queues that wait. Where every task counts as one, it also runs by what is
-//! booked over the weights of the queues that take part. Where time counts, it runs by what runs, and only
-//! while nobody waits: then nobody is in another's way, and using what is idle costs no debt. While some wait
-//! it is theirs alone: estimates do not move it, nor do queues that want less than their share slow it, for who
-//! comes would start far behind all others and take their slots until it had caught up.
-
-use crate::time::{NS_PER_MS, Time};
+//! booked over the weights of those that wait. Where time counts, it does not: estimates would drive it, and who
+//! comes would start from them; nor does it run by what all hold, for those that want less than their share
+//! would slow it, and who comes would start far behind the others and take every slot until it had caught up.
 
 /// Bits of virtual time after the point.
 const FRACTION_BITS: u32 = 56;
@@ -101,30 +98,12 @@ pub struct Clock {
     shows: Virtual,
     /// Of the queues that take part.
     weights: i128,
-    /// What runs, in charge by the millisecond.
-    rate: u64,
-    /// Up to when what ran is counted.
-    counted: Time,
 }
 
 impl Clock {
     /// What it shows.
     pub fn shows(&self) -> Virtual {
         self.shows
-    }
-
-    /// Time has passed, in which tasks ran; it counts where nobody waited.
-    pub fn advance(&mut self, now: Time, counts: bool) {
-        let ms = now.since(self.counted) / NS_PER_MS;
-        self.counted = self.counted.after(ms * NS_PER_MS);
-        if counts {
-            self.run(i128::from(self.rate) * i128::from(ms));
-        }
-    }
-
-    /// Something else runs.
-    pub fn set_rate(&mut self, change: impl FnOnce(&mut u64)) {
-        change(&mut self.rate);
     }
 
     /// A queue takes part from now on.
@@ -135,6 +114,11 @@ impl Clock {
     /// A queue takes part no more.
     pub fn leave(&mut self, share: &Share) {
         self.weights -= i128::from(share.weight);
+    }
+
+    /// True if any queue takes part.
+    pub fn counts_any(&self) -> bool {
+        self.weights > 0
     }
 
     /// So much was had.
@@ -178,12 +162,6 @@ mod tests {
         assert_eq!(clock.shows(), 1 << FRACTION_BITS, "nobody's charge");
         clock.catch_up(5);
         assert_eq!(clock.shows(), 1 << FRACTION_BITS, "it is past that");
-        clock.join(&light);
-        clock.set_rate(|rate| *rate += 50);
-        clock.advance(Time(4 * NS_PER_MS + 5), true);
-        assert_eq!(clock.shows(), 3 << FRACTION_BITS, "50 ran for 4 ms");
-        clock.advance(Time(90 * NS_PER_MS), false);
-        assert_eq!(clock.shows(), 3 << FRACTION_BITS, "somebody waited");
     }
 
     #[test]

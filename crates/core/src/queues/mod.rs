@@ -270,11 +270,6 @@ impl Queues {
         Queues { turns: Turns::new(settings), ..Queues::default() }
     }
 
-    /// It is later: tasks ran meanwhile.
-    pub fn advance(&mut self, now: Time) {
-        self.turns.advance(now);
-    }
-
     /// The queue of that name, made if there is none.
     pub fn intern(&mut self, name: &str) -> QueueId {
         if let Some(id) = self.by_name.get(name) {
@@ -316,10 +311,7 @@ impl Queues {
             self.turns.rest(id, band, &mut queue.standing);
         }
         if moved {
-            let rate = queue.standing.rate();
-            self.turns.set_rate(band, &mut queue.standing, |of| *of -= rate);
             self.turns.arrive(queue.band(), &mut queue.standing);
-            self.turns.set_rate(queue.band(), &mut queue.standing, |of| *of += rate);
         }
         self.turns.weigh(id, queue.band(), &mut queue.standing, record.weight);
         if queue.is_waiting() && (moved || !waited) {
@@ -483,13 +475,11 @@ impl Queues {
         self.turns.charge(id, band, &mut queue.standing, cost);
     }
 
-    /// An attempt of the queue holds so many hundredths of a core from now on, and its dominant share of a
-    /// worker is so many.
-    pub fn hold(&mut self, id: QueueId, cpu: u32, share: u32) {
+    /// An attempt of the queue holds so many hundredths of a core from now on.
+    pub fn hold(&mut self, id: QueueId, cpu: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active += 1;
         queue.booked_cpu += u64::from(cpu);
-        self.turns.set_rate(queue.band(), &mut queue.standing, |rate| *rate += u64::from(share));
     }
 
     /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
@@ -506,12 +496,10 @@ impl Queues {
     }
 
     /// An attempt of the queue ended.
-    pub fn settle(&mut self, id: QueueId, cpu: u32, share: u32) {
+    pub fn settle(&mut self, id: QueueId, cpu: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active = queue.active.saturating_sub(1);
         queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
-        let less = |rate: &mut u64| *rate = rate.saturating_sub(share.into());
-        self.turns.set_rate(queue.band(), &mut queue.standing, less);
     }
 
     /// The queue with ready steps whose turn is next, if it is not this one.

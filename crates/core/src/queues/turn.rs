@@ -4,7 +4,6 @@
 use super::fair::{Clock, Share, Virtual};
 use super::{Charge, TurnSettings};
 use crate::ids::QueueId;
-use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Turns {
     bands: BTreeMap<Reverse<u8>, Band>,
     activations: u64,
-    now: Time,
     charge: Charge,
     /// One booking in so many may go to a queue that became active just now, out of turn; `None`: none.
     express: Option<u32>,
@@ -32,12 +30,8 @@ pub struct Standing {
     counted: bool,
     /// It has work that waits.
     waits: bool,
-    /// It counts among those that wait: it does, and others were not served since for its work fitted nowhere.
-    open: bool,
     /// Others were served since while it could not be.
     passed: bool,
-    /// What of its tasks runs, in charge by the millisecond.
-    rate: u64,
     /// It became active without debt and was not served since.
     fresh: bool,
 }
@@ -49,8 +43,6 @@ struct Band {
     /// The same queues by start time, with their deadlines and activations.
     starts: BTreeMap<(Virtual, QueueId), (Virtual, u64)>,
     clock: Clock,
-    /// Queues that wait and were not passed over.
-    waiting: usize,
     /// What the clock showed when the order was made.
     sorted: Virtual,
     /// Those in line that are fresh, oldest first.
@@ -74,11 +66,6 @@ impl Turns {
     /// No queues yet.
     pub fn new(settings: TurnSettings) -> Self {
         Turns { express: settings.express, charge: settings.charge, ..Turns::default() }
-    }
-
-    /// It is later.
-    pub fn advance(&mut self, now: Time) {
-        self.now = now;
     }
 
     /// A queue has work again.
@@ -126,16 +113,6 @@ impl Turns {
         self.line(band).count(standing);
     }
 
-    /// So much more of a queue runs, or less.
-    pub fn set_rate(&mut self, band: u8, standing: &mut Standing, change: impl Fn(&mut u64)) {
-        if self.charge == Charge::Time {
-            let line = self.line(band);
-            change(&mut standing.rate);
-            line.clock.set_rate(change);
-            line.count(standing);
-        }
-    }
-
     /// A task of the queue was booked, for so much.
     pub fn charge(&mut self, id: QueueId, band: u8, standing: &mut Standing, cost: u64) {
         let (express, by_task) = (self.express, self.charge == Charge::Task);
@@ -164,10 +141,12 @@ impl Turns {
         line.sort();
     }
 
-    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
+    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`]. What it runs on
+    /// while nobody waits is in nobody's way, and is no debt.
     pub fn correct(&mut self, id: QueueId, band: u8, standing: &mut Standing, by: i64, task: Option<u64>) {
         let by_task = self.charge == Charge::Task;
         let line = self.line(band);
+        let by = if !by_task && !line.clock.counts_any() { by.min(0) } else { by };
         line.change(id, standing, |standing| standing.share.correct(by, task));
         if by_task {
             line.clock.run(by.into());
@@ -198,18 +177,9 @@ impl Turns {
         self.bands.values().map(|line| line.order.len()).sum()
     }
 
-    /// A band, its clock brought up to date.
+    /// A band.
     fn line(&mut self, band: u8) -> &mut Band {
-        let line = self.bands.entry(Reverse(band)).or_default();
-        line.clock.advance(self.now, line.waiting == 0);
-        line
-    }
-}
-
-impl Standing {
-    /// What of its tasks runs, in charge by the millisecond.
-    pub fn rate(&self) -> u64 {
-        self.rate
+        self.bands.entry(Reverse(band)).or_default()
     }
 }
 
@@ -237,13 +207,9 @@ impl Band {
         }
     }
 
-    /// A queue takes part while it waits and is not passed over, and while its tasks run.
+    /// A queue takes part while it waits and is not passed over.
     fn count(&mut self, standing: &mut Standing) {
-        let open = standing.waits && !standing.passed;
-        if std::mem::replace(&mut standing.open, open) != open {
-            if open { self.waiting += 1 } else { self.waiting -= 1 }
-        }
-        let counted = open || standing.rate > 0;
+        let counted = standing.waits && !standing.passed;
         if std::mem::replace(&mut standing.counted, counted) != counted {
             if counted { self.clock.join(&standing.share) } else { self.clock.leave(&standing.share) }
         }
