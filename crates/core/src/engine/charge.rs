@@ -6,19 +6,19 @@ use super::{Attempt, Engine};
 use crate::ids::{QueueId, StepKey, TaskId, WorkerId};
 use crate::queues::Charge;
 use crate::resources::Resources;
-use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::BTreeSet;
 
-/// What a task is taken to run of which nothing is known at all.
-const UNKNOWN_MS: u64 = 60_000;
+/// What a task is taken to run of which nothing is known at all. Little: the clock follows what is charged, and
+/// who comes while too much is would stay behind when it is given back.
+const UNKNOWN_MS: u64 = 2_000;
 /// A booking is charged one part in so many of its estimate in advance; the rest is charged as the task runs.
 /// Who starts many long tasks at once holds no more than its share of the workers yet: charged for all of their
 /// time, it would wait with the next one as if it had held them to their ends.
 const ADVANCE: u64 = 2;
-/// A task that runs longer than it was charged for is charged this much ahead, or an eighth of what it has
-/// run: it is looked at some times, and not each minute of a month.
-const ACCRUAL_NS: u64 = 60 * NS_PER_S;
+/// A task that runs longer than it was charged for is charged as much again, up to a minute, and no less than
+/// an eighth of what it has run: it is looked at some times, and not each minute of a month.
+const ACCRUAL_NS: std::ops::RangeInclusive<u64> = NS_PER_S..=60 * NS_PER_S;
 
 /// What an attempt has cost its queue so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,7 +42,6 @@ impl Engine {
     ) -> Charged {
         let known = self.step(key).and_then(|step| step.mean_ms);
         let known = known.or_else(|| self.prediction(kin)?.wall_ms).or(self.queues.get(queue).mean_ms);
-        let known = known.or(self.instance.windows[Metric::WallMs].w1h);
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
         Charged { ms, ..self.adopted_charge(worker, request, expects) }
     }
@@ -82,7 +81,8 @@ impl Engine {
             let Some(attempt) = self.attempts.get_mut(&task) else { continue };
             let Some(started) = attempt.started else { continue };
             let ran_ns = self.now.since(started);
-            let ms = (ran_ns + ACCRUAL_NS.max(ran_ns / 8)) / NS_PER_MS;
+            let ms =
+                (ran_ns + ran_ns.clamp(*ACCRUAL_NS.start(), *ACCRUAL_NS.end()).max(ran_ns / 8)) / NS_PER_MS;
             let by = correction(&attempt.charged, ms);
             attempt.charged.ms = ms;
             let due = started.after(ms * NS_PER_MS);

@@ -116,11 +116,6 @@ impl Clock {
         self.weights -= i128::from(share.weight);
     }
 
-    /// True if any queue takes part.
-    pub fn counts_any(&self) -> bool {
-        self.weights > 0
-    }
-
     /// So much was had.
     pub fn run(&mut self, had: i128) {
         if self.weights > 0 {

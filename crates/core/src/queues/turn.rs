@@ -141,12 +141,10 @@ impl Turns {
         line.sort();
     }
 
-    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`]. What it runs on
-    /// while nobody waits is in nobody's way, and is no debt.
+    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
     pub fn correct(&mut self, id: QueueId, band: u8, standing: &mut Standing, by: i64, task: Option<u64>) {
         let by_task = self.charge == Charge::Task;
         let line = self.line(band);
-        let by = if !by_task && !line.clock.counts_any() { by.min(0) } else { by };
         line.change(id, standing, |standing| standing.share.correct(by, task));
         if by_task {
             line.clock.run(by.into());
