@@ -241,12 +241,12 @@ impl World {
         for send in batch.sends {
             match send.order {
                 Order::Start { task, attempt, .. } => _ = self.running.insert(task, (send.worker, attempt)),
-                Order::Kill { task, attempt } | Order::Recall { task, attempt } => {
-                    if self.running.remove(&task).is_some() {
-                        let epoch = self.engine.workers().get(send.worker).map_or(Epoch(0), |w| w.epoch);
-                        let by = Report { worker: send.worker, epoch, task, attempt };
-                        self.tell(Event::Finished { by, result: TaskResult::bare(End::Canceled) });
-                    }
+                Order::Kill { task, attempt } | Order::Recall { task, attempt }
+                    if self.running.remove(&task).is_some() =>
+                {
+                    let epoch = self.engine.workers().get(send.worker).map_or(Epoch(0), |w| w.epoch);
+                    let by = Report { worker: send.worker, epoch, task, attempt };
+                    self.tell(Event::Finished { by, result: TaskResult::bare(End::Canceled) });
                 }
                 _ => {}
             }
