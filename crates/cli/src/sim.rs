@@ -35,7 +35,7 @@ pub struct RunArgs {
     /// On one worker of so many cpus, where memory and tags do not count
     #[arg(long, value_name = "N", conflicts_with = "workers", required_unless_present = "workers")]
     slots: Option<u32>,
-    /// On the workers that this file lists: TOML with [[worker]] name, count, cpus, memory, tags; or lines of
+    /// On the workers that this file lists: TOML with `[[worker]]` name, count, cpus, memory, tags; or lines of
     /// number, name, count, cpus, speed and KiB, as they come with some traces
     #[arg(long, value_name = "FILE")]
     workers: Option<PathBuf>,
