@@ -212,7 +212,7 @@ async fn record_control() -> [Recording; 3] {
     client.act(1, "cancel").await.unwrap();
     client.wait(1, None).await.unwrap();
     // Short tasks are sent ahead, and asked back.
-    let many = Param::Range(Range { start: 1, end: 3000, step: 1 });
+    let many = Param::Range(Range { start: 1, end: 1_000_000, step: 1 });
     let short = StepRequest { param: Some(many), ..step("short", &["true"]) };
     client.submit(&job(vec![short])).await.unwrap();
     server.until("some wait", async |client| client.worker("w1").await.unwrap().queued > 0).await;
