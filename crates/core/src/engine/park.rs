@@ -39,6 +39,8 @@ pub(super) struct Park {
     lines: Lines,
     /// Jobs that the engine holds and nobody touched.
     standing: BTreeMap<JobId, Standing>,
+    /// Jobs that left their line for what the engine came to know, and that the store has parked still.
+    owed: Vec<Standing>,
     /// Lines to look at.
     changed: BTreeSet<LineKey>,
     reads: BTreeMap<u64, Read>,
@@ -60,6 +62,7 @@ impl Park {
             steps: 0,
             lines: Lines::default(),
             standing: BTreeMap::new(),
+            owed: Vec::new(),
             changed: BTreeSet::new(),
             reads: BTreeMap::new(),
             next_read: 1,
@@ -221,6 +224,13 @@ impl Engine {
         }
     }
 
+    /// A job waits for others, or others for it: it is parked nowhere from the next batch on.
+    pub(super) fn stand_aside(&mut self, id: JobId) {
+        let standing = self.park.standing.get(&id).copied();
+        self.step_out(id);
+        self.park.owed.extend(standing.filter(|standing| standing.stored));
+    }
+
     /// Takes a job out of its line; what the store has of it stays.
     pub(super) fn step_out(&mut self, id: JobId) {
         if let Some(standing) = self.park.standing.remove(&id) {
@@ -261,6 +271,13 @@ impl Engine {
 
     /// Parks what the cache has no room for, and asks for what lines lack.
     pub(super) fn replenish(&mut self, out: &mut Outbox) {
+        for standing in std::mem::take(&mut self.park.owed) {
+            let job = standing.parked.place.job;
+            self.park.lines.take_off(&standing);
+            self.park.has_left(job);
+            let queue = self.queues.get(standing.line.0).name().to_owned();
+            out.writes.push(Write::Unpark { job, queue, parked: standing.parked });
+        }
         self.make_space(out);
         if self.park.again_at.is_some_and(|at| self.now < at) {
             return;

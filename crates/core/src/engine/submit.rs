@@ -244,7 +244,7 @@ impl Engine {
         }
         for first in &after {
             self.dependents.entry(*first).or_default().insert(record.id);
-            self.step_out(*first);
+            self.stand_aside(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
         let job = crate::job::Job {
