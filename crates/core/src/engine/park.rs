@@ -48,7 +48,8 @@ pub(super) struct Park {
     /// Reads that failed or did not go out.
     again: BTreeSet<u64>,
     again_at: Option<Time>,
-    /// Jobs that were touched while something was being read, and the number of the first read that knows.
+    /// Jobs that were touched or let go while something was being read, and the number of the first read that
+    /// knows.
     left: BTreeMap<JobId, u64>,
     left_order: VecDeque<(u64, JobId)>,
     /// Keys of jobs parked lately: the store may not have told those who asked before.
@@ -255,6 +256,7 @@ impl Engine {
             let queue = self.queues.get(standing.line.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
         }
+        self.park.has_left(id);
         self.park.lines.put_away(&standing);
         self.park.changed.insert(standing.line);
         let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
