@@ -345,13 +345,20 @@ impl Engine {
     /// The event, if the engine holds all jobs that it names or knows that the store does not have them
     /// parked; otherwise they are looked up first.
     pub(super) fn with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) -> Option<Event> {
-        let open: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
+        let mut open: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
             BTreeSet::new()
         } else {
             let named = self.named_by(&event).into_iter();
             let open = |id: &JobId| !looked.contains_key(id) && self.outcome(*id).is_none_or(is_active);
             named.filter(open).collect()
         };
+        // What somebody read of a job that ended since is too old to begin it again from.
+        if let Event::Retry { job, record: Some(record), .. } = &event
+            && record.state == JobState::Active
+            && !looked.contains_key(job)
+        {
+            open.insert(*job);
+        }
         if open.iter().all(|id| self.jobs.contains_key(id)) {
             return Some(with_looked(event, looked));
         }
