@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use table::{Outcome, Replayed};
 use windlass_core::engine::{Policy, Settings};
 use windlass_core::queues::{Charge, TurnSettings};
-use windlass_core::score::policy::{POLICIES, policy_by_name};
+use windlass_core::score::policy::{POLICIES, packing, policy_by_name};
+use windlass_core::workers::Saturation;
 use windlass_sim::swf::{self, Farm, Figures, Trace, Workload};
 
 /// Replays workloads.
@@ -41,6 +42,12 @@ pub struct RunArgs {
     /// Scoring policies, separated by commas
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "resource-aware", value_parser = POLICIES)]
     policy: Vec<String>,
+    /// Fill the fullest worker first instead of spreading, by cores
+    #[arg(long)]
+    core_saturation: bool,
+    /// Fill the fullest worker first instead of spreading, by memory
+    #[arg(long)]
+    memory_saturation: bool,
     /// What bookings cost their users, separated by commas
     #[arg(long, value_name = "time|task", value_delimiter = ',', default_value = "time,task", value_enum)]
     charge: Vec<Cost>,
@@ -151,6 +158,7 @@ fn settings(args: &RunArgs) -> Vec<Setting> {
         };
         Some(Setting { name: name.to_owned(), how: How::Reference(baseline) })
     });
+    let saturation = Saturation { cores: args.core_saturation, memory: args.memory_saturation };
     let policies = args.policy.iter().flat_map(|policy| {
         args.charge.iter().map(move |charge| {
             let (word, charge) = match charge {
@@ -160,7 +168,8 @@ fn settings(args: &RunArgs) -> Vec<Setting> {
             let default = Settings::default();
             let express = args.express.map_or(default.turn.express, |Express(every)| every);
             let turn = TurnSettings { charge, express };
-            let settings = Settings { policy: Policy(policy_by_name(policy).0), turn, ..default };
+            let rules = if policy == "packing" { packing(saturation) } else { policy_by_name(policy).0 };
+            let settings = Settings { policy: Policy(rules), saturation, turn, ..default };
             let name = if args.policy.len() > 1 { format!("{policy}/{word}") } else { word.to_owned() };
             Setting { name, how: How::Engine(settings) }
         })

@@ -5,6 +5,8 @@ use flate2::write::GzEncoder;
 use std::io::Write as _;
 use std::path::PathBuf;
 use windlass_core::engine::Settings;
+use windlass_core::queues::{Charge, TurnSettings};
+use windlass_core::workers::Saturation;
 use windlass_sim::swf::{
     self, Baseline, Farm, Figures, LeftOut, Machine, Record, Schedule, Trace, TraceError, Work, Workload,
 };
@@ -72,9 +74,9 @@ fn bad_lines_are_refused_with_their_place_and_a_remedy() {
         ("1 2 3".to_owned(), "has 3 fields; a job has 18"),
         (format!("{good} 7"), "has 19 fields"),
         (with(4, "soon"), "field 4 (run time): 'soon' is neither a number of seconds"),
-        (with(4, "-2"), "field 4 (run time): '-2'"),
         (with(2, "nan"), "field 2 (submit time): 'nan'"),
         (with(2, "1e300"), "field 2 (submit time)"),
+        (with(2, "-7"), "field 2 (submit time): '-7' must be known"),
         (with(2, "-1"), "field 2 (submit time): '-1' must be known"),
         (with(8, "1.5"), "field 8 (processors asked for): '1.5' is neither a whole number"),
         (with(12, "99999999999999999999"), "field 12 (user)"),
@@ -89,6 +91,8 @@ fn bad_lines_are_refused_with_their_place_and_a_remedy() {
         let error = error.to_string();
         assert!(error.contains(says) && error.contains("mend the line") && error.len() < 300, "{error}");
     }
+    let odd = trace(&with(4, "-1359980917"));
+    assert_eq!(odd.jobs[0].run_ms, None, "archived traces have such");
     let missing = Trace::open(&PathBuf::from("/nowhere/x.swf")).unwrap_err();
     assert!(matches!(&missing, TraceError::File { .. }) && missing.to_string().contains("/nowhere/x.swf"));
 }
@@ -306,4 +310,69 @@ fn a_user_who_comes_late_gets_the_next_slot() {
     let late = |schedule: &Schedule| workload.jobs[200].start_ms(schedule).unwrap() / 1000;
     assert_eq!(late(&swf::replay(&workload, Settings::default())), 200);
     assert_eq!(late(&swf::reference(&workload, Baseline::Fifo)), 5_000);
+}
+
+#[test]
+fn a_backlog_larger_than_the_cache_is_worked_off() {
+    let text: String = (0..12_000).map(|place| job(place / 4_000, 10, 1, 30, place as u32 % 7)).collect();
+    let workload = workload(&text, 4_000);
+    let figures = Figures::of(&workload, &swf::replay(&workload, Settings::default()), 0);
+    assert_eq!((figures.starved, figures.placed), (0, 12_000));
+}
+
+/// A trace of the collection that is kept beside the project; a debug build reads so many jobs of it.
+fn recorded(name: &str, jobs: usize) -> Option<Trace> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().map(|dir| dir.join("shared/traces").join(name)).find(|path| path.exists());
+    let Some(path) = found else {
+        println!("SKIP replay of {name}: there is no ../shared/traces");
+        return None;
+    };
+    let mut trace = Trace::open(&path).unwrap();
+    if cfg!(debug_assertions) {
+        trace.jobs.truncate(jobs);
+    }
+    Some(trace)
+}
+
+fn turns(charge: Charge) -> Settings {
+    Settings { turn: TurnSettings { charge, ..TurnSettings::default() }, ..Settings::default() }
+}
+
+#[test]
+fn a_grid_of_short_and_long_jobs_is_shared() {
+    let Some(trace) = recorded("LCG-first70.swf.gz", 6_000) else { return };
+    let slots = if cfg!(debug_assertions) { 150 } else { 1_300 };
+    let workload = Workload::new(&trace, Farm::slots(slots).unwrap(), false);
+    let of = |schedule| Figures::of(&workload, &schedule, 200);
+    let fifo = of(swf::reference(&workload, Baseline::Fifo));
+    let (time, task) =
+        (of(swf::replay(&workload, turns(Charge::Time))), of(swf::replay(&workload, turns(Charge::Task))));
+    for figures in [&fifo, &time, &task] {
+        assert_eq!((figures.starved, figures.unfit, figures.placed), (0, 0, workload.jobs.len()));
+    }
+    println!("{fifo:?}\n{time:?}\n{task:?}");
+    assert!(time.wait_s.mean < fifo.wait_s.mean && time.wait_s.mean < task.wait_s.mean);
+    assert!(time.slowdown.p50 * 5.0 < fifo.slowdown.p50 && time.slowdown.p90 * 3.0 < fifo.slowdown.p90);
+    assert!(time.short_of_share < fifo.short_of_share && time.utilisation > Some(0.8));
+    if !cfg!(debug_assertions) {
+        assert!((fifo.wait_s.mean - 38_922.0).abs() < 2.0, "{}", fifo.wait_s.mean);
+        assert!(time.wait_s.mean <= 17_000.0, "{}", time.wait_s.mean);
+        assert!(time.slowdown.p50 <= 1.4 && time.slowdown.p90 <= 7.0, "{:?}", time.slowdown);
+    }
+}
+
+#[test]
+fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
+    let Some(trace) = recorded("wagap-2013-first70.swf.gz", 3_000) else { return };
+    let workload = Workload::new(&trace, Farm::parse_machines(WAGAP_MACHINES).unwrap(), false);
+    assert_eq!(workload.left_out.values().sum::<usize>(), if cfg!(debug_assertions) { 0 } else { 2 });
+    let filling = Saturation { cores: true, memory: false };
+    let settings = Settings { saturation: filling, ..Settings::default() };
+    let of = |schedule| Figures::of(&workload, &schedule, 200);
+    let (fifo, time) = (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings)));
+    println!("{fifo:?}\n{time:?}");
+    assert_eq!((time.starved, time.unfit), (0, 0));
+    assert!(time.wait_s.mean * 5.0 < fifo.wait_s.mean && time.wait_s.p99 < fifo.wait_s.p99);
+    assert!(time.utilisation.unwrap() > fifo.utilisation.unwrap() - 0.01);
 }

@@ -1,4 +1,5 @@
-//! Reads traces: comments first, then one job a line of eighteen numbers, -1 where one is not known.
+//! Reads traces: comments first, then one job a line of eighteen numbers, -1 where one is not known. Archived
+//! traces have other negative numbers too, where a clock or a sum went wrong: these are not known either.
 
 use super::nodes::NodeSpec;
 use flate2::bufread::MultiGzDecoder;
@@ -225,12 +226,11 @@ fn job(line: usize, text: &str) -> Result<Record, String> {
         format!("field {place} ({}): '{}' {what}", FIELDS[place - 1], shown(fields[place - 1]))
     };
     let whole = |place: usize| match fields[place - 1].parse::<i64>() {
-        Ok(-1) => Ok(None),
-        Ok(n) if n >= 0 => Ok(Some(n as u64)),
-        _ => Err(bad(place, "is neither a whole number nor -1 for what is not known")),
+        Ok(n) => Ok(u64::try_from(n).ok()),
+        Err(_) => Err(bad(place, "is neither a whole number nor -1 for what is not known")),
     };
     let time = |place: usize| match fields[place - 1].parse::<f64>() {
-        Ok(-1.0) => Ok(None),
+        Ok(seconds) if seconds < 0.0 => Ok(None),
         Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Some((seconds * 1000.0).round() as u64)),
         _ => Err(bad(place, "is neither a number of seconds nor -1 for what is not known")),
     };

@@ -22,10 +22,10 @@ const TICK_NS: u64 = 10 * NS_PER_S;
 /// When nothing runs and nothing comes, for so long the engine may still find a place for what waits.
 const PATIENCE_NS: u64 = 24 * 3_600 * NS_PER_S;
 
-/// Plays a workload through an engine that is set up so. Leases are of no use where nothing fails: there
-/// are none.
+/// Plays a workload through an engine that is set up so. Nothing fails, so there are no leases, and there is no
+/// store in which jobs could be parked.
 pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
-    let settings = Settings { lease_ns: None, ..settings };
+    let settings = Settings { lease_ns: None, cache_steps: usize::MAX, ..settings };
     let mut stage = Stage {
         workload,
         engine: Engine::new(settings),
