@@ -342,29 +342,33 @@ impl Engine {
         }
     }
 
-    /// The event, if the engine holds all jobs that it names or knows that the store does not have them
-    /// parked; otherwise they are looked up first.
-    pub(super) fn with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) -> Option<Event> {
-        let mut open: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
-            BTreeSet::new()
+    /// Acts on an event when all jobs that it names are here, or known not to be parked; looks them up first
+    /// otherwise.
+    pub(super) fn act_with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) {
+        let open = self.open_jobs(&event, &looked);
+        if open.iter().all(|id| self.jobs.contains_key(id)) {
+            self.act(with_looked(event, looked), out);
         } else {
-            let named = self.named_by(&event).into_iter();
-            let open = |id: &JobId| !looked.contains_key(id) && self.outcome(*id).is_none_or(is_active);
-            named.filter(open).collect()
-        };
+            // Those that are here as well: they may be let go until the others come.
+            self.look_up(open, Box::new(event), looked, out);
+        }
+    }
+
+    /// The jobs that an event names and that may be active.
+    fn open_jobs(&self, event: &Event, looked: &Looked) -> BTreeSet<JobId> {
+        let mut open = BTreeSet::new();
+        if self.park.lines.away().jobs > 0 {
+            let is_open = |id: &JobId| self.outcome(*id).is_none_or(|state| state == JobState::Active);
+            open.extend(self.named_by(event).into_iter().filter(is_open));
+        }
         // What somebody read of a job that ended since is too old to begin it again from.
-        if let Event::Retry { job, record: Some(record), .. } = &event
+        if let Event::Retry { job, record: Some(record), .. } = event
             && record.state == JobState::Active
-            && !looked.contains_key(job)
         {
             open.insert(*job);
         }
-        if open.iter().all(|id| self.jobs.contains_key(id)) {
-            return Some(with_looked(event, looked));
-        }
-        // Those that are here as well: they may be let go until the others come.
-        self.look_up(open, Box::new(event), looked, out);
-        None
+        open.retain(|id| !looked.contains_key(id));
+        open
     }
 
     fn look_up(&mut self, jobs: BTreeSet<JobId>, event: Box<Event>, looked: Looked, out: &mut Outbox) {
@@ -451,10 +455,19 @@ impl Engine {
                 record => _ = looked.insert(job, record),
             }
         }
-        if let Some(event) = self.with_jobs(event, looked, out) {
-            self.act(event, out);
-        }
+        let open = self.open_jobs(&event, &looked);
+        let is_ready = open.iter().all(|id| self.jobs.contains_key(id));
+        let event = if is_ready {
+            self.act(with_looked(event, looked), out);
+            None
+        } else {
+            Some((event, looked))
+        };
+        // Before they are asked for again: what is let go after that would be too old.
         loaded.into_iter().for_each(|job| self.keep_in_line(job, out));
+        if let Some((event, looked)) = event {
+            self.look_up(open, Box::new(event), looked, out);
+        }
     }
 
     /// What was asked for in a batch that is not durable was never read.
@@ -477,10 +490,6 @@ impl Engine {
         let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
         Some(StepKey { job: id, step: step as u16 })
     }
-}
-
-fn is_active(state: JobState) -> bool {
-    state == JobState::Active
 }
 
 /// Puts what was looked up in the place of what somebody knew before.
