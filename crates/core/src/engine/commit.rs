@@ -118,7 +118,7 @@ impl Engine {
             let spec = job.spec.clone();
             job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
             if !job.after.is_empty() {
-                self.step_out(id);
+                self.stand_aside(id);
             }
             self.refresh_all(id);
         }
@@ -148,7 +148,7 @@ impl Engine {
             let after = self.jobs[&id].after.clone();
             for first in after {
                 self.dependents.entry(first).or_default().insert(id);
-                self.step_out(first);
+                self.stand_aside(first);
             }
             self.settle_job(id, out);
         }

@@ -338,9 +338,7 @@ impl Engine {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
-        if let Some(event) = self.with_jobs(event, Looked::new(), out) {
-            self.act(event, out);
-        }
+        self.act_with_jobs(event, Looked::new(), out);
         self.replenish(out);
     }
 

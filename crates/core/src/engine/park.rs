@@ -39,6 +39,8 @@ pub(super) struct Park {
     lines: Lines,
     /// Jobs that the engine holds and nobody touched.
     standing: BTreeMap<JobId, Standing>,
+    /// Jobs that left their line for what the engine came to know, and that the store has parked still.
+    owed: Vec<Standing>,
     /// Lines to look at.
     changed: BTreeSet<LineKey>,
     reads: BTreeMap<u64, Read>,
@@ -46,7 +48,8 @@ pub(super) struct Park {
     /// Reads that failed or did not go out.
     again: BTreeSet<u64>,
     again_at: Option<Time>,
-    /// Jobs that were touched while something was being read, and the number of the first read that knows.
+    /// Jobs that were touched or let go while something was being read, and the number of the first read that
+    /// knows.
     left: BTreeMap<JobId, u64>,
     left_order: VecDeque<(u64, JobId)>,
     /// Keys of jobs parked lately: the store may not have told those who asked before.
@@ -60,6 +63,7 @@ impl Park {
             steps: 0,
             lines: Lines::default(),
             standing: BTreeMap::new(),
+            owed: Vec::new(),
             changed: BTreeSet::new(),
             reads: BTreeMap::new(),
             next_read: 1,
@@ -221,6 +225,13 @@ impl Engine {
         }
     }
 
+    /// A job waits for others, or others for it: it is parked nowhere from the next batch on.
+    pub(super) fn stand_aside(&mut self, id: JobId) {
+        let standing = self.park.standing.get(&id).copied();
+        self.step_out(id);
+        self.park.owed.extend(standing.filter(|standing| standing.stored));
+    }
+
     /// Takes a job out of its line; what the store has of it stays.
     pub(super) fn step_out(&mut self, id: JobId) {
         if let Some(standing) = self.park.standing.remove(&id) {
@@ -245,6 +256,7 @@ impl Engine {
             let queue = self.queues.get(standing.line.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
         }
+        self.park.has_left(id);
         self.park.lines.put_away(&standing);
         self.park.changed.insert(standing.line);
         let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
@@ -261,6 +273,13 @@ impl Engine {
 
     /// Parks what the cache has no room for, and asks for what lines lack.
     pub(super) fn replenish(&mut self, out: &mut Outbox) {
+        for standing in std::mem::take(&mut self.park.owed) {
+            let job = standing.parked.place.job;
+            self.park.lines.take_off(&standing);
+            self.park.has_left(job);
+            let queue = self.queues.get(standing.line.0).name().to_owned();
+            out.writes.push(Write::Unpark { job, queue, parked: standing.parked });
+        }
         self.make_space(out);
         if self.park.again_at.is_some_and(|at| self.now < at) {
             return;
@@ -323,22 +342,33 @@ impl Engine {
         }
     }
 
-    /// The event, if the engine holds all jobs that it names or knows that the store does not have them
-    /// parked; otherwise they are looked up first.
-    pub(super) fn with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) -> Option<Event> {
-        let open: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
-            BTreeSet::new()
-        } else {
-            let named = self.named_by(&event).into_iter();
-            let open = |id: &JobId| !looked.contains_key(id) && self.outcome(*id).is_none_or(is_active);
-            named.filter(open).collect()
-        };
+    /// Acts on an event when all jobs that it names are here, or known not to be parked; looks them up first
+    /// otherwise.
+    pub(super) fn act_with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) {
+        let open = self.open_jobs(&event, &looked);
         if open.iter().all(|id| self.jobs.contains_key(id)) {
-            return Some(with_looked(event, looked));
+            self.act(with_looked(event, looked), out);
+        } else {
+            // Those that are here as well: they may be let go until the others come.
+            self.look_up(open, Box::new(event), looked, out);
         }
-        // Those that are here as well: they may be let go until the others come.
-        self.look_up(open, Box::new(event), looked, out);
-        None
+    }
+
+    /// The jobs that an event names and that may be active.
+    fn open_jobs(&self, event: &Event, looked: &Looked) -> BTreeSet<JobId> {
+        let mut open = BTreeSet::new();
+        if self.park.lines.away().jobs > 0 {
+            let is_open = |id: &JobId| self.outcome(*id).is_none_or(|state| state == JobState::Active);
+            open.extend(self.named_by(event).into_iter().filter(is_open));
+        }
+        // What somebody read of a job that ended since is too old to begin it again from.
+        if let Event::Retry { job, record: Some(record), .. } = event
+            && record.state == JobState::Active
+        {
+            open.insert(*job);
+        }
+        open.retain(|id| !looked.contains_key(id));
+        open
     }
 
     fn look_up(&mut self, jobs: BTreeSet<JobId>, event: Box<Event>, looked: Looked, out: &mut Outbox) {
@@ -425,10 +455,19 @@ impl Engine {
                 record => _ = looked.insert(job, record),
             }
         }
-        if let Some(event) = self.with_jobs(event, looked, out) {
-            self.act(event, out);
-        }
+        let open = self.open_jobs(&event, &looked);
+        let is_ready = open.iter().all(|id| self.jobs.contains_key(id));
+        let event = if is_ready {
+            self.act(with_looked(event, looked), out);
+            None
+        } else {
+            Some((event, looked))
+        };
+        // Before they are asked for again: what is let go after that would be too old.
         loaded.into_iter().for_each(|job| self.keep_in_line(job, out));
+        if let Some((event, looked)) = event {
+            self.look_up(open, Box::new(event), looked, out);
+        }
     }
 
     /// What was asked for in a batch that is not durable was never read.
@@ -451,10 +490,6 @@ impl Engine {
         let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
         Some(StepKey { job: id, step: step as u16 })
     }
-}
-
-fn is_active(state: JobState) -> bool {
-    state == JobState::Active
 }
 
 /// Puts what was looked up in the place of what somebody knew before.

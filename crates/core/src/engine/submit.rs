@@ -136,7 +136,8 @@ impl Engine {
         record: Option<Box<JobRecord>>,
         out: &mut Outbox,
     ) {
-        if !self.jobs.contains_key(&id) {
+        let is_read = !self.jobs.contains_key(&id);
+        if is_read {
             match record {
                 Some(record) => self.insert_record(*record, BTreeSet::new()),
                 None => {
@@ -148,7 +149,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let unstarted = job.ended.map_or(job.stop.is_some(), |state| state != JobState::Succeeded);
         if !unstarted && job.steps.iter().all(|s| s.failed.is_empty() && s.canceled.is_empty()) {
-            if job.ended.is_some() {
+            // One that ended just now is forgotten when that is durable.
+            if is_read && job.ended.is_some() {
                 self.forget(id);
             }
             out.answers.push((request, Answer::Refused(Refusal::NothingToRetry(id))));
@@ -244,7 +246,7 @@ impl Engine {
         }
         for first in &after {
             self.dependents.entry(*first).or_default().insert(record.id);
-            self.step_out(*first);
+            self.stand_aside(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
         let job = crate::job::Job {

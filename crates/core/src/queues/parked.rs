@@ -349,6 +349,11 @@ impl Lines {
         });
     }
 
+    /// A job that stands in no line is parked no more.
+    pub fn take_off(&mut self, job: &Standing) {
+        self.update(job.line, |line| line.parked = line.parked.less(job.parked.tally));
+    }
+
     /// A page is being read from here on.
     pub fn read_from(&mut self, key: LineKey) -> Option<Place> {
         self.update(key, |line| {
