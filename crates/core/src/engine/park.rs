@@ -326,17 +326,18 @@ impl Engine {
     /// The event, if the engine holds all jobs that it names or knows that the store does not have them
     /// parked; otherwise they are looked up first.
     pub(super) fn with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) -> Option<Event> {
-        let missing: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
+        let open: BTreeSet<JobId> = if self.park.lines.away().jobs == 0 {
             BTreeSet::new()
         } else {
             let named = self.named_by(&event).into_iter();
-            let unknown = |id: &JobId| !self.jobs.contains_key(id) && self.outcome(*id).is_none();
-            named.filter(|id| !looked.contains_key(id)).filter(unknown).collect()
+            let open = |id: &JobId| !looked.contains_key(id) && self.outcome(*id).is_none_or(is_active);
+            named.filter(open).collect()
         };
-        if missing.is_empty() {
+        if open.iter().all(|id| self.jobs.contains_key(id)) {
             return Some(with_looked(event, looked));
         }
-        self.look_up(missing, Box::new(event), looked, out);
+        // Those that are here as well: they may be let go until the others come.
+        self.look_up(open, Box::new(event), looked, out);
         None
     }
 
@@ -450,6 +451,10 @@ impl Engine {
         let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
         Some(StepKey { job: id, step: step as u16 })
     }
+}
+
+fn is_active(state: JobState) -> bool {
+    state == JobState::Active
 }
 
 /// Puts what was looked up in the place of what somebody knew before.

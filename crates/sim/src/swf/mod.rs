@@ -1,7 +1,7 @@
 //! Recorded workloads in Standard Workload Format, replayed in virtual time: the same jobs through the real
 //! engine under several settings, and beside it through two plain schedulers that know nothing of fairness.
 //!
-//! - [`Trace`] reads a trace, plain or packed with gzip, and [`write`] writes one.
+//! - [`Trace`] reads a trace, plain or packed with gzip, and [`write`](fn@write) writes one.
 //! - [`Workload`] makes tasks of its jobs, for the machines of a [`Farm`].
 //! - [`replay`] plays them through the engine, [`reference()`] through FIFO with or without backfill.
 //! - [`Figures`] say what came of it.

@@ -1,0 +1,113 @@
+//! Requests about jobs that an engine does not hold.
+
+use std::collections::BTreeMap;
+use windlass_core::engine::{Answer, Engine, Event, Fetch, Outbox, Settings, Submit};
+use windlass_core::job::{JobRecord, JobSpec, StepSpec};
+use windlass_core::{JobId, RequestId, Time};
+use windlass_store::Memory;
+
+/// An engine that holds one step, and a store that is asked by hand.
+struct Desk {
+    engine: Engine,
+    store: Memory,
+    answers: BTreeMap<u64, Answer>,
+    wanted: Vec<Fetch>,
+}
+
+impl Desk {
+    fn tell(&mut self, event: Event) {
+        let mut out = Outbox::default();
+        self.engine.handle(Time(1), event, &mut out);
+        assert!(self.store.apply(&out.writes).is_empty(), "{:?}", out.writes);
+        self.engine.committed(&out);
+        self.engine.check().unwrap();
+        self.answers.extend(out.answers.into_iter().map(|(request, answer)| (request.0, answer)));
+        self.wanted.extend(out.fetches);
+    }
+
+    fn submit(&mut self, request: u64, after: Vec<JobId>) {
+        let step = StepSpec { name: "main".to_owned(), tasks: 1, ..StepSpec::default() };
+        let outcomes = after.iter().filter_map(|id| Some((*id, self.store.job(*id)?.state))).collect();
+        let spec = JobSpec { queue: "q".to_owned(), after, steps: vec![step], ..JobSpec::default() };
+        let request = RequestId(request);
+        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes, held: false };
+        self.tell(Event::Submit(Box::new(submit)));
+    }
+
+    fn hold(&mut self, request: u64, job: JobId, held: bool) {
+        self.tell(Event::Hold { request: RequestId(request), job, held });
+    }
+
+    /// What was asked for last, as the store has it now.
+    fn read(&mut self) -> (u64, Vec<JobRecord>) {
+        let fetch = self.wanted.pop().expect("something was asked for");
+        (fetch.number, self.store.fetch(&fetch))
+    }
+
+    fn give(&mut self, (number, records): (u64, Vec<JobRecord>)) {
+        self.tell(Event::Fetched { number, records: Some(records) });
+    }
+}
+
+#[test]
+fn a_job_after_two_parked_ones_waits_for_both_though_one_was_touched_meanwhile() {
+    let settings = Settings { cache_steps: 1, ..Settings::default() };
+    let mut desk = Desk {
+        engine: Engine::new(settings),
+        store: Memory::default(),
+        answers: BTreeMap::new(),
+        wanted: Vec::new(),
+    };
+    (1..=5).for_each(|request| desk.submit(request, Vec::new()));
+    let (a, b) = (JobId(3), JobId(4));
+    assert!(desk.engine.job(a).is_none() && desk.engine.job(b).is_none());
+
+    desk.submit(6, vec![a, b]);
+    let both = desk.read();
+    // Before that answer comes one of them is held and let go again, and parked once more.
+    desk.hold(7, a, true);
+    let one = desk.read();
+    desk.give(one);
+    desk.hold(8, a, false);
+    assert!(desk.engine.job(a).is_none());
+    desk.give(both);
+    for _ in 0..3 {
+        if !desk.answers.contains_key(&6) {
+            let again = desk.read();
+            desk.give(again);
+        }
+    }
+    let answer = desk.answers.get(&6);
+    assert!(matches!(answer, Some(Answer::Submitted { .. })), "{answer:?}, wanted {:?}", desk.wanted);
+    let waits: Vec<JobId> = desk.engine.job(JobId(6)).unwrap().after.iter().copied().collect();
+    assert_eq!(waits, [a, b]);
+    // What others wait for is not parked, for an engine that starts must know of it.
+    let parked: Vec<u64> = (1..=6).filter(|id| desk.store.parked(JobId(*id)).is_some()).collect();
+    assert_eq!(parked, [2, 5]);
+}
+
+#[test]
+fn a_read_that_failed_is_tried_again_after_a_while() {
+    let settings = Settings { cache_steps: 1, ..Settings::default() };
+    let mut desk = Desk {
+        engine: Engine::new(settings),
+        store: Memory::default(),
+        answers: BTreeMap::new(),
+        wanted: Vec::new(),
+    };
+    (1..=3).for_each(|request| desk.submit(request, Vec::new()));
+    desk.tell(Event::Cancel { request: RequestId(4), job: JobId(3) });
+    let (number, _) = desk.read();
+    desk.tell(Event::Fetched { number, records: None });
+    assert!(desk.wanted.is_empty() && !desk.answers.contains_key(&4));
+    let mut out = Outbox::default();
+    desk.engine.round(Time(1), 1, &mut out);
+    assert!(out.fetches.is_empty());
+    let at = desk.engine.next_wakeup().expect("it wakes to try again");
+    assert_eq!(at, Time(1).after(windlass_core::limits::READ_AGAIN_NS));
+    desk.engine.handle(at, Event::Tick, &mut out);
+    desk.wanted.extend(out.fetches);
+    let found = desk.read();
+    desk.give(found);
+    assert_eq!(desk.answers.get(&4), Some(&Answer::Done));
+}
