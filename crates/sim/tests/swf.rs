@@ -268,7 +268,7 @@ fn figures_are_those_of_the_schedule() {
     assert_eq!((figures.light_wait_s.count, figures.light_wait_s.mean), (1, 20.0));
     // User 1: 1 and 1; user 2: (20 + 20) / 20.
     assert_eq!((figures.slowdown.p50, figures.slowdown.max), (1.0, 2.0));
-    assert_eq!(figures.fairness, Some(9.0 / (2.0 * 5.0)));
+    assert_eq!(figures.fairness, Some(1.5 * 1.5 / (2.0 * 1.25)));
     assert_eq!((figures.utilisation, figures.makespan_h * 3600.0), (Some(1.0), 41.0));
     // For the first half of the time both want the slot, user 1 holds it, and half of it is user 2's.
     let short = figures.short_of_share.unwrap();
@@ -354,6 +354,7 @@ fn a_grid_of_short_and_long_jobs_is_shared() {
     println!("{fifo:?}\n{time:?}\n{task:?}");
     assert!(time.wait_s.mean < fifo.wait_s.mean && time.wait_s.mean < task.wait_s.mean);
     assert!(time.slowdown.p50 * 5.0 < fifo.slowdown.p50 && time.slowdown.p90 * 3.0 < fifo.slowdown.p90);
+    assert!(time.fairness > fifo.fairness && time.fairness > task.fairness);
     assert!(time.short_of_share < fifo.short_of_share && time.utilisation > Some(0.8));
     if !cfg!(debug_assertions) {
         assert!((fifo.wait_s.mean - 38_922.0).abs() < 2.0, "{}", fifo.wait_s.mean);

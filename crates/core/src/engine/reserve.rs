@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// The worker to reserve for a class: of those that would fit it when empty the one that is expected to
-    /// have room first. Only wide work is given one, and no class more than half of its workers nor more than
+    /// have room first. Only wide work is given one, or what nothing was placed of for long, and no class more than half of its workers nor more than
     /// it has tasks; where no end is known, no more than one.
     fn target(&self, class: ClassId) -> Option<WorkerId> {
         let asks = self.classes.find(class)?;
@@ -88,6 +88,7 @@ impl Engine {
         let wide = asks.request.cpu >= widest.cpu.div_ceil(2).max(1)
             || asks.request.memory >= widest.memory.div_ceil(2).max(1);
         let held = self.reserves.held_by(class);
+        let may = wide || (held == 0 && self.reserves.is_starving(class));
         let tasks = self.queues.steps_of(class).filter_map(|key| Some(self.step(key)?.ready.len() as usize));
         // More workers than tasks would stand empty for nobody.
         let wanted = tasks
@@ -96,7 +97,7 @@ impl Engine {
                 Some(*sum)
             })
             .any(|sum| sum > held);
-        let ((unknown, ..), worker) = best.filter(|_| wide && wanted && held < (fitting / 2).max(1))?;
+        let ((unknown, ..), worker) = best.filter(|_| may && wanted && held < (fitting / 2).max(1))?;
         (!unknown || held == 0).then_some(worker)
     }
 

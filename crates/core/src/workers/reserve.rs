@@ -13,6 +13,10 @@ use crate::limits;
 use crate::time::{NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Work that is not wide finds room by itself as a rule; it earns a reservation when it was blocked for so many
+/// times as long as wide work, and none of it was placed.
+const STARVING_FACTOR: u64 = 16;
+
 /// How reservations are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReserveSettings {
@@ -32,6 +36,8 @@ impl Default for ReserveSettings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Bucket {
     blocked_ns: u64,
+    /// How long it was blocked since a task of it was placed.
+    starved_ns: u64,
     /// Other work was placed where the class would fit.
     overtaken: bool,
     /// It was blocked when the last round ended.
@@ -95,8 +101,10 @@ impl Reserves {
         for (class, bucket) in &mut self.buckets {
             if placed.contains(class) {
                 bucket.blocked_ns = bucket.blocked_ns.saturating_sub(passed_ns);
+                bucket.starved_ns = 0;
             } else if bucket.blocked {
                 bucket.blocked_ns = (bucket.blocked_ns + passed_ns).min(self.settings.after_ns);
+                bucket.starved_ns += passed_ns;
             }
             bucket.blocked = blocked(class);
         }
@@ -136,6 +144,13 @@ impl Reserves {
     /// How long a class was blocked, net.
     pub fn blocked_ns(&self, class: ClassId) -> u64 {
         self.buckets.get(&class).map_or(0, |bucket| bucket.blocked_ns)
+    }
+
+    /// True if a class was blocked for so long without a single task placed that it may have a worker though
+    /// its work is not wide.
+    pub fn is_starving(&self, class: ClassId) -> bool {
+        let after_ns = self.settings.after_ns.saturating_mul(STARVING_FACTOR);
+        self.buckets.get(&class).is_some_and(|bucket| bucket.starved_ns >= after_ns)
     }
 
     /// The class does not earn one after all: it waits anew.
@@ -185,6 +200,19 @@ mod tests {
         assert!(!observe(&mut reserves, 171, true), "blocked only from now on");
         assert_eq!(reserves.next_full(), Some(seconds(201)));
         assert!(observe(&mut reserves, 201, true));
+    }
+
+    #[test]
+    fn what_is_not_wide_starves_when_nothing_of_it_is_placed_for_long() {
+        let mut reserves = Reserves::default();
+        observe(&mut reserves, 100, true);
+        observe(&mut reserves, 1_000, true);
+        reserves.disappoint(WIDE);
+        assert!(!reserves.is_starving(WIDE), "900 s");
+        observe(&mut reserves, 1_060, true);
+        assert!(reserves.is_starving(WIDE));
+        observe(&mut reserves, 1_061, false);
+        assert!(!reserves.is_starving(WIDE), "one was placed");
     }
 
     #[test]

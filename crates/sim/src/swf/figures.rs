@@ -40,7 +40,8 @@ pub struct Figures {
     pub light_wait_s: Spread,
     /// Over users: the mean of their jobs' `max(1, (wait + run) / max(run, 10 s))`.
     pub slowdown: Spread,
-    /// Jain's index of these means: 1 where all users are slowed down alike, 1/n where one bears it all.
+    /// Jain's index of one over these means: 1 where all users are slowed down alike, 1/n where one alone is
+    /// served.
     pub fairness: Part,
     /// Of the core time that users were entitled to (weighted max-min of what they could use at each
     /// moment), the part that they did not have.
@@ -83,7 +84,7 @@ impl Figures {
         let slowdowns = slowdowns.into_iter().filter(|(_, count)| *count > 0.0).map(|(sum, n)| sum / n);
         let slowdowns: Vec<f64> = slowdowns.collect();
         Figures {
-            fairness: jain(&slowdowns),
+            fairness: jain(slowdowns.iter().map(|slowdown| 1.0 / slowdown)),
             wait_s: Spread::of(waits),
             light_wait_s: Spread::of(light),
             slowdown: Spread::of(slowdowns),
@@ -122,9 +123,10 @@ impl Spread {
 }
 
 /// `(sum x)^2 / (n * sum x^2)` (Jain, Chiu, Hawe 1984).
-fn jain(values: &[f64]) -> Part {
-    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
-    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+fn jain(values: impl Iterator<Item = f64>) -> Part {
+    let (count, sum, squares) =
+        values.fold((0.0, 0.0, 0.0), |(count, sum, squares), x| (count + 1.0, sum + x, squares + x * x));
+    (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
 fn utilisation(workload: &Workload, schedule: &Schedule) -> Part {
@@ -196,8 +198,8 @@ mod tests {
 
     #[test]
     fn jains_index_is_one_where_all_have_the_same() {
-        assert_eq!(jain(&[2.0, 2.0, 2.0]), Some(1.0));
-        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
-        assert_eq!(jain(&[]), None);
+        assert_eq!(jain([2.0, 2.0, 2.0].into_iter()), Some(1.0));
+        assert_eq!(jain([1.0, 0.0, 0.0, 0.0].into_iter()), Some(0.25));
+        assert_eq!(jain([].into_iter()), None);
     }
 }
