@@ -12,11 +12,8 @@ fn a_farms_own_history_is_a_trace_that_can_be_replayed() {
     farm.fails(1, &["run", "--time-limit", "1m", "--", "false"]);
     let trace = farm.ok(&["sim", "export"]);
     assert!(trace.contains("; MaxJobs: 4\n") && trace.contains(" film\n"), "{trace}");
-    let jobs: Vec<Vec<&str>> = trace
-        .lines()
-        .filter(|line| !line.starts_with(';'))
-        .map(|line| line.split(' ').collect())
-        .collect();
+    let jobs: Vec<Vec<&str>> =
+        trace.lines().filter(|line| !line.starts_with(';')).map(|line| line.split(' ').collect()).collect();
     assert!(jobs.len() == 4 && jobs.iter().all(|job| job.len() == 18), "{trace}");
     // Processors, memory and time asked for, status.
     let of = |job: usize| [4, 9, 8, 10].map(|field| jobs[job][field]);
@@ -41,7 +38,8 @@ fn machines_settings_and_errors_are_those_of_the_command_line() {
     let (trace, machines) = (sim.join("wagap.swf"), sim.join("wagap.machines"));
     let (trace, machines) = (trace.to_str().unwrap(), machines.to_str().unwrap());
     let args = ["sim", "run", trace, "--workers", machines, "--policy", "packing,simple", "--charge", "time"];
-    let table = farm.ok(&[&args[..], &["--baseline", "none", "--core-saturation", "--express", "off"]].concat());
+    let table =
+        farm.ok(&[&args[..], &["--baseline", "none", "--core-saturation", "--express", "off"]].concat());
     assert!(table.contains("packing/time  simple/time") && !table.contains("fifo"), "{table}");
     assert!(table.contains("68 with 2176 cpus"), "{table}");
     let bad = farm.work().join("bad.swf");

@@ -65,8 +65,8 @@ impl Engine {
     }
 
     /// The worker to reserve for a class: of those that would fit it when empty the one that is expected to
-    /// have room first. Only wide work is given one, or what nothing was placed of for long, and no class more than half of its workers nor more than
-    /// it has tasks; where no end is known, no more than one.
+    /// have room first. Wide work is given up to half of its workers and no more than it has tasks; other work
+    /// one, when nothing of it was placed for long. Where no end is known, nothing is given more than one.
     fn target(&self, class: ClassId) -> Option<WorkerId> {
         let asks = self.classes.find(class)?;
         let (mut fitting, mut widest) = (0, Resources::default());
