@@ -192,6 +192,8 @@ pub struct Ask<'a> {
     pub class_id: ClassId,
     /// What that asks for.
     pub class: &'a Class,
+    /// The band of its queue.
+    pub band: u8,
     /// What rules see of it.
     pub job: JobContext,
     /// What it reads from caches.
@@ -214,6 +216,8 @@ pub struct Ask<'a> {
 pub struct Reserved {
     /// For which.
     pub class: ClassId,
+    /// The highest band in which that waits: what is above it does not mind.
+    pub band: u8,
     /// When enough of it will be free; `None` is unknown.
     pub starts: Option<Time>,
 }
@@ -260,7 +264,8 @@ pub enum Found {
 impl Scene<'_> {
     /// What keeps a task of the step off a worker that has room for its class, or how it is judged there.
     pub fn judge(&self, ask: &Ask, worker: &Worker) -> Result<Ranked, RuledOut> {
-        if let Some(reserved) = self.reserved.get(&worker.id).filter(|r| r.class != ask.class_id) {
+        let reserved = self.reserved.get(&worker.id);
+        if let Some(reserved) = reserved.filter(|r| r.class != ask.class_id && r.band >= ask.band) {
             // It may go in front only if it is expected to be gone when the holder could start.
             let ends = ask.predicted_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
             if ends.is_none() || reserved.starts.is_none_or(|starts| ends > Some(starts)) {

@@ -47,6 +47,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
     let ask = Ask {
         step: StepKey { job: JobId(1), step: 0 },
         class_id: ClassId(0),
+        band: 3,
         class,
         job: JobContext::default(),
         caches: &caches,

@@ -213,6 +213,30 @@ fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_b
 }
 
 #[test]
+fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
+    let mut settings = Settings::default();
+    settings.reserve.holders_max = 2;
+    let mut farm = Farm::new(settings);
+    for _ in 0..6 {
+        farm.worker(Resources::new(800, 64 * GIB), Attributes::new());
+    }
+    farm.submit(job("stream", vec![step("stream", 100_000, Resources::new(100, 0), (10, 40))]));
+    farm.settle();
+    farm.advance(100);
+    let of = |n: u64| job(&format!("wide{n}"), vec![step("wide", 1, Resources::new(800, n * GIB), (5, 5))]);
+    let wide: Vec<JobId> = (0..5).map(|n| farm.submit(of(n))).collect();
+    farm.settle();
+    let mut most = 0;
+    for _ in 0..600 {
+        farm.advance(1);
+        most = most.max(farm.engine.reserves().holders().count());
+    }
+    assert_eq!(most, 2);
+    assert!(wide.iter().all(|job| farm.started.contains_key(&TaskId { job: *job, index: 0 })));
+    assert_eq!(farm.broken, Vec::<String>::new());
+}
+
+#[test]
 fn expected_starts_are_kept_where_lengths_are_known() {
     let mut farm = Farm::new(Settings::default());
     for _ in 0..3 {
@@ -418,7 +442,7 @@ proptest! {
         let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
         let reserved: BTreeMap<WorkerId, Reserved> = reserved.into_iter().map(|(index, starts_s)| {
             let starts = starts_s.map(|s| farm.now.after(s * NS_PER_S));
-            (*index.get(&all), Reserved { class: ClassId(7), starts })
+            (*index.get(&all), Reserved { class: ClassId(7), band: 3, starts })
         }).collect();
         let class = Class { request: asked.request.clone(), needs: asked.needs.clone(), ..Class::default() };
         let hints = Hints { kind: if evaluation { Kind::Evaluation } else { Kind::Build }, ..Hints::default() };
@@ -428,6 +452,7 @@ proptest! {
         let ask = Ask {
             step: StepKey { job: JobId(99), step: 0 },
             class_id: ClassId(0),
+            band: 3,
             class: &class,
             job: context,
             caches: &caches,

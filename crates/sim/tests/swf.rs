@@ -374,6 +374,9 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     let (fifo, time) = (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings)));
     println!("{fifo:?}\n{time:?}");
     assert_eq!((time.starved, time.unfit), (0, 0));
+    // Whole machines run jobs of up to two weeks; nobody waits longer than for one of these.
+    let longest_s = workload.jobs.iter().map(|job| job.run_ms / 1000).max().unwrap() as f64;
+    assert!(time.wait_s.max < longest_s, "{} {longest_s}", time.wait_s.max);
     assert!(time.wait_s.mean * 5.0 < fifo.wait_s.mean && time.wait_s.p99 < fifo.wait_s.p99);
     assert!(time.utilisation.unwrap() > fifo.utilisation.unwrap() - 0.01);
 }

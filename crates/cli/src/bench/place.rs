@@ -213,6 +213,7 @@ fn ask<'a>(class: &'a Class, caches: &'a BTreeMap<String, Option<u64>>) -> Ask<'
     Ask {
         step: StepKey { job: JobId(1), step: 0 },
         class_id: ClassId(0),
+        band: 3,
         class,
         job: JobContext { request: (&class.request).into(), ..JobContext::default() },
         caches,

@@ -34,6 +34,9 @@ impl Engine {
         });
         let all = full.iter().chain(misses.keys()).copied();
         for class in self.reserves.observe(self.now, blocked, all, placed) {
+            if self.reserves.is_full() {
+                break;
+            }
             match self.target(class) {
                 Some(worker) => self.reserves.reserve(worker, class),
                 None => self.reserves.disappoint(class),
@@ -59,7 +62,8 @@ impl Engine {
             .filter_map(|(id, class)| {
                 let (worker, asks) = (self.workers.get(id)?, self.classes.find(class)?);
                 let starts = self.starts_when(asks, worker, |task| self.due_at(task));
-                Some((id, Reserved { class, starts }))
+                let band = self.queues.band_of(class).unwrap_or(0);
+                Some((id, Reserved { class, band, starts }))
             })
             .collect();
     }

@@ -53,7 +53,7 @@ impl Engine {
                 let worker = ranked[0].worker;
                 self.decide(&candidate, class, ranked);
                 self.book(queue, candidate, worker, false, &mut round.skip, out);
-                self.placed(class, worker, &mut round);
+                self.placed((queue, candidate), class, worker, &mut round);
                 booked += 1;
             }
         }
@@ -270,6 +270,7 @@ impl Engine {
             step: key,
             class_id: step.class,
             class,
+            band: self.queues.get(queue).band(),
             job: context,
             caches: &spec.hints.caches,
             kind: step.kin,
@@ -330,8 +331,15 @@ impl Engine {
         booked
     }
 
-    /// A task was placed: who waits for a worker like that was overtaken, and who had it reserved has it.
-    fn placed(&mut self, class: ClassId, worker: WorkerId, round: &mut Round) {
+    /// A task was placed: who waits for a worker like that and whose turn was before it was overtaken, and who
+    /// had it reserved has it.
+    fn placed(
+        &mut self,
+        (queue, candidate): (QueueId, Candidate),
+        class: ClassId,
+        worker: WorkerId,
+        round: &mut Round,
+    ) {
         round.placed.insert(class);
         if self.reserves.holder(worker) == Some(class) {
             self.reserves.release(worker);
@@ -342,10 +350,11 @@ impl Engine {
             self.close_regained(round);
         }
         let Some(worker) = self.workers.get(worker) else { return };
-        let (classes, reserves) = (&self.classes, &mut self.reserves);
+        let (classes, queues, reserves) = (&self.classes, &self.queues, &mut self.reserves);
         round.watched.retain(|waiting| {
             let passed = *waiting != class
-                && classes.find(*waiting).is_some_and(|waiting| matcher::could_ever(waiting, worker));
+                && classes.find(*waiting).is_some_and(|waiting| matcher::could_ever(waiting, worker))
+                && queues.overtakes(queue, &candidate, *waiting);
             if passed {
                 reserves.overtaken(*waiting);
             }

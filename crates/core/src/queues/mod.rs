@@ -21,7 +21,7 @@ pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
 use crate::ids::{ClassId, JobId, QueueId, StepKey};
 use crate::time::Time;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use turn::{Standing, Turns};
@@ -431,6 +431,28 @@ impl Queues {
         let queues = self.by_class.get(&class).into_iter().flatten();
         let steps = queues.flat_map(move |id| self.get(*id).by_class.get(&class).into_iter().flatten());
         steps.map(Candidate::step)
+    }
+
+    /// True if it is out of turn to place this step while work of a class waits: that waits in a higher band,
+    /// in a queue of its band that had no more of its share, or in its queue with no lower priority.
+    pub fn overtakes(&self, id: QueueId, candidate: &Candidate, waiting: ClassId) -> bool {
+        let (band, start) = (self.get(id).band(), self.get(id).share().start());
+        self.by_class.get(&waiting).into_iter().flatten().any(|other| {
+            let queue = self.get(*other);
+            match queue.band().cmp(&band) {
+                Ordering::Equal if *other == id => {
+                    let first = queue.by_class.get(&waiting).and_then(BTreeSet::first);
+                    first.is_some_and(|first| first.is_peer(candidate) || first < candidate)
+                }
+                Ordering::Equal => queue.share().start() <= start,
+                order => order == Ordering::Greater,
+            }
+        })
+    }
+
+    /// The highest band in which work of a class waits.
+    pub fn band_of(&self, class: ClassId) -> Option<u8> {
+        self.by_class.get(&class)?.iter().map(|id| self.get(*id).band()).max()
     }
 
     /// The step whose turn it is, of those that are not skipped.

@@ -1,9 +1,10 @@
 //! Reservation with backfill: what keeps wide work from waiting for ever behind narrow work.
 //!
 //! A class earns a reservation when its bucket of net blocked time is full: the bucket fills while tasks of
-//! the class wait and none is placed, and drains while some are; and when meanwhile other work was placed
-//! on workers that the class would fit when they are empty. The workers reserved for it take only work that
-//! is expected to end before the holder could start there. A task then waits for what runs on one worker at
+//! the class wait and none is placed, and drains while some are; and when meanwhile other work, whose turn
+//! was not before its own, was placed on workers that the class would fit when they are empty. The workers
+//! reserved for it take only work of a higher band and what is expected to end before the holder could start
+//! there. A task then waits for what runs on one worker at
 //! that moment, and for no more.
 //!
 //! Threshold, width test and caps after the planner that OpenCue's scheduler was replaced by.
@@ -11,11 +12,12 @@
 use crate::ids::{ClassId, WorkerId};
 use crate::limits;
 use crate::time::{NS_PER_S, Time};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Work that is not wide finds room by itself as a rule; it earns a reservation when it was blocked for so many
 /// times as long as wide work, and none of it was placed.
-const STARVING_FACTOR: u64 = 16;
+const STARVING_FACTOR: u64 = 4;
 
 /// How reservations are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +90,8 @@ impl Reserves {
     }
 
     /// A round ended: which classes have work that it could not place (`blocked` says so of one, `all` are
-    /// all of them), and which it placed. Returns those that have earned a reservation and may have another.
+    /// all of them), and which it placed. Returns those that have earned a reservation and may have another,
+    /// those first of which nothing was placed for longest.
     pub fn observe(
         &mut self,
         now: Time,
@@ -116,19 +119,24 @@ impl Reserves {
             }
             self.buckets.entry(class).or_insert(Bucket { blocked: true, ..Bucket::default() });
         }
-        if self.holders.len() >= self.settings.holders_max {
+        if self.is_full() {
             return Vec::new();
         }
-        let full = self
-            .buckets
-            .iter()
-            .filter(|(_, b)| b.blocked && b.overtaken && b.blocked_ns >= self.settings.after_ns);
-        full.map(|(class, _)| *class).collect()
+        let after_ns = self.settings.after_ns;
+        let full = self.buckets.iter().filter(|(_, b)| b.blocked && b.overtaken && b.blocked_ns >= after_ns);
+        let mut full: Vec<_> = full.map(|(class, bucket)| (Reverse(bucket.starved_ns), *class)).collect();
+        full.sort_unstable();
+        full.into_iter().map(|(_, class)| class).collect()
+    }
+
+    /// True if no more workers may be reserved.
+    pub fn is_full(&self) -> bool {
+        self.holders.len() >= self.settings.holders_max
     }
 
     /// When the next bucket will be full if nothing of its class is placed.
     pub fn next_full(&self) -> Option<Time> {
-        if self.holders.len() >= self.settings.holders_max {
+        if self.is_full() {
             return None;
         }
         let filling = self.buckets.values().filter(|b| b.blocked && b.blocked_ns < self.settings.after_ns);
@@ -206,12 +214,12 @@ mod tests {
     fn what_is_not_wide_starves_when_nothing_of_it_is_placed_for_long() {
         let mut reserves = Reserves::default();
         observe(&mut reserves, 100, true);
-        observe(&mut reserves, 1_000, true);
+        observe(&mut reserves, 300, true);
         reserves.disappoint(WIDE);
-        assert!(!reserves.is_starving(WIDE), "900 s");
-        observe(&mut reserves, 1_060, true);
+        assert!(!reserves.is_starving(WIDE), "200 s");
+        observe(&mut reserves, 340, true);
         assert!(reserves.is_starving(WIDE));
-        observe(&mut reserves, 1_061, false);
+        observe(&mut reserves, 341, false);
         assert!(!reserves.is_starving(WIDE), "one was placed");
     }
 
