@@ -124,7 +124,7 @@ pub(super) async fn running(
     check_look(who(&caller))?;
     let open = |lab: &super::lab::Lab| {
         let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
-        open.map(|(job, _)| *job).take(ROWS_MAX).collect::<Vec<JobId>>()
+        open.map(|(job, _)| job).take(ROWS_MAX).collect::<Vec<JobId>>()
     };
     let jobs = app.compass().look(open).await.map_err(unavailable)?;
     let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
@@ -148,8 +148,7 @@ pub(super) async fn hosts(
         hosts
             .map(|host| {
                 let mut fields = host_fields(host);
-                let running = lab.runs.values().filter(|run| run.host() == host.name);
-                let running = running.filter(|run| !run.record.stage.is_end()).count();
+                let running = lab.runs.on(&host.name).filter(|(_, run)| !run.record.stage.is_end()).count();
                 fields.insert("nr_jobs".to_owned(), running.into());
                 fields
             })
@@ -240,7 +239,7 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Respons
     let lab = app.compass().look(|lab| {
         let hosts = lab.hosts.values().take(LOOKED_MAX).map(|host| {
             let free = host.request.as_ref().map(|request| request.free_memory >> 20);
-            let jobs = lab.runs.iter().filter(|(_, run)| run.host() == host.name);
+            let jobs = lab.runs.on(&host.name);
             let jobs: BTreeMap<String, &str> =
                 jobs.map(|(job, run)| (job.to_string(), run.record.stage.as_str())).collect();
             let (connected, waits) = (host.session.is_some(), host.ticket.is_some());

@@ -10,6 +10,8 @@ const MILESTONES_MAX: usize = 256;
 const WORD_BYTES_MAX: usize = 4_096;
 /// Seconds by which a machine may be kept longer at a time: thirty days.
 const RENEW_S_MAX: u64 = 30 * 86_400;
+/// Seconds for which the results of a job that has ended may be on their way.
+const RESULTS_S_MAX: u64 = 3_600;
 /// What an update may set, in the order in which it does: how well a job is comes before how far, so that the
 /// last good stage is noted rightly.
 const PARAMETERS: [&str; 8] = [
@@ -187,6 +189,12 @@ impl Record {
         self.readiness = self.readiness.max(Readiness::Incomplete);
     }
 
+    /// True of a job that has ended, and whose results do not come: nothing was told of it for an hour.
+    pub fn lacks_results(&self, now: u64) -> bool {
+        let told = self.times.values().copied().max().unwrap_or(0);
+        self.stage.is_end() && !self.is_closed() && told.saturating_add(RESULTS_S_MAX) <= now
+    }
+
     /// Takes in an update, all of it or nothing. Returns what is answered.
     pub fn update(&mut self, params: &Params, now: u64) -> Result<String, BadUpdate> {
         if self.is_closed() {
@@ -324,6 +332,15 @@ mod tests {
         say(&mut job, "job_data_readiness=uploaded").unwrap();
         assert_eq!(job.readiness, Readiness::Complete);
         assert_eq!(say(&mut job, "job_step=x"), Err(BadUpdate::Closed));
+    }
+
+    #[test]
+    fn results_are_waited_for_an_hour() {
+        let mut job = running();
+        say(&mut job, "job_stage=finish&job_data_readiness=uploading").unwrap();
+        assert!(!job.lacks_results(200 + 3_599) && job.lacks_results(200 + 3_600));
+        say(&mut job, "job_data_readiness=uploaded").unwrap();
+        assert!(!job.lacks_results(200 + 3_600));
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Lab {
                 return;
             }
         }
-        let host = self.runs.get(&job).and_then(|run| self.hosts.get(run.host()));
+        let host = self.runs.get(job).and_then(|run| self.hosts.get(run.host()));
         match host.and_then(|host| host.session.clone()) {
             Some(provider) => _ = provider.send(text),
             None if kind.starts_with("console") || kind.starts_with("resize") => {}

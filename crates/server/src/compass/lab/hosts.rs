@@ -210,7 +210,7 @@ impl Lab {
 
     /// Bytes that a host's jobs hold; of those alone that have shown by then.
     fn held_on(&self, name: &str, shown_by: Option<u64>) -> u64 {
-        let here = self.runs.values().filter(|run| run.host() == name && !run.record.stage.is_end());
+        let here = self.runs.on(name).map(|(_, run)| run).filter(|run| !run.record.stage.is_end());
         let shown = here.filter(|run| {
             let at = run.record.times.get("dispatch").copied().unwrap_or(0);
             shown_by.is_none_or(|by| at + SETTLE_S <= by)
@@ -258,8 +258,7 @@ impl Lab {
 
     /// The jobs of a host, and whether each has ended.
     pub(super) fn runs_on<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (JobId, bool)> + 'a {
-        let here = self.runs.iter().filter(move |(_, run)| run.host() == name);
-        here.map(|(job, run)| (*job, run.record.stage.is_end()))
+        self.runs.on(name).map(|(job, run)| (job, run.record.stage.is_end()))
     }
 
     /// Tells the engine what a host is and holds, and that it takes work.
@@ -286,8 +285,8 @@ impl Lab {
         let identity = host.identity();
         let incarnation = *host.incarnation.get_or_insert(known.unwrap_or(identity));
         let (mut held, mut ended) = (Vec::new(), Vec::new());
-        for (job, run) in self.runs.iter().filter(|(_, run)| run.host() == name && !run.acknowledged) {
-            let (task, attempt) = (TaskId { job: *job, index: 0 }, run.place().attempt);
+        for (job, run) in self.runs.on(name).filter(|(_, run)| !run.acknowledged) {
+            let (task, attempt) = (TaskId { job, index: 0 }, run.place().attempt);
             let phase = match &run.told {
                 Some(_) => HeldPhase::Ended,
                 None => HeldPhase::Running(dispatched(&run.record)),

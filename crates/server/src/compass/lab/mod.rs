@@ -8,7 +8,7 @@ mod runs;
 
 pub(super) use clients::Session;
 pub(super) use hosts::{Host, Machine};
-pub(super) use runs::{Run, Speaker};
+pub(super) use runs::{Runs, Speaker};
 
 use super::ended;
 use super::record::{BadUpdate, Params, Record};
@@ -96,7 +96,7 @@ pub(super) struct Lab {
     pub(super) hosts: BTreeMap<String, Host>,
     /// Hosts as the engine knows them from before: their incarnations, what they have and are.
     known: BTreeMap<String, (u64, Resources, Attributes)>,
-    pub(super) runs: BTreeMap<JobId, Run>,
+    pub(super) runs: Runs,
     /// Attempts that were given back unsent, by job.
     returned: BTreeMap<JobId, u32>,
     pub(super) clients: Clients,
@@ -116,7 +116,7 @@ impl Lab {
             events: None,
             hosts: BTreeMap::new(),
             known: BTreeMap::new(),
-            runs: BTreeMap::new(),
+            runs: Runs::default(),
             returned: BTreeMap::new(),
             clients: Clients::default(),
             writes: Vec::new(),
@@ -277,7 +277,8 @@ impl Lab {
 
     /// Listens to what happens to jobs while there is one to hear of: an idle server may end otherwise.
     async fn listen(&mut self) {
-        match (self.runs.is_empty(), self.events.is_some()) {
+        let idle = self.runs.iter().next().is_none();
+        match (idle, self.events.is_some()) {
             (true, true) => self.events = None,
             (false, false) => {
                 self.events = Some(self.handle.subscribe());
@@ -298,13 +299,13 @@ impl Lab {
             }
             Some(_) => return,
         };
-        if self.runs.contains_key(&JobId(job)) {
+        if self.runs.get(JobId(job)).is_some() {
             self.reconcile_some(BTreeSet::from([JobId(job)])).await;
         }
     }
 
     async fn reconcile(&mut self) {
-        self.reconcile_some(self.runs.keys().copied().collect()).await;
+        self.reconcile_some(self.runs.iter().map(|(job, _)| job).collect()).await;
     }
 
     /// Brings runs in line with what the engine has booked: what it does not have at the host any more was
@@ -337,14 +338,14 @@ impl Lab {
 
     /// What is kept of a run, from now on.
     fn keep(&mut self, job: JobId) {
-        let Some(run) = self.runs.get(&job) else { return };
+        let Some(run) = self.runs.get(job) else { return };
         let open = !(run.acknowledged && run.record.is_closed());
         self.writes.push(ForeignWrite::Job { job, open, doc: run.record.to_text() });
         let changes = self.changes.clone();
         // Nobody may wait for it.
         self.after(move || _ = changes.send(job));
         if !open {
-            self.runs.remove(&job);
+            self.runs.remove(job);
             let told = self.clients.forget(job);
             self.after(told);
         }

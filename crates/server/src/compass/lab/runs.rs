@@ -6,6 +6,7 @@ use crate::compass::boot::{Boot, BootType};
 use crate::compass::record::{BadUpdate, Params, Place, Record};
 use crate::link::{StartInfo, WorkerMessage};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
@@ -41,6 +42,50 @@ pub(in crate::compass) struct Run {
     /// The engine knows, and that is durable.
     pub(super) acknowledged: bool,
     kill: Option<Kill>,
+}
+
+/// All of these, and which of them each host has.
+#[derive(Default)]
+pub(in crate::compass) struct Runs {
+    all: BTreeMap<JobId, Run>,
+    by_host: BTreeMap<String, BTreeSet<JobId>>,
+}
+
+impl Runs {
+    pub fn get(&self, job: JobId) -> Option<&Run> {
+        self.all.get(&job)
+    }
+
+    pub fn get_mut(&mut self, job: JobId) -> Option<&mut Run> {
+        self.all.get_mut(&job)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (JobId, &Run)> {
+        self.all.iter().map(|(job, run)| (*job, run))
+    }
+
+    /// Those of a host.
+    pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
+        let jobs = self.by_host.get(host).into_iter().flatten();
+        jobs.filter_map(|job| Some((*job, self.all.get(job)?)))
+    }
+
+    pub(super) fn insert(&mut self, job: JobId, run: Run) {
+        self.remove(job);
+        self.by_host.entry(run.host().to_owned()).or_default().insert(job);
+        self.all.insert(job, run);
+    }
+
+    pub(super) fn remove(&mut self, job: JobId) -> Option<Run> {
+        let run = self.all.remove(&job)?;
+        if let Some(jobs) = self.by_host.get_mut(run.host()) {
+            jobs.remove(&job);
+            if jobs.is_empty() {
+                self.by_host.remove(run.host());
+            }
+        }
+        Some(run)
+    }
 }
 
 /// A job that is to end.
@@ -90,7 +135,7 @@ impl Lab {
         start: StartInfo,
     ) {
         let epoch = self.epoch_of(host);
-        let here = self.runs.get(&task.job).is_some_and(|run| run.place().attempt == attempt);
+        let here = self.runs.get(task.job).is_some_and(|run| run.place().attempt == attempt);
         if here || self.returned.get(&task.job).is_some_and(|given_back| *given_back >= attempt) {
             // Said again because it crossed a hello.
             return;
@@ -144,7 +189,7 @@ impl Lab {
 
     /// What is kept of the job is durable: its host gets it.
     pub(super) fn boot_now(&mut self, job: JobId) {
-        let Some(run) = self.runs.get(&job) else { return };
+        let Some(run) = self.runs.get(job) else { return };
         let (place, name) = (run.place().clone(), run.host().to_owned());
         let fields = run.body.as_ref().and_then(|body| body.compass.as_ref());
         let (Some(fields), Some(host)) = (fields, self.hosts.get_mut(&name)) else { return };
@@ -184,7 +229,7 @@ impl Lab {
     /// The text of a job that a machine was given and asks for again, because it never got it; `None` where
     /// it did.
     pub(super) async fn boot_again(&mut self, job: JobId, boot: BootType) -> Option<String> {
-        let run = self.runs.get(&job)?;
+        let run = self.runs.get(job)?;
         if run.record.stage != Stage::Dispatch || run.kill.is_some() {
             return None;
         }
@@ -206,7 +251,7 @@ impl Lab {
         params: &Params,
         speaker: &Speaker,
     ) -> Result<String, BadUpdate> {
-        let run = self.runs.get_mut(&job).ok_or(BadUpdate::NotDispatched)?;
+        let run = self.runs.get_mut(job).ok_or(BadUpdate::NotDispatched)?;
         let place = run.place();
         let knows = |token: &str| bool::from(token.as_bytes().ct_eq(place.token.as_bytes()));
         let may = match speaker {
@@ -235,7 +280,7 @@ impl Lab {
 
     /// A job has ended, whatever its host says.
     pub(super) fn end_run(&mut self, job: JobId, health: Health) {
-        let Some(run) = self.runs.get_mut(&job) else { return };
+        let Some(run) = self.runs.get_mut(job) else { return };
         run.record.end(health, now_s());
         let event = json!({"job_id": job.to_string(), "job_stage": "finish", "job_health": health.as_str()});
         let told = self.clients.event(job, &event.to_string());
@@ -247,13 +292,13 @@ impl Lab {
     /// The engine hears again of ends that it may not have heard of when the server ended.
     pub(super) fn tell_ends(&mut self) {
         let open = self.runs.iter().filter(|(_, run)| run.told.is_some() && !run.acknowledged);
-        let ended: Vec<JobId> = open.map(|(job, _)| *job).collect();
+        let ended: Vec<JobId> = open.map(|(job, _)| job).collect();
         ended.into_iter().for_each(|job| self.tell_end(job));
     }
 
     /// The engine hears of an end, when it is durable here.
     fn tell_end(&mut self, job: JobId) {
-        let Some(run) = self.runs.get_mut(&job) else { return };
+        let Some(run) = self.runs.get_mut(job) else { return };
         let result = result_of(&run.record, run.kill.as_ref());
         run.told = Some(result.clone());
         let (host, attempt, epoch) = (run.host().to_owned(), run.place().attempt, run.epoch());
@@ -263,8 +308,8 @@ impl Lab {
     /// The engine wants a job ended.
     pub(super) fn kill(&mut self, host: &str, task: TaskId, attempt: u32) {
         let job = task.job;
-        let here = |run: &&mut super::Run| run.host() == host && run.place().attempt == attempt;
-        let Some(run) = self.runs.get_mut(&job).filter(here) else {
+        let here = |run: &&mut Run| run.host() == host && run.place().attempt == attempt;
+        let Some(run) = self.runs.get_mut(job).filter(here) else {
             if self.hosts.get_mut(host).is_some_and(|host| host.orphans.remove(&job).is_some()) {
                 return self.terminate(host, job);
             }
@@ -280,7 +325,7 @@ impl Lab {
 
     /// Ends a job for which `kill` is set: bare metal is free as soon as it boots again, a provider is asked.
     fn send_kill(&mut self, job: JobId, health: Health) {
-        let Some(run) = self.runs.get_mut(&job) else { return };
+        let Some(run) = self.runs.get_mut(job) else { return };
         if run.place().hw {
             return self.end_run(job, health);
         }
@@ -301,11 +346,8 @@ impl Lab {
 
     /// A provider is there again: what it should have ended, it is told again.
     pub(super) fn repeat_kills(&mut self, name: &str) {
-        let here = self
-            .runs
-            .iter()
-            .filter(|(_, run)| run.host() == name && run.kill.is_some() && run.told.is_none());
-        let jobs: Vec<JobId> = here.map(|(job, _)| *job).collect();
+        let here = self.runs.on(name).filter(|(_, run)| run.kill.is_some() && run.told.is_none());
+        let jobs: Vec<JobId> = here.map(|(job, _)| job).collect();
         for job in jobs {
             self.send_kill(job, Health::Terminate);
         }
@@ -313,8 +355,17 @@ impl Lab {
         orphans.unwrap_or_default().into_keys().for_each(|job| self.terminate(name, job));
     }
 
-    /// Looks for jobs that are too long in their stage, and for those that do not end as they were told.
+    /// Looks for jobs that are too long in their stage, for those that do not end as they were told, and for
+    /// those whose results do not come.
     pub(super) fn tick_runs(&mut self, now: u64, at: Instant) {
+        let without = self.runs.iter().filter(|(_, run)| run.acknowledged && run.record.lacks_results(now));
+        let without: Vec<JobId> = without.map(|(job, _)| job).collect();
+        for job in without {
+            if let Some(run) = self.runs.get_mut(job) {
+                run.record.readiness = Readiness::Incomplete;
+                self.keep(job);
+            }
+        }
         let open = self.runs.iter().filter(|(_, run)| run.told.is_none());
         let late = |run: &Run| run.kill.is_none() && run.record.deadline().is_some_and(|end| end <= now);
         let stuck = |run: &Run| {
@@ -323,9 +374,9 @@ impl Lab {
             connected && sent.is_some_and(|sent| at.duration_since(sent) >= KILL_PATIENCE)
         };
         let due: Vec<(JobId, bool)> =
-            open.filter(|(_, run)| late(run) || stuck(run)).map(|(job, run)| (*job, late(run))).collect();
+            open.filter(|(_, run)| late(run) || stuck(run)).map(|(job, run)| (job, late(run))).collect();
         for (job, late) in due {
-            let Some(run) = self.runs.get_mut(&job) else { continue };
+            let Some(run) = self.runs.get_mut(job) else { continue };
             if !late {
                 self.end_run(job, Health::Terminate);
                 continue;
@@ -340,7 +391,7 @@ impl Lab {
 
     /// The engine has the end of a job, durably.
     pub(super) fn acknowledged(&mut self, job: JobId, attempt: u32) {
-        let Some(run) = self.runs.get_mut(&job).filter(|run| run.place().attempt == attempt) else { return };
+        let Some(run) = self.runs.get_mut(job).filter(|run| run.place().attempt == attempt) else { return };
         if run.told.is_some() && !run.acknowledged {
             run.acknowledged = true;
             if run.record.is_closed() {
@@ -351,7 +402,7 @@ impl Lab {
 
     /// What the engine has booked of a job: its attempt, and whether the job may still run.
     pub(super) fn concluded(&mut self, job: JobId, booked: Option<u32>, active: bool) {
-        let Some(run) = self.runs.get_mut(&job) else { return };
+        let Some(run) = self.runs.get_mut(job) else { return };
         let place = run.place();
         if booked == Some(place.attempt) {
             return;
@@ -362,7 +413,7 @@ impl Lab {
         }
         // Somebody said that the host is gone.
         self.orphan(job);
-        let Some(run) = self.runs.get_mut(&job) else { return };
+        let Some(run) = self.runs.get_mut(job) else { return };
         if active {
             self.forget_run(job);
         } else {
@@ -374,7 +425,7 @@ impl Lab {
 
     /// What a host has of a job is given up. Should it come back, it must not go on with that.
     fn orphan(&mut self, job: JobId) {
-        let Some(run) = self.runs.get(&job).filter(|run| run.told.is_none()) else { return };
+        let Some(run) = self.runs.get(job).filter(|run| run.told.is_none()) else { return };
         let (name, attempt) = (run.host().to_owned(), run.place().attempt);
         if let Some(host) = self.hosts.get_mut(&name) {
             host.orphans.insert(job, attempt);
@@ -383,7 +434,7 @@ impl Lab {
 
     /// The job is at no host any more, and has not ended.
     pub(super) fn forget_run(&mut self, job: JobId) {
-        let Some(run) = self.runs.remove(&job) else { return };
+        let Some(run) = self.runs.remove(job) else { return };
         let write = match run.record.waited {
             None => ForeignWrite::Forget(job),
             Some(waited) => {
@@ -400,7 +451,7 @@ impl Lab {
 
     /// A provider passes something on to those who watch a job of its.
     pub(super) fn passed(&mut self, host: &str, job: JobId, text: &str, console: bool) {
-        if self.runs.get(&job).is_some_and(|run| run.host() == host) {
+        if self.runs.get(job).is_some_and(|run| run.host() == host) {
             let told = self.clients.pass(job, text, console);
             self.after(told);
         }
