@@ -39,6 +39,22 @@ struct Kind {
 /// Workers that are alike, and of which limits their tasks hold all that a worker may.
 type Group = (Arc<Kind>, BTreeSet<String>);
 
+/// A worker that is listed.
+#[derive(Clone, PartialEq, Debug)]
+struct Member {
+    kind: Arc<Kind>,
+    /// Where it stands; absent of one that takes no work.
+    spot: Option<Spot>,
+}
+
+/// Where a worker stands: the limits of its group, its cell, and its place in that.
+#[derive(Clone, PartialEq, Debug)]
+struct Spot {
+    full: BTreeSet<String>,
+    cell: (u32, u32),
+    entry: (u32, WorkerId),
+}
+
 /// Workers by load key; powers of two of free memory and free cpu.
 type Cells = BTreeMap<(u32, u32), BTreeSet<(u32, WorkerId)>>;
 
@@ -49,7 +65,7 @@ pub struct Index {
     /// The keys of attributes that tell groups apart.
     keys: BTreeSet<String>,
     groups: BTreeMap<Group, Cells>,
-    members: BTreeMap<WorkerId, Arc<Kind>>,
+    members: BTreeMap<WorkerId, Member>,
     by_value: BTreeMap<String, BTreeMap<String, BTreeSet<WorkerId>>>,
 }
 
@@ -105,8 +121,7 @@ impl Index {
         }
     }
 
-    /// In which cell a worker stands, and where in it.
-    fn place_of(&self, worker: &Worker, load: f64) -> ((u32, u32), (u32, WorkerId)) {
+    fn spot_of(&self, worker: &Worker, load: f64) -> Spot {
         let free_cpu = worker.capacity.cpu.saturating_sub(worker.booked.cpu);
         let free_memory = worker.memory_room();
         // Sixteenths of a percent, as far as 32 bits go.
@@ -119,26 +134,27 @@ impl Index {
             Saturation { cores: true, .. } => u32::MAX - load,
             _ => load,
         };
-        ((bucket_of(free_memory), bucket_of(free_cpu.into())), (key, worker.id))
+        Spot {
+            full: worker.licences.full().map(|(name, _)| name.to_owned()).collect(),
+            cell: (bucket_of(free_memory), bucket_of(free_cpu.into())),
+            entry: (key, worker.id),
+        }
     }
 
-    fn group_of(&self, worker: &Worker) -> Option<Group> {
-        let full = worker.licences.full().map(|(name, _)| name.to_owned());
-        Some((self.members.get(&worker.id)?.clone(), full.collect()))
-    }
-
-    /// Puts a listed worker in by its free room and its load.
-    pub fn check_in(&mut self, worker: &Worker, load: f64) {
-        let (cell, entry) = self.place_of(worker, load);
-        let Some(group) = self.group_of(worker) else { return };
-        let cells = self.groups.entry(group).or_default();
-        cells.entry(cell).or_default().insert(entry);
-    }
-
-    /// Takes a worker out; it must be what it was at `check_in`.
-    pub fn check_out(&mut self, worker: &Worker, load: f64) {
-        let (cell, entry) = self.place_of(worker, load);
-        let Some(group) = self.group_of(worker) else { return };
+    /// Puts a listed worker where it belongs by its free room and its load, or nowhere if it has none.
+    pub fn place(&mut self, worker: &Worker, load: Option<f64>) {
+        let spot = load.map(|load| self.spot_of(worker, load));
+        let Some(member) = self.members.get_mut(&worker.id).filter(|member| member.spot != spot) else {
+            return;
+        };
+        let kind = member.kind.clone();
+        let before = std::mem::replace(&mut member.spot, spot.clone());
+        // In first and then out: what it leaves is rarely empty in between.
+        if let Some(Spot { full, cell, entry }) = spot {
+            self.groups.entry((kind.clone(), full)).or_default().entry(cell).or_default().insert(entry);
+        }
+        let Some(Spot { full, cell, entry }) = before else { return };
+        let group = (kind, full);
         let Some(cells) = self.groups.get_mut(&group) else { return };
         let Some(workers) = cells.get_mut(&cell) else { return };
         workers.remove(&entry);
@@ -157,7 +173,7 @@ impl Index {
         let key = (Arc::new(kind), BTreeSet::new());
         let kind =
             self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, _), _)| known.clone());
-        self.members.insert(worker.id, kind);
+        self.members.insert(worker.id, Member { kind, spot: None });
         for (key, values) in worker.attributes.iter().filter(|(_, values)| !values.is_empty()) {
             let by_value = self.by_value.entry(key.clone()).or_default();
             for value in values {
@@ -166,8 +182,9 @@ impl Index {
         }
     }
 
-    /// Forgets what a worker was, which must be out.
+    /// Forgets what a worker was.
     pub fn unlist(&mut self, worker: &Worker) {
+        self.place(worker, None);
         self.members.remove(&worker.id);
         for (key, values) in &worker.attributes {
             let Some(by_value) = self.by_value.get_mut(key) else { continue };

@@ -53,11 +53,6 @@ impl Workers {
         &self.load
     }
 
-    /// Where a worker stands in the index: its load with one more task of one core.
-    fn rank(&self, worker: &Worker) -> f64 {
-        worker.load_with(100, &self.load)
-    }
-
     fn deadline(&self, worker: &Worker) -> Option<Time> {
         worker.deadline(self.suspect_ns, self.load.stale_ns)
     }
@@ -66,7 +61,6 @@ impl Workers {
     pub fn insert(&mut self, worker: Worker) {
         if let Some(old) = self.all.remove(&worker.id) {
             self.count(&old, -1);
-            self.index.check_out(&old, self.rank(&old));
             self.index.unlist(&old);
             let deadline = self.deadline(&old);
             move_deadline(&mut self.deadlines, old.id, deadline, None);
@@ -76,9 +70,7 @@ impl Workers {
         self.version += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
-        if worker.takes_work() {
-            self.index.check_in(&worker, self.rank(&worker));
-        }
+        self.index.place(&worker, rank(&worker, &self.load));
         let deadline = self.deadline(&worker);
         move_deadline(&mut self.deadlines, worker.id, None, deadline);
         self.all.insert(worker.id, worker);
@@ -112,9 +104,7 @@ impl Workers {
         let mut index = self.index.emptied();
         for worker in self.all.values() {
             index.list(worker);
-            if worker.takes_work() {
-                index.check_in(worker, self.rank(worker));
-            }
+            index.place(worker, rank(worker, &self.load));
         }
         self.index = index;
     }
@@ -125,7 +115,6 @@ impl Workers {
         let worker = self.all.get_mut(&id)?;
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
         let before = (worker.takes_work(), worker.is_idle(), worker.room());
-        self.index.check_out(worker, worker.load_with(100, &load));
         let result = change(worker);
         if !worker.is_idle() {
             worker.quiet_since = None;
@@ -138,9 +127,7 @@ impl Workers {
         if after.0 && (!before.0 || !worker.room().fits(&before.2)) {
             self.gained.insert(id);
         }
-        if worker.takes_work() {
-            self.index.check_in(worker, worker.load_with(100, &load));
-        }
+        self.index.place(worker, rank(worker, &load));
         move_deadline(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
         Some(result)
     }
@@ -358,6 +345,11 @@ impl Workers {
         }
         sum
     }
+}
+
+/// Where a worker stands in the index: its load with one more task of one core; nowhere if it takes no work.
+fn rank(worker: &Worker, load: &LoadSettings) -> Option<f64> {
+    worker.takes_work().then(|| worker.load_with(100, load))
 }
 
 fn move_deadline(
