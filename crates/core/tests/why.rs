@@ -154,6 +154,7 @@ fn a_quota() {
     let job = farm.submit("q", vec![StepSpec { tasks: 2, ..step(1, 0) }]);
     let why = farm.why(job, 1);
     assert_eq!(why.reason, Reason::Quota { quota_cpu: 100, booked_cpu: 100 });
+    assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
     let Change::Quota(_, needed) = &why.changes[0] else { panic!("{why:?}") };
     assert!(!farm.is_placed(job, 1));
     set(&mut farm, *needed);
@@ -266,6 +267,7 @@ fn a_licence() {
     let job = farm.submit("q", vec![StepSpec { tasks: 3, limits, ..step(1, 0) }]);
     let why = farm.why(job, 1);
     assert_eq!(why.reason, Reason::Limit { name: "nuke".to_owned(), max: 1 });
+    assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
     let Change::Limit(_, needed) = &why.changes[0] else { panic!("{why:?}") };
     farm.tell(set(*needed));
     assert!(farm.is_placed(job, 1) && !farm.is_placed(job, 2));
@@ -323,6 +325,7 @@ fn a_paused_queue() {
     let job = farm.submit("q", vec![step(1, 0)]);
     let why = farm.why(job, 0);
     assert_eq!(why.reason, Reason::Paused("backup".to_owned()));
+    assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
     let Change::Resume(queue) = &why.changes[0] else { panic!("{why:?}") };
     assert_eq!(queue, "q");
     set(&mut farm, None);

@@ -282,6 +282,9 @@ impl Engine {
             },
         };
         explanation.changes.truncate(limits::EXAMPLES_MAX);
+        // When a queue, a licence or a kind is let go on is not for workers to say.
+        let by_room =
+            matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::Closed(_));
         explanation.turn = step.enlisted.as_ref().map(|candidate| {
             let tasks_ahead =
                 step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
@@ -293,7 +296,9 @@ impl Engine {
                 tasks_ahead,
                 weight: queue.share().weight(),
                 pool: self.pool(ask.class, queue.name()),
-                starts: self.expected_start(&ask, tasks_ahead, queue.position(candidate)),
+                starts: by_room
+                    .then(|| self.expected_start(&ask, tasks_ahead, queue.position(candidate)))
+                    .flatten(),
             }
         });
         explanation
