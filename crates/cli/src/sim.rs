@@ -7,7 +7,7 @@ mod workers;
 use crate::Context;
 use crate::error::CliError;
 use crate::output::{Format, count, print_json, print_jsonl, print_lines, print_text, talk};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use table::{Outcome, Replayed};
@@ -28,12 +28,13 @@ pub enum SimCommand {
 
 /// What to replay, on what, and how.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("farm").required(true).args(["slots", "workers"]))]
 pub struct RunArgs {
     /// A trace in Standard Workload Format, plain or packed with gzip
     #[arg(value_name = "TRACE.swf")]
     trace: PathBuf,
     /// On one worker of so many cpus, where memory and tags do not count
-    #[arg(long, value_name = "N", conflicts_with = "workers", required_unless_present = "workers")]
+    #[arg(long, value_name = "N")]
     slots: Option<u32>,
     /// On the workers that this file lists: TOML with `[[worker]]` name, count, cpus, memory, tags; or lines of
     /// number, name, count, cpus, speed and KiB, as they come with some traces

@@ -41,7 +41,7 @@ fn machines_settings_and_errors_are_those_of_the_command_line() {
     let table =
         farm.ok(&[&args[..], &["--baseline", "none", "--core-saturation", "--express", "off"]].concat());
     assert!(table.contains("packing/time  simple/time") && !table.contains("fifo"), "{table}");
-    assert!(table.contains("68 with 2176 cpus"), "{table}");
+    assert!(table.contains("68 workers with 2176 cpus"), "{table}");
     let bad = farm.work().join("bad.swf");
     std::fs::write(&bad, "; fine\n1 0 -1 x 1 -1 -1 1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n").unwrap();
     let error = farm.fails(1, &["sim", "run", bad.to_str().unwrap(), "--slots", "4"]);

@@ -1,5 +1,6 @@
 //! What replays came to, side by side.
 
+use crate::output::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -100,7 +101,11 @@ impl Replayed {
     pub fn table(&self) -> String {
         let Replayed { trace, jobs, tasks, users, workers, cpus, days, .. } = self;
         let mut text = format!(
-            "{trace}: {jobs} jobs, {tasks} tasks, {users} users, {days:.1} days; workers: {workers} with {cpus} cpus\n"
+            "{trace}: {}, {}, {} in {days:.1} days; {} with {cpus} cpus\n",
+            count(*jobs as u64, "job"),
+            count(*tasks as u64, "task"),
+            count(*users as u64, "user"),
+            count(*workers as u64, "worker")
         );
         let number = |value: f64| grouped(value, if value < 100.0 { 2 } else { 0 });
         let part = |value: Option<f64>| {
