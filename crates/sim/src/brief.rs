@@ -46,9 +46,7 @@ pub fn event(event: &Event) -> String {
                 steps.join(" ")
             )
         }
-        Event::Retry { request, job, record } => {
-            format!("retry {request} job {job}, stored as {:?}", record.as_ref().map(|record| record.state))
-        }
+        Event::Retry { request, job } => format!("retry {request} job {job}"),
         Event::Fetched { number, records } => {
             let ids = records.as_ref().map(|records| records.iter().map(|r| r.id.0).collect::<Vec<_>>());
             format!("read {number}: {ids:?}")

@@ -107,8 +107,7 @@ impl People {
             }
             (65..77, Some(job)) => {
                 let request = self.ask(Ask::Other);
-                let record = world.store.records(&BTreeSet::from([job])).pop().map(Box::new);
-                world.tell(Event::Retry { request, job, record });
+                world.tell(Event::Retry { request, job });
             }
             (77..81, _) => self.forget(world),
             (81..84, _) => {

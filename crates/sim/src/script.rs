@@ -25,6 +25,8 @@ use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
 /// Virtual time that each command takes: enough for a commit, a message and its answer.
 const COMMAND: u64 = 10 * MS;
+/// What a retry takes besides: the job is read from the store.
+const READ: u64 = 60 * MS;
 /// How much later the scheduler sees that a link is gone that was cut unseen.
 const UNSEEN: u64 = 10 * S;
 
@@ -433,12 +435,12 @@ impl Stage {
         let request = self.ask(format!("{} {job}", args.verb()));
         self.tell(match args.verb() {
             "cancel" => Event::Cancel { request, job },
-            "retry" => {
-                let record = self.world.store.records(&BTreeSet::from([job])).pop().map(Box::new);
-                Event::Retry { request, job, record }
-            }
+            "retry" => Event::Retry { request, job },
             verb => Event::Hold { request, job, held: verb == "hold" },
         });
+        if args.verb() == "retry" {
+            self.pass(READ);
+        }
         Ok(())
     }
 

@@ -195,8 +195,7 @@ impl World {
             Op::Retry(number) => {
                 let Some(job) = self.job(number) else { return };
                 let request = self.request();
-                let record = self.records(BTreeSet::from([job])).pop().map(Box::new);
-                self.tell(Event::Retry { request, job, record });
+                self.tell(Event::Retry { request, job });
             }
             Op::Ends(well) => {
                 if let Some((task, (worker, attempt))) = self.running.pop_first() {
@@ -487,4 +486,47 @@ invariants! {
             assert!(why.reason != Reason::Turn, "{task}: {why:?}");
         }
     };
+}
+
+/// Two ask at once for a job to be tried again, and what is read for the second is old when it arrives: the job
+/// was run to its end meanwhile.
+#[test]
+fn a_job_that_ended_since_it_was_read_is_not_run_again() {
+    let mut world = World::new(Store::open("memory").unwrap());
+    world.submit(0, 0, -1, 0);
+    world.commit();
+    world.submit(1, 0, 0, 3);
+    world.commit();
+    let (first, then) = (world.known[0], world.known[1]);
+    world.act(Op::Cancel(1));
+    world.commit();
+    // Nobody waits for the first any more once the engine is another.
+    world.die();
+    (0..8).for_each(|_| world.submit(0, 0, 1, 0));
+    world.commit();
+    assert!(world.engine.job(first).is_none(), "parked: others go before it");
+    world.wanted.clear();
+    world.act(Op::Retry(1));
+    world.act(Op::Retry(1));
+    world.commit();
+    world.read();
+    world.arrives(true);
+    world.commit();
+    // What the second reads of it now arrives after what the first reads of the job before it.
+    world.read();
+    world.read();
+    world.arriving.rotate_left(1);
+    world.arrives(true);
+    assert!(world.engine.job(then).is_some());
+    while world.engine.job(then).is_some() {
+        world.round(100);
+        world.commit();
+        world.act(Op::Ends(true));
+        world.commit();
+    }
+    world.arrives(true);
+    world.settle();
+    let state = world.runtime.block_on(world.store.job(then)).unwrap().map(|job| job.state);
+    assert_eq!(state, Some(JobState::Succeeded));
+    assert!(world.booked.values().all(|times| *times == 1), "{:?}", world.booked);
 }

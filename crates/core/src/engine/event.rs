@@ -35,10 +35,8 @@ pub enum Event {
     Retry {
         /// Who waits.
         request: RequestId,
-        /// The job.
+        /// The job. One that the engine forgot it reads from the store first.
         job: JobId,
-        /// The job as the store has it; needed where the engine forgot it.
-        record: Option<Box<JobRecord>>,
     },
     /// A running task waits for jobs that it submitted and needs no cpu meanwhile.
     Lend {

@@ -342,12 +342,15 @@ impl Engine {
         self.replenish(out);
     }
 
-    fn act(&mut self, event: Event, out: &mut Outbox) {
+    fn act(&mut self, event: Event, mut looked: Looked, out: &mut Outbox) {
         match event {
-            Event::Submit(submit) => self.submit(*submit, out),
+            Event::Submit(submit) => self.submit(*submit, &looked, out),
             Event::Cancel { request, job } => self.cancel(request, job, out),
             Event::Hold { request, job, held } => self.hold(request, job, held, out),
-            Event::Retry { request, job, record } => self.retry(request, job, record, out),
+            Event::Retry { request, job } => {
+                let record = looked.remove(&job).flatten();
+                self.retry(request, job, record, out);
+            }
             Event::Lend { task } => self.lend(task, out),
             Event::Reclaim { request, task } => self.reclaim(request, task, out),
             Event::Alloc { request, amounts, needs } => self.alloc(request, &amounts, &needs, out),

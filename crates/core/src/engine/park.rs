@@ -48,7 +48,7 @@ pub(super) struct Park {
     /// Reads that failed or did not go out.
     again: BTreeSet<u64>,
     again_at: Option<Time>,
-    /// Jobs that were touched or let go while something was being read, and the number of the first read that
+    /// Jobs that were touched or forgotten while something was being read, and the number of the first read that
     /// knows.
     left: BTreeMap<JobId, u64>,
     left_order: VecDeque<(u64, JobId)>,
@@ -96,7 +96,7 @@ impl Park {
         self.left.get(&job).is_some_and(|first| *first > read)
     }
 
-    fn has_left(&mut self, job: JobId) {
+    pub(super) fn has_left(&mut self, job: JobId) {
         if !self.reads.is_empty() {
             self.left.insert(job, self.next_read);
             self.left_order.push_back((self.next_read, job));
@@ -256,7 +256,6 @@ impl Engine {
             let queue = self.queues.get(standing.line.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
         }
-        self.park.has_left(id);
         self.park.lines.put_away(&standing);
         self.park.changed.insert(standing.line);
         let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
@@ -291,7 +290,10 @@ impl Engine {
                     self.park.lines.read_failed(key);
                     self.park.changed.insert(key);
                 }
-                Some(Read::Jobs { jobs, event, looked }) => self.look_up(jobs, event, looked, out),
+                Some(Read::Jobs { jobs, event, mut looked }) => {
+                    looked.retain(|job, _| !self.park.is_stale(*job, number));
+                    self.look_up(jobs, event, looked, out);
+                }
                 None => {}
             }
         }
@@ -347,7 +349,7 @@ impl Engine {
     pub(super) fn act_with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) {
         let open = self.open_jobs(&event, &looked);
         if open.iter().all(|id| self.jobs.contains_key(id)) {
-            self.act(with_looked(event, looked), out);
+            self.act(event, looked, out);
         } else {
             // Those that are here as well: they may be let go until the others come.
             self.look_up(open, Box::new(event), looked, out);
@@ -359,12 +361,10 @@ impl Engine {
         let mut open = BTreeSet::new();
         if self.park.lines.away().jobs > 0 {
             let is_open = |id: &JobId| self.outcome(*id).is_none_or(|state| state == JobState::Active);
-            open.extend(self.named_by(event).into_iter().filter(is_open));
+            open.extend(self.named_by(event, looked).into_iter().filter(is_open));
         }
-        // What somebody read of a job that ended since is too old to begin it again from.
-        if let Event::Retry { job, record: Some(record), .. } = event
-            && record.state == JobState::Active
-        {
+        if let Event::Retry { job, .. } = event {
+            // One that ended begins again from what the store has of it now.
             open.insert(*job);
         }
         open.retain(|id| !looked.contains_key(id));
@@ -377,12 +377,12 @@ impl Engine {
     }
 
     /// Jobs that must be held when the event is acted on, if they are active.
-    fn named_by(&self, event: &Event) -> Vec<JobId> {
+    fn named_by(&self, event: &Event, looked: &Looked) -> Vec<JobId> {
         match event {
             Event::Cancel { job, .. } | Event::Hold { job, .. } => vec![*job],
-            Event::Retry { job, record, .. } => {
+            Event::Retry { job, .. } => {
                 let held = self.jobs.get(job).map(|job| &job.spec);
-                let spec = held.or(record.as_ref().map(|record| &record.spec));
+                let spec = held.or(looked.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
                 let after = spec.into_iter().flat_map(|spec| spec.after.iter().copied());
                 std::iter::once(*job).chain(after).collect()
             }
@@ -443,6 +443,7 @@ impl Engine {
     ) {
         let mut found: BTreeMap<JobId, JobRecord> = records.into_iter().map(|r| (r.id, r)).collect();
         let mut loaded = Vec::new();
+        looked.retain(|job, _| !self.park.is_stale(*job, number));
         for job in jobs {
             if self.jobs.contains_key(&job) || self.park.is_stale(job, number) {
                 continue;
@@ -458,7 +459,7 @@ impl Engine {
         let open = self.open_jobs(&event, &looked);
         let is_ready = open.iter().all(|id| self.jobs.contains_key(id));
         let event = if is_ready {
-            self.act(with_looked(event, looked), out);
+            self.act(event, looked, out);
             None
         } else {
             Some((event, looked))
@@ -490,27 +491,6 @@ impl Engine {
         let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
         Some(StepKey { job: id, step: step as u16 })
     }
-}
-
-/// Puts what was looked up in the place of what somebody knew before.
-fn with_looked(mut event: Event, looked: Looked) -> Event {
-    match &mut event {
-        Event::Submit(submit) => {
-            for (id, record) in looked {
-                match record {
-                    Some(record) => _ = submit.outcomes.insert(id, record.state),
-                    None => _ = submit.outcomes.remove(&id),
-                }
-            }
-        }
-        Event::Retry { job, record, .. } => {
-            if let Some(found) = looked.into_iter().find_map(|(id, found)| found.filter(|_| id == *job)) {
-                *record = Some(Box::new(found));
-            }
-        }
-        _ => {}
-    }
-    event
 }
 
 impl Engine {

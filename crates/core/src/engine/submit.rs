@@ -1,6 +1,6 @@
 //! What people ask for: submit, cancel, hold, retry.
 
-use super::{Answer, Engine, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
+use super::{Answer, Engine, Looked, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
 use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop};
 use crate::limits;
@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Engine {
-    pub(super) fn submit(&mut self, submit: Submit, out: &mut Outbox) {
+    pub(super) fn submit(&mut self, submit: Submit, looked: &Looked, out: &mut Outbox) {
         let request = submit.request;
-        let answer = match self.accept(submit, out) {
+        let answer = match self.accept(submit, looked, out) {
             Ok(answer) => answer,
             Err(refusal) => Answer::Refused(refusal),
         };
         out.answers.push((request, answer));
     }
 
-    fn accept(&mut self, submit: Submit, out: &mut Outbox) -> Result<Answer, Refusal> {
+    fn accept(&mut self, submit: Submit, looked: &Looked, out: &mut Outbox) -> Result<Answer, Refusal> {
         let Submit { request: _, spec, placeable_only, held, existing, outcomes } = submit;
         let key = spec.key.clone().map(|key| (spec.user.clone(), key));
         let known = key.as_ref().and_then(|key| self.keys.get(key).copied()).or(existing);
@@ -35,7 +35,11 @@ impl Engine {
         }
         let (mut open, mut stop) = (BTreeSet::new(), None);
         for id in &spec.after {
-            match self.outcome(*id).or(outcomes.get(id).copied()) {
+            let told = || match looked.get(id) {
+                Some(found) => found.as_ref().map(|record| record.state),
+                None => outcomes.get(id).copied(),
+            };
+            match self.outcome(*id).or_else(told) {
                 Some(JobState::Active) => _ = open.insert(*id),
                 Some(JobState::Succeeded) => {}
                 Some(JobState::Failed | JobState::Canceled) => stop = stop.or(Some(Stop::After(*id))),
@@ -133,13 +137,13 @@ impl Engine {
         &mut self,
         request: RequestId,
         id: JobId,
-        record: Option<Box<JobRecord>>,
+        record: Option<JobRecord>,
         out: &mut Outbox,
     ) {
         let is_read = !self.jobs.contains_key(&id);
         if is_read {
             match record {
-                Some(record) => self.insert_record(*record, BTreeSet::new()),
+                Some(record) => self.insert_record(record, BTreeSet::new()),
                 None => {
                     out.answers.push((request, Answer::Refused(Refusal::NoJob(id))));
                     return;

@@ -207,8 +207,7 @@ pub async fn retry(
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    let record = app.handle.store().records(BTreeSet::from([JobId(id)])).await?.pop().map(Box::new);
-    act(&app, &caller, JobId(id), |request, job| Event::Retry { request, job, record }).await
+    act(&app, &caller, JobId(id), |request, job| Event::Retry { request, job }).await
 }
 
 /// Holds a job back: what runs goes on, nothing new starts.
