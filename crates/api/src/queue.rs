@@ -39,7 +39,8 @@ pub struct Queue {
     pub parked_jobs: u64,
     /// Tasks booked since the server started.
     pub booked: u64,
-    /// What a task costs its queue: `time`, the part of its worker that it holds for as long as it does, or `task`,
+    /// What a task costs its queue: `time`, the part of its worker that it holds for as long as it does, or
+    /// `task`,
     /// one like every other.
     #[serde(default)]
     pub charge: String,

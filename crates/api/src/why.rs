@@ -16,8 +16,8 @@ pub struct Why {
     /// Its state.
     pub state: TaskState,
     /// One word for programs: ended, running, booked, stopped, held, after_jobs, steps, no_workers,
-    /// fits_nowhere, paused, quota, limit, licence_busy, worker_limit, probing, suspect, draining, left_out, saturated, reserved, foreign,
-    /// held_by_rule, parked, full, behind, turn.
+    /// fits_nowhere, paused, quota, limit, licence_busy, worker_limit, probing, suspect, draining, left_out,
+    /// saturated, reserved, foreign, held_by_rule, parked, full, behind, turn.
     pub reason: String,
     /// The reason as a sentence.
     pub message: String,
@@ -85,7 +85,8 @@ pub struct Turn {
 /// A reason that rules workers out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuledOut {
-    /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated, worker_limit, busy,
+    /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated,
+    /// worker_limit, busy,
     /// foreign, reserved, held_by_rule.
     pub reason: String,
     /// The reason for people.

@@ -19,7 +19,8 @@ pub struct WorkerWhy {
     /// Whether it gets new work.
     pub state: WorkerState,
     /// One word for programs: suspect, draining, left_out, saturated, nothing_waits, turn, others_preferred,
-    /// held_back, fits_none, or what keeps all that waits off it: worker_limit, busy, foreign, reserved, held_by_rule.
+    /// held_back, fits_none, or what keeps all that waits off it: worker_limit, busy, foreign, reserved,
+    /// held_by_rule.
     pub reason: String,
     /// The reason as a sentence.
     pub message: String,

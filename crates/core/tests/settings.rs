@@ -1,4 +1,5 @@
-//! What people may set and ask for: queues, limits and hints. What is refused, when it comes into force, and that a
+//! What people may set and ask for: queues, limits and hints. What is refused, when it comes into force, and
+//! that a
 //! restored engine has them.
 
 use windlass_core::Time;

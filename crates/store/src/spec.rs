@@ -1,4 +1,5 @@
-//! The JSON in which SQL stores keep a job's spec, amounts and samples. The core is not serializable by design: these
+//! The JSON in which SQL stores keep a job's spec, amounts and samples. The core is not serializable by
+//! design: these
 //! mirrors are the boundary, and fields may only be added, each with a default.
 
 use serde::{Deserialize, Serialize};

@@ -482,7 +482,8 @@ impl Queues {
         }
     }
 
-    /// One task of the queue was booked and costs it so much. Queues of its band whose turn it was and that had nothing that fitted were passed over.
+    /// One task of the queue was booked and costs it so much. Queues of its band whose turn it was and that
+    /// had nothing that fitted were passed over.
     pub fn charge(&mut self, id: QueueId, cost: u64, skip: &mut Skip) {
         let band = self.get(id).band();
         let before = std::mem::replace(&mut skip.passed, skip.sitting.len());

@@ -1,4 +1,5 @@
-//! Settings of how places are chosen: whose turn it is, what load does, which policy ranks workers, what is kept free for
+//! Settings of how places are chosen: whose turn it is, what load does, which policy ranks workers, what is
+//! kept free for
 //! work that is hard to place.
 
 use super::Config;

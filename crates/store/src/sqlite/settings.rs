@@ -1,4 +1,5 @@
-//! Rows of what placement goes by beside jobs and workers: samples by signature, queues, limits and what backs off for
+//! Rows of what placement goes by beside jobs and workers: samples by signature, queues, limits and what
+//! backs off for
 //! these.
 
 use super::write::{int, time};
