@@ -40,8 +40,7 @@ pub struct Queue {
     /// Tasks booked since the server started.
     pub booked: u64,
     /// What a task costs its queue: `time`, the part of its worker that it holds for as long as it does, or
-    /// `task`,
-    /// one like every other.
+    /// `task`, one like every other.
     #[serde(default)]
     pub charge: String,
     /// The part, from 0 to 1, of all that the queues of its band were charged since the server started; absent

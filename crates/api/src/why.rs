@@ -86,8 +86,7 @@ pub struct Turn {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuledOut {
     /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated,
-    /// worker_limit, busy,
-    /// foreign, reserved, held_by_rule.
+    /// worker_limit, busy, foreign, reserved, held_by_rule.
     pub reason: String,
     /// The reason for people.
     pub message: String,

@@ -442,22 +442,39 @@ fn a_newer_schema_is_refused() {
     assert!(refused.to_string().contains("later version"), "{refused}");
 }
 
-#[test]
-fn a_file_of_the_first_schema_is_brought_up_to_date() {
+/// The first schemas, and the checksums of their files' bytes.
+const SCHEMAS: [(&str, &str, &str); 4] = [
+    ("initial", include_str!("../src/sqlite/migrations/V1__initial.sql"), "17321864722359855485"),
+    ("leases", include_str!("../src/sqlite/migrations/V2__leases.sql"), "4101222979907797802"),
+    ("tokens", include_str!("../src/sqlite/migrations/V3__tokens.sql"), "6567967102988101872"),
+    ("placement", include_str!("../src/sqlite/migrations/V4__placement.sql"), "9380557536467622693"),
+];
+
+/// A file with these rows as the version that knew only the first schemas left it, opened by this one.
+fn opened_from_schema(version: usize, rows: &str) -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.db");
     let db = rusqlite::Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V1__initial.sql")).unwrap();
-    // As the version that knew only that schema left it: the checksum is of the file's bytes.
-    db.execute_batch(
-        "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
-             applied_on VARCHAR(255), checksum VARCHAR(255));
-         INSERT INTO refinery_schema_history VALUES (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485');
-         INSERT INTO workers VALUES (3, 'old', 7, 99, 1, '{\"cpu\":800,\"memory\":5}', '{}');",
-    )
-    .unwrap();
+    let history = "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
+             applied_on VARCHAR(255), checksum VARCHAR(255))";
+    db.execute_batch(history).unwrap();
+    for (number, (name, sql, checksum)) in (1..).zip(&SCHEMAS[..version]) {
+        db.execute_batch(sql).unwrap();
+        let row = (number, name, "2026-01-01T00:00:00Z", checksum);
+        db.execute("INSERT INTO refinery_schema_history VALUES (?1, ?2, ?3, ?4)", row).unwrap();
+    }
+    db.execute_batch(rows).unwrap();
     drop(db);
     let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    (dir, store)
+}
+
+#[test]
+fn a_file_of_the_first_schema_is_brought_up_to_date() {
+    let (_dir, store) = opened_from_schema(
+        1,
+        "INSERT INTO workers VALUES (3, 'old', 7, 99, 1, '{\"cpu\":800,\"memory\":5}', '{}');",
+    );
     let worker = WorkerRecord {
         id: WorkerId(3),
         name: "old".to_owned(),
@@ -659,28 +676,13 @@ fn what_placement_goes_by_is_there_after_the_file_was_closed() {
 
 #[test]
 fn a_file_of_the_third_schema_keeps_its_tasks() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("w.db");
-    let db = rusqlite::Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V1__initial.sql")).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V2__leases.sql")).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V3__tokens.sql")).unwrap();
-    // As the version that knew only these left it: the checksums are of the files' bytes.
-    db.execute_batch(
-        "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
-             applied_on VARCHAR(255), checksum VARCHAR(255));
-         INSERT INTO refinery_schema_history VALUES
-             (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485'),
-             (2, 'leases', '2026-01-01T00:00:00Z', '4101222979907797802'),
-             (3, 'tokens', '2026-01-01T00:00:00Z', '6567967102988101872');
-         INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES (1, 'n', 'q', 'u',
+    let (_dir, store) = opened_from_schema(
+        3,
+        "INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES (1, 'n', 'q', 'u',
              '{\"name\":\"n\",\"queue\":\"q\",\"user\":\"u\",\"priority\":0,\"steps\":[{\"name\":\"s\",\"tasks\":2,\"request\":{\"cpu\":100,\"memory\":0}}]}', 7, 0);
          INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked) VALUES (1, 0, 1, 1, 4, 2, 77);
          INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end) VALUES (1, 0, 1, 4, 1, 1, 7);",
-    )
-    .unwrap();
-    drop(db);
-    let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    );
     let ground = block_on(store.load()).unwrap().ground;
     let step = &ground.jobs[0].spec.steps[0];
     assert_eq!((step.limits.len(), &step.hints), (0, &Hints::default()));
@@ -746,29 +748,13 @@ fn what_backs_off_is_kept_with_its_job() {
 
 #[test]
 fn a_file_of_the_fourth_schema_keeps_its_queues_and_limits() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("w.db");
-    let db = rusqlite::Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V1__initial.sql")).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V2__leases.sql")).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V3__tokens.sql")).unwrap();
-    db.execute_batch(include_str!("../src/sqlite/migrations/V4__placement.sql")).unwrap();
-    db.execute_batch(
-        "CREATE TABLE refinery_schema_history (version INT4 PRIMARY KEY, name VARCHAR(255),
-             applied_on VARCHAR(255), checksum VARCHAR(255));
-         INSERT INTO refinery_schema_history VALUES
-             (1, 'initial', '2026-01-01T00:00:00Z', '17321864722359855485'),
-             (2, 'leases', '2026-01-01T00:00:00Z', '4101222979907797802'),
-             (3, 'tokens', '2026-01-01T00:00:00Z', '6567967102988101872'),
-             (4, 'placement', '2026-01-01T00:00:00Z', '9380557536467622693');
-         INSERT INTO queues VALUES ('a', 300, 250), ('b', 1, NULL);
+    let (_dir, store) = opened_from_schema(
+        4,
+        "INSERT INTO queues VALUES ('a', 300, 250), ('b', 1, NULL);
          INSERT INTO limits VALUES ('maya', 10), ('nuke', 0);
          INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES (1, 'n', 'a', 'u',
              '{\"name\":\"n\",\"queue\":\"a\",\"user\":\"u\",\"priority\":0,\"steps\":[{\"name\":\"s\",\"tasks\":2,\"request\":{\"cpu\":100,\"memory\":0}}]}', 7, 0);",
-    )
-    .unwrap();
-    drop(db);
-    let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    );
     let ground = block_on(store.load()).unwrap().ground;
     let a = QueueRecord { weight: 300, quota_cpu: Some(250), ..QueueRecord::named("a") };
     assert_eq!(ground.queues, [a, QueueRecord { weight: 1, ..QueueRecord::named("b") }]);

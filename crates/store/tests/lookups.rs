@@ -15,6 +15,16 @@ struct Desk {
 }
 
 impl Desk {
+    /// An engine that holds one step.
+    fn new() -> Desk {
+        Desk {
+            engine: Engine::new(Settings { cache_steps: 1, ..Settings::default() }),
+            store: Memory::default(),
+            answers: BTreeMap::new(),
+            wanted: Vec::new(),
+        }
+    }
+
     fn tell(&mut self, event: Event) {
         let mut out = Outbox::default();
         self.engine.handle(Time(1), event, &mut out);
@@ -51,13 +61,7 @@ impl Desk {
 
 #[test]
 fn a_job_after_two_parked_ones_waits_for_both_though_one_was_touched_meanwhile() {
-    let settings = Settings { cache_steps: 1, ..Settings::default() };
-    let mut desk = Desk {
-        engine: Engine::new(settings),
-        store: Memory::default(),
-        answers: BTreeMap::new(),
-        wanted: Vec::new(),
-    };
+    let mut desk = Desk::new();
     (1..=5).for_each(|request| desk.submit(request, Vec::new()));
     let (a, b) = (JobId(3), JobId(4));
     assert!(desk.engine.job(a).is_none() && desk.engine.job(b).is_none());
@@ -88,13 +92,7 @@ fn a_job_after_two_parked_ones_waits_for_both_though_one_was_touched_meanwhile()
 
 #[test]
 fn a_read_that_failed_is_tried_again_after_a_while() {
-    let settings = Settings { cache_steps: 1, ..Settings::default() };
-    let mut desk = Desk {
-        engine: Engine::new(settings),
-        store: Memory::default(),
-        answers: BTreeMap::new(),
-        wanted: Vec::new(),
-    };
+    let mut desk = Desk::new();
     (1..=3).for_each(|request| desk.submit(request, Vec::new()));
     desk.tell(Event::Cancel { request: RequestId(4), job: JobId(3) });
     let (number, _) = desk.read();

@@ -94,8 +94,7 @@ impl Health {
     }
 
     /// An attempt of a job with this record, itself included, ended here. `succeeded` counts the tasks that
-    /// succeeded on the whole farm so far. True if
-    /// the worker is left out from now on.
+    /// succeeded on the whole farm so far. True if the worker is left out from now on.
     pub fn ended(
         &mut self,
         now: Time,

@@ -4,8 +4,7 @@
 //! the class wait and none is placed, and drains while some are; and when meanwhile other work, whose turn
 //! was not before its own, was placed on workers that the class would fit when they are empty. The workers
 //! reserved for it take only work of a higher band and what is expected to end before the holder could start
-//! there. A task then waits for what runs on one worker at
-//! that moment, and for no more.
+//! there. A task then waits for what runs on one worker at that moment, and for no more.
 //!
 //! Threshold, width test and caps after the planner that OpenCue's scheduler was replaced by.
 
@@ -40,7 +39,7 @@ struct Bucket {
     blocked_ns: u64,
     /// How long it was blocked since a task of it was placed.
     starved_ns: u64,
-    /// Other work was placed where the class would fit.
+    /// Other work, whose turn was not before, was placed where the class would fit.
     overtaken: bool,
     /// It was blocked when the last round ended.
     blocked: bool,
