@@ -530,3 +530,33 @@ fn a_job_that_ended_since_it_was_read_is_not_run_again() {
     assert_eq!(state, Some(JobState::Succeeded));
     assert!(world.booked.values().all(|times| *times == 1), "{:?}", world.booked);
 }
+
+/// Two jobs come after the same parked one and one more that is parked: each request lets go what it loaded, and
+/// neither may wait for the other for ever.
+#[test]
+fn requests_that_look_for_the_same_parked_jobs_are_all_answered() {
+    let submit = |queue, class, priority, more| Op::Submit(queue, class, priority, more);
+    let plain = |queue, class| submit(queue, class, 0, 0);
+    let ops = [
+        submit(3, 0, -1, 0),
+        plain(0, 1),
+        plain(1, 0),
+        plain(0, 0),
+        Op::Read,
+        plain(0, 0),
+        plain(0, 0),
+        submit(3, 1, 0, 1),
+        plain(2, 2),
+        submit(2, 2, 0, 3),
+        Op::Read,
+        Op::Read,
+        Op::Cancel(0),
+        Op::Cancel(0),
+        Op::Read,
+        Op::Read,
+        submit(0, 0, 0, 3),
+        plain(3, 0),
+        submit(0, 0, 0, 3),
+    ];
+    on_memory(&ops, |world| world.checked());
+}

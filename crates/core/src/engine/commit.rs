@@ -15,6 +15,7 @@ impl Engine {
         self.come_into_force(&batch.writes);
         for id in &batch.ended {
             if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
+                self.park.has_left(*id);
                 self.forget(*id);
             }
         }
@@ -54,6 +55,7 @@ impl Engine {
         let before: Vec<(TaskId, Attempt)> =
             attempts.map(|(task, attempt)| (task, attempt.clone())).collect();
         for id in touched {
+            self.park.has_left(*id);
             self.forget(*id);
             self.keys.retain(|_, job| job != id);
             self.recent.retain(|(recent, ..)| recent != id);

@@ -289,7 +289,6 @@ impl Engine {
         self.back_offs.forget(id);
         self.step_out(id);
         let Some(job) = self.jobs.remove(&id) else { return };
-        self.park.has_left(id);
         self.park.steps -= job.steps.len();
         for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);

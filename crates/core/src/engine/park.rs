@@ -48,8 +48,8 @@ pub(super) struct Park {
     /// Reads that failed or did not go out.
     again: BTreeSet<u64>,
     again_at: Option<Time>,
-    /// Jobs that were touched or forgotten while something was being read, and the number of the first read that
-    /// knows.
+    /// Jobs that were touched, parked, or ended while something was being read, and the number of the first read
+    /// that knows.
     left: BTreeMap<JobId, u64>,
     left_order: VecDeque<(u64, JobId)>,
     /// Keys of jobs parked lately: the store may not have told those who asked before.
@@ -253,6 +253,9 @@ impl Engine {
     fn put_away(&mut self, id: JobId, out: &mut Outbox) {
         let Some(standing) = self.park.standing.remove(&id) else { return };
         if !standing.stored {
+            // One that the store has parked is what a read shows, however old that is: two requests that each let
+            // go what they loaded must not make it too old for each other.
+            self.park.has_left(id);
             let queue = self.queues.get(standing.line.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
         }
@@ -456,19 +459,8 @@ impl Engine {
                 record => _ = looked.insert(job, record),
             }
         }
-        let open = self.open_jobs(&event, &looked);
-        let is_ready = open.iter().all(|id| self.jobs.contains_key(id));
-        let event = if is_ready {
-            self.act(event, looked, out);
-            None
-        } else {
-            Some((event, looked))
-        };
-        // Before they are asked for again: what is let go after that would be too old.
+        self.act_with_jobs(event, looked, out);
         loaded.into_iter().for_each(|job| self.keep_in_line(job, out));
-        if let Some((event, looked)) = event {
-            self.look_up(open, Box::new(event), looked, out);
-        }
     }
 
     /// What was asked for in a batch that is not durable was never read.
