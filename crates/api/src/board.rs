@@ -384,7 +384,8 @@ impl BoardDecision {
     pub fn of(engine: &Engine, decision: &Decision) -> Self {
         let job = engine.job(decision.task.job);
         let spec = job.and_then(|job| job.spec.steps.get(usize::from(job.step_of(decision.task.index))));
-        let candidates = decision.ranked.iter().enumerate().map(|(place, judged)| {
+        let ranked = decision.ranked();
+        let candidates = ranked.iter().enumerate().map(|(place, judged)| {
             let worker = engine.workers().get(judged.worker);
             let name = worker.map(|worker| worker.name.to_string()).unwrap_or_default();
             let Judged { worker: name, score, load, rules } = Judged::from_core(judged, name);
@@ -398,7 +399,7 @@ impl BoardDecision {
             queue: job.map(|job| job.spec.queue.clone()),
             name: spec.map(|spec| spec.name.clone()),
             job_id: decision.task.job.0,
-            policy: decision.policy.to_owned(),
+            policy: decision.policy().to_owned(),
             worker_id: candidates.first().map(|winner| winner.id),
             winner: candidates.first().map(|winner| winner.name.clone()),
             candidates,

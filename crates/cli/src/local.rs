@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use windlass_core::engine::{Hello, Inventory, Order};
+use windlass_core::score::keys::CacheKeys;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
@@ -160,7 +161,7 @@ impl Link {
                 progress: Progress { percent, status },
             },
             FromAgent::Load(report) => WorkerMessage::Load(report),
-            FromAgent::Caches(keys) => WorkerMessage::Caches(keys),
+            FromAgent::Caches(keys) => WorkerMessage::Caches(CacheKeys::of(keys.keys())),
             FromAgent::Reclaimed { task, epoch } => {
                 WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
             }

@@ -123,7 +123,7 @@ fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     for setting in settings(args) {
         talk!("replaying {} by {} …", count(workload.jobs.len() as u64, "job"), setting.name);
         let schedule = match setting.how {
-            How::Engine(settings) => swf::replay(&workload, settings),
+            How::Engine(settings) => swf::replay(&workload, *settings),
             How::Reference(baseline) => swf::reference(&workload, baseline),
         };
         let figures = Figures::of(&workload, &schedule, args.light);
@@ -145,7 +145,7 @@ struct Setting {
 }
 
 enum How {
-    Engine(Settings),
+    Engine(Box<Settings>),
     Reference(swf::Baseline),
 }
 
@@ -172,7 +172,7 @@ fn settings(args: &RunArgs) -> Vec<Setting> {
             let rules = if policy == "packing" { packing(saturation) } else { policy_by_name(policy).0 };
             let settings = Settings { policy: Policy(rules), saturation, turn, ..default };
             let name = if args.policy.len() > 1 { format!("{policy}/{word}") } else { word.to_owned() };
-            Setting { name, how: How::Engine(settings) }
+            Setting { name, how: How::Engine(Box::new(settings)) }
         })
     });
     baselines.chain(policies).collect()

@@ -4,20 +4,23 @@ mod support;
 
 use std::process::Command;
 
+/// Instructions of `windlass bench` with these arguments; `None` where they cannot be counted.
+fn instructions(args: &[&str]) -> Option<f64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass(), "bench"])
+        .args(args)
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
+    line.rsplit(' ').next()?.parse().ok()
+}
+
 #[test]
 fn a_round_costs_the_same_with_ten_and_with_a_million_pending() {
-    let instructions = |rounds: u32, pending: u32| -> Option<f64> {
-        let output = Command::new("valgrind")
-            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass()])
-            .args(["bench", "rounds", "--count", &rounds.to_string(), "--pending", &pending.to_string()])
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let line = text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
-        line.rsplit(' ').next()?.parse().ok()
-    };
-    let cost = |pending| Some(instructions(8, pending)? - instructions(0, pending)?);
-    let (Some(few), Some(many)) = (cost(10), cost(1_000_000)) else {
+    let run = |rounds, pending| instructions(&["rounds", "--count", rounds, "--pending", pending]);
+    let cost = |pending| Some(run("8", pending)? - run("0", pending)?);
+    let (Some(few), Some(many)) = (cost("10"), cost("1000000")) else {
         println!("SKIP the cost of a round: valgrind is not installed");
         return;
     };
@@ -25,24 +28,40 @@ fn a_round_costs_the_same_with_ten_and_with_a_million_pending() {
 }
 
 #[test]
-fn a_decision_costs_the_same_over_a_backlog_that_memory_does_not_hold() {
-    let instructions = |decisions: u32, jobs: u32| -> Option<f64> {
-        let output = Command::new("valgrind")
-            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass()])
-            .args(["bench", "backlog", "--users", "20", "--cache-steps", "100"])
-            .args(["--count", &decisions.to_string(), "--jobs", &jobs.to_string()])
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let line = text.lines().find(|line| line.contains("Collected")).unwrap_or_else(|| panic!("{text}"));
-        line.rsplit(' ').next()?.parse().ok()
+fn an_end_on_a_full_farm_costs_the_same_on_a_small_and_on_a_large_one() {
+    let run =
+        |ends, workers| instructions(&["place", "--workers", workers, "--classes", "200", "--count", ends]);
+    let cost = |workers| Some(run("100", workers)? - run("0", workers)?);
+    let (Some(small), Some(large)) = (cost("50"), cost("500")) else {
+        println!("SKIP the cost of an end on a full farm: valgrind is not installed");
+        return;
     };
-    let cost = |jobs| Some(instructions(80, jobs)? - instructions(0, jobs)?);
-    let (Some(few), Some(many)) = (cost(100), cost(2_000)) else {
+    assert!(small > 0.0 && large < 2.0 * small, "{small} instructions on 50 workers, {large} on 500");
+}
+
+#[test]
+fn a_decision_costs_the_same_over_a_backlog_that_memory_does_not_hold() {
+    let over = ["backlog", "--users", "20", "--cache-steps", "100"];
+    let run = |decisions, jobs| instructions(&[&over[..], &["--count", decisions, "--jobs", jobs]].concat());
+    let cost = |jobs| Some(run("80", jobs)? - run("0", jobs)?);
+    let (Some(few), Some(many)) = (cost("100"), cost("2000")) else {
         println!("SKIP the cost of a decision: valgrind is not installed");
         return;
     };
     assert!(few > 0.0 && many < 2.0 * few, "{few} instructions over 100 jobs, {many} over 2000");
+}
+
+#[test]
+fn a_decision_costs_the_same_with_few_and_with_many_queues() {
+    let over = ["backlog", "--jobs", "600", "--cache-steps", "1000"];
+    let run =
+        |decisions, users| instructions(&[&over[..], &["--count", decisions, "--users", users]].concat());
+    let cost = |users| Some(run("80", users)? - run("0", users)?);
+    let (Some(few), Some(many)) = (cost("6"), cost("200")) else {
+        println!("SKIP the cost of a decision among many queues: valgrind is not installed");
+        return;
+    };
+    assert!(few > 0.0 && many < 2.0 * few, "{few} instructions with 6 queues, {many} with 200");
 }
 
 #[test]

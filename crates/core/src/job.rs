@@ -6,10 +6,13 @@ use crate::queues::Candidate;
 use crate::queues::parked::{Parked, Tally};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
+use crate::score::keys::Reads;
 use crate::score::weights;
 use crate::tags::Need;
 use crate::time::{NS_PER_MS, Time};
+use crate::tries::TriesMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A submission as the engine sees it. What the tasks run is in `StepSpec::body`, opaque here.
@@ -33,6 +36,25 @@ pub struct JobSpec {
     pub fail_fast: FailFast,
     /// The steps; a step may depend only on steps of this list.
     pub steps: Vec<StepSpec>,
+}
+
+impl JobSpec {
+    /// The same without the names of cache keys, which are long and many: the engine has their hashes.
+    pub fn without_caches(self: Arc<Self>) -> Arc<Self> {
+        if self.steps.iter().all(|step| step.hints.caches.is_empty()) {
+            return self;
+        }
+        let mut spec = Arc::unwrap_or_clone(self);
+        spec.steps.iter_mut().for_each(|step| step.hints.caches.clear());
+        Arc::new(spec)
+    }
+
+    /// The same without what its tasks run: the engine needs none of that.
+    pub fn without_bodies(&self) -> JobSpec {
+        let mut spec = self.clone();
+        spec.steps.iter_mut().for_each(|step| step.body = Arc::default());
+        spec
+    }
 }
 
 /// Tasks alike in command, requirements and tags.
@@ -306,12 +328,23 @@ pub struct BackOff {
     pub times: u32,
 }
 
+/// Tasks in a row that ended alike.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedTasks {
+    /// Their places in the job.
+    pub tasks: Range<u32>,
+    /// `Succeeded`, `Failed` or `Canceled`.
+    pub state: TaskState,
+    /// What their attempts came to; of tasks that succeeded nobody asks.
+    pub tries: Tries,
+}
+
 /// A job as a store gives it back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobRecord {
     /// The job.
     pub id: JobId,
-    /// As submitted.
+    /// As submitted, without the bodies of its steps.
     pub spec: Arc<JobSpec>,
     /// When it was accepted.
     pub created: Time,
@@ -323,8 +356,10 @@ pub struct JobRecord {
     pub held: bool,
     /// How it is parked, if it is.
     pub parked: Option<Parked>,
-    /// The tasks that were ever booked.
+    /// The tasks that are booked, or ready to be tried again.
     pub tasks: Vec<TaskRow>,
+    /// The tasks that ended, by ranges.
+    pub ended: Vec<EndedTasks>,
     /// Steps, by their place, that found a licence busy.
     pub back_offs: BTreeMap<u16, BackOff>,
 }
@@ -364,9 +399,13 @@ pub struct Step {
     /// How it stands in its queue, if it does.
     pub enlisted: Option<Candidate>,
     /// Tasks that were tried before, did not succeed, and have no attempt now.
-    pub tries: BTreeMap<u32, Tries>,
+    pub tries: TriesMap,
+    /// How many of its tasks had succeeded when their ranges were written last.
+    pub noted: u32,
     /// Mean run time of its tasks so far in milliseconds.
     pub mean_ms: Option<f64>,
+    /// What its tasks read from caches.
+    pub reads: Reads,
     /// The number of its kind: steps whose tasks are taken for alike.
     pub kin: u64,
     /// How much waits for it, and the critical path there: see [`crate::score::dependents`].
@@ -402,8 +441,20 @@ impl Step {
     /// The first ready task that did not fail on that worker the last time. Looks at a bounded number.
     pub fn pick(&self, worker: WorkerId) -> Option<u32> {
         let failed_there =
-            |index: &u32| self.tries.get(index).is_some_and(|tries| tries.failed_on == Some(worker));
+            |index: &u32| self.tries.get(*index).is_some_and(|tries| tries.failed_on == Some(worker));
         self.ready.iter().take(limits::PICKS_MAX).find(|index| !failed_there(index))
+    }
+
+    /// The worker on which all of the first ready tasks failed the last time, if there is one. Looks at a bounded
+    /// number.
+    pub fn avoids(&self) -> Option<WorkerId> {
+        if self.tries.is_empty() {
+            return None;
+        }
+        let failed_on = |index: u32| self.tries.get(index).and_then(|tries| tries.failed_on);
+        let mut first = self.ready.iter().take(limits::PICKS_MAX);
+        let worker = failed_on(first.next()?)?;
+        first.all(|index| failed_on(index) == Some(worker)).then_some(worker)
     }
 
     /// Where it stands among steps of its queue and priority: since when it is ready, less a head start for

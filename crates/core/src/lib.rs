@@ -9,6 +9,7 @@
 
 pub mod engine;
 pub mod explain;
+pub mod hash;
 pub mod ids;
 pub mod job;
 pub mod limits;
@@ -20,6 +21,7 @@ pub mod resources;
 pub mod score;
 pub mod tags;
 pub mod time;
+pub mod tries;
 pub mod worker;
 pub mod workers;
 

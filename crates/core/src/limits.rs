@@ -15,6 +15,20 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const NOTE_BYTES_MAX: usize = 1_000;
 /// Requirements and target workers of one step.
 pub const NEEDS_PER_STEP_MAX: usize = 64;
+/// Values of one requirement.
+pub const VALUES_PER_NEED_MAX: usize = 256;
+/// Named amounts of one step.
+pub const CUSTOM_PER_STEP_MAX: usize = 64;
+/// Steps that one step may wait for, and waits of all steps of a job.
+pub const DEPENDS_PER_STEP_MAX: usize = 1_000;
+/// See [`DEPENDS_PER_STEP_MAX`].
+pub const DEPENDS_PER_JOB_MAX: usize = 100_000;
+/// How long a queue that nobody set is unused before it is forgotten.
+pub const QUEUE_IDLE_NS: u64 = 86_400 * NS_PER_S;
+/// How long a worker that is expired or forgotten, and on which nothing is booked, is remembered.
+pub const WORKER_GONE_NS: u64 = 7 * 86_400 * NS_PER_S;
+/// Queues, and workers, that are looked at in one go for whether they are to be forgotten.
+pub const PRUNED_MAX: usize = 1_000;
 /// Limits that one step may name.
 pub const LIMITS_PER_STEP_MAX: usize = 16;
 /// Cache keys that one step may name.
@@ -39,6 +53,10 @@ pub const BACK_OFF_MS_DEFAULT: u64 = 30_000;
 pub const BACK_OFF_FACTOR_MAX: u64 = 16;
 /// The largest weight of a queue.
 pub const WEIGHT_MAX: u32 = 10_000;
+/// Bytes of memory that a task is taken to have held at most, whatever its worker says.
+pub const PEAK_BYTES_MAX: u64 = 1 << 50;
+/// Cores that a task is taken to have used at most, whatever its worker says.
+pub const CORES_USED_MAX: u64 = 4_096;
 /// Retries that one submission may ask for.
 pub const RETRIES_MAX: u32 = 1_000;
 /// How often a task is run again because its worker was lost. Such an end is not the task's fault
@@ -46,6 +64,14 @@ pub const RETRIES_MAX: u32 = 1_000;
 pub const LOSSES_MAX: u32 = 10;
 /// Bookings that one worker may hold beyond what it can run now.
 pub const PREFETCH_MAX: usize = 64;
+/// Tasks of a step that succeed between two writes of the ranges of those that did.
+pub const NOTED_TASKS: u32 = 10_000;
+/// Ranges in such a write at most.
+pub const NOTED_RANGES_MAX: usize = 10_000;
+/// Workers that are looked at in one round for room for what is sent ahead, and have none.
+pub const PREFETCH_LOOKS_MAX: usize = 64;
+/// Classes of longer tasks whose turn is before, and past which a round looks for what it can send ahead.
+pub const PREFETCH_BEHIND_MAX: usize = 8;
 /// Predicted work in milliseconds, per slot, that a worker may hold beyond what it can run now.
 pub const PREFETCH_MS: f64 = 20.0;
 /// How long a worker's tasks may run without word from the scheduler, unless set otherwise.

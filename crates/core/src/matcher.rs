@@ -12,13 +12,15 @@ use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::limits;
 use crate::load::formula::{self, LoadSettings};
 use crate::resources::{Resources, Short};
-use crate::score::context::{self, InstanceContext, JobContext, Pair, WorkerContext};
+use crate::score::context::{InstanceContext, JobContext, Missing, Pair, WorkerContext};
+use crate::score::keys::{self, MissingMemo, Reads};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
 use crate::score::weights;
 use crate::tags::{Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerState};
 use crate::workers::{Fault, Workers};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, iter};
 
@@ -27,6 +29,9 @@ use std::{fmt, iter};
 pub struct Class {
     /// What a task holds.
     pub request: Resources,
+    /// Bytes of that which nobody asked for: earlier tasks held so much more. No task waits for a guess on a
+    /// worker where all others wait for jobs of their own, perhaps for this one.
+    pub guess: u64,
     /// What the worker must be.
     pub needs: Vec<Need>,
     /// The only workers, by name; empty is any.
@@ -124,6 +129,7 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
     let needs = needs.map(|need| RuledOut::Attribute(need.clone()));
     let small = class.request.shorts(&worker.capacity).map(RuledOut::TooSmall);
     let busy = iter::once_with(|| worker.room()).flat_map(|room| {
+        let room = worker.room_with_guess(room, class.guess);
         let shorts: Vec<Short> = class.request.shorts(&room).collect();
         // What is too small when empty is said above.
         let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource));
@@ -177,7 +183,7 @@ pub fn could_ever(class: &Class, worker: &Worker) -> bool {
 /// True if the worker can take a task of the class now: nothing rules it out, as [`rule_out`] says it. What
 /// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
-    worker.has_room(&class.request)
+    worker.has_room(&class.request, class.guess)
         && worker.takes_work()
         && worker.licences.first_full(&class.limits).is_none()
         && could_ever(class, worker)
@@ -197,9 +203,12 @@ pub struct Ask<'a> {
     /// What rules see of it.
     pub job: JobContext,
     /// What it reads from caches.
-    pub caches: &'a BTreeMap<String, Option<u64>>,
+    pub reads: &'a Reads,
     /// The kind of work that warms a worker for it.
     pub kind: u64,
+    /// The worker on which its tasks failed the last time: they wait for another one that could run them, as long
+    /// as one takes work.
+    pub avoids: Option<WorkerId>,
     /// Milliseconds that a task is expected to run.
     pub predicted_ms: Option<f64>,
     /// Other steps want room too.
@@ -235,6 +244,8 @@ pub struct Scene<'a> {
     pub policy: &'static dyn ScoringPolicy,
     /// What rules see of the farm.
     pub instance: &'a InstanceContext,
+    /// What was found out of the same pairs before.
+    pub known: Option<&'a RefCell<MissingMemo>>,
     /// Mean bytes of a key in workers' caches.
     pub key_bytes: Option<u64>,
 }
@@ -257,8 +268,8 @@ pub enum Found {
     Best(Vec<Ranked>),
     /// No worker has room for the class.
     NoRoom,
-    /// Some have, but not for this step; this is why the first of them has not.
-    Held(RuledOut),
+    /// Some have, but not for this step: why the first of them has not, and how many were looked at.
+    Held(RuledOut, u32),
 }
 
 impl Scene<'_> {
@@ -279,17 +290,44 @@ impl Scene<'_> {
             let reason = "a worker that it prefers may become free";
             return Err(RuledOut::Held { rule: "PreferredWorkers", reason });
         }
+        if ask.avoids == Some(worker.id) && self.has_other(ask.class, worker.id) {
+            return Err(RuledOut::Held { rule: "retry", reason: "the task failed there the last time" });
+        }
         let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
-        let context = worker_context(worker, self.workers.load_settings());
+        let mut context = worker_context(worker, self.workers.load_settings());
+        if worker.only_lends() {
+            context.memory_free = context.memory_free.map(|free| free.saturating_add(ask.class.guess));
+            context.booked.memory = 0;
+        }
         match self.policy_for(ask).score(&self.pair(ask, worker, &context, load)) {
             Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
             Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
         }
     }
 
+    /// True if another worker takes work and could run the class.
+    pub(crate) fn has_other(&self, class: &Class, but: WorkerId) -> bool {
+        let could = |worker: &Worker| worker.id != but && worker.takes_work() && could_ever(class, worker);
+        if class.targets.is_empty() {
+            return self.workers.present().any(could);
+        }
+        class.targets.iter().filter_map(|name| self.workers.by_name(name)).any(could)
+    }
+
     /// How pairs with the step are judged: what is for another system's executors goes by free memory.
     pub fn policy_for(&self, ask: &Ask) -> &'static dyn ScoringPolicy {
         if asks_executor(&ask.class.needs) { FREE_MEMORY } else { self.policy }
+    }
+
+    /// What the step reads and the worker lacks; `None` of one that has not said what its caches hold.
+    pub fn missing(&self, ask: &Ask, worker: &Worker) -> Option<Missing> {
+        if ask.reads.is_empty() {
+            return Some(Missing::default());
+        }
+        let held = worker.caches.as_ref()?;
+        let Some(known) = self.known else { return Some(keys::missing(ask.reads, held, self.key_bytes)) };
+        let pair = (ask.step, worker.id);
+        Some(known.borrow_mut().missing(pair, worker.caches_version, ask.reads, held, self.key_bytes))
     }
 
     /// The pair as rules see it.
@@ -304,7 +342,7 @@ impl Scene<'_> {
             job: &ask.job,
             worker: context,
             instance: self.instance,
-            missing: context::missing(ask.caches, worker.caches.as_ref(), self.key_bytes),
+            missing: self.missing(ask, worker),
             step_cpu: if ask.locality { worker.steps.get(&ask.step).copied().unwrap_or(0) } else { 0 },
             warmth: if ask.locality { worker.warmth.of(&ask.kind) } else { 0.0 },
             others_wait: ask.others_wait,
@@ -332,8 +370,8 @@ pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext
     }
 }
 
-/// The worker for a task of the step.
-pub fn push(ask: &Ask, scene: &Scene) -> Found {
+/// The worker for a task of the step, among these where some are named.
+pub fn push(ask: &Ask, scene: &Scene, among: Option<&[WorkerId]>) -> Found {
     let saturation = scene.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
@@ -344,26 +382,35 @@ pub fn push(ask: &Ask, scene: &Scene) -> Found {
         (false, false) => load,
     };
     let mut ranked: Vec<(Ranked, f64, &str)> = Vec::new();
-    let mut held = None;
+    let (mut held, mut looks) = (None, 0);
     let mut consider = |id: WorkerId| {
         let Some(worker) = scene.workers.get(id).filter(|worker| fits_now(ask.class, worker)) else {
             return false;
         };
+        looks += 1;
         match scene.judge(ask, worker) {
             Ok(judged) => ranked.push((judged, tie(worker, judged.load), &*worker.name)),
             Err(reason) => _ = held.get_or_insert(reason),
         }
         ranked.last().is_some_and(|(last, ..)| last.worker == id)
     };
-    if ask.class.targets.is_empty() {
-        scene.workers.index().candidates(ask.class, limits::CANDIDATES_MAX, consider);
+    if let Some(among) = among {
+        among.iter().for_each(|id| _ = consider(*id));
+    } else if ask.class.targets.is_empty() {
+        scene.workers.index().candidates(ask.class, &mut consider);
+        if ask.class.guess > 0 {
+            // The index goes by what is sized.
+            let seen =
+                |id: &WorkerId| scene.workers.get(*id).is_some_and(|w| w.has_room(&ask.class.request, 0));
+            scene.workers.only_lending().filter(|id| !seen(id)).for_each(|id| _ = consider(id));
+        }
     } else {
         // Few by nature.
         let named = ask.class.targets.iter().filter_map(|name| scene.workers.by_name(name));
         named.for_each(|worker| _ = consider(worker.id));
     }
     if ranked.is_empty() {
-        return held.map_or(Found::NoRoom, Found::Held);
+        return held.map_or(Found::NoRoom, |why| Found::Held(why, looks));
     }
     let order = |a: &(Ranked, f64, &str), b: &(Ranked, f64, &str)| {
         b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
@@ -408,7 +455,7 @@ pub fn alloc(
     let request_without_cpu = Resources { cpu: 0, ..request.clone() };
     let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };
     let mut best: Option<(f64, &str, WorkerId)> = None;
-    workers.index().candidates(&class, limits::CANDIDATES_MAX, |id| {
+    workers.index().candidates(&class, |id| {
         let Some(worker) = workers.get(id).filter(|worker| fits_now(&class, worker)) else { return false };
         let slots = u64::from(formula::slots(worker.capacity.cpu / 100)) * 100;
         if reserved.contains_key(&id) || u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
@@ -447,6 +494,11 @@ impl Classes {
         self.by_class.insert(class.clone(), id);
         self.all.insert(id, (class, 1));
         id
+    }
+
+    /// All classes that some step uses.
+    pub fn iter(&self) -> impl Iterator<Item = &Class> {
+        self.by_class.keys()
     }
 
     /// The class with this number, which some step uses.

@@ -1,9 +1,11 @@
 //! Workers: what they have, what is booked on them.
 
 use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
+use crate::limits;
 use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
+use crate::score::keys::CacheKeys;
 use crate::score::warmth::Warmth;
 use crate::tags::{Attributes, EXECUTOR};
 use crate::time::{NS_PER_S, Time};
@@ -52,6 +54,8 @@ pub struct Worker {
     pub connected: bool,
     /// When its lease runs out; `None` of one that has none.
     pub lease_until: Option<Time>,
+    /// When it said hello last.
+    pub greeted: Time,
     /// When it was last heard from; `None` of one that does not beat, whose link alone is watched.
     pub heard: Option<Time>,
     /// What it declares. Tasks never hold more.
@@ -68,6 +72,8 @@ pub struct Worker {
     pub backlog: VecDeque<TaskId>,
     /// Predicted milliseconds of work in the backlog.
     pub backlog_ms: f64,
+    /// How many of its tasks wait for jobs of their own.
+    pub lending: u32,
     /// Places given to outside clients.
     pub allocs: BTreeMap<AllocId, Resources>,
     /// Hundredths of a core that the running tasks of each step hold.
@@ -91,10 +97,14 @@ pub struct Worker {
     pub warmth: Warmth<u64>,
     /// What rules look at of its attributes.
     pub marks: Marks,
-    /// The keys that its caches hold, with their bytes; `None` of one that has not said.
-    pub caches: Option<BTreeMap<String, u64>>,
+    /// The keys that its caches hold; `None` of one that has not said.
+    pub caches: Option<CacheKeys>,
+    /// Another number whenever that changes.
+    pub caches_version: u64,
     /// The number of the last message to it.
     pub seq: u64,
+    /// The number of the last welcome.
+    pub welcome_seq: u64,
     /// The number of the last message before its last beat.
     pub beat_seq: u64,
 }
@@ -123,6 +133,7 @@ impl Worker {
             draining: record.draining,
             connected: false,
             lease_until: record.lease_until,
+            greeted: Time::default(),
             heard: None,
             capacity: record.capacity,
             attributes: record.attributes,
@@ -131,6 +142,7 @@ impl Worker {
             running: BTreeSet::new(),
             backlog: VecDeque::new(),
             backlog_ms: 0.0,
+            lending: 0,
             allocs: BTreeMap::new(),
             steps: BTreeMap::new(),
             load: None,
@@ -143,9 +155,22 @@ impl Worker {
             warmth: Warmth::default(),
             marks,
             caches: None,
+            caches_version: 0,
             seq: 0,
+            welcome_seq: 0,
             beat_seq: 0,
         }
+    }
+
+    /// What somebody asked for did not happen: it is as it was, but not connected.
+    pub fn restore(&mut self, record: &WorkerRecord) {
+        self.epoch = record.epoch;
+        self.identity = record.identity;
+        self.incarnation = record.incarnation;
+        self.draining = record.draining;
+        self.lease_until = record.lease_until;
+        self.state = record.state;
+        self.unlink();
     }
 
     /// The worker as a store keeps it.
@@ -183,6 +208,19 @@ impl Worker {
         let stale = self.load.as_ref().map(|(at, _)| at.after(stale_ns));
         let readmitted = self.health.out().map(|(until, _)| until);
         [silent, stale, readmitted, self.lease_until].into_iter().flatten().min()
+    }
+
+    /// True if it runs something, and what it was sent ahead is less than it may be. A worker does not know of places
+    /// of outside clients, and would start what it was sent in their room; another system's executor starts
+    /// what it is sent.
+    pub fn has_room_ahead(&self) -> bool {
+        self.takes_work()
+            && !self.running.is_empty()
+            && self.allocs.is_empty()
+            && self.lending == 0
+            && !self.marks.foreign
+            && self.backlog.len() < limits::PREFETCH_MAX
+            && self.backlog_ms < limits::PREFETCH_MS * self.running.len() as f64
     }
 
     /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.
@@ -233,14 +271,29 @@ impl Worker {
         }
     }
 
-    /// True if `request` fits into [`Worker::room`], without making that.
-    pub fn has_room(&self, request: &Resources) -> bool {
+    /// True if it runs something, and all of that waits for jobs of its own.
+    pub fn only_lends(&self) -> bool {
+        self.lending > 0 && self.lending as usize == self.running.len()
+    }
+
+    /// The room for a task. `guess` is how many bytes of its memory are a guess.
+    pub fn room_with_guess(&self, room: Resources, guess: u64) -> Resources {
+        if !self.only_lends() {
+            return room;
+        }
+        Resources { memory: room.memory.saturating_add(guess), ..room }
+    }
+
+    /// True if `request` fits into [`Worker::room`], which is not built for that. `guess` is how many bytes of the
+    /// request's memory are a guess.
+    pub fn has_room(&self, request: &Resources, guess: u64) -> bool {
+        let guess = if self.only_lends() { guess } else { 0 };
         let (has, booked) = (&self.capacity, &self.booked);
         let of = |amounts: &Resources, name: &str| amounts.custom.get(name).copied().unwrap_or(0);
         request.cpu <= has.cpu.saturating_sub(booked.cpu)
             && request.gpus <= has.gpus.saturating_sub(booked.gpus)
             && request.gpu_memory <= has.gpu_memory.saturating_sub(booked.gpu_memory)
-            && request.memory <= self.memory_room()
+            && request.memory <= self.memory_room().saturating_add(guess)
             && request
                 .custom
                 .iter()

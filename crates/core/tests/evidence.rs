@@ -216,14 +216,14 @@ fn the_stalest_signature_goes_first() {
     let signature =
         |n: usize| Signature { queue: "q".to_owned(), step: "s".to_owned(), shape: n.to_string() };
     let mut all = Histories::default();
-    (0..SIGNATURES_MAX).for_each(|n| all.push(&signature(n), ended(n as u64)));
+    (0..SIGNATURES_MAX).for_each(|n| _ = all.push(&signature(n), ended(n as u64)));
     all.push(&signature(0), ended(7));
     all.push(&signature(SIGNATURES_MAX), ended(8));
     assert_eq!(all.len(), SIGNATURES_MAX);
     assert_eq!(all.predict(&signature(0)).unwrap().samples, 2);
     assert!(all.get(&signature(1)).is_none());
     assert!(all.get(&signature(2)).is_some() && all.get(&signature(SIGNATURES_MAX)).is_some());
-    (2..SIGNATURES_MAX).for_each(|n| all.push(&signature(n), ended(1)));
+    (2..SIGNATURES_MAX).for_each(|n| _ = all.push(&signature(n), ended(1)));
     all.push(&signature(0), ended(7));
     all.push(&signature(1), ended(1));
     assert_eq!(all.len(), SIGNATURES_MAX);

@@ -220,6 +220,7 @@ fn restored(since_s: u64, now_s: u64) -> Engine {
     let spec = JobSpec { queue: "q".to_owned(), steps: vec![step], ..JobSpec::default() };
     let (since, until) = (at(since_s), at(since_s + 100));
     let record = JobRecord {
+        ended: Vec::new(),
         id: JobId(1),
         spec: spec.into(),
         created: Time(1),
@@ -264,9 +265,9 @@ fn workers_that_hold_all_that_they_may_are_not_looked_at() {
         let limits = limits.iter().map(ToString::to_string).collect();
         let class = Class { request: Resources::new(100, 0), limits, ..Class::default() };
         let mut seen = 0;
-        farm.engine.workers().index().candidates(&class, usize::MAX, |_| {
+        farm.engine.workers().index().candidates(&class, |_| {
             seen += 1;
-            true
+            false
         });
         seen
     };

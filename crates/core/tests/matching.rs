@@ -7,6 +7,7 @@ use windlass_core::load::formula::LoadSettings;
 use windlass_core::matcher::{self, Ask, Class, Found, Scene};
 use windlass_core::queues::{Candidate, Charge, Queues, Skip, TurnSettings};
 use windlass_core::score::context::{InstanceContext, JobContext};
+use windlass_core::score::keys::Reads;
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
@@ -43,15 +44,16 @@ fn amounts() -> impl Strategy<Value = Resources> {
 
 /// Where a task of the class goes, no step being anything special.
 fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
-    let caches = BTreeMap::new();
+    let reads = Reads::default();
     let ask = Ask {
         step: StepKey { job: JobId(1), step: 0 },
         class_id: ClassId(0),
         band: 3,
         class,
         job: JobContext::default(),
-        caches: &caches,
+        reads: &reads,
         kind: 0,
+        avoids: None,
         predicted_ms: None,
         others_wait: false,
         locality: false,
@@ -63,11 +65,12 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         reserved: &BTreeMap::new(),
         policy: policy_by_name("simple").0,
         instance: &InstanceContext::default(),
+        known: None,
         key_bytes: None,
     };
-    match matcher::push(&ask, &scene) {
+    match matcher::push(&ask, &scene, None) {
         Found::Best(ranked) => Some(ranked[0].worker),
-        Found::NoRoom | Found::Held(_) => None,
+        Found::NoRoom | Found::Held(..) => None,
     }
 }
 
@@ -86,8 +89,8 @@ proptest! {
         for (request, tag, give_back, targeted) in steps {
             let needs = tag.map(|tag| Need::parse(&format!("kind={tag}"))).into_iter().collect();
             let targets = if targeted { BTreeSet::from(["w1".to_owned(), "w2".to_owned()]) } else { BTreeSet::new() };
-            let class = Class { request: request.clone(), needs, targets, limits: BTreeSet::new() };
-            workers.learn(&class.needs);
+            let class = Class { request: request.clone(), needs, targets, ..Class::default() };
+            workers.learn(class.needs.iter());
             let found = push(&class, &workers);
             let fitting: Vec<&Worker> = workers.iter().filter(|w| matcher::fits_now(&class, w)).collect();
             prop_assert_eq!(found.is_some(), !fitting.is_empty());
@@ -123,8 +126,8 @@ proptest! {
         }
         let mut had: BTreeMap<QueueId, u64> = ids.iter().map(|id| (*id, 0)).collect();
         let serve = |all: &mut Queues, had: &mut BTreeMap<QueueId, u64>| {
-            let mut skip = Skip::of([ClassId(0)]);
-            let (id, ..) = all.next(&mut skip).unwrap();
+            let mut skip = Skip::default();
+            let (id, ..) = all.next(&mut skip, &|_| true).unwrap();
             all.charge(id, 1, &mut skip);
             *had.get_mut(&id).unwrap() += 1;
             id

@@ -14,6 +14,7 @@ use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::matcher::{self, Ask, Class, Found, Reserved, Scene};
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::context::{InstanceContext, JobContext};
+use windlass_core::score::keys::{CacheKeys, Reads};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::time::NS_PER_S;
@@ -24,7 +25,7 @@ static NONE: BTreeSet<String> = BTreeSet::new();
 
 const GIB: u64 = 1 << 30;
 
-/// An engine, and workers that do as they are told. Tasks take as long as their step's body says in seconds,
+/// An engine, and workers that do as they are told. Tasks take as long as their step's time limit says in seconds,
 /// the least and the most; the length of each lies between without order.
 struct Farm {
     engine: Engine,
@@ -89,8 +90,8 @@ impl Farm {
         for send in &out.sends {
             if let Order::Start { task, attempt, step, .. } = &send.order {
                 let job = self.engine.job(task.job).expect("what starts is known");
-                let body = &job.spec.steps[usize::from(*step)].body;
-                let (least, most) = (u64::from(body[0]) * 1000, u64::from(body[1]) * 1000);
+                let seconds = job.spec.steps[usize::from(*step)].time_limit_ms.expect("each step says");
+                let (least, most) = (seconds / 1000 * 1000, seconds % 1000 * 1000);
                 let mixed = (task.job.0 << 32 ^ u64::from(task.index)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let ms = least + (mixed >> 33) % (most - least + 1);
                 let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
@@ -155,7 +156,8 @@ impl Farm {
 }
 
 fn step(name: &str, tasks: u32, request: Resources, (least_s, most_s): (u8, u8)) -> StepSpec {
-    StepSpec { name: name.to_owned(), tasks, request, body: [least_s, most_s].into(), ..StepSpec::default() }
+    let time_limit_ms = Some(u64::from(least_s) * 1000 + u64::from(most_s));
+    StepSpec { name: name.to_owned(), tasks, request, time_limit_ms, ..StepSpec::default() }
 }
 
 fn job(queue: &str, steps: Vec<StepSpec>) -> JobSpec {
@@ -428,7 +430,8 @@ proptest! {
             farm.worker(capacity, attributes);
             let worker = WorkerId(farm.workers);
             if let Some(warm) = cache {
-                let keys = warm.then(|| ("k".to_owned(), GIB)).into_iter().collect();
+                let keys: Vec<String> = warm.then(|| "k".to_owned()).into_iter().collect();
+                let keys = CacheKeys::of(keys.iter());
                 farm.tell(Event::Caches { worker, keys });
             }
             if let Some(load) = load {
@@ -446,16 +449,17 @@ proptest! {
         }).collect();
         let class = Class { request: asked.request.clone(), needs: asked.needs.clone(), ..Class::default() };
         let hints = Hints { kind: if evaluation { Kind::Evaluation } else { Kind::Build }, ..Hints::default() };
-        let caches = reads.then(|| ("k".to_owned(), Some(GIB))).into_iter().collect();
+        let reads = Reads::of(&reads.then(|| ("k".to_owned(), Some(GIB))).into_iter().collect());
         let mut context = JobContext::of(&hints, false, (&class.request).into());
         context.waited_ms = waited_s * 1_000;
         let ask = Ask {
+            avoids: None,
             step: StepKey { job: JobId(99), step: 0 },
             class_id: ClassId(0),
             band: 3,
             class: &class,
             job: context,
-            caches: &caches,
+            reads: &reads,
             kind: 0,
             predicted_ms: predicted_s.map(|s| s as f64 * 1e3),
             others_wait: false,
@@ -468,7 +472,8 @@ proptest! {
             reserved: &reserved,
             policy: farm.engine.policy(),
             instance: &InstanceContext::default(),
-            key_bytes: None,
+            known: None,
+        key_bytes: None,
         };
         // Judged by what the rules say one by one, and by the reservation as it is meant.
         let ends = predicted_s.map(|s| farm.now.after(s * NS_PER_S));
@@ -490,12 +495,12 @@ proptest! {
         });
         let open: BTreeMap<WorkerId, f64> = open.collect();
         let best = open.values().copied().fold(f64::NEG_INFINITY, f64::max);
-        match matcher::push(&ask, &scene) {
+        match matcher::push(&ask, &scene, None) {
             Found::Best(ranked) => {
                 prop_assert_eq!(open.get(&ranked[0].worker), Some(&best));
                 prop_assert!(ranked.iter().all(|ranked| open.contains_key(&ranked.worker)));
             }
-            Found::Held(_) => prop_assert!(open.is_empty() && !fitting.is_empty()),
+            Found::Held(..) => prop_assert!(open.is_empty() && !fitting.is_empty()),
             Found::NoRoom => prop_assert!(fitting.is_empty()),
         }
     }

@@ -1,10 +1,9 @@
 //! Every numeric vector of Gradient's rules, and where ours are repaired, why.
 
 use windlass_core::job::{Hints, Kind};
-use windlass_core::score::context::{
-    Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext, missing,
-};
+use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
+use windlass_core::score::keys::{CacheKeys, Reads, missing};
 use windlass_core::score::policy::{Verdict, packing, policy_by_name};
 use windlass_core::score::rule::Contribution;
 use windlass_core::score::windows::{Metric, Windowed};
@@ -130,11 +129,12 @@ fn missing_bytes() {
 fn keys_of_unknown_size_are_no_bargain() {
     // Repaired: Gradient counts an unknown size as nothing, so that 40 unknown keys (550 points with the
     // bonus for an architecture) beat one known GiB (495).
-    let unknown = (0..40).map(|i| (format!("k{i}"), UNKNOWN_SIZE)).collect();
-    let one = [("big".to_owned(), Some(1 << 30))].into();
-    let held = Default::default();
+    let unknown = (0..40).map(|i| (format!("k{i}"), UNKNOWN_SIZE));
+    let (unknown, one) =
+        (Reads::of(&unknown.collect()), Reads::of(&[("big".to_owned(), Some(1 << 30))].into()));
+    let held = CacheKeys::default();
     let total = |reads| {
-        let case = Case::new(|c| c.missing = missing(reads, Some(&held), None));
+        let case = Case::new(|c| c.missing = Some(missing(reads, &held, None)));
         match policy_by_name("simple").0.score(&case.pair()) {
             Verdict::Score(score) => score,
             Verdict::Held { reason, .. } => panic!("{reason}"),
@@ -143,12 +143,11 @@ fn keys_of_unknown_size_are_no_bargain() {
     assert_eq!(total(&one), 495.0);
     assert_eq!(total(&unknown), 50.0);
     let mean = Some(3 * MIB);
-    assert_eq!(missing(&unknown, Some(&held), mean), Some(Missing { keys: 40, bytes: 120 * MIB }));
-    let held = [("k0".to_owned(), 7), ("big".to_owned(), 1)].into();
-    assert_eq!(missing(&unknown, Some(&held), mean), Some(Missing { keys: 39, bytes: 117 * MIB }));
-    assert_eq!(missing(&one, Some(&held), mean), Some(Missing::default()));
-    assert_eq!(missing(&one, None, mean), None, "unknown is not nothing");
-    assert_eq!(missing(&Default::default(), None, mean), Some(Missing::default()));
+    assert_eq!(missing(&unknown, &held, mean), Missing { keys: 40, bytes: 120 * MIB });
+    let held = CacheKeys::of(["k0".to_owned(), "big".to_owned()].iter());
+    assert_eq!(missing(&unknown, &held, mean), Missing { keys: 39, bytes: 117 * MIB });
+    assert_eq!(missing(&one, &held, mean), Missing::default());
+    assert_eq!(missing(&Reads::default(), &held, mean), Missing::default());
 }
 
 #[test]

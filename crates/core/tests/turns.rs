@@ -23,8 +23,8 @@ fn served(weights: &[u32], n: usize) -> Vec<usize> {
         })
         .collect();
     let next = |_| {
-        let mut skip = Skip::of([ClassId(0)]);
-        let (queue, ..) = queues.next(&mut skip).expect("all have work");
+        let mut skip = Skip::default();
+        let (queue, ..) = queues.next(&mut skip, &|_| true).expect("all have work");
         queues.charge(queue, 1, &mut skip);
         queues.stand_again(&mut skip);
         ids.iter().position(|id| *id == queue).expect("it is one of them")
@@ -66,7 +66,8 @@ proptest! {
     }
 }
 
-/// An engine with one worker of so many slots, on which a task runs as many seconds as its step's body says.
+/// An engine with one worker of so many slots, on which a task runs as many seconds as its step's time limit
+/// says.
 struct Farm {
     engine: Engine,
     now: Time,
@@ -108,7 +109,7 @@ impl Farm {
                 let by = Report { worker: send.worker, epoch, task: *task, attempt: *attempt };
                 self.engine.handle(self.now, Event::Started { by, at: self.now }, &mut Outbox::default());
                 let spec = &self.engine.job(task.job).expect("what starts is known").spec;
-                let ms = u64::from(spec.steps[0].body[0]) * 1000;
+                let ms = spec.steps[0].time_limit_ms.expect("each step says how long its tasks run");
                 self.starts.push((self.now, spec.queue.clone()));
                 self.ends.insert((self.now.after(ms * NS_PER_MS), *task), (*attempt, self.now));
             }
@@ -193,7 +194,7 @@ fn step(tasks: u32, seconds: u8) -> StepSpec {
         name,
         tasks,
         request: Resources::new(100, 0),
-        body: vec![seconds].into(),
+        time_limit_ms: Some(u64::from(seconds) * 1000),
         ..StepSpec::default()
     }
 }

@@ -1,39 +1,202 @@
-//! Parsed bodies of the steps that tasks are started of now.
+//! What the tasks of steps run, for those that are started now. The engine does not hold it: it is in the store, and
+//! a bounded part of it here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_api::StepBody;
 use windlass_core::JobId;
+use windlass_core::engine::Write;
 
-/// Steps whose parsed body is kept.
-const BODIES_MAX: usize = 256;
+/// Bytes of bodies, as they were submitted, that are kept. One body may be larger alone.
+pub const BYTES_MAX: usize = 32 << 20;
+/// What an entry counts for besides its body.
+const ENTRY_BYTES: usize = 512;
+/// Bodies of no more bytes are parsed where they are needed; larger ones where nobody waits.
+pub const SMALL_BYTES: usize = 64 << 10;
 
-/// The cache.
+/// The step of a job.
+pub type StepId = (JobId, u16);
+
+/// A body that is kept.
+enum Kept {
+    Raw(Arc<[u8]>),
+    Parsed(Arc<StepBody>),
+}
+
+struct Entry {
+    body: Kept,
+    /// What it counts for.
+    bytes: usize,
+    age: u64,
+}
+
+/// What is known of a body.
+pub enum Look {
+    /// Here it is.
+    Found(Arc<StepBody>),
+    /// It has to be read.
+    Missing,
+    /// There is none: its job is gone.
+    None,
+}
+
+/// The cache, and what is to be read into it.
 #[derive(Default)]
 pub struct Bodies {
-    parsed: BTreeMap<(JobId, u16), Arc<StepBody>>,
+    kept: BTreeMap<StepId, Entry>,
+    /// By age, oldest first.
+    order: BTreeMap<u64, StepId>,
+    next: u64,
+    bytes: usize,
+    wanted: BTreeSet<StepId>,
+    /// Those of starts that wait behind others to the same worker.
+    ahead: BTreeSet<StepId>,
+    /// Steps that were looked for and have none.
+    absent: BTreeSet<StepId>,
 }
 
 impl Bodies {
-    /// The body of a step, parsed once. `None` if it is none, which submission made sure of.
-    pub fn get(&mut self, job: JobId, step: u16, raw: &[u8]) -> Option<Arc<StepBody>> {
-        if let Some(body) = self.parsed.get(&(job, step)) {
-            return Some(body.clone());
+    /// Jobs are durable: what they run will be wanted soon.
+    pub fn submitted(&mut self, writes: &[Write]) {
+        for write in writes {
+            let Write::Job { id, spec, .. } = write else { continue };
+            for (number, step) in (0..).zip(&spec.steps) {
+                if step.body.len() <= SMALL_BYTES {
+                    self.keep((*id, number), Kept::Raw(step.body.clone()), step.body.len());
+                }
+            }
         }
-        let body: Arc<StepBody> = Arc::new(serde_json::from_slice(raw).ok()?);
-        if self.parsed.len() >= BODIES_MAX {
-            // Old jobs come first; what is still needed is parsed again.
-            self.parsed.pop_first();
+    }
+
+    /// The body of a step, if it is here; otherwise it is wanted from now on.
+    pub fn look(&mut self, step: StepId) -> Look {
+        let parsed = match self.kept.get(&step) {
+            Some(Entry { body: Kept::Parsed(body), .. }) => return Look::Found(body.clone()),
+            Some(Entry { body: Kept::Raw(raw), .. }) => serde_json::from_slice(raw).ok().map(Arc::new),
+            None if self.absent.contains(&step) => return Look::None,
+            None => {
+                self.wanted.insert(step);
+                return Look::Missing;
+            }
+        };
+        // Submission made sure that it can be parsed.
+        let Some(body): Option<Arc<StepBody>> = parsed else { return Look::None };
+        if let Some(entry) = self.kept.get_mut(&step) {
+            entry.body = Kept::Parsed(body.clone());
         }
-        self.parsed.insert((job, step), body.clone());
-        Some(body)
+        Look::Found(body)
+    }
+
+    /// A body is needed when those before it have come: it may be read along with them.
+    pub fn want_ahead(&mut self, step: StepId) {
+        if !self.kept.contains_key(&step) {
+            self.ahead.insert(step);
+        }
+    }
+
+    /// The steps whose bodies are to be read, and how many of them, the first, something waits for.
+    pub fn take_wanted(&mut self) -> (Vec<StepId>, usize) {
+        let wanted = std::mem::take(&mut self.wanted);
+        let ahead = std::mem::take(&mut self.ahead);
+        let needed = wanted.len();
+        (wanted.iter().chain(ahead.difference(&wanted)).copied().collect(), needed)
+    }
+
+    /// A body was read; `None` if there is none.
+    pub fn read(&mut self, step: StepId, body: Option<(StepBody, usize)>) {
+        match body {
+            Some((body, bytes)) => self.keep(step, Kept::Parsed(Arc::new(body)), bytes),
+            None => _ = self.absent.insert(step),
+        }
+    }
+
+    /// All that was read was made use of.
+    pub fn forget_absent(&mut self) {
+        self.absent.clear();
+    }
+
+    fn keep(&mut self, step: StepId, body: Kept, bytes: usize) {
+        self.remove(step);
+        let bytes = bytes + ENTRY_BYTES;
+        while self.bytes + bytes > BYTES_MAX
+            && let Some(oldest) = self.order.first_key_value().map(|(_, step)| *step)
+        {
+            self.remove(oldest);
+        }
+        self.next += 1;
+        self.bytes += bytes;
+        self.order.insert(self.next, step);
+        self.kept.insert(step, Entry { body, bytes, age: self.next });
+    }
+
+    fn remove(&mut self, step: StepId) {
+        let Some(entry) = self.kept.remove(&step) else { return };
+        self.order.remove(&entry.age);
+        self.bytes -= entry.bytes;
     }
 
     /// The job ended.
     pub fn forget(&mut self, job: JobId) {
-        let steps: Vec<_> = self.parsed.range((job, 0)..=(job, u16::MAX)).map(|(key, _)| *key).collect();
-        for key in steps {
-            self.parsed.remove(&key);
+        let steps: Vec<StepId> = self.kept.range((job, 0)..=(job, u16::MAX)).map(|(step, _)| *step).collect();
+        steps.into_iter().for_each(|step| self.remove(step));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::Time;
+    use windlass_core::job::{JobSpec, StepSpec};
+
+    fn job(id: u64, body: &str) -> Write {
+        let step = StepSpec { body: Arc::from(body.as_bytes()), ..StepSpec::default() };
+        let spec = Arc::new(JobSpec { steps: vec![step], ..JobSpec::default() });
+        Write::Job { id: JobId(id), spec, created: Time(0) }
+    }
+
+    fn body(bytes: usize) -> String {
+        format!(r#"{{"command":["{}"],"env":{{}},"cwd":"/","params":"none"}}"#, "x".repeat(bytes))
+    }
+
+    #[test]
+    fn bytes_are_what_is_bounded() {
+        let mut bodies = Bodies::default();
+        for id in 0..2_000 {
+            bodies.submitted(&[job(id, &body(60_000))]);
+            assert!(bodies.bytes <= BYTES_MAX && bodies.order.len() == bodies.kept.len());
         }
+        assert!(bodies.kept.len() > 500, "{}", bodies.kept.len());
+        assert!(matches!(bodies.look((JobId(1_999), 0)), Look::Found(_)));
+        assert!(matches!(bodies.look((JobId(0), 0)), Look::Missing));
+        assert_eq!(bodies.take_wanted(), (vec![(JobId(0), 0)], 1));
+        let large: StepBody = serde_json::from_str(&body(9)).unwrap();
+        bodies.read((JobId(0), 0), Some((large, 2 * BYTES_MAX)));
+        assert!(matches!(bodies.look((JobId(0), 0)), Look::Found(_)), "one may be larger, alone");
+        assert_eq!(bodies.kept.len(), 1);
+        bodies.forget(JobId(0));
+        assert_eq!((bodies.bytes, bodies.order.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_waits_behind_others_is_read_along_with_them() {
+        let mut bodies = Bodies::default();
+        assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
+        (1..=3).for_each(|job| bodies.want_ahead((JobId(job), 0)));
+        bodies.want_ahead((JobId(7), 0));
+        let steps = [7, 1, 2, 3].map(|job| (JobId(job), 0)).to_vec();
+        assert_eq!(bodies.take_wanted(), (steps, 1), "what is needed comes first, and each once");
+        bodies.submitted(&[job(1, &body(9))]);
+        bodies.want_ahead((JobId(1), 0));
+        assert_eq!(bodies.take_wanted(), (vec![], 0), "it is here");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_once_it_was_looked_for() {
+        let mut bodies = Bodies::default();
+        assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
+        bodies.read((JobId(7), 0), None);
+        assert!(matches!(bodies.look((JobId(7), 0)), Look::None));
+        bodies.forget_absent();
+        assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
     }
 }

@@ -20,6 +20,7 @@ use windlass_api::wire::{
     Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
+use windlass_core::score::keys::CacheKeys;
 use windlass_core::{Epoch, JobId, Time};
 
 /// Connected workers.
@@ -380,7 +381,8 @@ impl Listener {
             }
             report::What::Caches(caches) => {
                 let keys = caches.into_core();
-                self.believe(keys, "caches").map(WorkerMessage::Caches)
+                let keys = self.believe(keys, "caches");
+                keys.map(|keys| WorkerMessage::Caches(CacheKeys::of(keys.keys())))
             }
             report::What::Lost(_) => Some(WorkerMessage::Lost),
             report::What::Log(part) => {

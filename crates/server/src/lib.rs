@@ -16,6 +16,7 @@ mod http;
 mod link;
 mod listen;
 mod metrics;
+mod outgoing;
 mod progress;
 mod refusals;
 mod retention;

@@ -8,6 +8,7 @@ use windlass_api::{StepBody, TaskValue};
 use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
+use windlass_core::score::keys::CacheKeys;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// A connection to a worker's agent.
@@ -152,8 +153,8 @@ pub enum WorkerMessage {
     },
     /// What its machine bears.
     Load(Box<LoadReport>),
-    /// All keys of its caches, with their bytes.
-    Caches(BTreeMap<String, u64>),
+    /// All keys of its caches.
+    Caches(CacheKeys),
     /// An attempt has the cpus again that it lent.
     Reclaimed {
         /// The task.

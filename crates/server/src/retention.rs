@@ -3,6 +3,7 @@
 use crate::handle::Handle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use windlass_core::Time;
+use windlass_core::engine::Event;
 
 /// Rows of tasks deleted in one transaction, so that commits of others need not wait long.
 const ROWS: usize = 20_000;
@@ -39,6 +40,7 @@ impl Retention {
             let (deleted, more) = handle.store().retain(before, ROWS).await?;
             if !deleted.is_empty() {
                 handle.drop_logs(&deleted);
+                handle.tell(Event::Deleted(deleted.into_iter().collect())).await;
             }
             if !more {
                 return Ok(());

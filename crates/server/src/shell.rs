@@ -1,22 +1,22 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
-use crate::bodies::Bodies;
+use crate::bodies::{self, StepId};
 use crate::events::Events;
 use crate::handle::{Handle, Unavailable};
-use crate::link::{Delivery, Links, StartInfo, WorkerLink, WorkerMessage};
+use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
+use crate::outgoing::Outgoing;
 use crate::progress::ProgressBoard;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::engine::{
-    Answer, Engine, Event, Fetch, Hello, Order, Outbox, Report, Send as Message, Settings,
-};
+use windlass_api::StepBody;
+use windlass_core::engine::{Answer, Engine, Event, Fetch, Hello, Outbox, Report, Settings};
 use windlass_core::job::JobRecord;
 use windlass_core::queues::parked::{ParkedCount, ParkedDrift};
-use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
+use windlass_core::{JobId, RequestId, Time, WorkerId};
 use windlass_store::{Store, StoreError};
 
 /// Bookings of one round.
@@ -76,9 +76,9 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         in_flight: None,
         pending: BTreeMap::new(),
         next_request: 1,
-        links,
+        links: links.clone(),
         link_owners: BTreeMap::new(),
-        bodies: Bodies::default(),
+        outgoing: Outgoing::new(links.clone()),
         events,
         metrics,
         progress,
@@ -101,6 +101,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
 
 /// A look into the store, and what it makes happen.
 type Look = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
+/// Bodies being read: each with its bytes as they were submitted.
+type Load = Pin<Box<dyn Future<Output = Vec<(StepId, Option<(StepBody, usize)>)>> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
 
 struct Shell {
@@ -116,7 +118,7 @@ struct Shell {
     links: Arc<Links>,
     /// Whose each connection is, once it said hello.
     link_owners: BTreeMap<u64, WorkerId>,
-    bodies: Bodies,
+    outgoing: Outgoing,
     events: Events,
     metrics: Arc<Metrics>,
     progress: Arc<ProgressBoard>,
@@ -135,6 +137,7 @@ impl Shell {
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
         let (mut reading, mut audit): (Option<Look>, Option<Look>) = (None, None);
+        let mut loading: Option<Load> = None;
         loop {
             if self.stalled.is_some() {
                 self.recover(&mut inbox).await;
@@ -144,11 +147,13 @@ impl Shell {
                 }
             }
             self.round();
+            self.answer_volatile();
             if commit.is_none() && !self.out.is_empty() {
                 commit = self.send_batch();
             }
             reading = reading.or_else(|| self.read());
             audit = audit.or_else(|| self.audit());
+            loading = loading.or_else(|| self.load_bodies());
             if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
                 break;
             }
@@ -167,6 +172,10 @@ impl Shell {
                 events = async { audit.as_mut().expect("guarded by the condition").await }, if audit.is_some() => {
                     audit = None;
                     events.into_iter().for_each(|event| self.handle(event));
+                }
+                bodies = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
+                    loading = None;
+                    self.bodies_loaded(bodies);
                 }
                 n = inbox.recv_many(&mut messages, INBOX_BATCH_MAX) => {
                     if n == 0 {
@@ -201,6 +210,54 @@ impl Shell {
             };
             numbers.into_iter().map(event).collect()
         }))
+    }
+
+    /// Begins to read what tasks run that are to be started, and to parse it where nobody waits.
+    fn load_bodies(&mut self) -> Option<Load> {
+        let (mut left, mut needed) = self.outgoing.bodies.take_wanted();
+        if left.is_empty() {
+            return None;
+        }
+        let store = self.store.clone();
+        Some(Box::pin(async move {
+            let mut bodies = Vec::with_capacity(left.len());
+            // What is wanted ahead and is more than one read brings is wanted again when it is needed.
+            loop {
+                match store.bodies(left.clone()).await {
+                    Ok(found) => {
+                        let before = bodies.len();
+                        let read: Vec<StepId> = left.drain(..found.len().min(left.len())).collect();
+                        for (step, raw) in read.into_iter().zip(found) {
+                            bodies.push((step, parse(raw).await));
+                        }
+                        needed = needed.saturating_sub(bodies.len() - before);
+                        if needed == 0 || left.is_empty() {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::error!("{}", Unavailable::from_store(&error));
+                        tokio::time::sleep(STORE_RETRY).await;
+                    }
+                }
+            }
+            bodies
+        }))
+    }
+
+    fn bodies_loaded(&mut self, bodies: Vec<(StepId, Option<(StepBody, usize)>)>) {
+        let mut bytes = 0;
+        for (step, body) in bodies {
+            let more = body.as_ref().map_or(0, |(_, bytes)| *bytes);
+            // Before a large one takes the place of the others, these are used.
+            if bytes + more > bodies::BYTES_MAX / 2 {
+                self.outgoing.bodies_read(&self.engine);
+                bytes = 0;
+            }
+            bytes += more;
+            self.outgoing.bodies.read(step, body);
+        }
+        self.outgoing.bodies_read(&self.engine);
     }
 
     /// Begins to compare the store's counts of what is parked with what is, if it is time to.
@@ -291,6 +348,7 @@ impl Shell {
             WorkerMessage::Lost | WorkerMessage::Hello { .. } => {
                 self.link_owners.remove(&link);
                 self.links.remove(worker);
+                self.outgoing.forget(worker);
                 Event::Lost { worker }
             }
         };
@@ -308,6 +366,7 @@ impl Shell {
         let name = hello.name.clone();
         self.handle(Event::Hello(Box::new(hello)));
         let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
+        self.outgoing.forget(worker);
         self.link_owners.insert(link.id(), worker);
         let id = link.id();
         if let Some(before) = self.links.insert(worker, link).filter(|before| before.id() != id) {
@@ -316,12 +375,16 @@ impl Shell {
         }
     }
 
-    /// Gives the forming batch to the store. One that writes nothing is delivered at once.
-    fn send_batch(&mut self) -> Option<Commit> {
-        let mut batch = std::mem::take(&mut self.out);
-        for (request, answer) in batch.volatile.drain(..) {
+    /// Answers that hang on no write do not wait for one.
+    fn answer_volatile(&mut self) {
+        for (request, answer) in std::mem::take(&mut self.out.volatile) {
             self.answer(request, Ok(answer));
         }
+    }
+
+    /// Gives the forming batch to the store. One that writes nothing is delivered at once.
+    fn send_batch(&mut self) -> Option<Commit> {
+        let batch = std::mem::take(&mut self.out);
         if batch.writes.is_empty() {
             self.deliver(batch);
             return None;
@@ -336,20 +399,22 @@ impl Shell {
     fn committed(&mut self, result: Result<Vec<usize>, StoreError>) {
         let Some((batch, started)) = self.in_flight.take() else { return };
         // The writer has let go of it, unless the store keeps it for a reason of its own.
-        let mut batch = Arc::try_unwrap(batch).unwrap_or_else(|shared| Outbox::clone(&shared));
+        let batch = Arc::try_unwrap(batch).unwrap_or_else(|shared| Outbox::clone(&shared));
         self.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
         let refused = match result {
             Ok(refused) => refused,
             Err(error) => return self.failed(&batch, &error),
         };
+        let release = self.engine.release(batch, &refused, &mut self.out);
         if !refused.is_empty() {
-            let touched = self.engine.refused(&batch, &refused);
             tracing::warn!(rows = refused.len(), "rows were changed by somebody else");
-            batch.sends.retain(|send| task_of(&send.order).is_none_or(|task| !touched.contains(&task.job)));
             let why = Unavailable::new("another scheduler changed the job; try again");
-            self.stalled = Some((touched, why));
+            for request in release.undone {
+                self.answer(request, Err(why.clone()));
+            }
+            self.stalled = Some((release.again, why));
         }
-        self.deliver(batch);
+        self.deliver(release.batch);
     }
 
     /// Nothing of the batch is durable, nor of the one that formed on top of it.
@@ -358,7 +423,7 @@ impl Shell {
         tracing::error!("{why}");
         let forming = std::mem::take(&mut self.out);
         let touched = self.engine.failed([batch, &forming]);
-        for (request, _) in batch.answers.iter().chain(&forming.answers).chain(&forming.volatile) {
+        for (request, _) in batch.answers.iter().chain(&forming.answers) {
             self.answer(*request, Err(why.clone()));
         }
         self.metrics.store_failures.inc();
@@ -421,45 +486,16 @@ impl Shell {
         self.metrics.count(&batch.notes);
         self.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);
+        self.outgoing.bodies.submitted(&batch.writes);
         self.fetches.extend(batch.fetches);
         for job in &batch.ended {
-            self.bodies.forget(*job);
+            self.outgoing.bodies.forget(*job);
             self.progress.forget_job(*job);
         }
-        self.deliver_sends(batch.sends);
+        self.outgoing.send(&self.engine, batch.sends);
         for (request, answer) in batch.answers {
             self.answer(request, Ok(answer));
         }
-    }
-
-    fn deliver_sends(&mut self, sends: Vec<Message>) {
-        let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
-        for Message { worker, seq, order } in sends {
-            let start = match &order {
-                Order::Start { task, step, .. } => match self.start_info(*task, *step) {
-                    Some(start) => Some(start),
-                    // Its job was cancelled or reloaded meanwhile: nothing to start.
-                    None => continue,
-                },
-                _ => None,
-            };
-            parcels.entry(worker).or_default().push(Delivery { seq, order, start });
-        }
-        for (worker, parcel) in parcels {
-            if let Some(link) = self.links.get(worker) {
-                link.deliver(parcel);
-            }
-        }
-    }
-
-    fn start_info(&mut self, task: TaskId, step: u16) -> Option<StartInfo> {
-        let job = self.engine.job(task.job)?;
-        let base = job.steps.get(usize::from(step))?.base;
-        let body = self.bodies.get(task.job, step, &job.spec.steps[usize::from(step)].body)?;
-        let place = task.index - base;
-        let value = body.params.value(place).map(std::borrow::Cow::into_owned);
-        let params = body.task_values(place);
-        Some(StartInfo { body, value, params, job: job.spec.clone() })
     }
 
     fn answer(&mut self, request: RequestId, answer: Result<Answer, Unavailable>) {
@@ -492,11 +528,14 @@ fn say_drifts(drifts: &[ParkedDrift]) {
     }
 }
 
-fn task_of(order: &Order) -> Option<TaskId> {
-    match order {
-        Order::Start { task, .. } => Some(*task),
-        _ => None,
+async fn parse(raw: Option<Arc<[u8]>>) -> Option<(StepBody, usize)> {
+    let raw = raw?;
+    let bytes = raw.len();
+    if bytes <= bodies::SMALL_BYTES {
+        return serde_json::from_slice(&raw).ok().map(|body| (body, bytes));
     }
+    let parsed = tokio::task::spawn_blocking(move || serde_json::from_slice(&raw).ok()).await;
+    parsed.ok().flatten().map(|body| (body, bytes))
 }
 
 /// The wall clock as read at the start, moved on by the monotonic one: it does not jump while the

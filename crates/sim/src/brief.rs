@@ -20,6 +20,8 @@ pub fn write(write: &Write) -> String {
         | Write::Queue(_)
         | Write::Limit { .. }
         | Write::BackOffs { .. }
+        | Write::Done { .. }
+        | Write::WorkerGone(_)
         | Write::JobHeld { .. }
         | Write::JobStop { .. }
         | Write::JobEnd { .. }

@@ -28,6 +28,12 @@ pub struct Faults {
     pub disk_permille: u32,
     /// Of a thousand disturbances, how many step the scheduler's clock, back or forth.
     pub clock_permille: u32,
+    /// Of a thousand disturbances, how many are a sweep of jobs that ended.
+    pub retention_permille: u32,
+    /// Of a thousand machines, how many have a clock that is off by decades.
+    pub absurd_clock_permille: u32,
+    /// Of a thousand machines, how many lie about times and amounts of what they ran.
+    pub liar_permille: u32,
 }
 
 impl Faults {
@@ -45,6 +51,9 @@ impl Faults {
             scheduler_permille: 0,
             disk_permille: 0,
             clock_permille: 0,
+            retention_permille: 0,
+            absurd_clock_permille: 0,
+            liar_permille: 0,
         }
     }
 
@@ -62,6 +71,9 @@ impl Faults {
             scheduler_permille: 40,
             disk_permille: 30,
             clock_permille: 30,
+            retention_permille: 40,
+            absurd_clock_permille: 80,
+            liar_permille: 80,
         }
     }
 
@@ -81,6 +93,9 @@ impl Faults {
             scheduler_permille: vary(self.scheduler_permille),
             disk_permille: vary(self.disk_permille),
             clock_permille: vary(self.clock_permille),
+            retention_permille: vary(self.retention_permille),
+            absurd_clock_permille: vary(self.absurd_clock_permille),
+            liar_permille: vary(self.liar_permille),
         }
     }
 }

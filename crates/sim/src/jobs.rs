@@ -204,6 +204,33 @@ pub fn made_alike(mut spec: JobSpec) -> JobSpec {
     spec
 }
 
+/// Jobs of one queue: some that only machines could run which are not there, one as wide as a machine of so many
+/// hundredths of a core, and a stream of narrow ones that go by it.
+pub fn stream(rng: &mut Rng, widest: u32) -> Vec<JobSpec> {
+    let step = |name: &str, tasks, cpu| StepSpec {
+        name: name.to_owned(),
+        tasks,
+        request: Resources::new(cpu, MIB),
+        body: Profile::Medium.body(0),
+        ..StepSpec::default()
+    };
+    let job = |step: StepSpec| JobSpec {
+        name: step.name.clone(),
+        queue: "a".to_owned(),
+        user: "ann".to_owned(),
+        steps: vec![step],
+        ..JobSpec::default()
+    };
+    let pinned = (0..rng.between(0, 6)).map(|number| {
+        let targets = BTreeSet::from([format!("gone{number}")]);
+        job(StepSpec { targets, ..step("pinned", 1, 100) })
+    });
+    let mut jobs: Vec<JobSpec> = pinned.collect();
+    jobs.push(job(step("narrow", 300, 100)));
+    jobs.push(job(step("wide", 2, widest)));
+    jobs
+}
+
 /// The job that attempt `attempt` of a task submits and waits for.
 pub fn child_job(rng: &mut Rng, task: TaskId, attempt: u32) -> JobSpec {
     let profile = if rng.chance(500) { Profile::Short } else { Profile::Medium };

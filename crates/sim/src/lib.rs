@@ -21,6 +21,7 @@ mod scheduler;
 pub mod script;
 pub mod swf;
 mod trace;
+mod waits;
 mod world;
 
 pub use faults::Faults;

@@ -94,8 +94,10 @@ pub struct Machine {
     pub identity: u64,
     /// Its keeper ends all tasks when its lease runs out, and starts none without one.
     pub fences: bool,
-    /// Nanoseconds by which its clock is ahead.
-    pub skew_ns: u64,
+    /// Nanoseconds by which its clock is ahead, or behind where below 0.
+    pub skew_ns: i64,
+    /// What it says of times and amounts of what it ran is absurd.
+    pub lies: bool,
     /// How many thousandths its clock is too fast.
     pub drift_permille: i64,
     /// Until when, in virtual nanoseconds, nothing on it can connect or be started.
@@ -128,6 +130,8 @@ pub enum Defect {
     FailsTasks,
     /// None can be started there.
     StartsNone,
+    /// It ends all that it runs, and says that somebody asked for that.
+    GivesBack,
 }
 
 impl Keeper {
@@ -181,6 +185,7 @@ impl Machine {
             identity: number,
             fences: false,
             skew_ns: 0,
+            lies: false,
             drift_permille: 0,
             away_until_ns: 0,
             retired: false,
@@ -337,6 +342,11 @@ impl Machine {
         result.started = started;
         result.finished = Some(now);
         result.peak_memory = hold.holds.map(|bytes| bytes.min(hold.memory_limit.unwrap_or(u64::MAX)));
+        if self.lies {
+            // From the beginning to the end of all time.
+            (result.started, result.finished) = (Some(Time(0)), Some(Time(u64::MAX)));
+            (result.peak_memory, result.cpu_ms) = (Some(u64::MAX), Some(u64::MAX));
+        }
         hold.phase = Phase::Ended(result.clone());
         hold.lent = false;
         let epoch = hold.epoch;

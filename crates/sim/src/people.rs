@@ -1,7 +1,7 @@
 //! Those who ask: people who submit, cancel, hold, release, retry and drain, outside clients that want
 //! places, and tasks that submit jobs of their own and wait for them.
 
-use crate::jobs::{child_job, made_alike, random_job};
+use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,8 @@ const SMALL_CACHE: usize = 100;
 /// What somebody asked and has no answer to yet.
 #[derive(Clone, Debug)]
 enum Ask {
-    Submit(Arc<JobSpec>, Option<AttemptKey>),
+    /// What, for which task, and when, in virtual time.
+    Submit(Arc<JobSpec>, Option<AttemptKey>, u64),
     Cancel(JobId),
     Alloc,
     Reclaim(AttemptKey),
@@ -60,7 +61,7 @@ impl People {
 
     /// Submits a job with what a shell looks up for it.
     fn submit(&mut self, world: &mut World, spec: Arc<JobSpec>, parent: Option<AttemptKey>) {
-        let request = self.ask(Ask::Submit(spec.clone(), parent));
+        let request = self.ask(Ask::Submit(spec.clone(), parent, world.now_ns));
         let existing = spec.key.as_ref().and_then(|key| world.store.job_by_key(&spec.user, key));
         let known = spec.after.iter().filter_map(|id| Some((*id, world.store.job(*id)?.state)));
         let outcomes: BTreeMap<JobId, JobState> = known.collect();
@@ -85,8 +86,19 @@ impl People {
         self.submit(world, spec, None);
     }
 
+    /// Wide work beside a stream of narrow work, and work for machines that are not there.
+    fn submit_stream(&mut self, world: &mut World) {
+        let widest = world.machines.iter().map(|machine| machine.capacity.cpu).max().unwrap_or(100);
+        for spec in stream(&mut world.rng, widest) {
+            self.submit(world, Arc::new(spec), None);
+        }
+    }
+
     /// Somebody does something.
     pub fn act(&mut self, world: &mut World) {
+        if world.seed % 8 == 5 && self.known.len() < 4 {
+            self.submit_stream(world);
+        }
         let job = world.rng.pick(&self.known).copied();
         match (world.rng.below(100), job) {
             (0..45, _) | (_, None) => {
@@ -170,7 +182,12 @@ impl People {
             return;
         };
         match (ask, answer) {
-            (Ask::Submit(spec, parent), Answer::Submitted { job, existing, .. }) => {
+            (Ask::Submit(.., asked_ns), Answer::Submitted { job, existing: true, .. })
+                if world.promises.is_deleted(job) =>
+            {
+                named_deleted(world, job, asked_ns);
+            }
+            (Ask::Submit(spec, parent, _), Answer::Submitted { job, existing, .. }) => {
                 if let Err(what) = world.promises.accepted(&world.store, job, &spec, existing) {
                     world.broken(what);
                 }
@@ -184,6 +201,9 @@ impl People {
             (Ask::Alloc, Answer::Placed { alloc, .. }) => _ = self.places.insert(alloc),
             (Ask::Reclaim(key), _) => self.cpus_back(world, key),
             (Ask::Cancel(job), Answer::Done) => {
+                if world.promises.is_deleted(job) {
+                    return;
+                }
                 let view = world.store.job(job);
                 let stopped = view.is_some_and(|v| v.stop == Some(Stop::Canceled));
                 if !stopped && !world.promises.was_retried(job) {
@@ -317,5 +337,13 @@ fn limit_of(max: u32) -> Limit {
         3 => Limit { per_worker: Some(1), busy: Some(busy), ..Limit::of(max) },
         2 => Limit { per_worker: Some(max), ..Limit::default() },
         _ => Limit::of(max),
+    }
+}
+
+/// A key named a job that is deleted by now. It may have been there when that was decided, but not when it was
+/// deleted before somebody asked.
+fn named_deleted(world: &mut World, job: JobId, asked_ns: u64) {
+    if world.promises.deleted_ns(job).is_some_and(|at| at < asked_ns) {
+        world.broken(format!("a key names {job}, which was deleted before"));
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Promises {
     worker_names: BTreeMap<WorkerId, String>,
     accepted: BTreeMap<JobId, Arc<JobSpec>>,
     keys: BTreeMap<(String, String), JobId>,
+    /// Jobs that were deleted for their age, and when, in virtual time.
+    deleted: BTreeMap<JobId, u64>,
     /// Jobs that somebody ran again: those need not wait for failed jobs before them.
     retried: BTreeSet<JobId>,
 }
@@ -48,7 +50,7 @@ impl Promises {
         if self.ended.contains_key(&key) {
             return Err(format!("attempt {attempt} of {task} is executed twice"));
         }
-        let Some(record) = store.records(&BTreeSet::from([task.job])).pop() else {
+        let Some(record) = full_records(store, &BTreeSet::from([task.job])).pop() else {
             return Err(format!("{task} starts and its job is not in the store"));
         };
         let row = record.tasks.iter().find(|row| row.index == task.index);
@@ -85,7 +87,7 @@ impl Promises {
         }
         for first in &record.spec.after {
             let state = store.job(*first).map(|job| job.state);
-            if state != Some(JobState::Succeeded) {
+            if state != Some(JobState::Succeeded) && !self.is_deleted(*first) {
                 return Err(format!("{task} starts before job {first} succeeded: {state:?}"));
             }
         }
@@ -139,7 +141,7 @@ impl Promises {
     /// Makes writes durable and judges what that changed. Returns the writes that the store refused.
     pub fn apply(&mut self, store: &Memory, writes: &[Write]) -> (Vec<usize>, Checked) {
         let touched: BTreeSet<JobId> = writes.iter().filter_map(Write::job).collect();
-        let before = store.records(&touched);
+        let before = full_records(store, &touched);
         let refused = store.apply(writes);
         let retried: BTreeSet<JobId> = writes
             .iter()
@@ -153,7 +155,7 @@ impl Promises {
         for write in writes {
             checked = checked.and(self.judge_write(write));
         }
-        let after = store.records(&touched);
+        let after = full_records(store, &touched);
         for old in before {
             let new = after.iter().find(|record| record.id == old.id);
             checked = checked.and(compare(&old, new, retried.contains(&old.id)));
@@ -213,15 +215,33 @@ impl Promises {
                 return Err(format!("key '{key}' was job {known} and is now job {job}"));
             }
         }
-        let Some(record) = store.records(&BTreeSet::from([job])).pop() else {
+        let Some(record) = full_records(store, &BTreeSet::from([job])).pop() else {
             return Err(format!("job {job} is accepted and is not in the store"));
         };
-        let same = if existing { record.spec.key == spec.key } else { record.spec == *spec };
+        let spec = Arc::new(spec.without_bodies());
+        let same = if existing { record.spec.key == spec.key } else { record.spec == spec };
         if !same {
             return Err(format!("job {job} is accepted and the store has another: {record:?}"));
         }
         self.accepted.insert(job, record.spec);
         Ok(())
+    }
+
+    /// Jobs are deleted for their age: nothing is promised of them any more.
+    pub fn deleted(&mut self, jobs: &BTreeSet<JobId>, now_ns: u64) {
+        self.deleted.extend(jobs.iter().map(|job| (*job, now_ns)));
+        self.keys.retain(|_, job| !jobs.contains(job));
+        self.accepted.retain(|job, _| !jobs.contains(job));
+    }
+
+    /// True of a job that was deleted for its age.
+    pub fn is_deleted(&self, job: JobId) -> bool {
+        self.deleted.contains_key(&job)
+    }
+
+    /// When that was, in virtual time.
+    pub fn deleted_ns(&self, job: JobId) -> Option<u64> {
+        self.deleted.get(&job).copied()
     }
 
     /// Everything that was ever accepted is in the store, as it was submitted.
@@ -260,15 +280,15 @@ impl Promises {
                 return Err(format!("{task} has no explanation"));
             };
             let sensible = match &explanation.reason {
-                // What a rule held is looked at again each second: its time may have come since.
-                Reason::Turn => {
-                    let step = StepKey { job: task.job, step: job.step_of(task.index) };
-                    engine.waits().held.contains(&step)
-                }
+                // It would have been placed.
+                Reason::Turn => false,
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
-                Reason::Full | Reason::FitsNowhere | Reason::Closed(_) | Reason::Behind(_) => {
-                    !explanation.ruled_out.is_empty()
+                Reason::Full | Reason::FitsNowhere | Reason::Behind(_) => !explanation.ruled_out.is_empty(),
+                // What a rule held is judged again within a second.
+                Reason::Closed(_) => {
+                    let step = StepKey { job: task.job, step: job.step_of(task.index) };
+                    !explanation.ruled_out.is_empty() || engine.held_steps().any(|held| held == step)
                 }
                 Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) | Reason::BackOff { .. } => {
                     !explanation.changes.is_empty()
@@ -291,8 +311,8 @@ impl Promises {
 
     /// The engine knows what the store knows.
     pub fn durable(&self, store: &Memory, engine: &Engine) -> Checked {
-        let records = store.load().ground.jobs;
-        let ids: BTreeSet<JobId> = records.iter().map(|record| record.id).collect();
+        let ids: BTreeSet<JobId> = store.load().ground.jobs.iter().map(|record| record.id).collect();
+        let records = full_records(store, &ids);
         let known = |job: &Job| ids.contains(&job.id) || store.parked(job.id).is_some();
         if let Some(extra) = engine.jobs().find(|job| !known(job)) {
             return Err(format!("the engine has job {}, which is not active in the store", extra.id));
@@ -302,6 +322,15 @@ impl Promises {
         }
         same_parked(store, engine)
     }
+}
+
+/// Jobs with the rows of all of their tasks.
+fn full_records(store: &Memory, ids: &BTreeSet<JobId>) -> Vec<JobRecord> {
+    let mut records = store.records(ids);
+    for record in &mut records {
+        record.tasks = store.tasks(record.id, 0..u32::MAX).into_iter().map(|task| task.row).collect();
+    }
+    records
 }
 
 /// The number of the first task of each step.
@@ -388,7 +417,7 @@ fn same_job(engine: &Engine, record: &JobRecord) -> Checked {
     for row in &record.tasks {
         let task = TaskId { job: id, index: row.index };
         let step = &job.steps[usize::from(job.step_of(row.index))];
-        let tries = step.tries.get(&row.index).map(|t| (t.attempt, t.failures, t.losses));
+        let tries = step.tries.get(row.index).map(|t| (t.attempt, t.failures, t.losses));
         let attempt = engine.attempt(task);
         let same = match row.state {
             TaskState::Succeeded => step.succeeded.contains(row.index),

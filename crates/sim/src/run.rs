@@ -8,9 +8,10 @@ use crate::machine::{AttemptKey, Defect, Machine};
 use crate::people::People;
 use crate::promises::bases;
 use crate::trace::Trace;
-use crate::world::{Alarm, Happening, Heard, MS, S, Tally, World};
+use crate::waits::Waits;
+use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
 use std::fmt;
-use windlass_core::engine::{Note, Policy};
+use windlass_core::engine::{Bounds, Note, Policy};
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobState};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
@@ -19,7 +20,9 @@ use windlass_core::{JobId, TaskId};
 /// Virtual time after the last fault within which every job ends.
 const QUIET: u64 = 2 * 3600 * S;
 /// Machines of one seed, with those that claim the name of another.
-const MACHINES_MAX: usize = 6;
+const MACHINES_MAX: usize = 18;
+/// Machines that claim the name of another, at one time.
+const RIVALS_MAX: usize = 3;
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +112,7 @@ enum Fault {
     Scheduler,
     Disk,
     Clock,
+    Retention,
 }
 
 struct Run {
@@ -120,6 +124,8 @@ struct Run {
     rivals: Vec<usize>,
     /// When the disturbances end.
     quiet_ns: u64,
+    /// The judge's books of what waits.
+    waits: Waits,
     over: bool,
 }
 
@@ -138,15 +144,28 @@ impl Run {
             1 => 12,
             _ => world.settings.cache_steps,
         };
+        if seed % 2 == 1 {
+            small_bounds(&mut world);
+        }
         world.leases_vary = world.faults.clock_permille == 0;
-        for number in 0..world.rng.between(1, 4) {
+        let machines = if seed % 16 == 9 { world.rng.between(8, 16) } else { world.rng.between(1, 4) };
+        for number in 0..machines {
             let name = format!("w{number}");
             add_machine(&mut world, &name, &name);
         }
         let quiet_ns = world.rng.between(20, 120) * S;
         world.after(0, Happening::Alarm(Alarm::Disturb));
+        world.after(S, Happening::Alarm(Alarm::Inspect));
         world.after(quiet_ns, Happening::Alarm(Alarm::Tidy));
-        Run { world, people: People::default(), armed: Vec::new(), rivals: Vec::new(), quiet_ns, over: false }
+        Run {
+            world,
+            people: People::default(),
+            armed: Vec::new(),
+            rivals: Vec::new(),
+            quiet_ns,
+            waits: Waits::default(),
+            over: false,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -162,6 +181,9 @@ impl Run {
                 Heard::Starts(machine, key) => self.task_starts(machine, key),
                 Heard::Note(Note::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
                 Heard::Note(Note::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
+                Heard::Note(Note::Booked { task, worker, .. }) => {
+                    self.waits.booked(&self.world, task, worker)
+                }
                 Heard::Ends(..) | Heard::Note(_) => {}
                 Heard::Answer(request, answer) => self.people.answered(&mut self.world, request, answer),
                 Heard::Unavailable(request) => self.people.unavailable(request),
@@ -169,6 +191,7 @@ impl Run {
                 Heard::Alarm(Alarm::Disturb) => self.disturb(),
                 Heard::Alarm(Alarm::Parent(key)) => self.people.parent(&mut self.world, key),
                 Heard::Alarm(Alarm::Tidy) => self.tidy(),
+                Heard::Alarm(Alarm::Inspect) => self.inspect(),
             }
         }
         self.strike();
@@ -191,6 +214,8 @@ impl Run {
             end = End::OutOfMemory;
         } else if world.machines[machine].defect == Defect::FailsTasks {
             end = End::Exited(1);
+        } else if world.machines[machine].defect == Defect::GivesBack {
+            end = End::Canceled;
         }
         let incarnation = world.machines[machine].keepers;
         world.after(delay_ns, Happening::TaskEnds(machine, incarnation, key, end));
@@ -212,6 +237,7 @@ impl Run {
             (faults.scheduler_permille, Fault::Scheduler),
             (faults.disk_permille, Fault::Disk),
             (faults.clock_permille, Fault::Clock),
+            (faults.retention_permille, Fault::Retention),
         ];
         let mut dice = world.rng.below(1000) as u32;
         for (permille, fault) in kinds {
@@ -225,13 +251,22 @@ impl Run {
             let machine = world.rng.below(world.machines.len() as u64) as usize;
             let load = world.rng.chance(700).then(|| Box::new(jobs::random_load(&mut world.rng)));
             world.machines[machine].load = load;
-            world.machines[machine].defect = match world.rng.below(8) {
+            world.machines[machine].defect = match world.rng.below(9) {
                 0 => Defect::FailsTasks,
                 1 => Defect::StartsNone,
+                2 => Defect::GivesBack,
                 _ => Defect::None,
             };
         }
         self.people.act(world);
+    }
+
+    /// The judge looks at what waits, each second.
+    fn inspect(&mut self) {
+        self.world.after(S, Happening::Alarm(Alarm::Inspect));
+        if let Err(what) = self.waits.inspect(&self.world) {
+            self.world.broken(what);
+        }
     }
 
     fn strike(&mut self) {
@@ -248,7 +283,7 @@ impl Run {
         let world = &mut self.world;
         let machine = world.rng.below(world.machines.len() as u64) as usize;
         let seen_ns = if world.rng.chance(600) { 0 } else { world.rng.between(5, 100) * S };
-        if world.machines[machine].retired {
+        if world.machines[machine].retired && !matches!(fault, Fault::Retention) {
             return;
         }
         match fault {
@@ -275,7 +310,7 @@ impl Run {
                 world.after(away_ns, Happening::KeeperStarts(machine));
                 world.after(away_ns, Happening::Connects(machine));
             }
-            Fault::Claim if world.machines.len() < MACHINES_MAX => {
+            Fault::Claim if world.machines.len() < MACHINES_MAX && self.rivals.len() < RIVALS_MAX => {
                 let name = world.machines[machine].name.clone();
                 let label = format!("x{}", world.machines.len());
                 let number = add_machine(world, &label, &name);
@@ -292,6 +327,10 @@ impl Run {
                 world.disk_full = true;
                 let delay_ns = world.rng.between(10 * MS, 5 * S);
                 world.after(delay_ns, Happening::DiskHasRoom);
+            }
+            Fault::Retention => {
+                let age_ns = world.rng.below(20) * S;
+                world.delete_old_jobs(age_ns);
             }
             Fault::Clock => {
                 let by_ns = world.rng.between(MS, 3600 * S) as i64;
@@ -324,6 +363,9 @@ impl Run {
             world.broken(what);
         }
         if self.all_ended() {
+            if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
+                self.world.broken(what);
+            }
             self.over = true;
             return;
         }
@@ -362,11 +404,26 @@ impl Run {
     }
 }
 
+/// What the engine looks at and remembers is little, so that small farms go beyond it.
+fn small_bounds(world: &mut World) {
+    let mut few = |most: u64| world.rng.between(2, most) as usize;
+    world.settings.bounds =
+        Bounds { step_misses: few(4), candidates: few(4), recent_jobs: few(8), prefetch_looks: few(4) };
+    world.settings.reserve.watched_max = 2 + few(4);
+    world.settings.reserve.after_ns = 2 * S;
+}
+
 /// A machine as a seed has it.
 fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
     let (capacity, attributes) = jobs::random_machine(&mut world.rng);
     let mut machine = Machine::new(label, name, capacity, attributes);
-    machine.skew_ns = world.rng.below(S);
+    machine.skew_ns = world.rng.below(S) as i64;
+    if world.rng.chance(world.faults.absurd_clock_permille) {
+        // It has just been built, or comes from another century.
+        machine.skew_ns =
+            if world.rng.chance(500) { -(CLOCK_START as i64) } else { 3_000_000_000 * S as i64 };
+    }
+    machine.lies = world.rng.chance(world.faults.liar_permille);
     machine.drift_permille = world.rng.between(0, 80) as i64 - 40;
     machine.fences = world.settings.lease_ns.is_some() && world.rng.chance(850);
     machine.cache = world.rng.chance(700).then(|| Cache::new(3, false));

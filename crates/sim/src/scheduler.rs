@@ -6,9 +6,10 @@ use crate::machine::Word;
 use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass_core::engine::{
-    Engine, Event, Fetch, Hello, Order, Outbox, Report, Send, Settings, Wanted, Write,
+    Engine, Event, Fetch, Hello, Order, Outbox, Release, Report, Send, Settings, Wanted, Write,
 };
 use windlass_core::job::JobRecord;
+use windlass_core::score::keys::CacheKeys;
 use windlass_core::{JobId, Time, WorkerId};
 
 /// A scheduler from its start to its death.
@@ -135,7 +136,10 @@ impl World {
             return;
         }
         if let Some(waiting) = &mut scheduler.frozen {
-            waiting.push_back(Incoming::Word(link, machine, word));
+            // As the server: reports are said again when the worker was asked to.
+            if let Word::Hello(_) = word {
+                waiting.push_back(Incoming::Word(link, machine, word));
+            }
             return;
         }
         self.take_word(link, machine, word);
@@ -159,7 +163,7 @@ impl World {
             Word::Finished(key, epoch, result) => Event::Finished { by: by(key, epoch), result },
             Word::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
             Word::Load(report) => Event::Load { worker, report },
-            Word::Caches(keys) => Event::Caches { worker, keys },
+            Word::Caches(keys) => Event::Caches { worker, keys: CacheKeys::of(keys.keys()) },
         });
     }
 
@@ -191,13 +195,35 @@ impl World {
         let now = self.clock();
         let Some(scheduler) = &mut self.scheduler else { return false };
         if let Some(waiting) = &mut scheduler.frozen {
-            waiting.push_back(Incoming::Event(event));
+            match event.request() {
+                Some(request) => self.heard.push_back(Heard::Unavailable(request)),
+                None => waiting.push_back(Incoming::Event(event)),
+            }
             return true;
         }
         self.trace.line(&format!("-> {}", brief::event(&event)));
+        // Others change at one time what queues have had and which of them wait.
+        let waited = matches!(event, Event::Submit(_)).then(|| crate::waits::waiting(&scheduler.engine, now));
         scheduler.engine.handle(now, event, &mut scheduler.forming);
+        let level = |waited: crate::waits::Waited| crate::waits::newcomers(&scheduler.engine, &waited);
+        if let Some(Err(what)) = waited.map(level) {
+            self.broken(what);
+        }
         self.handled();
         true
+    }
+
+    /// Jobs that ended some time ago are deleted, and the scheduler hears of it.
+    pub(crate) fn delete_old_jobs(&mut self, age_ns: u64) {
+        let before = Time(self.clock().0.saturating_sub(age_ns));
+        let gone: BTreeSet<JobId> = self.store.retain(before).into_iter().collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.tally.deleted += gone.len() as u64;
+        self.trace.line(&format!("jobs {gone:?} are deleted"));
+        self.promises.deleted(&gone, self.now_ns);
+        self.tell(Event::Deleted(gone));
     }
 
     /// After the engine did something: a round follows, and a commit if none is under way.
@@ -315,11 +341,14 @@ impl World {
                 self.trace.line(&format!("  durable {}", brief::write(write)));
             }
             let (refused, checked) = self.promises.apply(&self.store, writes);
-            let expected: Vec<usize> = rival.into_iter().collect();
-            let checked = if refused == expected {
+            // What rests on a job that was deleted meanwhile is refused too.
+            let on_deleted = |write: &Write| write.job().is_some_and(|job| self.promises.is_deleted(job));
+            let expected = |number: &usize| rival == Some(*number) || on_deleted(&writes[*number]);
+            let rival_refused = rival.is_none_or(|number| refused.contains(&number));
+            let checked = if rival_refused && refused.iter().all(expected) {
                 checked
             } else {
-                checked.and(Err(format!("the store refused writes {refused:?}, expected {expected:?}")))
+                checked.and(Err(format!("the store refused writes {refused:?}, expected {rival:?}")))
             };
             flight.fate = Fate::Applied(refused);
             if let Err(what) = checked {
@@ -337,11 +366,14 @@ impl World {
             Fate::Open => {}
             Fate::Failed => self.commit_failed(&flight.batch),
             Fate::Applied(refused) => {
-                scheduler.engine.committed(&flight.batch);
-                let lost = scheduler.engine.refused(&flight.batch, &refused);
-                self.go_out(flight.batch, &lost);
-                if !lost.is_empty() {
-                    self.rows_lost(lost);
+                let Release { batch, undone, again } =
+                    scheduler.engine.release(flight.batch, &refused, &mut scheduler.forming);
+                scheduler.engine.committed(&batch);
+                self.go_out(batch);
+                self.heard.extend(undone.into_iter().map(Heard::Unavailable));
+                if !refused.is_empty() {
+                    self.freeze(again);
+                    self.thaw(life);
                 }
                 self.begin_commit();
                 // What came into force may let something start.
@@ -351,16 +383,13 @@ impl World {
         }
     }
 
-    /// Sends and answers of a durable batch, but for sends about jobs that are to be read again.
-    fn go_out(&mut self, batch: Outbox, lost: &BTreeSet<JobId>) {
+    /// What may go out of a durable batch.
+    fn go_out(&mut self, batch: Outbox) {
         for Send { worker, seq, order } in batch.sends {
             if let Order::Lease { lasts_ns, .. } = order
                 && let Err(what) = self.promises.lease(&self.store, worker, self.clock().after(lasts_ns))
             {
                 self.broken(what);
-            }
-            if job_of(&order).is_some_and(|job| lost.contains(&job)) {
-                continue;
             }
             let Some(scheduler) = &self.scheduler else { return };
             let mut links = scheduler.links.iter();
@@ -409,9 +438,9 @@ impl World {
     fn commit_failed(&mut self, batch: &Outbox) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let forming = std::mem::take(&mut scheduler.forming);
-        scheduler.touched = scheduler.engine.failed([batch, &forming]);
-        scheduler.frozen = Some(VecDeque::new());
+        let touched = scheduler.engine.failed([batch, &forming]);
         let life = scheduler.life;
+        self.freeze(touched);
         self.trace.line("the commit failed");
         for (request, _) in batch.answers.iter().chain(&forming.answers) {
             self.heard.push_back(Heard::Unavailable(*request));
@@ -420,18 +449,11 @@ impl World {
         self.after(delay_ns, Happening::Thaws(life));
     }
 
-    /// Somebody else changed rows first. What forms rests on what the engine believed of them.
-    fn rows_lost(&mut self, lost: BTreeSet<JobId>) {
+    /// Until these jobs were read again requests are refused, as by the server.
+    fn freeze(&mut self, touched: BTreeSet<JobId>) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        let forming = std::mem::take(&mut scheduler.forming);
-        scheduler.touched = scheduler.engine.failed([&forming]);
-        scheduler.touched.extend(lost);
+        scheduler.touched = touched;
         scheduler.frozen = Some(VecDeque::new());
-        let life = scheduler.life;
-        for (request, _) in &forming.answers {
-            self.heard.push_back(Heard::Unavailable(*request));
-        }
-        self.thaw(life);
     }
 
     pub(crate) fn thaw(&mut self, life: u64) {
@@ -473,16 +495,4 @@ fn rival_booking(writes: &[Write], random: u64, strikes: bool) -> Option<usize> 
         return None;
     }
     bookings.get(random as usize % bookings.len()).copied()
-}
-
-fn job_of(order: &Order) -> Option<JobId> {
-    match order {
-        Order::Start { task, .. }
-        | Order::Kill { task, .. }
-        | Order::Recall { task, .. }
-        | Order::Ack { task, .. }
-        | Order::Lend { task, .. }
-        | Order::Reclaim { task, .. } => Some(task.job),
-        Order::Welcome { .. } | Order::Lease { .. } | Order::Resync => None,
-    }
 }

@@ -76,6 +76,8 @@ pub enum Alarm {
     Parent(AttemptKey),
     /// People look after what is left.
     Tidy,
+    /// The judge looks at what waits.
+    Inspect,
 }
 
 /// What the driver of the world hears.
@@ -132,6 +134,10 @@ pub struct Tally {
     pub fencings: u64,
     /// Workers that somebody said are gone.
     pub forgotten: u64,
+    /// Jobs that were deleted for their age.
+    pub deleted: u64,
+    /// Results that lied.
+    pub lies: u64,
 }
 
 impl Tally {
@@ -153,6 +159,8 @@ impl Tally {
         self.expiries += other.expiries;
         self.fencings += other.fencings;
         self.forgotten += other.forgotten;
+        self.deleted += other.deleted;
+        self.lies += other.lies;
     }
 }
 
@@ -247,7 +255,7 @@ impl World {
     pub(crate) fn machine_clock(&self, machine: usize) -> Time {
         let Machine { skew_ns, drift_permille, .. } = self.machines[machine];
         let drift_ns = self.now_ns as i64 / 1000 * drift_permille;
-        Time((CLOCK_START + self.now_ns + skew_ns).saturating_add_signed(drift_ns))
+        Time((CLOCK_START + self.now_ns).saturating_add_signed(skew_ns).saturating_add_signed(drift_ns))
     }
 
     fn beat_ns(&self) -> u64 {
@@ -427,6 +435,7 @@ impl World {
                 Effect::Ends(key, end) => {
                     let name = &self.machines[number].label;
                     self.trace.line(&format!("{name}: {}#{} ends, {end:?}", key.0, key.1));
+                    self.tally.lies += u64::from(self.machines[number].lies);
                     self.promises.ends(key, end.clone());
                     self.heard.push_back(Heard::Ends(number, key, end));
                 }

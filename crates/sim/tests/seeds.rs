@@ -43,6 +43,8 @@ fn every_fault_struck(sum: &Tally) {
         sum.expiries,
         sum.fencings,
         sum.forgotten,
+        sum.deleted,
+        sum.lies,
     ];
     assert!(all.iter().all(|count| *count > 0), "some fault never struck: {sum:?}");
 }

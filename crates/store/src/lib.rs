@@ -4,6 +4,7 @@
 //! says which of them it refused, and answers questions. [`Store::commit`] returns when the batch is
 //! durable (for [`Memory`], when it is applied). One suite in `tests/conformance.rs` holds for all.
 
+mod gather;
 mod memory;
 mod spec;
 mod sqlite;
@@ -143,7 +144,7 @@ impl Store {
         }
     }
 
-    /// The records of those of `ids` that exist, with all of their tasks' rows.
+    /// The records of those of `ids` that exist, without the bodies of their steps.
     pub async fn records(&self, ids: BTreeSet<JobId>) -> Result<Vec<JobRecord>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.records(&ids)),
@@ -235,6 +236,14 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(memory.body(job, step)),
             Store::Sqlite(sqlite) => sqlite.read(move |db| db.body(job, step)).await,
+        }
+    }
+
+    /// What the tasks of steps run, in one read: of the first of them only, where all would be more than a few MiB.
+    pub async fn bodies(&self, steps: Vec<(JobId, u16)>) -> Result<Vec<Option<Arc<[u8]>>>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(steps.iter().map(|(job, step)| memory.body(*job, *step)).collect()),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.bodies(&steps)).await,
         }
     }
 

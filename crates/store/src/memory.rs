@@ -2,6 +2,7 @@
 //! guards are those of the SQL stores.
 
 use crate::HISTORY_MAX;
+use crate::gather::Gather;
 use crate::view::{
     AttemptView, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord,
 };
@@ -26,7 +27,9 @@ pub struct Memory {
 struct Tables {
     id: i64,
     next_job: u64,
+    /// Without the bodies of their steps.
     jobs: BTreeMap<JobId, JobView>,
+    bodies: BTreeMap<(JobId, u16), Arc<[u8]>>,
     tasks: BTreeMap<TaskId, StoredTask>,
     history: BTreeMap<TaskId, Vec<AttemptView>>,
     workers: BTreeMap<WorkerId, WorkerRecord>,
@@ -52,8 +55,15 @@ impl Memory {
     /// Applies all writes whose guard holds; returns the numbers of the others.
     pub fn apply(&self, writes: &[Write]) -> Vec<usize> {
         let mut tables = self.lock();
-        let refused = writes.iter().enumerate().filter(|(_, write)| !tables.apply(write));
-        refused.map(|(number, _)| number).collect()
+        let (mut refused, mut gone) = (Vec::new(), BTreeSet::new());
+        for (number, write) in writes.iter().enumerate() {
+            let is_gone = write.job().is_some_and(|job| gone.contains(&job));
+            if is_gone || !tables.apply(write) {
+                refused.push(number);
+                gone.extend(matches!(write, Write::JobRetry { .. }).then(|| write.job()).flatten());
+            }
+        }
+        refused
     }
 
     /// See [`Store::load`](crate::Store::load).
@@ -128,7 +138,7 @@ impl Memory {
     /// See [`Store::parked`](crate::Store::parked).
     pub fn parked(&self, id: JobId) -> Option<ParkedView> {
         let tables = self.lock();
-        let (parked, spec) = (*tables.parked.get(&id)?, without_bodies(tables.jobs.get(&id)?).spec);
+        let (parked, spec) = (*tables.parked.get(&id)?, tables.jobs.get(&id)?.spec.clone());
         let lines = tables.lines.range((spec.queue.clone(), 0)..=(spec.queue.clone(), u64::MAX));
         let ahead = lines.map(|(_, line)| line.range(..parked.place).count() as u64).sum();
         Some(ParkedView { spec, parked, ahead })
@@ -136,7 +146,7 @@ impl Memory {
 
     /// See [`Store::job`](crate::Store::job).
     pub fn job(&self, id: JobId) -> Option<JobView> {
-        self.lock().jobs.get(&id).map(without_bodies)
+        self.lock().jobs.get(&id).cloned()
     }
 
     /// See [`Store::job_by_key`](crate::Store::job_by_key).
@@ -150,7 +160,7 @@ impl Memory {
     pub fn jobs(&self, filter: &JobFilter, before: Option<JobId>, limit: usize) -> Vec<JobView> {
         let tables = self.lock();
         let older = tables.jobs.values().rev().filter(|job| before.is_none_or(|b| job.id < b));
-        older.filter(|job| filter.accepts(job)).take(limit).map(without_bodies).collect()
+        older.filter(|job| filter.accepts(job)).take(limit).cloned().collect()
     }
 
     /// See [`Store::tasks`](crate::Store::tasks).
@@ -167,8 +177,7 @@ impl Memory {
 
     /// See [`Store::body`](crate::Store::body).
     pub fn body(&self, job: JobId, step: u16) -> Option<Arc<[u8]>> {
-        let tables = self.lock();
-        Some(tables.jobs.get(&job)?.spec.steps.get(usize::from(step))?.body.clone())
+        self.lock().bodies.get(&(job, step)).cloned()
     }
 
     /// See [`Store::write_foreign`](crate::Store::write_foreign).
@@ -243,6 +252,7 @@ impl Memory {
             tables.jobs.remove(id);
             tables.foreign_jobs.remove(id);
             tables.back_offs.remove(id);
+            tables.bodies.retain(|(job, _), _| job != id);
             tables.tasks.retain(|task, _| task.job != *id);
             tables.history.retain(|task, _| task.job != *id);
         }
@@ -263,6 +273,7 @@ impl Default for Tables {
             id: (RandomState::new().build_hasher().finish() >> 1) as i64,
             next_job: 0,
             jobs: BTreeMap::new(),
+            bodies: BTreeMap::new(),
             tasks: BTreeMap::new(),
             history: BTreeMap::new(),
             workers: BTreeMap::new(),
@@ -289,14 +300,6 @@ impl JobFilter {
     }
 }
 
-fn without_bodies(job: &JobView) -> JobView {
-    let mut spec = JobSpec::clone(&job.spec);
-    for step in &mut spec.steps {
-        step.body = Arc::default();
-    }
-    JobView { spec: Arc::new(spec), ..job.clone() }
-}
-
 impl Tables {
     /// True if the write's guard held.
     fn apply(&mut self, write: &Write) -> bool {
@@ -310,22 +313,10 @@ impl Tables {
                 true
             }
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
+            // Rows are at hand.
+            Write::Done { job, .. } => self.jobs.contains_key(job),
             Write::BackOffs { job, steps } => self.set_back_offs(*job, steps),
-            Write::Job { id, spec, created } => {
-                self.next_job = self.next_job.max(id.0 + 1);
-                let view = JobView {
-                    id: *id,
-                    spec: spec.clone(),
-                    created: *created,
-                    state: JobState::Active,
-                    stop: None,
-                    held: false,
-                    ended: None,
-                    counts: None,
-                };
-                self.jobs.insert(*id, view);
-                true
-            }
+            Write::Job { id, spec, created } => self.insert_job(*id, spec, *created),
             Write::JobHeld { job, held } => self.change(*job, |view| view.held = *held),
             Write::JobStop { job, stop } => self.change(*job, |view| view.stop = Some(*stop)),
             Write::JobEnd { job, state, at, counts } => self.change(*job, |view| {
@@ -365,6 +356,10 @@ impl Tables {
             }
             Write::Park { job, queue, parked } => self.park(*job, queue, parked),
             Write::Unpark { job, queue, parked } => self.unpark(*job, queue, parked),
+            Write::WorkerGone(id) => {
+                self.workers.remove(id);
+                true
+            }
             Write::Lease { worker, until } => {
                 self.workers.get_mut(worker).map(|record| record.lease_until = Some(*until)).is_some()
             }
@@ -381,6 +376,24 @@ impl Tables {
         self.lines.entry(line.clone()).or_default().insert(parked.place, job);
         let count = self.parked_counts.entry(line).or_default();
         *count = count.plus(parked.tally);
+        true
+    }
+
+    fn insert_job(&mut self, id: JobId, spec: &JobSpec, created: Time) -> bool {
+        self.next_job = self.next_job.max(id.0 + 1);
+        let bodies = (0..).zip(&spec.steps).map(|(number, step)| ((id, number), step.body.clone()));
+        self.bodies.extend(bodies);
+        let view = JobView {
+            id,
+            spec: Arc::new(spec.without_bodies()),
+            created,
+            state: JobState::Active,
+            stop: None,
+            held: false,
+            ended: None,
+            counts: None,
+        };
+        self.jobs.insert(id, view);
         true
     }
 
@@ -475,6 +488,9 @@ impl Tables {
 
     fn retry(&mut self, id: JobId) -> bool {
         let all = TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX };
+        if !self.jobs.contains_key(&id) {
+            return false;
+        }
         for task in self.tasks.range_mut(all).map(|(_, task)| task) {
             if task.row.state != TaskState::Failed && task.row.state != TaskState::Canceled {
                 continue;
@@ -512,6 +528,9 @@ impl Tables {
     fn record(&self, id: JobId) -> Option<JobRecord> {
         let job = self.jobs.get(&id)?;
         let rows = self.tasks.range(TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX });
+        let mut gather = Gather::default();
+        rows.for_each(|(_, task)| gather.row(task.row.clone()));
+        let Gather { tasks, ended } = gather;
         Some(JobRecord {
             id,
             spec: job.spec.clone(),
@@ -520,7 +539,8 @@ impl Tables {
             stop: job.stop,
             held: job.held,
             parked: self.parked.get(&id).copied(),
-            tasks: rows.map(|(_, task)| task.row.clone()).collect(),
+            tasks,
+            ended,
             back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
         })
     }

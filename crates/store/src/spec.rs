@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{BackOff, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec};
+use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId, Time};
@@ -281,4 +282,18 @@ pub fn back_offs_from_json(text: &str) -> Result<BTreeMap<u16, BackOff>, serde_j
         (step, BackOff { limit, since: Time(since), until: Time(until), times })
     };
     Ok(rows.into_iter().map(row).collect())
+}
+
+/// Ranges of tasks as JSON: the first of each, and how many.
+pub fn ranges_to_json(from: &RangeSet) -> String {
+    let pairs = from.ranges().map(|range| (range.start, range.end - range.start));
+    serde_json::to_string(&pairs.collect::<Vec<(u32, u32)>>()).expect("numbers always serialize")
+}
+
+/// Ranges of tasks from JSON.
+pub fn ranges_from_json(text: &str) -> Result<RangeSet, serde_json::Error> {
+    let pairs: Vec<(u32, u32)> = serde_json::from_str(text)?;
+    let mut ranges = RangeSet::default();
+    pairs.into_iter().for_each(|(first, count)| ranges.insert_range(first..first.saturating_add(count)));
+    Ok(ranges)
 }

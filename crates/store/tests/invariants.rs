@@ -334,8 +334,8 @@ impl World {
         let ready = |record: &JobRecord| {
             let open = !record.held && record.stop.is_none();
             let open = open && record.spec.after.iter().all(|first| !ids.contains(first));
-            let rows: BTreeMap<u32, TaskState> =
-                record.tasks.iter().map(|row| (row.index, row.state)).collect();
+            let rows = self.runtime.block_on(self.store.tasks(record.id, 0..u32::MAX)).unwrap();
+            let rows: BTreeMap<u32, TaskState> = rows.iter().map(|t| (t.row.index, t.row.state)).collect();
             let first = 0..record.spec.steps[0].tasks;
             open && first.into_iter().any(|index| rows.get(&index).is_none_or(|s| *s == TaskState::Ready))
         };
@@ -466,7 +466,7 @@ invariants! {
         // Held work is no reason to work: of a queue and class of which the engine says that it holds some, the
         // next in line may be held as well.
         let of = |spec: &JobSpec| (spec.queue.clone(), spec.steps[0].name.clone());
-        let held = world.engine.waits().held.iter().filter_map(|step| world.engine.job(step.job));
+        let held = world.engine.held_steps().filter_map(|step| world.engine.job(step.job));
         let held: BTreeSet<_> = held.map(|job| of(&job.spec)).collect();
         for record in world.ready_in_store().into_iter().filter(|record| !held.contains(&of(&record.spec))) {
             let task = (0..).map(|index| TaskId { job: record.id, index }).find(|task| {

@@ -42,10 +42,10 @@ pub struct Backlog {
 }
 
 /// What a run came to.
-struct Measured {
-    start_ms: f64,
-    resident_mib: f64,
-    held: usize,
+pub(super) struct Measured {
+    pub(super) start_ms: f64,
+    pub(super) resident_mib: f64,
+    pub(super) held: usize,
     served: usize,
     engine_us: f64,
     process_us: f64,
@@ -84,7 +84,7 @@ pub async fn run(dir: &Path, backlog: Backlog) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(path: &Path, backlog: Backlog) -> anyhow::Result<Measured> {
+pub(super) fn measure(path: &Path, backlog: Backlog) -> anyhow::Result<Measured> {
     let output = Command::new(std::env::current_exe()?)
         .args(["bench", "backlog", "--over"])
         .arg(path)

@@ -2,10 +2,12 @@
 //! machine. Machines differ and are shared; ratios are what to compare.
 
 mod backlog;
+mod cliffs;
 mod exec;
 mod farm;
 mod hog;
 mod instant;
+mod large;
 mod pen;
 mod place;
 mod rounds;
@@ -113,6 +115,12 @@ enum Which {
         /// Workers of the large farm
         #[arg(long, default_value_t = 10_000)]
         workers: u64,
+        /// Classes of work of such a run
+        #[arg(long, hide = true, default_value_t = 1_000)]
+        classes: u32,
+        /// End this number of tasks on a full farm, for callgrind to count, and print nothing
+        #[arg(long, hide = true)]
+        count: Option<u32>,
     },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
@@ -144,6 +152,12 @@ enum Which {
         #[arg(long, hide = true)]
         count: Option<u64>,
     },
+    /// Jobs with large bodies, and the restart over a job of many tasks that is nearly done
+    Large {
+        /// Tasks of that job
+        #[arg(long, default_value_t = 10_000_000)]
+        tasks: u32,
+    },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
         /// Runs, of which the median counts
@@ -172,7 +186,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         Which::Beats { workers: 1_000, seconds: 20 },
         Which::Idle { workers: 10_000, submissions: 1_000 },
         Which::Score { candidates: 10_000 },
-        Which::Place { workers: 10_000 },
+        Which::Place { workers: 10_000, classes: 1_000, count: None },
         Which::Rounds { count: None, pending: 10 },
         Which::Share { runs: 101 },
         Which::Backlog {
@@ -183,6 +197,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             over: None,
             count: None,
         },
+        Which::Large { tasks: 10_000_000 },
     ];
     let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
     for which in chosen {
@@ -198,10 +213,12 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Hog { compiles, widths, hogs, pairs, .. } => {
                 hog::run(&dir, compiles, &widths, &hogs, pairs).await?;
             }
-            Which::Place { workers } => place::run(workers),
+            Which::Place { workers, classes, count: Some(count) } => place::count(count, workers, classes),
+            Which::Place { workers, .. } => place::run(workers),
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,
+            Which::Large { tasks } => large::run(&dir, tasks).await?,
             Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
                 let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };
                 match (over, count) {

@@ -13,6 +13,7 @@ use windlass_core::load::formula::LoadSettings;
 use windlass_core::matcher::{self, Ask, Class, Found, Scene};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::history::{Sample, Signature};
+use windlass_core::score::keys::Reads;
 use windlass_core::score::policy::{ScoringPolicy, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
@@ -30,47 +31,54 @@ const CLASSES: u32 = 1_000;
 /// Bookings of one round at most, as the server has it.
 const BUDGET: usize = 1_000;
 
-/// Both farms.
+/// All farms.
 pub fn run(workers: u64) {
     large_farm(workers);
     packing(1_000);
+    super::cliffs::run();
 }
 
 /// An engine whose workers take what they are sent and end it when they are asked.
-struct Farm {
-    engine: Engine,
-    now: Time,
+pub(super) struct Farm {
+    pub(super) engine: Engine,
+    pub(super) now: Time,
     running: VecDeque<(WorkerId, TaskId, u32)>,
 }
 
 impl Farm {
     /// `history` is of tasks that held half of what they ask for: without it the first of each step would
     /// have to show that it is enough.
-    fn new(policy: &'static dyn ScoringPolicy, workers: u64, history: Vec<(String, Vec<Sample>)>) -> Self {
+    pub(super) fn new(
+        policy: &'static dyn ScoringPolicy,
+        workers: u64,
+        history: Vec<(String, Vec<Sample>)>,
+    ) -> Self {
         let settings = Settings { policy: Policy(policy), lease_ns: None, ..Settings::default() };
         let mut farm = Farm {
             engine: Engine::restore(settings, Ground { history, ..Ground::default() }),
             now: Time(1),
             running: VecDeque::new(),
         };
-        for id in 1..=workers {
-            let hello = Hello {
-                name: format!("w{id:05}"),
-                identity: id,
-                incarnation: 1,
-                fences: false,
-                sent: 0,
-                new_link: true,
-                capacity: capacity(),
-                attributes: attributes(id),
-                inventory: Inventory::default(),
-            };
-            farm.tell(Event::Hello(Box::new(hello)));
-        }
+        (1..=workers).for_each(|id| farm.join(id, capacity()));
         farm
     }
 
-    fn submit(&mut self, spec: JobSpec) {
+    pub(super) fn join(&mut self, id: u64, capacity: Resources) {
+        let hello = Hello {
+            name: format!("w{id:05}"),
+            identity: id,
+            incarnation: 1,
+            fences: false,
+            sent: 0,
+            new_link: true,
+            capacity,
+            attributes: attributes(id),
+            inventory: Inventory::default(),
+        };
+        self.tell(Event::Hello(Box::new(hello)));
+    }
+
+    pub(super) fn submit(&mut self, spec: JobSpec) {
         let request = RequestId(1);
         let submit = Submit {
             request,
@@ -83,14 +91,14 @@ impl Farm {
         self.tell(Event::Submit(Box::new(submit)));
     }
 
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         let mut out = Outbox::default();
         self.engine.handle(self.now, event, &mut out);
         self.engine.committed(&out);
     }
 
     /// Rounds and commits; returns bookings.
-    fn round(&mut self) -> usize {
+    pub(super) fn round(&mut self) -> usize {
         let mut out = Outbox::default();
         let booked = self.engine.round(self.now, BUDGET, &mut out);
         self.engine.committed(&out);
@@ -102,7 +110,7 @@ impl Farm {
         booked
     }
 
-    fn end_oldest(&mut self) {
+    pub(super) fn end_oldest(&mut self) {
         let Some((worker, task, attempt)) = self.running.pop_front() else { return };
         self.now = self.now.after(100_000);
         let by = Report { worker, epoch: Epoch(1), task, attempt };
@@ -129,9 +137,20 @@ fn class(number: u32) -> Class {
     Class { request, needs, ..Class::default() }
 }
 
-fn large_farm(workers: u64) {
+/// Fills a farm, then ends `ends` tasks and runs a round after each. Callgrind counts it.
+pub fn count(ends: u32, workers: u64, classes: u32) {
     let (policy, _) = policy_by_name("resource-aware");
-    let history = (0..CLASSES).map(|number| {
+    let mut farm = with_backlog(policy, workers, classes);
+    while farm.round() > 0 {}
+    for _ in 0..ends {
+        farm.end_oldest();
+        farm.round();
+    }
+}
+
+/// A farm whose queues have more work of each class than it can run.
+fn with_backlog(policy: &'static dyn ScoringPolicy, workers: u64, classes: u32) -> Farm {
+    let history = (0..classes).map(|number| {
         let (queue, step) = (format!("q{}", number % QUEUES), format!("s{number}"));
         let peak_memory = Some(class(number).request.memory / 2);
         let sample = Sample { peak_memory, wall_ms: Some(1_000), ..Sample::default() };
@@ -139,7 +158,7 @@ fn large_farm(workers: u64) {
     });
     let mut farm = Farm::new(policy, workers, history.collect());
     for queue in 0..QUEUES {
-        let numbers = (0..CLASSES).filter(|class| class % QUEUES == queue);
+        let numbers = (0..classes).filter(|class| class % QUEUES == queue);
         let steps = numbers.map(|number| {
             let Class { request, needs, .. } = class(number);
             StepSpec { name: format!("s{number}"), tasks: PLACEMENTS, request, needs, ..StepSpec::default() }
@@ -147,6 +166,12 @@ fn large_farm(workers: u64) {
         let spec = JobSpec { queue: format!("q{queue}"), steps: steps.collect(), ..JobSpec::default() };
         farm.submit(spec);
     }
+    farm
+}
+
+fn large_farm(workers: u64) {
+    let (policy, _) = policy_by_name("resource-aware");
+    let mut farm = with_backlog(policy, workers, CLASSES);
     let clock = Instant::now();
     let mut filled = 0;
     loop {
@@ -182,8 +207,8 @@ fn large_farm(workers: u64) {
 fn scan(policy: &'static dyn ScoringPolicy, workers: u64) -> f64 {
     let empty = plain_workers(workers);
     let class = class(1);
-    let caches = BTreeMap::new();
-    let ask = ask(&class, &caches);
+    let reads = Reads::default();
+    let ask = ask(&class, &reads);
     let (reserved, instance) = (BTreeMap::new(), InstanceContext::default());
     let scene = Scene {
         now: Time(1),
@@ -191,6 +216,7 @@ fn scan(policy: &'static dyn ScoringPolicy, workers: u64) -> f64 {
         reserved: &reserved,
         policy,
         instance: &instance,
+        known: None,
         key_bytes: None,
     };
     let clock = Instant::now();
@@ -209,15 +235,16 @@ fn best_by_scan(ask: &Ask, scene: &Scene) -> Option<WorkerId> {
     best.map(|(ranked, _)| ranked.worker)
 }
 
-fn ask<'a>(class: &'a Class, caches: &'a BTreeMap<String, Option<u64>>) -> Ask<'a> {
+fn ask<'a>(class: &'a Class, reads: &'a Reads) -> Ask<'a> {
     Ask {
         step: StepKey { job: JobId(1), step: 0 },
         class_id: ClassId(0),
         band: 3,
         class,
         job: JobContext { request: (&class.request).into(), ..JobContext::default() },
-        caches,
+        reads,
         kind: 0,
+        avoids: None,
         predicted_ms: None,
         others_wait: false,
         locality: false,
@@ -266,10 +293,11 @@ fn packing(count: u64) {
     }
     let engine = placed as f64 / clock.elapsed().as_secs_f64();
     let class = Class { request: Resources::new(10, 64 << 20), ..Class::default() };
-    let (matched, by_matcher) = fill(&class, policy, count, |ask, scene| match matcher::push(ask, scene) {
-        Found::Best(ranked) => Some(ranked[0].worker),
-        Found::NoRoom | Found::Held(_) => None,
-    });
+    let (matched, by_matcher) =
+        fill(&class, policy, count, |ask, scene| match matcher::push(ask, scene, None) {
+            Found::Best(ranked) => Some(ranked[0].worker),
+            Found::NoRoom | Found::Held(..) => None,
+        });
     let (_, by_scan) = fill(&class, policy, count, best_by_scan);
     println!(
         "packing on {count} workers until they are full: {placed} placements through the engine, {matched} by the matcher"
@@ -290,9 +318,9 @@ fn fill(
     choose: impl Fn(&Ask, &Scene) -> Option<WorkerId>,
 ) -> (u64, f64) {
     let mut workers = plain_workers(count);
-    let caches = BTreeMap::new();
+    let reads = Reads::default();
     let (reserved, instance) = (BTreeMap::new(), InstanceContext::default());
-    let ask = ask(class, &caches);
+    let ask = ask(class, &reads);
     let clock = Instant::now();
     let mut placed = 0;
     while clock.elapsed().as_secs() < 2 {
@@ -302,6 +330,7 @@ fn fill(
             reserved: &reserved,
             policy,
             instance: &instance,
+            known: None,
             key_bytes: None,
         };
         let Some(id) = choose(&ask, &scene) else { break };

@@ -7,6 +7,7 @@ use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Repo
 use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
+use windlass_core::score::keys::CacheKeys;
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -83,7 +84,7 @@ impl Farm {
             inventory: Inventory::default(),
         })));
         let worker = self.worker(name);
-        self.tell(Event::Caches { worker, keys: request.caches() });
+        self.tell(Event::Caches { worker, keys: CacheKeys::of(request.caches().keys()) });
         self.say_free(name, gib);
     }
 

@@ -24,6 +24,11 @@ impl BackOffs {
         self.all.get(&key).filter(|known| self.ends.contains(&(known.until, key)))
     }
 
+    /// How many steps there are that found a licence busy.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// When the next one is over.
     pub(super) fn next_end(&self) -> Option<Time> {
         self.ends.first().map(|(at, _)| *at)

@@ -3,11 +3,12 @@
 //! already, and what it was when they end.
 
 use super::{Attempt, Engine};
-use crate::ids::{QueueId, StepKey, TaskId, WorkerId};
-use crate::queues::Charge;
+use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
+use crate::queues::{Advance, Charge};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// What a task is taken to run of which nothing is known at all. Little: the clock follows what is charged, and
 /// who comes while too much is would stay behind when it is given back.
@@ -27,6 +28,17 @@ pub(super) struct Charged {
     pub(super) share: u32,
     /// For how long.
     ms: u64,
+    /// What ran before that is not charged: it was, by the engine that this one follows.
+    from: Time,
+    /// Its booking was charged here.
+    counted: bool,
+}
+
+impl Charged {
+    /// From when on an attempt that started then is charged.
+    fn since(&self, started: Time) -> Time {
+        started.max(self.from)
+    }
 }
 
 impl Engine {
@@ -43,15 +55,15 @@ impl Engine {
         let known = self.step(key).and_then(|step| step.mean_ms);
         let known = known.or_else(|| self.prediction(kin)?.wall_ms).or(self.queues.get(queue).mean_ms);
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
-        Charged { ms, ..self.adopted_charge(worker, request, expects) }
+        Charged { ms, from: Time::default(), counted: true, ..self.adopted_charge(worker, request, expects) }
     }
 
-    /// What an attempt that a store gave back is charged: nothing yet, and all that it has run once that is
-    /// known.
+    /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. All others
+    /// begin without what they had before too.
     pub(super) fn adopted_charge(&self, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
         let capacity = self.workers.get(worker).map(|worker| &worker.capacity);
         let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
-        Charged { share, ms: 0 }
+        Charged { share, ms: 0, from: self.now, counted: false }
     }
 
     /// In units of a queue's clock.
@@ -71,21 +83,65 @@ impl Engine {
 
     fn due(&self, attempt: &Attempt) -> Option<Time> {
         let started = attempt.started.filter(|_| self.turn.charge == Charge::Time)?;
-        Some(started.after(attempt.charged.ms * NS_PER_MS))
+        Some(attempt.charged.since(started).after(attempt.charged.ms.saturating_mul(NS_PER_MS)))
+    }
+
+    /// A restored engine knows what time it is: what runs is charged from now on.
+    pub(super) fn charge_from_now(&mut self) {
+        let (now, tasks) = (self.now, self.attempts.keys().copied().collect::<Vec<_>>());
+        for task in tasks {
+            self.change_charge(task, |attempt| attempt.charged.from = now);
+        }
+    }
+
+    /// What an attempt was charged and has not run yet.
+    fn advance_of(&self, attempt: &Attempt) -> Advance {
+        let Charged { share, ms, counted, .. } = attempt.charged;
+        let rate = i128::from(share.max(1));
+        match attempt.started {
+            _ if self.turn.charge == Charge::Task => Advance::default(),
+            Some(started) => {
+                let through = i128::from(attempt.charged.since(started).as_ms()) + i128::from(ms);
+                Advance { through: rate * through, rate, unstarted: 0 }
+            }
+            None if counted => Advance { unstarted: cost(share, ms).into(), ..Advance::default() },
+            None => Advance::default(),
+        }
+    }
+
+    /// Changes what an attempt was charged, or when it started, and the books of its queue with it.
+    pub(super) fn change_charge(&mut self, task: TaskId, change: impl FnOnce(&mut Attempt)) {
+        let Some(attempt) = self.attempts.get(&task) else { return };
+        let before = self.advance_of(attempt);
+        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        change(attempt);
+        let Some(after) = self.attempts.get(&task).map(|attempt| self.advance_of(attempt)) else { return };
+        if let Some(job) = self.jobs.get(&task.job) {
+            self.queues.advance(job.queue, &before, &after);
+        }
+    }
+
+    /// An attempt is on the books from now on, or no more.
+    pub(super) fn count_advance(&mut self, job: JobId, attempt: &Attempt, comes: bool) {
+        let (none, advance) = (Advance::default(), self.advance_of(attempt));
+        let Some(job) = self.jobs.get(&job) else { return };
+        let (before, after) = if comes { (&none, &advance) } else { (&advance, &none) };
+        self.queues.advance(job.queue, before, after);
     }
 
     /// Charges what runs longer than it was charged for.
     pub(super) fn accrue(&mut self) {
         while let Some((due, task)) = self.accruals.first().copied().filter(|(due, _)| *due <= self.now) {
             self.accruals.remove(&(due, task));
-            let Some(attempt) = self.attempts.get_mut(&task) else { continue };
+            let Some(attempt) = self.attempts.get(&task) else { continue };
             let Some(started) = attempt.started else { continue };
-            let ran_ns = self.now.since(started);
+            let since = attempt.charged.since(started);
+            let ran_ns = self.now.since(since);
             let ms =
                 (ran_ns + ran_ns.clamp(*ACCRUAL_NS.start(), *ACCRUAL_NS.end()).max(ran_ns / 8)) / NS_PER_MS;
             let by = correction(&attempt.charged, ms);
-            attempt.charged.ms = ms;
-            let due = started.after(ms * NS_PER_MS);
+            self.change_charge(task, |attempt| attempt.charged.ms = ms);
+            let due = since.after(ms * NS_PER_MS);
             self.accruals.insert((due, task));
             if let Some(job) = self.jobs.get(&task.job) {
                 self.queues.correct(job.queue, by, None);
@@ -93,19 +149,17 @@ impl Engine {
         }
     }
 
-    /// An attempt is over: its queue is charged for what it ran, and in charge `task` nothing where it did
-    /// not.
-    pub(super) fn settle_charge(&mut self, task: TaskId, attempt: &Attempt, ran_ns: Option<u64>) {
+    /// An attempt is over: its queue is charged for what it ran, from `ran.start` to its end, and in charge `task`
+    /// nothing where it did not run.
+    pub(super) fn settle_charge(&mut self, task: TaskId, attempt: &Attempt, ran: Option<&Range<Time>>) {
         self.forget_charge(task, attempt);
         let Some(queue) = self.jobs.get(&task.job).map(|job| job.queue) else { return };
-        if let Some(ran_ns) = ran_ns {
-            self.queues.learn(queue, ran_ns as f64 / NS_PER_MS as f64);
-        }
         match self.turn.charge {
-            Charge::Task if ran_ns.is_none() => self.queues.correct(queue, -1, None),
+            Charge::Task if ran.is_none() && attempt.charged.counted => self.queues.correct(queue, -1, None),
             Charge::Task => {}
             Charge::Time => {
-                let by = correction(&attempt.charged, ran_ns.unwrap_or(0) / NS_PER_MS);
+                let charged_ns = ran.map_or(0, |ran| ran.end.since(attempt.charged.since(ran.start)));
+                let by = correction(&attempt.charged, charged_ns / NS_PER_MS);
                 let mean_ms = self.queues.get(queue).mean_ms;
                 self.queues.correct(
                     queue,
@@ -116,11 +170,40 @@ impl Engine {
         }
     }
 
+    /// A booking was never durable: its queue gets back what it was charged.
+    pub(super) fn refund(&mut self, queue: QueueId, attempt: &Attempt) {
+        let by = match self.turn.charge {
+            Charge::Task => i64::from(attempt.charged.counted),
+            Charge::Time => cost(attempt.charged.share, attempt.charged.ms) as i64,
+        };
+        self.queues.correct(queue, -by, None);
+    }
+
     /// Every attempt that is to be looked at is, once.
     pub(super) fn check_charges(&self) -> Result<(), String> {
         let due = |(task, attempt): (&TaskId, &Attempt)| Some((self.due(attempt)?, *task));
         let expected: BTreeSet<(Time, TaskId)> = self.attempts.iter().filter_map(due).collect();
-        if expected == self.accruals { Ok(()) } else { Err("attempts run on and are not charged".to_owned()) }
+        if expected != self.accruals {
+            return Err("attempts run on and are not charged".to_owned());
+        }
+        let mut advances: BTreeMap<QueueId, Advance> = BTreeMap::new();
+        for (task, attempt) in &self.attempts {
+            if let Some(job) = self.jobs.get(&task.job) {
+                advances.entry(job.queue).or_default().add(&self.advance_of(attempt));
+            }
+        }
+        for queue in self.queues.iter() {
+            let id = self.queues.id(queue.name()).unwrap_or(QueueId(u32::MAX));
+            let expected = advances.remove(&id).unwrap_or_default();
+            if queue.share().advance != expected {
+                return Err(format!(
+                    "queue {}: {:?} in advance, not {expected:?}",
+                    queue.name(),
+                    queue.share()
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// An attempt is no more: nobody looks at it.
@@ -133,7 +216,7 @@ impl Engine {
 
 /// Hundredths of core-milliseconds; never nothing, so that tasks of no length have turns too.
 fn cost(share: u32, ms: u64) -> u64 {
-    (u64::from(share.max(1)) * ms).max(1)
+    u64::from(share.max(1)).saturating_mul(ms).clamp(1, i64::MAX as u64)
 }
 
 fn correction(charged: &Charged, ms: u64) -> i64 {

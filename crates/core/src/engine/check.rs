@@ -2,7 +2,7 @@
 
 use super::{Engine, Lent};
 
-use crate::ids::{StepKey, TaskId, WorkerId};
+use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::queues::Candidate;
 use crate::resources::Resources;
 use crate::worker::{Licences, Worker, WorkerState};
@@ -15,6 +15,36 @@ impl Engine {
         self.check_workers()?;
         self.check_index()?;
         self.check_lines()
+    }
+
+    /// `Ok` if nothing is left of jobs where there are none any more, else what is.
+    pub fn check_empty(&self) -> Result<(), String> {
+        let remembered = |job: &JobId| self.recent.get(*job).is_some() || self.park.remembers(*job);
+        let pinned: Vec<_> = self.keys.iter().filter(|(_, job)| !remembered(job)).collect();
+        let left = [
+            ("jobs", self.jobs.len()),
+            ("attempts", self.attempts.len()),
+            ("dependents", self.dependents.values().filter(|waiting| !waiting.is_empty()).count()),
+            ("reclaims", self.reclaims.len()),
+            ("licences taken", self.limits_taken.len()),
+            ("steps held", self.held_steps().count()),
+            ("classes", self.classes.iter().count()),
+            ("classes that wait", self.queues.class_count()),
+            ("short steps", self.short.len()),
+            ("accruals", self.accruals.len()),
+            ("ends learned early", self.learned.len()),
+            ("pairs remembered", self.missing.borrow().len()),
+            ("back-offs", self.back_offs.len()),
+            ("steps in memory", self.park.steps),
+            ("kinds with steps", self.kin.values().filter(|kin| kin.has_steps()).count()),
+            ("keys of jobs that nobody remembers", pinned.len()),
+        ];
+        match left.iter().find(|(_, count)| *count > 0) {
+            Some((what, count)) => {
+                Err(format!("all jobs have ended, and {count} {what} are left: {pinned:?}"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_steps(&self) -> Result<(), String> {
@@ -107,6 +137,14 @@ impl Engine {
             if expected.get(&worker.id).copied().unwrap_or(0) != worker.expected {
                 return Err(format!("worker {}: expects {} bytes", worker.name, worker.expected));
             }
+            let lends = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.lent != Lent::No);
+            let lending = worker.running.iter().chain(&worker.backlog).filter(|task| lends(task)).count();
+            if lending != worker.lending as usize {
+                return Err(format!(
+                    "worker {}: {lending} tasks lend, counted {}",
+                    worker.name, worker.lending
+                ));
+            }
             if booked != worker.booked {
                 return Err(format!(
                     "worker {}: books {:?}, tasks hold {booked:?}",
@@ -147,6 +185,7 @@ impl Engine {
 
     fn check_index(&self) -> Result<(), String> {
         self.check_charges()?;
+        self.check_held()?;
         self.check_licences()?;
         if !self.workers.is_consistent() {
             return Err(

@@ -1,12 +1,12 @@
 //! What became of a batch.
 
-use super::{Attempt, Engine, Order, Outbox, Write};
-use crate::ids::{JobId, TaskId};
+use super::{Attempt, Engine, Order, Outbox, Release, Write};
+use crate::ids::{JobId, QueueId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobState};
 use crate::queues::parked::ParkedCount;
 use crate::time::Time;
-use crate::worker::Worker;
-use std::collections::BTreeSet;
+use crate::worker::{Worker, WorkerRecord};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Engine {
     /// All writes of `batch` are durable. Ended jobs are forgotten: the store answers for them. Queues and
@@ -17,24 +17,81 @@ impl Engine {
             if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
                 self.park.has_left(*id);
                 self.forget(*id);
+                self.forget_learned(*id);
             }
         }
     }
 
-    /// The writes of `batch` with these numbers found a row that somebody else had changed; the
-    /// others are durable. Returns the jobs to be read again; sends about them must not go out.
-    pub fn refused(&mut self, batch: &Outbox, rows: &[usize]) -> BTreeSet<JobId> {
-        rows.iter().filter_map(|row| batch.writes.get(*row).and_then(Write::job)).collect()
+    fn forget_learned(&mut self, job: JobId) {
+        let all = (TaskId { job, index: 0 }, 0)..=(TaskId { job, index: u32::MAX }, u32::MAX);
+        let done: Vec<_> = self.learned.range(all).copied().collect();
+        done.iter().for_each(|end| _ = self.learned.remove(end));
+    }
+
+    /// Ends that are not durable come again, and teach nothing then.
+    fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
+        self.learned.extend(writes.into_iter().filter_map(|write| match write {
+            Write::End { task, attempt, .. } | Write::Again { task, attempt, .. } => Some((*task, *attempt)),
+            _ => None,
+        }));
+    }
+
+    /// What may go out of a batch that is durable, but for the writes with these numbers, which found a row that
+    /// somebody else had changed. Nothing that rests on a refused row goes out: no order, no acknowledgement, no
+    /// note and no answer about its job; nor does what formed meanwhile, which rests on what the engine believed.
+    pub fn release(&mut self, mut batch: Outbox, refused: &[usize], forming: &mut Outbox) -> Release {
+        if self.greetings > 0 {
+            // What was meant for the connection before the last hello is nothing for the one after it: a lease
+            // counts from a clock that may be another machine's.
+            self.greetings -= 1;
+            let workers = &self.workers;
+            batch.sends.retain(|send| workers.get(send.worker).is_some_and(|w| send.seq >= w.welcome_seq));
+        }
+        if refused.is_empty() {
+            return Release { batch, ..Release::default() };
+        }
+        let lost = self.refused(&batch, refused);
+        let forming = std::mem::take(forming);
+        let mut again = self.failed([&forming]);
+        let mut undone: Vec<RequestId> = forming.answers.iter().map(|(request, _)| *request).collect();
+        batch.sends.retain(|send| send.order.job().is_none_or(|job| !lost.contains(&job)));
+        batch.notes.retain(|note| note.job().is_none_or(|job| !lost.contains(&job)));
+        batch.answers.retain(|(request, _)| {
+            let done = batch.about.get(request).is_none_or(|job| !lost.contains(job));
+            if !done {
+                undone.push(*request);
+            }
+            done
+        });
+        again.extend(lost);
+        Release { batch, undone, again }
+    }
+
+    /// The jobs to be read again because writes with these numbers were refused.
+    fn refused(&mut self, batch: &Outbox, rows: &[usize]) -> BTreeSet<JobId> {
+        let refused: Vec<&Write> = rows.iter().filter_map(|row| batch.writes.get(*row)).collect();
+        self.learned_early(refused.iter().copied());
+        refused.into_iter().filter_map(Write::job).collect()
     }
 
     /// Nothing of these batches is durable. Returns the jobs that must be read from the store and
     /// given to [`Engine::reload`] before anything else happens.
     pub fn failed<'a>(&mut self, batches: impl IntoIterator<Item = &'a Outbox>) -> BTreeSet<JobId> {
         let mut touched = BTreeSet::new();
+        let mut before: BTreeMap<WorkerId, &WorkerRecord> = BTreeMap::new();
         for batch in batches {
+            for record in &batch.before {
+                before.entry(record.id).or_insert(record);
+            }
             self.fetch_again(batch);
+            self.learned_early(&batch.writes);
+            self.save_histories_again(&batch.writes);
+            self.prune_again(&batch.writes);
             touched.extend(batch.touched_jobs());
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
+        }
+        for record in before.into_values() {
+            self.workers.update(record.id, |worker| worker.restore(record));
         }
         touched
     }
@@ -51,15 +108,17 @@ impl Engine {
         out: &mut Outbox,
     ) {
         self.now = self.now.max(now);
+        self.queues.tell_time(self.now);
         let attempts = touched.iter().flat_map(|id| self.attempts_of(*id));
-        let before: Vec<(TaskId, Attempt)> =
-            attempts.map(|(task, attempt)| (task, attempt.clone())).collect();
+        let queue_of = |task: TaskId| self.jobs.get(&task.job).map(|job| job.queue);
+        let before: Vec<(TaskId, Option<QueueId>, Attempt)> =
+            attempts.map(|(task, attempt)| (task, queue_of(task), attempt.clone())).collect();
         for id in touched {
             self.park.has_left(*id);
             self.forget(*id);
-            self.keys.retain(|_, job| job != id);
-            self.recent.retain(|(recent, ..)| recent != id);
         }
+        self.keys.retain(|_, job| !touched.contains(job));
+        self.recent.remove(touched);
         let active = records.iter().filter(|record| record.state == JobState::Active).map(|record| record.id);
         let active: BTreeSet<JobId> = active.collect();
         for record in records {
@@ -68,7 +127,7 @@ impl Engine {
                 if let Some(key) = key.clone() {
                     self.keys.insert(key, record.id);
                 }
-                self.recent.push_back((record.id, record.state, key));
+                self.remember_end(record.id, record.state, key);
                 continue;
             }
             let mut open = self.open_among(&record.spec.after);
@@ -92,6 +151,8 @@ impl Engine {
     /// After a reload: workers whose rows are not durable as they are here. What was lost with their
     /// earlier epochs was given back by the store and is lost again, in the batch that raises the epoch.
     fn save_again(&mut self, out: &mut Outbox) {
+        let gone = std::mem::take(&mut self.unsaved_gone);
+        out.writes.extend(gone.into_iter().map(Write::WorkerGone));
         for id in std::mem::take(&mut self.unsaved) {
             let Some(worker) = self.workers.get(id) else { continue };
             out.writes.push(Write::Worker(worker.record()));
@@ -99,14 +160,20 @@ impl Engine {
         }
     }
 
-    /// After a reload: what no store knows of attempts that are still the same.
-    fn keep_volatile(&mut self, before: Vec<(TaskId, Attempt)>) {
-        for (task, old) in before {
-            if let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.number == old.number) {
-                attempt.started = old.started;
-                (attempt.lent, attempt.expects) = (old.lent, old.expects);
-                attempt.charged = old.charged;
+    /// After a reload: what no store knows of attempts that are still the same. The others were never durable, and
+    /// their queues get back what they were charged.
+    fn keep_volatile(&mut self, before: Vec<(TaskId, Option<QueueId>, Attempt)>) {
+        for (task, old_queue, old) in before {
+            if self.attempts.get(&task).is_some_and(|a| a.number == old.number) {
+                self.change_charge(task, |attempt| {
+                    attempt.started = old.started;
+                    attempt.expects = old.expects;
+                    attempt.charged = old.charged;
+                });
+                self.set_lent(task, old.lent);
                 self.watch_charge(task);
+            } else if let Some(queue) = old_queue {
+                self.refund(queue, &old);
             }
         }
     }
@@ -132,7 +199,7 @@ impl Engine {
             if self.jobs.contains_key(id) {
                 continue;
             }
-            let outcome = self.recent.iter().find(|(recent, ..)| recent == id).map(|(_, state, _)| *state);
+            let outcome = self.recent.get(*id);
             let waiting: Vec<JobId> =
                 self.jobs.values().filter(|j| j.after.contains(id)).map(|j| j.id).collect();
             for job in waiting {
@@ -160,7 +227,10 @@ impl Engine {
     /// that knew it was killed, and it lets every lease last anew, for nobody answered beats meanwhile.
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
+        self.queues.tell_time(self.now);
         self.lease_anew();
+        self.charge_from_now();
+        self.greet_all();
         self.back_offs.clip(now);
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {

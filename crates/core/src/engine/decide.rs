@@ -1,25 +1,66 @@
 //! Decisions as they were made, and why work waits.
 
-use super::Engine;
+use super::{Engine, Policy};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::limits;
 use crate::matcher::{self, Class, Ranked};
 use crate::queues::Candidate;
+use crate::score::context::{InstanceContext, JobContext, Missing, Pair, WorkerContext};
 use crate::score::policy::Breakdown;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a task went, and how that worker and the next best were judged.
+/// Where a task went, and how that worker and the next best were judged. What each rule said is worked out when
+/// somebody asks, from what the rules saw.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decision {
     /// The task.
     pub task: TaskId,
     /// When.
     pub at: Time,
-    /// The scoring policy's name.
-    pub policy: &'static str,
+    policy: Policy,
+    job: JobContext,
+    instance: InstanceContext,
+    others_wait: bool,
     /// The winner first.
-    pub ranked: Vec<Judged>,
+    seen: Vec<Seen>,
+}
+
+/// A worker as the rules saw it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Seen {
+    worker: WorkerId,
+    context: WorkerContext,
+    missing: Option<Missing>,
+    step_cpu: u32,
+    warmth: f64,
+    load: f64,
+}
+
+impl Decision {
+    /// The scoring policy's name.
+    pub fn policy(&self) -> &'static str {
+        self.policy.0.name()
+    }
+
+    /// How workers were judged, the winner first.
+    pub fn ranked(&self) -> Vec<Judged> {
+        let judged = self.seen.iter().map(|seen| {
+            let Seen { worker, context, missing, step_cpu, warmth, load } = seen;
+            let pair = Pair {
+                job: &self.job,
+                worker: context,
+                instance: &self.instance,
+                missing: *missing,
+                step_cpu: *step_cpu,
+                warmth: *warmth,
+                others_wait: self.others_wait,
+                load: *load,
+            };
+            Judged { worker: *worker, load: *load, breakdown: self.policy.0.detail(&pair) }
+        });
+        judged.collect()
+    }
 }
 
 /// A worker as it was judged.
@@ -36,14 +77,10 @@ pub struct Judged {
 /// What the last full round could not place, and why.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Waits {
-    /// Classes without room anywhere.
-    pub full: BTreeSet<ClassId>,
     /// Classes whose licences are all taken.
     pub limited: BTreeSet<ClassId>,
     /// Classes of queues whose quota is used up, with the quota in hundredths of a core.
     pub in_queue: BTreeMap<(QueueId, ClassId), u32>,
-    /// Steps that are held on every worker with room.
-    pub held: BTreeSet<StepKey>,
 }
 
 /// The one reason for which a step with ready tasks waits.
@@ -98,12 +135,19 @@ impl Engine {
         let ranked = ranked.into_iter().filter_map(|ranked| {
             let worker = scene.workers.get(ranked.worker)?;
             let context = matcher::worker_context(worker, scene.workers.load_settings());
-            let breakdown = scene.policy_for(&ask).detail(&scene.pair(&ask, worker, &context, ranked.load));
-            Some(Judged { worker: ranked.worker, load: ranked.load, breakdown })
+            let pair = scene.pair(&ask, worker, &context, ranked.load);
+            let Pair { missing, step_cpu, warmth, load, .. } = pair;
+            Some(Seen { worker: ranked.worker, context, missing, step_cpu, warmth, load })
         });
-        let task = TaskId { job: key.job, index };
-        let decision =
-            Decision { task, at: self.now, policy: scene.policy_for(&ask).name(), ranked: ranked.collect() };
+        let decision = Decision {
+            task: TaskId { job: key.job, index },
+            at: self.now,
+            policy: Policy(scene.policy_for(&ask)),
+            job: ask.job,
+            instance: self.instance,
+            others_wait: ask.others_wait,
+            seen: ranked.collect(),
+        };
         if self.decisions.len() == limits::DECISIONS_MAX {
             self.decisions.pop_front();
         }
@@ -158,8 +202,8 @@ impl Engine {
             () if self.queues.get(job.queue).record.paused.is_some() => WaitReason::Paused,
             () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
             () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
-            () if self.waits.held.contains(&key) => WaitReason::Held,
-            () if !self.waits.full.contains(&step.class) => WaitReason::Flowing,
+            () if self.held_step(key).is_some() => WaitReason::Held,
+            () if !self.full.contains(step.class) => WaitReason::Flowing,
             () if self.workers.open_count() == 0 => WaitReason::NoWorker,
             () if !*fits.entry(step.class).or_insert_with(could) => WaitReason::NoFit,
             () if self.lacks_licence(step.class) => WaitReason::NoLicence,
@@ -169,7 +213,7 @@ impl Engine {
 
     /// Hundredths of a core that are idle although work waits, for none that waits can have them.
     pub fn stranded_cpu(&self) -> u64 {
-        if self.waits.full.is_empty() {
+        if self.full.is_empty() {
             return 0;
         }
         self.workers.iter().filter(|worker| worker.takes_work()).map(|w| u64::from(w.free().cpu)).sum()

@@ -6,9 +6,10 @@ use crate::load::pressure::LoadReport;
 use crate::queues::parked::ParkedDrift;
 use crate::queues::{Limit, QueueRecord};
 use crate::resources::Resources;
+use crate::score::keys::CacheKeys;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that can happen to the engine, but for the passing of time and the fate of batches.
 #[derive(Clone, PartialEq, Debug)]
@@ -86,8 +87,8 @@ pub enum Event {
     Caches {
         /// The worker.
         worker: WorkerId,
-        /// Keys of late use, and their bytes.
-        keys: BTreeMap<String, u64>,
+        /// Keys of late use.
+        keys: CacheKeys,
     },
     /// Somebody sets a queue.
     SetQueue {
@@ -156,6 +157,27 @@ pub enum Event {
     },
     /// The store's counts of what is parked were wrong, and are right now.
     Audited(Vec<ParkedDrift>),
+    /// Jobs that ended long ago are gone from the store, and their keys with them.
+    Deleted(BTreeSet<JobId>),
+}
+
+impl Event {
+    /// Who waits for its answer.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            Event::Submit(submit) => Some(submit.request),
+            Event::Cancel { request, .. }
+            | Event::Hold { request, .. }
+            | Event::Retry { request, .. }
+            | Event::Reclaim { request, .. }
+            | Event::Alloc { request, .. }
+            | Event::SetQueue { request, .. }
+            | Event::SetLimit { request, .. }
+            | Event::Drain { request, .. }
+            | Event::Forget { request, .. } => Some(*request),
+            _ => None,
+        }
+    }
 }
 
 /// A submission with what the shell looked up for it.

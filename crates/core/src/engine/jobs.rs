@@ -1,13 +1,17 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
-use super::{Attempt, Engine, Lent, Note, Outbox, Write};
+use super::{Attempt, Engine, Key, Lent, Note, Outbox, Write};
 use crate::ids::{JobId, StepKey, TaskId};
-use crate::job::{DependencyKind, End, Job, JobState, Step, Stop, TaskRow, TaskState, Tries};
+use crate::job::{
+    DependencyKind, End, EndedTasks, Job, JobState, Step, Stop, TaskResult, TaskRow, TaskState, Tries,
+};
 use crate::limits;
 use crate::queues::Candidate;
 use crate::ranges::RangeSet;
 use crate::time::Time;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 impl Engine {
     /// Brings a step's place in its queue in line with whether it may start tasks.
@@ -24,6 +28,7 @@ impl Engine {
         }
         if let Some(old) = step.enlisted.take() {
             self.queues.remove(queue, step.class, &old);
+            self.held.remove_step(key);
         }
         if let Some(new) = wanted {
             self.queues.insert(queue, step.class, new);
@@ -83,7 +88,33 @@ impl Engine {
             TaskState::Waiting | TaskState::Ready | TaskState::Skipped => {}
         }
         if row.state != TaskState::Succeeded {
-            step.tries.insert(row.index, tries);
+            step.tries.insert(row.index..row.index + 1, tries);
+        }
+    }
+
+    /// Takes in tasks that ended.
+    pub(super) fn adopt_ended(&mut self, id: JobId, ended: EndedTasks) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let EndedTasks { mut tasks, state, tries } = ended;
+        // One range may be of several steps.
+        while !tasks.is_empty() {
+            let number = usize::from(job.step_of(tasks.start));
+            let end = job.steps[number].base + job.spec.steps[number].tasks;
+            let part = tasks.start..tasks.end.min(end);
+            if part.is_empty() {
+                return;
+            }
+            let step = &mut job.steps[number];
+            match state {
+                TaskState::Succeeded => step.succeeded.insert_range(part.clone()),
+                TaskState::Failed => step.failed.insert_range(part.clone()),
+                _ => step.canceled.insert_range(part.clone()),
+            }
+            if state != TaskState::Succeeded {
+                step.tries.insert(part.clone(), tries);
+            }
+            step.noted = step.succeeded.len();
+            tasks.start = part.end;
         }
     }
 
@@ -112,31 +143,22 @@ impl Engine {
             seq: 0,
             queued: true,
             killing: job.kills(),
+            recalled: false,
             lent: Lent::No,
             charged,
         };
         let kin = job.steps[usize::from(number)].kin;
+        self.count_advance(id, &attempt, true);
         self.attempts.insert(task, attempt);
         self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
         self.kin_booked(kin, row.booked);
     }
 
     /// An attempt that its worker had is over. Decides what becomes of the task.
-    pub(super) fn conclude(
-        &mut self,
-        task: TaskId,
-        attempt: &Attempt,
-        result: crate::job::TaskResult,
-        out: &mut Outbox,
-    ) {
-        self.learn(task, attempt, &result, out);
+    pub(super) fn conclude(&mut self, task: TaskId, attempt: &Attempt, result: TaskResult, out: &mut Outbox) {
         let key = self.key_of(task);
         let busy = self.busy_limit(key, &result.end);
-        if busy.is_none() {
-            self.judge_worker(task, attempt, &result.end);
-        }
-        let ran_ns = if busy.is_some() { None } else { ran_ns(attempt, &result, self.now) };
-        self.settle_charge(task, attempt, ran_ns);
+        self.learn_all(task, attempt, &result, busy.is_some(), out);
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(key.step);
@@ -154,10 +176,12 @@ impl Engine {
         let state = match busy {
             Some(_) if stopped => TaskState::Canceled,
             Some(_) => TaskState::Ready,
-            None => state_after(&result.end, &mut tries, if largest { 0 } else { retries }, stopped),
+            None => {
+                let retries = if largest { 0 } else { retries };
+                state_after(&result.end, is_unasked(attempt, &result.end), &mut tries, retries, stopped)
+            }
         };
         settle_task(step, task.index, state, tries, self.now);
-        self.learn_length(key, &result);
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
@@ -174,6 +198,7 @@ impl Engine {
             TaskState::Ready => self.refresh(key),
             TaskState::Succeeded => {
                 self.had_licence(key, out);
+                self.note_done(key, out);
                 self.unlock(task, number);
             }
             _ => {}
@@ -186,13 +211,40 @@ impl Engine {
         }
     }
 
-    /// How long a task takes, only one says that did all of its work.
-    fn learn_length(&mut self, key: StepKey, result: &crate::job::TaskResult) {
-        let ran = result.started.zip(result.finished).filter(|_| result.end == End::Exited(0));
-        let Some((started, finished)) = ran else { return };
+    /// What an end teaches of its kind and its worker, and what it costs its queue. One that was not durable comes
+    /// again: what it teaches was learned the first time. Where a licence was `busy`, it is nobody's doing.
+    fn learn_all(
+        &mut self,
+        task: TaskId,
+        attempt: &Attempt,
+        result: &TaskResult,
+        busy: bool,
+        out: &mut Outbox,
+    ) {
+        let is_new = !self.learned.remove(&(task, attempt.number));
+        if is_new {
+            self.learn(task, attempt, result, out);
+        }
+        if is_new && !busy {
+            self.judge_worker(task, attempt, &result.end);
+        }
+        let ran = ran(attempt, result, self.now).filter(|_| !busy);
+        if let Some(ran) = ran.as_ref().filter(|_| is_new) {
+            self.learn_length(self.key_of(task), ran, &result.end);
+        }
+        self.settle_charge(task, attempt, ran.as_ref());
+    }
+
+    /// Updates the mean run times: the queue's from every attempt, the step's from tasks that exited with 0 only,
+    /// for those did all of their work.
+    fn learn_length(&mut self, key: StepKey, ran: &Range<Time>, end: &End) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let ms = ran.end.since(ran.start) as f64 / 1e6;
+        self.queues.learn(job.queue, ms);
+        if *end != End::Exited(0) {
+            return;
+        }
         let step = &mut job.steps[usize::from(key.step)];
-        let ms = finished.since(started) as f64 / 1e6;
         let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
         step.mean_ms = Some(mean_ms);
         if mean_ms < limits::PREFETCH_MS {
@@ -200,6 +252,26 @@ impl Engine {
         } else {
             self.short.remove(&key);
         }
+    }
+
+    /// Each time that many more tasks of a step succeeded, their ranges are written: whoever reads a job of
+    /// millions need not look at the row of each.
+    fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let step = &mut job.steps[usize::from(key.step)];
+        if step.succeeded.len() - step.noted.min(step.succeeded.len()) < limits::NOTED_TASKS {
+            return;
+        }
+        step.noted = step.succeeded.len();
+        let mut ranges: Vec<Range<u32>> = job.steps.iter().flat_map(|step| step.succeeded.ranges()).collect();
+        if ranges.len() > limits::NOTED_RANGES_MAX {
+            // The longest say most.
+            ranges.sort_by_key(|range| (Reverse(range.len()), range.start));
+            ranges.truncate(limits::NOTED_RANGES_MAX);
+        }
+        let mut tasks = RangeSet::default();
+        ranges.into_iter().for_each(|range| tasks.insert_range(range));
+        out.writes.push(Write::Done { job: key.job, tasks });
     }
 
     /// A task succeeded: steps that wait for it, or for its whole step, may have ready tasks now.
@@ -250,13 +322,7 @@ impl Engine {
             out.writes.push(Write::JobEnd { job: id, state, at: self.now, counts });
             out.notes.push(Note::JobEnded { job: id, state, counts });
             out.ended.push(id);
-            self.recent.push_back((id, state, key));
-            if self.recent.len() > limits::RECENT_JOBS_MAX
-                && let Some((old, _, Some(key))) = self.recent.pop_front()
-                && self.keys.get(&key) == Some(&old)
-            {
-                self.keys.remove(&key);
-            }
+            self.remember_end(id, state, key);
             for dependent in self.dependents.remove(&id).unwrap_or_default() {
                 let Some(job) = self.jobs.get_mut(&dependent) else { continue };
                 job.after.remove(&id);
@@ -269,6 +335,15 @@ impl Engine {
                 self.keep_in_line(dependent, out);
                 open.push_back(dependent);
             }
+        }
+    }
+
+    /// A job ended; the one that ended before all others is remembered no more, nor is its key.
+    pub(super) fn remember_end(&mut self, id: JobId, state: JobState, key: Option<Key>) {
+        if let Some((old, key)) = self.recent.push(id, state, key)
+            && self.keys.get(&key) == Some(&old)
+        {
+            self.keys.remove(&key);
         }
     }
 
@@ -290,10 +365,14 @@ impl Engine {
         self.step_out(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         self.park.steps -= job.steps.len();
+        self.queues.count_job(job.queue, -1);
         for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);
             let key = StepKey { job: id, step: number as u16 };
             self.leave_kin(step.kin, key);
+            if !step.reads.is_empty() {
+                self.missing.borrow_mut().forget(key);
+            }
             self.short.remove(&key);
         }
         for first in &job.after {
@@ -304,14 +383,14 @@ impl Engine {
     }
 }
 
-/// How long an attempt ran; `None` of one that did not, and of one that was lost, which is not its queue's
+/// From when to when an attempt ran; `None` of one that did not, and of one that was lost, which is not its queue's
 /// doing.
-fn ran_ns(attempt: &Attempt, result: &crate::job::TaskResult, now: Time) -> Option<u64> {
+fn ran(attempt: &Attempt, result: &TaskResult, now: Time) -> Option<Range<Time>> {
     if matches!(result.end, End::Lost | End::NotStarted(_) | End::Recalled) {
         return None;
     }
-    let ran = result.started.zip(result.finished).map(|(started, finished)| finished.since(started));
-    ran.or_else(|| Some(now.since(attempt.started?)))
+    let told = result.started.zip(result.finished).map(|(started, finished)| started..finished);
+    told.or_else(|| Some(attempt.started?..now))
 }
 
 /// Puts a task of a step, whose attempt ended, among those that are in this state.
@@ -328,18 +407,31 @@ fn settle_task(step: &mut Step, index: u32, state: TaskState, tries: Tries, now:
         }
     }
     if state != TaskState::Succeeded {
-        step.tries.insert(index, tries);
+        // A retry of one that failed for good may go anywhere: somebody mended something.
+        let failed_on = tries.failed_on.filter(|_| state == TaskState::Ready);
+        step.tries.insert(index..index + 1, Tries { failed_on, ..tries });
     }
 }
 
-/// What becomes of a task whose attempt ended so; counts a failure or a loss.
-fn state_after(end: &End, tries: &mut Tries, retries: u32, stopped: bool) -> TaskState {
+/// True if a worker gave an attempt back, or killed it, and nobody had asked for that. One whose lease runs out does
+/// so.
+pub(super) fn is_unasked(attempt: &Attempt, end: &End) -> bool {
+    match end {
+        End::Canceled => !attempt.killing,
+        End::Recalled => !attempt.recalled && !attempt.killing,
+        _ => false,
+    }
+}
+
+/// What becomes of a task whose attempt ended so; counts a failure or a loss. An attempt that its worker gave back
+/// `unasked` is lost: one that keeps doing so must not have the task for ever.
+fn state_after(end: &End, unasked: bool, tries: &mut Tries, retries: u32, stopped: bool) -> TaskState {
     match end {
         End::Exited(0) => TaskState::Succeeded,
         End::Canceled | End::Recalled | End::Lost if stopped => TaskState::Canceled,
         // A retry came after the kill.
-        End::Canceled | End::Recalled => TaskState::Ready,
-        End::Lost => {
+        End::Canceled | End::Recalled if !unasked => TaskState::Ready,
+        End::Canceled | End::Recalled | End::Lost => {
             tries.losses += 1;
             if tries.losses <= limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
         }

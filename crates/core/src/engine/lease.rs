@@ -42,8 +42,8 @@ impl Engine {
         self.believe_probes();
         self.end_back_offs();
         self.accrue();
-        self.dirty |=
-            !self.waits.held.is_empty() || self.reserves.next_full().is_some_and(|at| at <= self.now);
+        self.take_back_due();
+        self.dirty |= self.reserves.next_full().is_some_and(|at| at <= self.now);
         while let Some(id) = self.workers.due(self.now) {
             if self.workers.refresh(id, self.now) {
                 self.dirty = true;
@@ -96,13 +96,22 @@ impl Engine {
         }
     }
 
+    /// Nobody knows when workers were there last: from now on they are not.
+    pub(super) fn greet_all(&mut self) {
+        let (now, ids) = (self.now, self.workers.iter().map(|worker| worker.id).collect::<Vec<_>>());
+        for id in ids {
+            self.workers.update(id, |worker| worker.greeted = now);
+        }
+    }
+
     /// Somebody answers for it that nothing runs on the worker any more.
     pub(super) fn forget_worker(&mut self, request: RequestId, id: WorkerId, out: &mut Outbox) {
         let known = self.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
         let answer = match known {
             None => Answer::Refused(Refusal::NoWorker(id)),
             Some(worker) if worker.connected => Answer::Refused(Refusal::Connected(worker.name.to_string())),
-            Some(_) => {
+            Some(worker) => {
+                out.before.push(worker.record());
                 self.fence_off(id, WorkerState::Forgotten, out);
                 Answer::Done
             }

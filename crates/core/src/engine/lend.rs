@@ -12,9 +12,11 @@ impl Engine {
         let request = self.request_of(task);
         // Who lends runs, whether its worker's word of that arrived or not.
         self.mark_started(task, self.now, out);
-        let Some(attempt) = self.attempts.get_mut(&task).filter(|a| a.lent != Lent::Yes) else { return };
+        if self.attempts.get(&task).is_none_or(|attempt| attempt.lent == Lent::Yes) {
+            return;
+        }
         // It waits for another job already while its cpus are asked back: they stay lent.
-        if std::mem::replace(&mut attempt.lent, Lent::Yes) == Lent::Reclaiming {
+        if self.set_lent(task, Lent::Yes) == Lent::Reclaiming {
             self.answer_reclaims(task, out);
         }
         let Some(attempt) = self.attempts.get_mut(&task) else { return };
@@ -32,18 +34,28 @@ impl Engine {
 
     /// True if a task on that worker waits for jobs of its own.
     pub(super) fn lends(&self, worker: &Worker) -> bool {
-        worker.running.iter().any(|task| self.attempts.get(task).is_some_and(|a| a.lent != Lent::No))
+        worker.lending > 0
+    }
+
+    /// Whether an attempt's cpus are lent from now on; returns whether they were. Its worker counts those that
+    /// lend.
+    pub(super) fn set_lent(&mut self, task: TaskId, lent: Lent) -> Lent {
+        let Some(attempt) = self.attempts.get_mut(&task) else { return Lent::No };
+        let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
+        let (before, after) = (u32::from(was != Lent::No), u32::from(lent != Lent::No));
+        if before != after {
+            self.workers.update(worker, |w| w.lending = w.lending + after - before);
+        }
+        was
     }
 
     /// A worker starts in order. What it was sent ahead may need what the lending task goes on holding,
     /// and the jobs that this task waits for would stand behind it for ever.
     fn recall_backlog(&mut self, id: WorkerId, out: &mut Outbox) {
         let Some(worker) = self.workers.get(id) else { return };
-        let queued: Vec<TaskId> = worker.backlog.iter().copied().collect();
-        for task in queued {
-            let Some(attempt) = self.attempts.get(&task).map(|a| a.number) else { continue };
-            self.send(id, Order::Recall { task, attempt }, out);
-        }
+        let queued = worker.backlog.iter();
+        let queued = queued.filter_map(|task| Some((*task, self.attempts.get(task)?.number, id))).collect();
+        self.recall(queued, out);
     }
 
     pub(super) fn reclaim(&mut self, request: RequestId, task: TaskId, out: &mut Outbox) {
@@ -53,14 +65,13 @@ impl Engine {
         if unheard {
             self.mark_started(task, self.now, out);
         }
-        let Some(attempt) = self.attempts.get_mut(&task).filter(|a| unheard || a.lent != Lent::No) else {
+        let Some(attempt) = self.attempts.get(&task).filter(|a| unheard || a.lent != Lent::No) else {
             out.answers.push((request, Answer::Done));
             return;
         };
         self.reclaims.entry(task).or_default().push(request);
-        let was = std::mem::replace(&mut attempt.lent, Lent::Reclaiming);
         let (worker, attempt) = (attempt.worker, attempt.number);
-        match was {
+        match self.set_lent(task, Lent::Reclaiming) {
             Lent::Reclaiming => return,
             // From now on nothing new is booked on these cpus; the worker says when they are free.
             Lent::Yes => _ = self.workers.update(worker, |w| w.booked.cpu += cpu),
@@ -74,10 +85,8 @@ impl Engine {
         if !self.is_current(&by) {
             return;
         }
-        if let Some(attempt) = self.attempts.get_mut(&by.task)
-            && attempt.lent == Lent::Reclaiming
-        {
-            attempt.lent = Lent::No;
+        if self.attempts.get(&by.task).is_some_and(|attempt| attempt.lent == Lent::Reclaiming) {
+            self.set_lent(by.task, Lent::No);
             self.make_room(by.worker, by.task);
         }
         self.answer_reclaims(by.task, out);

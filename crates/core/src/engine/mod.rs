@@ -5,9 +5,9 @@
 //! 1. The shell calls [`Engine::handle`] for each event and [`Engine::round`] when it has handled
 //!    what there was, all into one [`Outbox`].
 //! 2. It commits the outbox's writes in one transaction while the next outbox forms.
-//! 3. It tells the engine: [`Engine::committed`], [`Engine::refused`] for the rows that somebody else
-//!    had changed, or [`Engine::failed`] and, once the store answers again, [`Engine::reload`].
-//! 4. Sends, answers and notes of an outbox go out only after its commit.
+//! 3. When that is durable it asks [`Engine::release`] what may go out, and tells [`Engine::committed`]. Where some
+//!    rows were refused, or after [`Engine::failed`], it reads jobs again and gives them to [`Engine::reload`].
+//! 4. Sends, answers and notes of an outbox go out only after its commit; volatile answers at once.
 
 mod back_off;
 mod charge;
@@ -15,11 +15,15 @@ mod check;
 mod commit;
 mod decide;
 mod event;
+mod full;
+mod held;
 mod jobs;
 mod lease;
 mod lend;
 mod outbox;
 mod park;
+mod prune;
+mod recent;
 mod report;
 mod reserve;
 mod round;
@@ -29,11 +33,13 @@ mod submit;
 
 pub use decide::{Decision, Judged, WaitReason, Waits};
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
-pub use outbox::{Answer, Fetch, Holder, Note, Order, Outbox, Refusal, Send, Unplaceable, Wanted, Write};
+pub use outbox::{
+    Answer, Fetch, Holder, Note, Order, Outbox, Refusal, Release, Send, Unplaceable, Wanted, Write,
+};
 pub(crate) use submit::class_of;
 
 use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
-use crate::job::{Counts, Job, JobRecord, JobState};
+use crate::job::{Counts, Job, JobRecord};
 use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::matcher::{self, Class, Classes, Reserved};
@@ -42,21 +48,24 @@ use crate::queues::{Limit, QueueRecord, Queues, TurnSettings};
 use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
+use crate::score::keys::MissingMemo;
 use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
 use crate::score::weights;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
-use crate::time::{NS_PER_S, Time};
+use crate::time::Time;
 use crate::worker::{Worker, WorkerRecord};
 use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
 use back_off::BackOffs;
 use charge::Charged;
+use full::FullClasses;
+use held::HeldSteps;
 use park::{Looked, Park};
+use recent::Recent;
+use reserve::CouldRun;
 use sizing::{Fitting, Kin};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-
-/// How soon steps that rules hold are looked at again.
-const HELD_AGAIN_NS: u64 = NS_PER_S;
 
 /// How the engine is set up.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -82,6 +91,33 @@ pub struct Settings {
     pub cache_steps: usize,
     /// How turns are taken.
     pub turn: TurnSettings,
+    /// How much is looked at and remembered.
+    pub bounds: Bounds,
+}
+
+/// How much the engine looks at and remembers: what keeps its cost and its memory down on large farms. Tests make
+/// them small, so that small farms reach them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// See [`limits::STEP_MISSES_MAX`].
+    pub step_misses: usize,
+    /// See [`limits::CANDIDATES_MAX`].
+    pub candidates: usize,
+    /// See [`limits::RECENT_JOBS_MAX`].
+    pub recent_jobs: usize,
+    /// See [`limits::PREFETCH_LOOKS_MAX`].
+    pub prefetch_looks: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            step_misses: limits::STEP_MISSES_MAX,
+            candidates: limits::CANDIDATES_MAX,
+            recent_jobs: limits::RECENT_JOBS_MAX,
+            prefetch_looks: limits::PREFETCH_LOOKS_MAX,
+        }
+    }
 }
 
 /// A scoring policy: equal to another of the same name.
@@ -119,6 +155,7 @@ impl Default for Settings {
             wait_deadline_ms: weights::DEADLINE_MS,
             cache_steps: limits::CACHE_STEPS,
             turn: TurnSettings::default(),
+            bounds: Bounds::default(),
         }
     }
 }
@@ -151,6 +188,8 @@ pub struct Attempt {
     queued: bool,
     /// Told to end.
     killing: bool,
+    /// Asked back, if it has not started.
+    recalled: bool,
     /// Its cpus are lent to others.
     lent: Lent,
     /// What it has cost its queue so far.
@@ -200,8 +239,9 @@ pub struct Engine {
     /// Jobs that come after a job.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     keys: BTreeMap<Key, JobId>,
-    /// Outcomes of jobs that ended lately, and their keys, oldest first.
-    recent: VecDeque<(JobId, JobState, Option<Key>)>,
+    /// Jobs that were deleted lately, the newest of them.
+    gone: BTreeSet<JobId>,
+    recent: Recent,
     allocs: BTreeMap<AllocId, WorkerId>,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     /// As somebody set them, by name.
@@ -219,6 +259,10 @@ pub struct Engine {
     policy: Policy,
     /// What workers have that could run a class, as of a version of the workers.
     fittings: (u64, BTreeMap<Class, Fitting>),
+    /// Classes that were looked at for a worker that could run them.
+    could_run: BTreeMap<ClassId, CouldRun>,
+    /// What workers lack of what steps read. Only remembered: it decides nothing by being there.
+    missing: RefCell<MissingMemo>,
     windows: Windows,
     instance: InstanceContext,
     /// When these were brought up to date.
@@ -226,8 +270,10 @@ pub struct Engine {
     reserves: Reserves,
     /// The reserved workers, and when their holders could start.
     reserved: BTreeMap<WorkerId, Reserved>,
-    /// When the last full round was.
-    rounded: Time,
+    /// Classes without room anywhere.
+    full: FullClasses,
+    /// Steps that rules hold.
+    held: HeldSteps,
     /// What it could not place.
     waits: Waits,
     decisions: VecDeque<Decision>,
@@ -236,13 +282,24 @@ pub struct Engine {
     lease_ns: Option<u64>,
     /// After a failed commit: workers whose rows it wrote.
     unsaved: BTreeSet<WorkerId>,
+    /// After a failed commit: workers that are gone here and not yet in the store.
+    unsaved_gone: BTreeSet<WorkerId>,
+    /// Batches still to be released that may hold messages from before a hello.
+    greetings: u32,
     /// Steps whose tasks are so short that they are sent ahead.
     short: BTreeSet<StepKey>,
     /// Samples came that the store does not have.
     unsaved_history: bool,
+    /// Signatures whose samples were in a batch that failed.
+    lost_histories: BTreeSet<String>,
     turn: TurnSettings,
+    bounds: Bounds,
+    /// Where the next look for a worker to send work ahead to begins.
+    prefetch_from: WorkerId,
     /// When attempts will have run longer than they were charged for.
     accruals: BTreeSet<(Time, TaskId)>,
+    /// Ends that were learned from and are not durable: they come again.
+    learned: BTreeSet<(TaskId, u32)>,
     /// Something changed since the last full round.
     dirty: bool,
 }
@@ -273,16 +330,18 @@ impl Engine {
             next_alloc: 1,
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load),
+            workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load)
+                .with_candidates(settings.bounds.candidates),
             queues: Queues::new(settings.turn),
             classes: Classes::default(),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
-            recent: VecDeque::new(),
+            gone: BTreeSet::new(),
+            recent: Recent::new(settings.bounds.recent_jobs),
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
             limits: BTreeMap::new(),
-            park: Park::new(settings.cache_steps),
+            park: Park::new(settings.cache_steps, settings.bounds.recent_jobs),
             limits_taken: BTreeMap::new(),
             back_offs: BackOffs::default(),
             histories: Histories::default(),
@@ -290,6 +349,7 @@ impl Engine {
             probe_ends: BTreeSet::new(),
             policy: settings.policy,
             fittings: Default::default(),
+            missing: RefCell::default(),
             windows: Windows::default(),
             instance: InstanceContext {
                 deadline_ms: Some(settings.wait_deadline_ms),
@@ -298,16 +358,24 @@ impl Engine {
             looked: Time::default(),
             reserves: Reserves::new(settings.reserve),
             reserved: BTreeMap::new(),
-            rounded: Time::default(),
+            full: FullClasses::default(),
+            held: HeldSteps::default(),
             waits: Waits::default(),
             decisions: VecDeque::new(),
             succeeded: 0,
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
+            unsaved_gone: BTreeSet::new(),
+            greetings: 0,
             short: BTreeSet::new(),
             unsaved_history: false,
+            lost_histories: BTreeSet::new(),
             turn: settings.turn,
+            bounds: settings.bounds,
+            prefetch_from: WorkerId(0),
             accruals: BTreeSet::new(),
+            learned: BTreeSet::new(),
+            could_run: BTreeMap::new(),
             dirty: false,
         }
     }
@@ -321,7 +389,7 @@ impl Engine {
         engine.limits = limits;
         for (signature, samples) in history.into_iter().rev() {
             let signature = Signature::parse(&signature);
-            samples.into_iter().for_each(|sample| engine.histories.push(&signature, sample));
+            samples.into_iter().for_each(|sample| _ = engine.histories.push(&signature, sample));
         }
         for record in workers {
             engine.workers.insert(Worker::unheard(record));
@@ -338,6 +406,7 @@ impl Engine {
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
+        self.queues.tell_time(self.now);
         self.act_with_jobs(event, Looked::new(), out);
         self.replenish(out);
     }
@@ -354,7 +423,7 @@ impl Engine {
             Event::Lend { task } => self.lend(task, out),
             Event::Reclaim { request, task } => self.reclaim(request, task, out),
             Event::Alloc { request, amounts, needs } => self.alloc(request, &amounts, &needs, out),
-            Event::Release { alloc } => self.release(alloc),
+            Event::Release { alloc } => self.free_place(alloc),
             Event::Hello(hello) => self.hello(*hello, out),
             Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
             Event::Load { worker, report } => {
@@ -365,7 +434,11 @@ impl Engine {
                 self.dirty |= self.workers.bears(worker, self.now, Some(report));
             }
             Event::Caches { worker, keys } => {
-                self.workers.update(worker, |w| w.caches = Some(keys));
+                self.workers.update(worker, |w| {
+                    w.caches = Some(keys);
+                    w.caches_version += 1;
+                });
+                self.workers.gained(worker);
                 self.dirty = true;
             }
             Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
@@ -379,6 +452,7 @@ impl Engine {
             Event::Reclaimed { by } => self.reclaimed(by, out),
             Event::Fetched { number, records } => self.fetched(number, records, out),
             Event::Audited(drifts) => self.audited(drifts),
+            Event::Deleted(jobs) => self.deleted(&jobs),
         }
     }
 
@@ -389,13 +463,12 @@ impl Engine {
             return Some(self.now);
         }
         let probes = self.probe_ends.first().map(|(at, _)| *at);
-        let caches = (!self.waits.held.is_empty()).then(|| self.rounded.after(HELD_AGAIN_NS));
         let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
         let parked = self.park.next_try();
         let accruals = self.accruals.first().map(|(at, _)| *at);
         let back_offs = self.back_offs.next_end();
         let deadlines = [self.workers.next_deadline(), self.reserves.next_full()];
-        let own = [probes, caches, histories, accruals, parked, back_offs];
+        let own = [probes, self.held.next(), histories, accruals, parked, back_offs];
         deadlines.into_iter().chain(own).flatten().min()
     }
 
@@ -432,11 +505,11 @@ impl Engine {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);
             sum.ready = sum.ready.saturating_add(counts.ready);
-            sum.active += counts.active;
-            sum.succeeded += counts.succeeded;
-            sum.failed += counts.failed;
-            sum.canceled += counts.canceled;
-            sum.skipped += counts.skipped;
+            sum.active = sum.active.saturating_add(counts.active);
+            sum.succeeded = sum.succeeded.saturating_add(counts.succeeded);
+            sum.failed = sum.failed.saturating_add(counts.failed);
+            sum.canceled = sum.canceled.saturating_add(counts.canceled);
+            sum.skipped = sum.skipped.saturating_add(counts.skipped);
         }
         sum
     }
@@ -503,7 +576,7 @@ impl Engine {
         out.volatile.push((request, Answer::Placed { alloc, worker }));
     }
 
-    fn release(&mut self, alloc: AllocId) {
+    fn free_place(&mut self, alloc: AllocId) {
         let Some(worker) = self.allocs.remove(&alloc) else { return };
         self.workers.update(worker, |w| {
             if let Some(amounts) = w.allocs.remove(&alloc) {

@@ -5,6 +5,7 @@ use crate::job::{BackOff, Counts, JobSpec, JobState, Stop, TaskResult, TaskState
 use crate::matcher::RuledOut;
 use crate::queues::parked::{Parked, Place};
 use crate::queues::{BadSetting, Limit, QueueRecord};
+use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::score::history::Sample;
 use crate::time::{NS_PER_S, Time};
@@ -30,6 +31,22 @@ pub struct Outbox {
     pub fetches: Vec<Fetch>,
     /// Jobs that ended in this batch and that the engine forgets when it is committed.
     pub ended: Vec<JobId>,
+    /// The jobs that requests were about: where a job's rows are refused, its requests were not done.
+    pub about: BTreeMap<RequestId, JobId>,
+    /// Workers as they were before somebody's request changed them: so they are again if the batch fails.
+    pub before: Vec<WorkerRecord>,
+}
+
+/// What becomes of a batch that is durable but for rows that somebody else had changed.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Release {
+    /// What may go out.
+    pub batch: Outbox,
+    /// Requests that were not done.
+    pub undone: Vec<RequestId>,
+    /// Jobs to be read from the store and given to [`Engine::reload`](super::Engine::reload) before anything else
+    /// happens; empty where no row was refused.
+    pub again: BTreeSet<JobId>,
 }
 
 impl Outbox {
@@ -177,6 +194,13 @@ pub enum Write {
         /// How the attempt ended.
         result: TaskResult,
     },
+    /// The tasks of a job that succeeded, all but some: whoever reads the job need not look at their rows.
+    Done {
+        /// The job.
+        job: JobId,
+        /// Their places in the job.
+        tasks: RangeSet,
+    },
     /// The steps of a job that found a licence busy, all of them, by their place.
     BackOffs {
         /// The job.
@@ -186,6 +210,8 @@ pub enum Write {
     },
     /// A worker as it is now.
     Worker(WorkerRecord),
+    /// A worker has been gone for so long that nobody asks for it.
+    WorkerGone(WorkerId),
     /// What is known of tasks of one kind, all of it.
     History {
         /// Which kind: see [`Engine`](super::Engine) on signatures.
@@ -241,6 +267,7 @@ impl Write {
             | Write::JobEnd { job, .. }
             | Write::JobRetry { job }
             | Write::BackOffs { job, .. }
+            | Write::Done { job, .. }
             | Write::Park { job, .. }
             | Write::Unpark { job, .. } => Some(*job),
             Write::Book { task, .. }
@@ -248,6 +275,7 @@ impl Write {
             | Write::Again { task, .. }
             | Write::Late { task, .. } => Some(task.job),
             Write::Worker(_)
+            | Write::WorkerGone(_)
             | Write::Lease { .. }
             | Write::History { .. }
             | Write::Queue(_)
@@ -346,6 +374,21 @@ pub enum Order {
     },
     /// Say hello again.
     Resync,
+}
+
+impl Order {
+    /// The job that it is about.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Order::Start { task, .. }
+            | Order::Kill { task, .. }
+            | Order::Recall { task, .. }
+            | Order::Ack { task, .. }
+            | Order::Lend { task, .. }
+            | Order::Reclaim { task, .. } => Some(task.job),
+            Order::Welcome { .. } | Order::Lease { .. } | Order::Resync => None,
+        }
+    }
 }
 
 /// The answer to a request.
@@ -552,4 +595,18 @@ pub enum Note {
         /// What happened, in a word.
         what: &'static str,
     },
+}
+
+impl Note {
+    /// The job that it is about.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Note::Job { job, .. } | Note::JobEnded { job, .. } => Some(*job),
+            Note::Booked { task, .. }
+            | Note::Started { task, .. }
+            | Note::Ended { task, .. }
+            | Note::Late { task, .. } => Some(task.job),
+            Note::Worker { .. } => None,
+        }
+    }
 }

@@ -34,6 +34,8 @@ enum Read {
 pub(super) struct Park {
     /// Steps that the engine may hold before it parks jobs.
     steps_max: usize,
+    /// Keys of parked jobs that are remembered.
+    recent_max: usize,
     /// Steps of all jobs that the engine holds.
     pub(super) steps: usize,
     lines: Lines,
@@ -57,9 +59,10 @@ pub(super) struct Park {
 }
 
 impl Park {
-    pub(super) fn new(steps_max: usize) -> Self {
+    pub(super) fn new(steps_max: usize, recent_max: usize) -> Self {
         Park {
             steps_max,
+            recent_max,
             steps: 0,
             lines: Lines::default(),
             standing: BTreeMap::new(),
@@ -73,6 +76,17 @@ impl Park {
             left_order: VecDeque::new(),
             recent: VecDeque::new(),
         }
+    }
+
+    /// True if a line is of this queue.
+    pub(super) fn names(&self, queue: crate::ids::QueueId) -> bool {
+        let read = |read: &Read| matches!(read, Read::Page((of, _), _) if *of == queue);
+        self.lines.of(queue).next().is_some() || self.reads.values().any(read)
+    }
+
+    /// True if the key of a parked job is remembered.
+    pub(super) fn remembers(&self, job: JobId) -> bool {
+        self.recent.iter().any(|(recent, _)| *recent == job)
     }
 
     /// When reads that failed are tried again.
@@ -263,7 +277,7 @@ impl Engine {
         self.park.changed.insert(standing.line);
         let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
         self.park.recent.extend(key.map(|key| (id, key)));
-        if self.park.recent.len() > limits::RECENT_JOBS_MAX
+        if self.park.recent.len() > self.park.recent_max
             && let Some((old, key)) = self.park.recent.pop_front()
             && self.keys.get(&key) == Some(&old)
             && !self.jobs.contains_key(&old)

@@ -4,10 +4,14 @@ use super::event::{HeldPhase, Hello, Inventory, Report};
 use super::{Answer, Attempt, Engine, Lent, Note, Order, Outbox, Refusal, Write};
 use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
+use crate::limits::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::resources::Resources;
-use crate::time::Time;
+use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerRecord, WorkerState};
 use std::collections::BTreeMap;
+
+/// Batches that may hold what was decided before a hello: the one in flight, and the one that forms.
+const BATCHES: u32 = 2;
 
 impl Engine {
     pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
@@ -28,7 +32,12 @@ impl Engine {
         }
         let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
         let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
+        let news = self.workers.is_news(&hello.attributes);
         self.workers.describe(id, hello.capacity, hello.attributes);
+        if news {
+            // Steps may have asked for what nobody had.
+            self.workers.learn(self.classes.iter().flat_map(|class| &class.needs));
+        }
         let welcome = self.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {
                 w.epoch.0 += 1;
@@ -37,6 +46,7 @@ impl Engine {
             w.identity = hello.identity;
             w.state = if w.draining { WorkerState::Draining } else { WorkerState::Up };
             w.connected = true;
+            w.greeted = now;
             w.lease(now, lease_ns);
             // One that does not fence may not beat either: it is known to when it does.
             w.heard = (hello.fences || w.heard.is_some()).then_some(now);
@@ -45,7 +55,9 @@ impl Engine {
         });
         let Some((epoch, state)) = welcome else { return };
         self.lose_attempts(id, out);
-        self.send(id, Order::Welcome { epoch }, out);
+        let welcome_seq = self.send(id, Order::Welcome { epoch }, out);
+        self.workers.update(id, |w| w.welcome_seq = welcome_seq);
+        self.greetings = BATCHES;
         self.write_worker(id, state, out);
         self.grant(id, hello.sent, out);
         self.inventory(id, &hello.inventory, u64::MAX, out);
@@ -80,6 +92,7 @@ impl Engine {
             out.answers.push((request, Answer::Refused(Refusal::NoWorker(id))));
             return;
         }
+        out.before.extend(self.workers.get(id).map(Worker::record));
         self.workers.update(id, |w| {
             w.draining = draining;
             w.state = match w.state {
@@ -163,8 +176,8 @@ impl Engine {
                 && attempt.started.is_none()
                 && attempt.lent == Lent::No
             {
-                attempt.lent = Lent::Yes;
                 attempt.expects = 0;
+                self.set_lent(task, Lent::Yes);
             }
             self.mark_started(task, at, out);
         }
@@ -184,7 +197,7 @@ impl Engine {
             && self.attempts.get(&task).is_some_and(Attempt::is_queued)
             && self.workers.get(worker).is_some_and(|w| self.lends(w))
         {
-            self.send(worker, Order::Recall { task, attempt: number }, out);
+            self.recall(vec![(task, number, worker)], out);
         }
     }
 
@@ -223,10 +236,14 @@ impl Engine {
     }
 
     pub(super) fn mark_started(&mut self, task: TaskId, at: Time, out: &mut Outbox) {
-        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        let now = self.now;
+        let Some(attempt) = self.attempts.get(&task) else { return };
         if attempt.started.is_none() {
-            attempt.started = Some(at);
-            out.notes.push(Note::Started { task, attempt: attempt.number, at });
+            let number = attempt.number;
+            // Its worker's clock may be off, or a lie.
+            let at = at.clamp(attempt.booked.min(now), now);
+            self.change_charge(task, |attempt| attempt.started = Some(at));
+            out.notes.push(Note::Started { task, attempt: number, at });
             self.watch_charge(task);
         }
         let Some(attempt) = self.attempts.get(&task) else { return };
@@ -272,11 +289,13 @@ impl Engine {
         self.workers.hear(worker, self.now);
         if self.is_current(&by) {
             if let Some(attempt) = self.drop_attempt(task) {
+                let result = believable(result, attempt.booked, self.now);
                 self.conclude(task, &attempt, result, out);
                 self.promote(worker);
                 self.dirty = true;
             }
         } else if self.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
+            let result = believable(result, Time::default(), self.now);
             out.writes.push(Write::Late { task, attempt, worker, epoch, result });
             out.notes.push(Note::Late { task, attempt, worker });
         }
@@ -294,9 +313,11 @@ impl Engine {
     /// Takes an attempt off the books: what it held is free.
     pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
         let attempt = self.attempts.remove(&task)?;
+        self.count_advance(task.job, &attempt, false);
         let held = Self::held_by(&attempt);
         let (key, ms) = (self.key_of(task), self.predicted_ms(task));
         self.workers.update(attempt.worker, |w| {
+            w.lending -= u32::from(attempt.lent != Lent::No);
             if attempt.queued {
                 w.backlog.retain(|t| *t != task);
                 w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
@@ -361,4 +382,23 @@ impl Engine {
             w.hold(task, key, &held, expects, cpu);
         });
     }
+}
+
+/// A result as it can have been: what ran between the booking and now, for as long as its worker says that it
+/// took. A clock that is off by as much moves it; what the worker says is otherwise stored as it is.
+fn believable(mut result: TaskResult, booked: Time, now: Time) -> TaskResult {
+    let booked = booked.min(now);
+    if let Some((started, finished)) = result.started.zip(result.finished) {
+        let ran_ns = finished.since(started).min(now.since(booked));
+        let finished = finished.clamp(booked.after(ran_ns), now);
+        (result.started, result.finished) = (Some(Time(finished.0 - ran_ns)), Some(finished));
+    } else {
+        result.started = result.started.map(|at| at.clamp(booked, now));
+        result.finished = result.finished.map(|at| at.clamp(booked, now));
+    }
+    let ran_ms = result.started.map_or(0, |at| now.since(at)) / NS_PER_MS;
+    let cpu_ms_max = (ran_ms + 1_000) * CORES_USED_MAX;
+    result.cpu_ms = result.cpu_ms.map(|ms| ms.min(cpu_ms_max));
+    result.peak_memory = result.peak_memory.map(|bytes| bytes.min(PEAK_BYTES_MAX));
+    result
 }

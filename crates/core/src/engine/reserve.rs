@@ -2,38 +2,90 @@
 
 use super::Engine;
 use crate::ids::{ClassId, TaskId, WorkerId};
+use crate::limits;
 use crate::matcher::{self, Class, Reserved};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Licences, Worker};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Orders workers by when they are expected to have room, unknown last, then by what is free, then by name.
 type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
 
+/// Classes that are remembered to have, or not to have, a worker that could run them.
+const COULD_RUN_MAX: usize = 20_000;
+
+/// Whether some worker that takes work could run a class.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum CouldRun {
+    /// This one could when it was looked at, at that count of the workers' changes.
+    By(WorkerId, u64),
+    /// None could: not before another worker takes work. How often one had then.
+    Nobody(u64),
+}
+
 impl Engine {
+    /// True if some worker that takes work could run the class, were it empty. Remembers who.
+    fn could_run(&mut self, id: ClassId) -> bool {
+        let Some(class) = self.classes.find(id) else { return false };
+        let (opened, shifts) = (self.workers.opened(), self.workers.shifts());
+        let could = |w: &&Worker| w.takes_work() && matcher::could_ever(class, w);
+        match self.could_run.get(&id) {
+            Some(CouldRun::By(_, at)) if *at == shifts => return true,
+            Some(CouldRun::By(worker, _)) if self.workers.get(*worker).as_ref().is_some_and(could) => {
+                self.could_run.insert(id, CouldRun::By(*worker, shifts));
+                return true;
+            }
+            Some(CouldRun::Nobody(before)) if *before == opened => return false,
+            _ => {}
+        }
+        let found = if class.targets.is_empty() {
+            self.workers.present().find(could)
+        } else {
+            class.targets.iter().filter_map(|name| self.workers.by_name(name)).find(could)
+        };
+        let found = found.map(|worker| worker.id);
+        if self.could_run.len() >= COULD_RUN_MAX {
+            self.could_run.clear();
+        }
+        let found = found.map(|worker| CouldRun::By(worker, shifts));
+        self.could_run.insert(id, found.unwrap_or(CouldRun::Nobody(opened)));
+        matches!(self.could_run.get(&id), Some(CouldRun::By(..)))
+    }
+
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
-    pub(super) fn reserve(&mut self, misses: &BTreeMap<ClassId, usize>, placed: &BTreeSet<ClassId>) {
-        let full = &self.waits.full;
-        let blocked = |class: &ClassId| full.contains(class) || misses.contains_key(class);
+    pub(super) fn reserve(&mut self, placed: &BTreeSet<ClassId>) {
+        // What no worker could run that takes work would wait for a reservation for ever, and keep others from one.
+        let mut blocked: BTreeSet<ClassId> = self.reserves.watched().collect();
+        blocked.retain(|class| self.full.contains(*class) || self.held.has_class(*class));
+        let mut newcomers = self.reserves.newcomers(self.full.all(), self.held.by_class());
+        blocked.retain(|class| self.could_run(*class));
+        newcomers.retain(|class| self.could_run(*class));
         // A task that waits for jobs of its own does not end before these have run, perhaps here.
         let lending: BTreeSet<WorkerId> =
             self.reserves.holders().map(|(id, _)| id).filter(|id| self.is_lending(*id)).collect();
         let (workers, classes) = (&self.workers, &self.classes);
-        let mut freed = Vec::new();
+        let (mut freed, mut refused) = (Vec::new(), Vec::new());
         self.reserves.retain(|id, class| {
             let worker = workers.get(id).filter(|worker| worker.takes_work());
-            let needed = blocked(&class)
+            let both = worker.zip(classes.find(class));
+            let needed = blocked.contains(&class)
                 && !lending.contains(&id)
-                && worker.zip(classes.find(class)).is_some_and(|(w, class)| matcher::could_ever(class, w));
-            if !needed {
+                && both.is_some_and(|(worker, class)| matcher::could_ever(class, worker));
+            // The round that ends left the room free: a rule, a limit or a quota keeps the holder from it. Two
+            // classes that each wait for the worker of the other would otherwise wait for ever.
+            let unused = both.is_some_and(|(worker, class)| matcher::fits_now(class, worker));
+            if needed && unused {
+                refused.push(class);
+            }
+            if !needed || unused {
                 freed.push(id);
             }
-            needed
+            needed && !unused
         });
-        let all = full.iter().chain(misses.keys()).copied();
-        for class in self.reserves.observe(self.now, blocked, all, placed) {
+        refused.into_iter().for_each(|class| self.reserves.disappoint(class));
+        for class in self.reserves.observe(self.now, &blocked, &newcomers, placed) {
             if self.reserves.is_full() {
                 break;
             }
@@ -73,6 +125,7 @@ impl Engine {
     /// one, when nothing of it was placed for long. Where no end is known, nothing is given more than one.
     fn target(&self, class: ClassId) -> Option<WorkerId> {
         let asks = self.classes.find(class)?;
+        let avoided = self.avoided_by_all(class);
         let (mut fitting, mut widest) = (0, Resources::default());
         let mut best: Option<(FreeFirst, WorkerId)> = None;
         for worker in self.workers.present().filter(|worker| matcher::could_ever(asks, worker)) {
@@ -80,7 +133,10 @@ impl Engine {
             widest.cpu = widest.cpu.max(worker.capacity.cpu);
             widest.memory = widest.memory.max(worker.capacity.memory);
             let reserved = self.reserves.holder(worker.id).is_some();
-            if !worker.takes_work() || reserved || self.lends(worker) {
+            // Where there is room already, it is something else that the class waits for.
+            let useless =
+                !worker.takes_work() || avoided == Some(worker.id) || matcher::fits_now(asks, worker);
+            if useless || reserved || self.lends(worker) {
                 continue;
             }
             let starts = self.starts_at(asks, worker);
@@ -103,6 +159,16 @@ impl Engine {
             .any(|sum| sum > held);
         let ((unknown, ..), worker) = best.filter(|_| may && wanted && held < (fitting / 2).max(1))?;
         (!unknown || held == 0).then_some(worker)
+    }
+
+    /// The worker on which the first steps of a class that wait all failed, and to which they do not go back as long
+    /// as another could run them.
+    fn avoided_by_all(&self, class: ClassId) -> Option<WorkerId> {
+        let steps = self.queues.steps_of(class).take(limits::PICKS_MAX);
+        let mut avoided = steps.map(|key| self.step(key).and_then(|step| step.avoids()));
+        let first = avoided.next()??;
+        let asks = self.classes.find(class)?;
+        (avoided.all(|worker| worker == Some(first)) && self.scene().has_other(asks, first)).then_some(first)
     }
 
     /// When enough of a worker will be free for the class as tasks there are expected to end; `None` where

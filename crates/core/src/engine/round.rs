@@ -4,12 +4,11 @@
 use super::{Attempt, Engine, Lent, Note, Outbox, Waits};
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::limits;
-use crate::matcher::{self, Ask, Found, Ranked, RuledOut, Scene};
+use crate::matcher::{self, Ask, Found, Ranked, Scene};
 use crate::queues::{Candidate, Skip};
 use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
-use crate::worker::Worker;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a round found out.
@@ -17,13 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Round {
     skip: Skip,
     waits: Waits,
-    /// Classes that did not fit before some worker had more room.
-    regained: Vec<ClassId>,
+    /// Workers that have more room than when the last full round ended.
+    gained: Vec<WorkerId>,
     placed: BTreeSet<ClassId>,
-    /// Steps of each class that were passed over for reasons of their own.
-    misses: BTreeMap<ClassId, usize>,
+    /// Steps of each queue and class that a rule was found to hold.
+    misses: BTreeMap<(QueueId, ClassId), usize>,
+    /// More of some queue and class may be held: the next round finds out.
+    unjudged: bool,
     /// Classes that wait for a reservation and were not seen to be overtaken.
     watched: Vec<ClassId>,
+    /// Workers that are reserved no more since a holder of theirs started there.
+    freed: Vec<WorkerId>,
     /// Queues may go beyond their quotas, up to their burst: nobody else can use what is left.
     alone: bool,
 }
@@ -34,16 +37,18 @@ impl Engine {
     /// follows classes and bookings, never the backlog.
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.now = self.now.max(now);
+        self.queues.tell_time(self.now);
         self.look_around(out);
         if !self.dirty {
             return 0;
         }
         self.foresee_reserved();
         self.workers.resort();
+        self.take_back_for_gains();
         let mut round = self.begin_round();
         let mut booked = 0;
         while booked < budget {
-            let Some((queue, candidate, class)) = self.queues.next(&mut round.skip) else {
+            let Some((queue, candidate, class)) = self.next_step(&mut round) else {
                 if self.may_burst(&mut round) {
                     continue;
                 }
@@ -58,52 +63,50 @@ impl Engine {
             }
         }
         self.queues.stand_again(&mut round.skip);
+        self.dirty = booked == budget || round.unjudged;
         if booked < budget {
-            if !round.waits.full.is_empty() && !self.short.is_empty() {
+            if !self.full.is_empty() && !self.short.is_empty() {
                 booked += self.prefetch(budget - booked, out);
-                round.waits.full.retain(|class| self.queues.has_class(*class));
+                self.dirty |= booked == budget;
             }
             self.end_round(round);
-        } else {
-            // Full is still full; what else waits for is found out by the round that ends.
-            self.waits.full.append(&mut round.waits.full);
         }
-        self.dirty = booked == budget;
         self.replenish(out);
         booked
     }
 
     /// What did not fit when the last full round ended still does not, but where a worker gained room.
     fn begin_round(&mut self) -> Round {
-        let mut round = Round { watched: self.reserves.unsuspecting(), ..Round::default() };
-        let mut full = std::mem::take(&mut self.waits.full);
         let gained = self.workers.gained_workers();
-        let mut waiting = 0;
-        for class in self.queues.classes() {
-            let was_full = full.contains(&class);
-            let fits = |gained: &Vec<&Worker>| {
-                let asks = self.classes.get(class);
-                gained.iter().any(|worker| matcher::fits_now(asks, worker))
-            };
-            if was_full && gained.as_ref().is_some_and(|gained| !fits(gained)) {
-                waiting += 1;
-                continue;
-            }
-            round.skip.open.insert(class);
-            if was_full {
-                full.remove(&class);
-                round.regained.push(class);
-            }
-        }
-        if full.len() > waiting {
-            full.retain(|class| self.queues.has_class(*class));
-        }
         if gained.is_none() {
             // Too many to look at: the index says what fits.
-            round.regained.clear();
+            self.full.clear();
         }
-        round.waits.full = full;
-        round
+        let gained = gained.unwrap_or_default();
+        Round { watched: self.reserves.unsuspecting(), gained, ..Round::default() }
+    }
+
+    /// The step whose turn it is, of those whose class may fit.
+    fn next_step(&mut self, round: &mut Round) -> Option<(QueueId, Candidate, ClassId)> {
+        self.forget_vanished(&mut round.skip);
+        let (full, classes, closed) = (&self.full, &self.classes, &round.skip.closed);
+        let both = closed.iter().filter(|class| full.contains(**class)).count();
+        let some_open = self.queues.class_count() > full.len() + closed.len() - both;
+        let workers = &self.workers;
+        let gained = || round.gained.iter().filter_map(|id| workers.get(*id));
+        if !some_open && !full.fitting(classes, gained()).any(|class| !closed.contains(&class)) {
+            return None;
+        }
+        let fits = |class: ClassId| gained().any(|worker| matcher::fits_now(classes.get(class), worker));
+        self.queues.next(&mut round.skip, &|class| !full.contains(class) || fits(class))
+    }
+
+    /// Nothing waits of these classes any more.
+    fn forget_vanished(&mut self, skip: &mut Skip) {
+        for class in self.queues.take_vanished() {
+            self.full.remove(class);
+            skip.closed.remove(&class);
+        }
     }
 
     /// Nobody else can use what is left: queues that were stopped by their quota may go on to their burst.
@@ -129,6 +132,7 @@ impl Engine {
             let (sum, count) = speeds.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0));
             self.instance.core_score = (count > 0.0).then(|| sum / count);
             self.save_histories(out);
+            self.prune(out);
         }
         self.instance.idle_workers = self.workers.idle_count();
         self.instance.total_workers = self.workers.open_count();
@@ -137,7 +141,7 @@ impl Engine {
     /// The choice among workers for the step whose turn it is, or among its queue's steps for the worker
     /// found; `None` if it cannot be placed, which `round` then knows.
     fn choose(
-        &self,
+        &mut self,
         queue: QueueId,
         candidate: Candidate,
         class: ClassId,
@@ -151,49 +155,29 @@ impl Engine {
             return None;
         }
         if self.limit_reached(self.classes.get(class)).is_some() {
-            round.skip.open.remove(&class);
+            round.skip.closed.insert(class);
             round.waits.limited.insert(class);
             return None;
         }
-        let scene = self.scene();
-        match self.steer(key, matcher::push(&self.ask(key, queue)?, &scene)) {
+        // What was full fits nobody but those that gained room.
+        let among = self.full.contains(class).then_some(&*round.gained);
+        match matcher::push(&self.ask(key, queue)?, &self.scene(), among) {
             Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
             Found::NoRoom => {
-                round.skip.open.remove(&class);
-                round.waits.full.insert(class);
+                round.skip.closed.insert(class);
+                self.full.insert(class, self.classes.get(class));
                 None
             }
-            Found::Held(_) => {
-                round.waits.held.insert(key);
-                let misses = round.misses.entry(class).or_default();
+            Found::Held(why, looks) => {
+                self.set_aside(queue, class, candidate, (why, looks));
+                let misses = round.misses.entry((queue, class)).or_default();
                 *misses += 1;
-                if *misses >= limits::STEP_MISSES_MAX {
-                    round.skip.open.remove(&class);
-                } else {
-                    round.skip.steps.insert(key);
+                if *misses >= self.bounds.step_misses {
+                    round.skip.in_queue.insert((queue, class));
+                    round.unjudged = true;
                 }
                 None
             }
-        }
-    }
-
-    /// A task is not tried again where it failed, as long as another worker that could run it takes work:
-    /// it waits for that.
-    fn steer(&self, key: StepKey, found: Found) -> Found {
-        let Found::Best(mut ranked) = found else { return found };
-        let Some(step) = self.step(key).filter(|step| !step.tries.is_empty()) else {
-            return Found::Best(ranked);
-        };
-        if let Some(fresh) = ranked.iter().position(|ranked| step.pick(ranked.worker).is_some()) {
-            ranked.drain(..fresh);
-            return Found::Best(ranked);
-        }
-        let class = self.classes.get(step.class);
-        let other = |w: &Worker| ranked.iter().all(|ranked| ranked.worker != w.id) && w.takes_work();
-        if self.workers.present().any(|w| other(w) && matcher::could_ever(class, w)) {
-            Found::Held(RuledOut::Held { rule: "retry", reason: "the task failed there the last time" })
-        } else {
-            Found::Best(ranked)
         }
     }
 
@@ -212,7 +196,10 @@ impl Engine {
         if worker.marks.foreign {
             return (candidate, class, ranked);
         }
-        let rivals: Vec<_> = self.queues.get(queue).rivals(queue, &candidate, &round.skip).collect();
+        let is_open =
+            |class| !self.full.contains(class) || matcher::fits_now(self.classes.get(class), worker);
+        let rivals = self.queues.get(queue).rivals(queue, &candidate, &round.skip, &is_open);
+        let rivals: Vec<_> = rivals.collect();
         if rivals.is_empty() {
             return (candidate, class, ranked);
         }
@@ -248,6 +235,7 @@ impl Engine {
             reserved: &self.reserved,
             policy: self.policy.0,
             instance: &self.instance,
+            known: Some(&self.missing),
             key_bytes: mean.filter(|(_, keys)| *keys > 0.0).map(|(bytes, keys)| (bytes / keys) as u64),
         }
     }
@@ -272,63 +260,87 @@ impl Engine {
             class,
             band: self.queues.get(queue).band(),
             job: context,
-            caches: &spec.hints.caches,
+            reads: &step.reads,
             kind: step.kin,
+            avoids: step.avoids(),
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
             others_wait: self.queues.get(queue).has_choice() || self.queues.waiting() > 1,
-            locality: !spec.hints.caches.is_empty() || spec.hints.prefer_local,
+            locality: !step.reads.is_empty() || spec.hints.prefer_local,
             prefers: &spec.hints.prefers,
         })
     }
 
     /// Sends short tasks ahead to workers that are full, so that a slot does not wait for a round
-    /// trip. A step is known to be short by its tasks that ended; the first ones are never sent ahead.
+    /// trip. A step is known to be short by its tasks that ended; the first ones are never sent ahead. Looks at a
+    /// bounded number of workers that take none, each round at others.
     fn prefetch(&mut self, budget: usize, out: &mut Outbox) -> usize {
-        // A worker does not know of places of outside clients and would start what it was sent ahead
-        // in their room.
-        let open = |w: &&Worker| {
-            w.takes_work()
-                && !w.running.is_empty()
-                && w.allocs.is_empty()
-                && !self.lends(w)
-                // Another system's executor starts what it is sent.
-                && !w.marks.foreign
-                && !self.reserved.contains_key(&w.id)
-        };
-        let ids: Vec<WorkerId> = self.workers.iter().filter(open).map(|w| w.id).collect();
-        let mut booked = 0;
-        for id in ids {
-            let mut skip = Skip::of(self.queues.classes());
-            while booked < budget {
-                let Some(worker) = self.workers.get(id) else { break };
-                let slots = worker.running.len() as f64;
-                if worker.backlog.len() >= limits::PREFETCH_MAX
-                    || worker.backlog_ms >= limits::PREFETCH_MS * slots
-                {
-                    break;
-                }
-                let Some((queue, candidate, class)) = self.queues.next(&mut skip) else { break };
-                let asks = self.classes.get(class);
-                let mean_ms = self.step(candidate.step()).and_then(|s| s.mean_ms);
-                let short = mean_ms.is_some_and(|ms| ms < limits::PREFETCH_MS);
-                let may = matcher::could_ever(asks, worker)
-                    && worker.licences.first_full(&asks.limits).is_none()
-                    && self.limit_reached(asks).is_none()
-                    && self.queues.get(queue).over_quota(asks.request.cpu, false).is_none();
-                if !may {
-                    skip.open.remove(&class);
-                } else if short {
-                    self.book(queue, candidate, id, true, &mut skip, out);
-                    booked += 1;
-                } else {
-                    // Whose turn it is waits for this worker: what is behind it must not be sent ahead
-                    // of it, or it would wait for ever behind a worker that is always full.
-                    break;
-                }
+        let mut skip = Skip::default();
+        let (mut booked, mut looks) = (0, self.bounds.prefetch_looks);
+        // Whose turn it is waits for these workers: what is behind it must not be sent ahead of it, or it would
+        // wait for ever behind a worker that is always full.
+        let mut waiting: Vec<ClassId> = Vec::new();
+        while booked < budget {
+            self.forget_vanished(&mut skip);
+            // Else every queue would be asked for what is left of it: nothing.
+            if skip.closed.len() >= self.queues.class_count() {
+                break;
             }
-            self.queues.stand_again(&mut skip);
+            let Some((queue, candidate, class)) = self.queues.next(&mut skip, &|_| true) else { break };
+            let asks = self.classes.get(class);
+            if self.limit_reached(asks).is_some() {
+                skip.closed.insert(class);
+            } else if self.queues.get(queue).over_quota(asks.request.cpu, false).is_some() {
+                skip.in_queue.insert((queue, class));
+            } else if !self.short.contains(&candidate.step()) {
+                waiting.push(class);
+                skip.closed.insert(class);
+                if waiting.len() >= limits::PREFETCH_BEHIND_MAX {
+                    break;
+                }
+            } else if let Some(worker) = self.worker_ahead(candidate.step(), class, &waiting, &mut looks) {
+                self.book(queue, candidate, worker, true, &mut skip, out);
+                booked += 1;
+            } else if looks == 0 {
+                break;
+            } else {
+                skip.closed.insert(class);
+            }
         }
+        self.queues.stand_again(&mut skip);
         booked
+    }
+
+    /// A full worker that has little enough to do next and could run the class, but none that work waits for whose
+    /// turn is before.
+    fn worker_ahead(
+        &mut self,
+        step: StepKey,
+        class: ClassId,
+        waiting: &[ClassId],
+        looks: &mut usize,
+    ) -> Option<WorkerId> {
+        let (asks, avoids) = (self.classes.get(class), self.step(step)?.avoids());
+        let from = self.prefetch_from;
+        for worker in self.workers.with_room_ahead(from) {
+            let blocked = |class: &ClassId| {
+                self.classes.find(*class).is_some_and(|waits| matcher::could_ever(waits, worker))
+            };
+            let may = !self.reserved.contains_key(&worker.id)
+                && avoids != Some(worker.id)
+                && matcher::could_ever(asks, worker)
+                && worker.licences.first_full(&asks.limits).is_none()
+                && !waiting.iter().any(blocked);
+            if may {
+                self.prefetch_from = worker.id;
+                return Some(worker.id);
+            }
+            *looks = looks.saturating_sub(1);
+            if *looks == 0 {
+                self.prefetch_from = WorkerId(worker.id.0 + 1);
+                return None;
+            }
+        }
+        None
     }
 
     /// A task was placed: who waits for a worker like that and whose turn was before it was overtaken, and who
@@ -344,10 +356,7 @@ impl Engine {
         if self.reserves.holder(worker) == Some(class) {
             self.reserves.release(worker);
             self.reserved.remove(&worker);
-            self.workers.gained(worker);
-        }
-        if !round.regained.is_empty() {
-            self.close_regained(round);
+            round.freed.push(worker);
         }
         let Some(worker) = self.workers.get(worker) else { return };
         let (classes, queues, reserves) = (&self.classes, &self.queues, &mut self.reserves);
@@ -362,31 +371,37 @@ impl Engine {
         });
     }
 
-    /// What fitted only a worker that had gained room does not where that room is taken again.
-    fn close_regained(&self, round: &mut Round) {
-        let gained = self.workers.gained_workers().unwrap_or_default();
-        let Round { regained, skip, waits, .. } = round;
-        regained.retain(|class| {
-            let asks = self.classes.find(*class);
-            let fits = asks.is_some_and(|asks| gained.iter().any(|worker| matcher::fits_now(asks, worker)));
-            if !fits && skip.open.remove(class) && self.queues.has_class(*class) {
-                waits.full.insert(*class);
-            }
-            fits
-        });
-    }
-
     /// The round came to its end: what waits, and for what; who has earned a reservation.
     fn end_round(&mut self, round: Round) {
+        // Something else kept these off a worker that has room: what comes next of them is tried.
+        let gained = round.gained.iter().filter_map(|id| self.workers.get(*id));
+        let fitting: Vec<ClassId> = self.full.fitting(&self.classes, gained).collect();
+        fitting.into_iter().for_each(|class| self.full.remove(class));
         self.workers.settle_gains();
         self.waits = round.waits;
-        self.reserve(&round.misses, &round.placed);
-        self.rounded = self.now;
+        // What the reservation kept off them was passed over in this round.
+        self.dirty |= !round.freed.is_empty();
+        round.freed.into_iter().for_each(|worker| self.workers.gained(worker));
+        self.reserve(&round.placed);
     }
 
     fn record_wait(&mut self, waited_ns: u64, dependents: f64) {
         self.windows.record(self.now, Metric::WaitS, waited_ns as f64 / 1e9);
         self.windows.record(self.now, Metric::Dependents, dependents);
+    }
+
+    /// What a task that is booked has to fetch: the means that rules about caches compare with. Steps that read
+    /// nothing say nothing of that.
+    fn record_missing(&mut self, key: StepKey, queue: QueueId, worker: WorkerId) {
+        if self.step(key).is_none_or(|step| step.reads.is_empty()) {
+            return;
+        }
+        let missing = self.ask(key, queue).zip(self.workers.get(worker));
+        let missing = missing.and_then(|(ask, worker)| self.scene().missing(&ask, worker));
+        if let Some(missing) = missing {
+            self.windows.record(self.now, Metric::MissingKeys, missing.keys.into());
+            self.windows.record(self.now, Metric::MissingBytes, missing.bytes as f64);
+        }
     }
 
     fn book(
@@ -405,7 +420,7 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
         step.ready.remove(index);
-        let tries = step.tries.remove(&index).unwrap_or_default();
+        let tries = step.tries.remove(index).unwrap_or_default();
         step.active += 1;
         let sized = &self.classes.get(step.class).request;
         let request = Resources { memory: spec.request.memory, ..sized.clone() };
@@ -438,14 +453,17 @@ impl Engine {
             seq: self.workers.get(id).map_or(0, |w| w.seq + 1),
             queued,
             killing: false,
+            recalled: false,
             lent: Lent::No,
             charged,
         };
         out.writes.push(attempt.as_booked(task));
         out.notes.push(Note::Booked { task, worker: id, waited_ns });
         self.record_wait(waited_ns, dependents);
+        self.record_missing(key, queue, id);
         self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
         self.queues.hold(queue, attempt.request.cpu);
+        self.count_advance(key.job, &attempt, true);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);

@@ -26,6 +26,9 @@ impl Engine {
     /// Asks workers for attempts that have not started: the task, the attempt's number, the worker.
     pub(super) fn recall(&mut self, queued: Vec<(TaskId, u32, WorkerId)>, out: &mut Outbox) {
         for (task, attempt, worker) in queued {
+            if let Some(attempt) = self.attempts.get_mut(&task) {
+                attempt.recalled = true;
+            }
             self.send(worker, Order::Recall { task, attempt }, out);
         }
     }

@@ -4,6 +4,7 @@
 use super::{Attempt, Engine, Outbox, Write};
 use crate::ids::{StepKey, TaskId};
 use crate::job::{End, StepSpec, TaskResult};
+use crate::limits::PEAK_BYTES_MAX;
 use crate::matcher::{self, Class};
 use crate::resources::Resources;
 use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
@@ -27,7 +28,10 @@ pub(super) struct Kin {
     declared: u64,
     /// What a task is booked with at least, rounded up so that small differences make no new class.
     reserve: u64,
-    auto_cpu: Option<u32>,
+    /// What steps that leave their cpus to us are sized by: kept until what is predicted differs by enough.
+    sizing: Option<Prediction>,
+    /// Some of its steps leave their cpus to us.
+    auto: bool,
     steps: BTreeSet<StepKey>,
     /// Attempts booked.
     active: u32,
@@ -37,6 +41,13 @@ pub(super) struct Kin {
     pub(super) gated: bool,
     /// Samples came that the store does not have.
     unsaved: bool,
+}
+
+impl Kin {
+    /// True if some step is of it.
+    pub(super) fn has_steps(&self) -> bool {
+        !self.steps.is_empty()
+    }
 }
 
 /// What the workers have that could run a class.
@@ -67,7 +78,8 @@ impl Engine {
             prediction,
             declared: 0,
             reserve: prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded),
-            auto_cpu: None,
+            sizing: prediction,
+            auto: false,
             steps: BTreeSet::new(),
             active: 0,
             since: None,
@@ -76,6 +88,7 @@ impl Engine {
         });
         kin.steps.insert(key);
         kin.declared = kin.declared.max(spec.request.memory);
+        kin.auto |= spec.hints.cpus_auto;
         id
     }
 
@@ -97,13 +110,14 @@ impl Engine {
     /// worker that fits it has.
     pub(super) fn sized_class(&mut self, spec: &StepSpec, kin: u64) -> Class {
         let mut class = super::submit::class_of(spec);
-        let Some(kin) = self.kin.get(&kin).filter(|kin| kin.prediction.is_some()) else { return class };
-        let (reserve, prediction) = (kin.reserve, kin.prediction);
+        let Some(kin) = self.kin.get(&kin).filter(|kin| kin.sizing.is_some()) else { return class };
+        let (reserve, prediction) = (kin.reserve, kin.sizing);
         if reserve <= class.request.memory && !spec.hints.cpus_auto {
             return class;
         }
         let fitting = self.fitting(&class);
         class.request.memory = class.request.memory.max(reserve.min(fitting.largest.memory));
+        class.guess = class.request.memory - spec.request.memory;
         if let Some(prediction) = prediction.filter(|_| spec.hints.cpus_auto) {
             let cpu = history::auto_cpus(&prediction, fitting.memory_per_core, fitting.largest.cpu);
             class.request.cpu = cpu.unwrap_or(class.request.cpu).max(spec.request.cpu);
@@ -195,12 +209,12 @@ impl Engine {
 
     /// An attempt of a kin ended: what it held and took.
     pub(super) fn learn(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult, out: &mut Outbox) {
-        let Some(sample) = sample_of(attempt, result) else { return };
+        let capacity = self.workers.get(attempt.worker).map_or(0, |worker| worker.capacity.memory);
+        let Some(sample) = sample_of(attempt, result, capacity) else { return };
         self.record_windows(&sample);
         let Some(id) = self.step(self.key_of(task)).map(|step| step.kin) else { return };
         let Some(kin) = self.kin.get_mut(&id) else { return };
-        self.histories.push(&kin.signature, sample);
-        let history = self.histories.get(&kin.signature);
+        let history = self.histories.push(&kin.signature, sample);
         kin.prediction = history.and_then(history::History::predict);
         let count = kin.prediction.map_or(0, |prediction| prediction.samples);
         if sample.oom || (count < WRITE_AT_ONCE_BELOW && count.is_power_of_two()) {
@@ -211,10 +225,12 @@ impl Engine {
             self.unsaved_history = true;
         }
         let reserve = kin.prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded);
-        let changed = std::mem::replace(&mut kin.reserve, reserve) != reserve;
-        let cpu = kin.prediction.as_ref().and_then(|p| p.cpu_ms.zip(p.wall_ms));
-        let cpu = cpu.map(|(cpu_ms, wall_ms)| libm::ceil(cpu_ms / wall_ms.max(1.0)) as u32);
-        if changed || std::mem::replace(&mut kin.auto_cpu, cpu) != cpu {
+        // More at once, for less is killed; less only where it is much.
+        let resized = reserve > kin.reserve || reserve < kin.reserve / 4 * 3;
+        let recored = kin.auto && !same_cores(kin.sizing.as_ref(), kin.prediction.as_ref());
+        if resized || recored || kin.sizing.is_none() {
+            kin.reserve = reserve;
+            kin.sizing = kin.prediction;
             self.resize_kin(id);
         }
         self.gate(id);
@@ -253,6 +269,7 @@ impl Engine {
             let old = std::mem::replace(&mut step.class, new);
             if let Some(candidate) = &step.enlisted {
                 self.queues.remove(queue, old, candidate);
+                self.held.remove_step(key);
                 self.queues.insert(queue, new, *candidate);
                 self.dirty = true;
             }
@@ -260,9 +277,23 @@ impl Engine {
         }
     }
 
+    /// Samples that were not durable are written again.
+    pub(super) fn save_histories_again(&mut self, writes: &[Write]) {
+        for write in writes {
+            if let Write::History { signature, .. } = write {
+                self.lost_histories.insert(signature.clone());
+                self.unsaved_history = true;
+            }
+        }
+    }
+
     /// Writes what the store does not have of histories: now and then, and before the end.
     pub fn save_histories(&mut self, out: &mut Outbox) {
         let (now, histories) = (self.now, &self.histories);
+        for signature in std::mem::take(&mut self.lost_histories) {
+            let signature = Signature::parse(&signature);
+            out.writes.extend(write_of(&signature, histories.get(&signature), now));
+        }
         for kin in self.kin.values_mut().filter(|kin| kin.unsaved) {
             kin.unsaved = false;
             out.writes.extend(write_of(&kin.signature, histories.get(&kin.signature), now));
@@ -288,6 +319,8 @@ impl Engine {
             End::Exited(_) | End::Signaled(_) => Verdict::Failed,
             End::NotStarted(_) => Verdict::NotStarted,
             End::Lost if attempt.started.is_none() => Verdict::NotStarted,
+            // One that was cut off may have fenced itself.
+            end if super::jobs::is_unasked(attempt, end) && self.is_steady(attempt) => Verdict::NotStarted,
             End::Lost | End::OutOfMemory | End::TimeLimit | End::Canceled | End::Recalled => return,
         };
         self.succeeded += u64::from(verdict == Verdict::Succeeded);
@@ -303,8 +336,29 @@ impl Engine {
         }
     }
 
+    /// True if the attempt's worker was connected ever since it was booked.
+    fn is_steady(&self, attempt: &Attempt) -> bool {
+        self.workers.get(attempt.worker).is_some_and(|w| w.connected && w.greeted <= attempt.booked)
+    }
+
     fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
         self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
+    }
+}
+
+/// True if tasks use as many whole cores by both predictions, give or take a tenth of one: what hovers at a whole
+/// number changes nothing.
+fn same_cores(before: Option<&Prediction>, now: Option<&Prediction>) -> bool {
+    let cores = |p: Option<&Prediction>| {
+        let (cpu_ms, wall_ms) = p.and_then(|p| p.cpu_ms.zip(p.wall_ms))?;
+        Some(cpu_ms / wall_ms.max(1.0))
+    };
+    match (cores(before), cores(now)) {
+        (Some(before), Some(now)) => {
+            let whole = libm::ceil(before).max(1.0);
+            now <= whole + 0.1 && (now > whole - 1.1 || whole <= 1.0)
+        }
+        (before, now) => before.is_none() == now.is_none(),
     }
 }
 
@@ -313,17 +367,20 @@ fn write_of(signature: &Signature, history: Option<&history::History>, at: Time)
     Some(Write::History { signature: signature.to_string(), samples, at })
 }
 
-/// What an attempt teaches; `None` of one that did not run to its own end.
-fn sample_of(attempt: &Attempt, result: &TaskResult) -> Option<Sample> {
+/// What an attempt teaches; `None` of one that did not run to its own end. No task is taken to hold more than the
+/// `capacity` of its worker in bytes, whatever that says; 0 is unknown.
+fn sample_of(attempt: &Attempt, result: &TaskResult, capacity: u64) -> Option<Sample> {
     let oom = result.end == End::OutOfMemory;
     if !oom && result.end != End::Exited(0) {
         return None;
     }
     let ran = result.started.zip(result.finished);
-    let limit = (attempt.request.memory + attempt.expects).max(result.peak_memory.unwrap_or(0));
+    let most = if capacity > 0 { capacity } else { PEAK_BYTES_MAX };
+    let peak_memory = result.peak_memory.map(|bytes| bytes.min(most));
+    let limit = (attempt.request.memory + attempt.expects).max(peak_memory.unwrap_or(0));
     let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
     Some(Sample {
-        peak_memory: if oom { killed } else { result.peak_memory },
+        peak_memory: if oom { killed } else { peak_memory },
         cpu_ms: result.cpu_ms,
         // Of one that was killed it is not how long such a task takes.
         wall_ms: ran.filter(|_| !oom).map(|(started, finished)| finished.since(started) / NS_PER_MS),

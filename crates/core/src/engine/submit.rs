@@ -7,7 +7,9 @@ use crate::limits;
 use crate::matcher::{self, Class, RuledOut};
 use crate::ranges::RangeSet;
 use crate::score::dependents::dependents;
+use crate::score::keys::Reads;
 use crate::time::Time;
+use crate::tries::TriesMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,12 +20,17 @@ impl Engine {
             Ok(answer) => answer,
             Err(refusal) => Answer::Refused(refusal),
         };
+        if let Answer::Submitted { job, .. } = &answer {
+            out.about.insert(request, *job);
+        }
         out.answers.push((request, answer));
     }
 
     fn accept(&mut self, submit: Submit, looked: &Looked, out: &mut Outbox) -> Result<Answer, Refusal> {
         let Submit { request: _, spec, placeable_only, held, existing, outcomes } = submit;
         let key = spec.key.clone().map(|key| (spec.user.clone(), key));
+        // What the store was asked before it deleted the job is not so any more.
+        let existing = existing.filter(|job| !self.gone.contains(job));
         let known = key.as_ref().and_then(|key| self.keys.get(key).copied()).or(existing);
         if let Some(job) = known {
             return Ok(Answer::Submitted { job, existing: true, unplaceable: Vec::new() });
@@ -52,8 +59,10 @@ impl Engine {
         if let Some(key) = key {
             self.keys.insert(key, id);
         }
-        let spec = Arc::new(spec);
-        out.writes.push(Write::Job { id, spec: spec.clone(), created: self.now });
+        // The store has what the tasks run; the engine does not need it.
+        let whole = Arc::new(spec);
+        let spec = Arc::new(whole.without_bodies());
+        out.writes.push(Write::Job { id, spec: whole, created: self.now });
         if held {
             out.writes.push(Write::JobHeld { job: id, held });
         }
@@ -67,6 +76,7 @@ impl Engine {
             held,
             parked: None,
             tasks: Vec::new(),
+            ended: Vec::new(),
             back_offs: BTreeMap::new(),
         };
         self.insert_record(record, open);
@@ -82,26 +92,56 @@ impl Engine {
         if let Some(job) = self.jobs.get(&id) {
             return Some(job.ended.unwrap_or(JobState::Active));
         }
-        self.recent.iter().rev().find(|(job, ..)| *job == id).map(|(_, state, _)| *state)
+        self.recent.get(id)
+    }
+
+    /// A job that is here because somebody asked about it ended long ago: the store answers for its key.
+    fn drop_key(&mut self, id: JobId) {
+        let Some(spec) = self.jobs.get(&id).map(|job| job.spec.clone()) else { return };
+        if let Some(key) = spec.key.clone().filter(|_| self.recent.get(id).is_none()) {
+            self.keys.remove(&(spec.user.clone(), key));
+        }
+    }
+
+    /// Jobs are gone from the store: their keys name nothing any more.
+    pub(super) fn deleted(&mut self, jobs: &BTreeSet<JobId>) {
+        self.keys.retain(|_, job| !jobs.contains(job));
+        self.recent.remove(jobs);
+        self.gone.extend(jobs);
+        while self.gone.len() > self.bounds.recent_jobs {
+            self.gone.pop_first();
+        }
     }
 
     /// The steps that no worker could run even if it were empty.
     fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
+        let mut known: BTreeMap<Class, Option<Vec<(RuledOut, usize)>>> = BTreeMap::new();
+        let mut present: Option<usize> = None;
         let steps = spec.steps.iter().filter_map(|step| {
-            let class = class_of(step);
-            let mut reasons: BTreeMap<RuledOut, usize> = BTreeMap::new();
-            for worker in self.workers.present() {
-                match matcher::rule_out(&class, worker, false).next() {
-                    Some(reason) => *reasons.entry(reason).or_default() += 1,
-                    None => return None,
-                }
-            }
-            Some(Unplaceable { step: step.name.clone(), reasons: reasons.into_iter().collect() })
+            let reasons = known.entry(class_of(step));
+            let reasons = reasons.or_insert_with_key(|class| self.all_ruled_out(class, &mut present)).clone();
+            Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
         });
         steps.collect()
     }
 
+    /// What rules out each worker for a class even if it were empty; `None` if one could run it. `present` is how
+    /// many workers there are, once they were counted.
+    fn all_ruled_out(&self, class: &Class, present: &mut Option<usize>) -> Option<Vec<(RuledOut, usize)>> {
+        if let Some(need) = self.workers.unmet(&class.needs).filter(|_| class.targets.is_empty()) {
+            // No need to look at each of them.
+            let workers = *present.get_or_insert_with(|| self.workers.present().count());
+            return Some(Vec::from_iter((workers > 0).then(|| (RuledOut::Attribute(need.clone()), workers))));
+        }
+        let mut reasons: BTreeMap<RuledOut, usize> = BTreeMap::new();
+        for worker in self.workers.present() {
+            *reasons.entry(matcher::rule_out(class, worker, false).next()?).or_default() += 1;
+        }
+        Some(reasons.into_iter().collect())
+    }
+
     pub(super) fn cancel(&mut self, request: RequestId, job: JobId, out: &mut Outbox) {
+        out.about.insert(request, job);
         let answer = match self.active(job) {
             Ok(()) => {
                 self.stop_job(job, Stop::Canceled, out);
@@ -113,6 +153,7 @@ impl Engine {
     }
 
     pub(super) fn hold(&mut self, request: RequestId, id: JobId, held: bool, out: &mut Outbox) {
+        out.about.insert(request, id);
         if let Err(refusal) = self.active(id) {
             out.answers.push((request, Answer::Refused(refusal)));
             return;
@@ -140,6 +181,7 @@ impl Engine {
         record: Option<JobRecord>,
         out: &mut Outbox,
     ) {
+        out.about.insert(request, id);
         let is_read = !self.jobs.contains_key(&id);
         if is_read {
             match record {
@@ -155,6 +197,7 @@ impl Engine {
         if !unstarted && job.steps.iter().all(|s| s.failed.is_empty() && s.canceled.is_empty()) {
             // One that ended just now is forgotten when that is durable.
             if is_read && job.ended.is_some() {
+                self.drop_key(id);
                 self.forget(id);
             }
             out.answers.push((request, Answer::Refused(Refusal::NothingToRetry(id))));
@@ -165,10 +208,8 @@ impl Engine {
         for step in &mut job.steps {
             // The others keep their failures, as in their rows.
             let again = [std::mem::take(&mut step.failed), std::mem::take(&mut step.canceled)];
-            for index in again.iter().flat_map(RangeSet::iter) {
-                if let Some(tries) = step.tries.get_mut(&index) {
-                    tries.failures = 0;
-                }
+            for range in again.iter().flat_map(RangeSet::ranges) {
+                step.tries.change(range, |tries| tries.failures = 0);
             }
         }
         // Jobs before it that failed do not stop it again; those that are active it waits for.
@@ -182,7 +223,7 @@ impl Engine {
             job.after = open;
         }
         out.ended.retain(|ended| *ended != id);
-        self.recent.retain(|(recent, ..)| *recent != id);
+        self.recent.remove(&BTreeSet::from([id]));
         self.recompute_ready(id, None);
         out.writes.push(Write::JobRetry { job: id });
         out.notes.push(Note::Job { job: id, state: JobState::Active });
@@ -245,6 +286,7 @@ impl Engine {
     pub(super) fn insert_record(&mut self, record: JobRecord, after: BTreeSet<JobId>) {
         self.next_job = self.next_job.max(record.id.0 + 1);
         let queue = self.queues.intern(&record.spec.queue);
+        self.queues.count_job(queue, 1);
         if let Some(key) = &record.spec.key {
             self.keys.insert((record.spec.user.clone(), key.clone()), record.id);
         }
@@ -255,7 +297,7 @@ impl Engine {
         let steps = self.new_steps(record.id, &record.spec, record.created);
         let job = crate::job::Job {
             id: record.id,
-            spec: record.spec,
+            spec: record.spec.without_caches(),
             queue,
             created: record.created,
             stop: record.stop,
@@ -267,6 +309,9 @@ impl Engine {
         };
         self.park.steps += job.steps.len();
         self.jobs.insert(record.id, job);
+        for ended in record.ended {
+            self.adopt_ended(record.id, ended);
+        }
         for row in record.tasks {
             self.adopt_row(record.id, row);
         }
@@ -278,9 +323,9 @@ impl Engine {
     }
 
     fn new_steps(&mut self, id: JobId, spec: &JobSpec, created: Time) -> Vec<Step> {
+        self.workers.learn(spec.steps.iter().flat_map(|step| &step.needs));
         let mut kin = Vec::new();
         for (number, step) in spec.steps.iter().enumerate() {
-            self.workers.learn(&step.needs);
             kin.push(self.join_kin(StepKey { job: id, step: number as u16 }, &spec.queue, step));
         }
         let known_ms = |step: usize| self.prediction(kin[step]).and_then(|known| known.wall_ms);
@@ -291,6 +336,7 @@ impl Engine {
             let step = Step {
                 kin: *kin,
                 dependents: dependents.weight(),
+                reads: Reads::of(&spec.hints.caches),
                 ..new_step(base, self.classes.intern(class), created)
             };
             base += spec.tasks;
@@ -312,6 +358,7 @@ pub(crate) fn class_of(step: &StepSpec) -> Class {
         needs: step.needs.clone(),
         targets: step.targets.clone(),
         limits: step.limits.clone(),
+        guess: 0,
     }
 }
 
@@ -326,9 +373,11 @@ fn new_step(base: u32, class: ClassId, created: Time) -> Step {
         active: 0,
         ready_since: created,
         enlisted: None,
-        tries: BTreeMap::new(),
+        tries: TriesMap::default(),
+        noted: 0,
         mean_ms: None,
         kin: 0,
+        reads: Reads::default(),
         dependents: 0.0,
     }
 }
@@ -341,6 +390,8 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     limit("steps of a job", spec.steps.len(), limits::STEPS_PER_JOB_MAX)?;
     limit("jobs to come after", spec.after.len(), limits::AFTER_MAX)?;
+    let depends = spec.steps.iter().map(|step| step.depends.len()).sum();
+    limit("steps that wait for others, over all steps", depends, limits::DEPENDS_PER_JOB_MAX)?;
     let tasks: u64 = spec.steps.iter().map(|s| u64::from(s.tasks)).sum();
     limit("tasks of a job", tasks as usize, limits::TASKS_PER_JOB_MAX as usize)?;
     for name in [&spec.name, &spec.queue, &spec.user].into_iter().chain(spec.key.as_ref()) {
@@ -352,6 +403,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         limit("requirements of a step", step.needs.len() + step.targets.len(), limits::NEEDS_PER_STEP_MAX)?;
         limit("retries", step.retries as usize, limits::RETRIES_MAX as usize)?;
         check_hints(step)?;
+        check_needs(step)?;
         if step.tasks == 0 {
             return Err(Refusal::NoTask(step.name.clone()));
         }
@@ -367,7 +419,23 @@ fn at_most(what: &'static str, is: u64, max: u64) -> Result<(), Refusal> {
     if is > max { Err(Refusal::TooMany { what, is, max }) } else { Ok(()) }
 }
 
-/// Refuses limits and hints that break a limit of ours.
+/// Refuses requirements, amounts and dependencies that exceed a limit of [`crate::limits`].
+fn check_needs(step: &StepSpec) -> Result<(), Refusal> {
+    let name = |what, name: &String| at_most(what, name.len() as u64, limits::NAME_BYTES_MAX as u64);
+    for need in &step.needs {
+        name("bytes of a requirement's key", &need.key)?;
+        at_most("values of a requirement", need.any_of.len() as u64, limits::VALUES_PER_NEED_MAX as u64)?;
+        need.any_of.iter().try_for_each(|value| name("bytes of a requirement's value", value))?;
+    }
+    step.targets.iter().try_for_each(|target| name("bytes of a target's name", target))?;
+    step.hints.prefers.iter().try_for_each(|worker| name("bytes of a preferred worker's name", worker))?;
+    let custom = &step.request.custom;
+    at_most("named amounts of a step", custom.len() as u64, limits::CUSTOM_PER_STEP_MAX as u64)?;
+    custom.keys().try_for_each(|amount| name("bytes of the name of an amount", amount))?;
+    at_most("steps that a step waits for", step.depends.len() as u64, limits::DEPENDS_PER_STEP_MAX as u64)
+}
+
+/// Refuses limits and hints that exceed a limit of [`crate::limits`].
 fn check_hints(step: &StepSpec) -> Result<(), Refusal> {
     let Hints { caches, shape, deadline_ms, prefers, .. } = &step.hints;
     at_most("limits of a step", step.limits.len() as u64, limits::LIMITS_PER_STEP_MAX as u64)?;

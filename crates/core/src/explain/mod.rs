@@ -6,7 +6,7 @@ mod worker;
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason};
 
 use crate::engine::{Decision, Engine, Judged};
-use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
+use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, Stop, TaskState};
 use crate::limits;
 use crate::load::share::{Claim, Level, level};
@@ -213,7 +213,7 @@ impl Engine {
 
     fn with_decision(&self, task: TaskId, mut explanation: Explanation) -> Explanation {
         if let Some(decision) = self.decision(task) {
-            explanation.judged.clone_from(&decision.ranked);
+            explanation.judged = decision.ranked();
             explanation.decided = Some(decision.at);
         }
         explanation
@@ -270,7 +270,11 @@ impl Engine {
                     explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));
                     Reason::Limit { name, max }
                 }
-                _ if explanation.open_workers > 0 => Reason::Turn,
+                // What its hold hung on has changed since it was judged last: it is judged again soon.
+                _ if explanation.open_workers > 0 => match self.held_step(key) {
+                    Some(held) => Reason::Closed(held.why.clone()),
+                    None => Reason::Turn,
+                },
                 (_, _, Some(closed)) => Reason::Closed(closed),
                 _ => match ahead {
                     Some(ahead) => {
@@ -379,20 +383,21 @@ impl Engine {
         let mut pool =
             Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
         let (mut claims, mut own) = (Vec::new(), Claim::default());
-        for (id, queue) in (0..).zip(self.queues().iter()) {
+        let mut fitting: BTreeMap<ClassId, bool> = BTreeMap::new();
+        for (QueueId(id), queue) in self.queues().with_ids() {
             let mut demand = queue.booked_cpu;
-            for (class, candidate) in queue.steps_by_class() {
-                let fits = |class: &Class| workers.iter().any(|worker| matcher::could_ever(class, worker));
-                let (Some(class), Some(step)) = (self.class(class), self.step(candidate.step())) else {
+            for (id, candidate) in queue.steps_by_class() {
+                let (Some(class), Some(step)) = (self.class(id), self.step(candidate.step())) else {
                     continue;
                 };
-                if fits(class) {
+                let fits = || workers.iter().any(|worker| matcher::could_ever(class, worker));
+                if *fitting.entry(id).or_insert_with(fits) {
                     demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
                 }
             }
-            demand += self.parked_demand(QueueId(id as u32), &workers);
+            demand += self.parked_demand(QueueId(id), &workers);
             let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
-            let claim = Claim { id, weight: queue.share().weight(), demand };
+            let claim = Claim { id: u64::from(id), weight: queue.share().weight(), demand };
             pool.demand_cpu += demand;
             if queue.name() == of {
                 own = claim;

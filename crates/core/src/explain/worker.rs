@@ -152,7 +152,7 @@ impl Engine {
                 match scene.judge(&ask, worker) {
                     _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
                     Err(held) => PassedVerdict::Unmet(vec![held]),
-                    Ok(here) => match matcher::push(&ask, &scene) {
+                    Ok(here) => match matcher::push(&ask, &scene, None) {
                         Found::Best(ranked) if ranked[0].worker != worker.id => {
                             PassedVerdict::Preferred { best: ranked[0], here }
                         }
@@ -178,7 +178,8 @@ impl Engine {
 
     fn lost_by(&self, worker: WorkerId) -> Vec<Lost> {
         let lost = self.decisions().filter_map(|decision| {
-            let (winner, others) = decision.ranked.split_first()?;
+            let ranked = decision.ranked();
+            let (winner, others) = ranked.split_first()?;
             let own = others.iter().find(|judged| judged.worker == worker)?;
             Some(Lost {
                 task: decision.task,

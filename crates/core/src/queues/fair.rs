@@ -8,11 +8,45 @@
 //! comes would start from them; nor does it run by what all hold, for those that want less than their share
 //! would slow it, and who comes would start far behind the others and take every slot until it had caught up.
 
+use crate::time::Time;
+
 /// Bits of virtual time after the point.
 const FRACTION_BITS: u32 = 56;
 
 /// Virtual time: charge over weight, in units of 2^-56.
 pub type Virtual = i128;
+
+/// What the running tasks of a queue were charged and have not run yet, by the hundredth of a core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Advance {
+    /// Of tasks that run: the sum of each one's rate times the millisecond through which it was charged.
+    pub through: i128,
+    /// The sum of their rates: hundredths of a core.
+    pub rate: i128,
+    /// All that tasks were charged which have not started: hundredths of core-milliseconds.
+    pub unstarted: i128,
+}
+
+impl Advance {
+    /// Hundredths of core-milliseconds that are still to run.
+    fn left(&self, now: Time) -> i128 {
+        self.unstarted + (self.through - self.rate * i128::from(now.as_ms())).max(0)
+    }
+
+    /// Adds what another says.
+    pub fn add(&mut self, other: &Advance) {
+        self.through += other.through;
+        self.rate += other.rate;
+        self.unstarted += other.unstarted;
+    }
+
+    /// Takes off what another says.
+    pub fn sub(&mut self, other: &Advance) {
+        self.through -= other.through;
+        self.rate -= other.rate;
+        self.unstarted -= other.unstarted;
+    }
+}
 
 /// What a queue has had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +59,20 @@ pub struct Share {
     /// What the queue's next task is expected to cost.
     task: u64,
     tasks: u64,
+    /// The part of `had` that its tasks have still to run.
+    pub advance: Advance,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Share { weight: super::WEIGHT_DEFAULT, base: 0, had: 0, task: 1, tasks: 0 }
+        Share {
+            weight: super::WEIGHT_DEFAULT,
+            base: 0,
+            had: 0,
+            task: 1,
+            tasks: 0,
+            advance: Advance::default(),
+        }
     }
 }
 
@@ -38,6 +81,12 @@ impl Share {
     /// rounding error that adds up, however many tasks it has had.
     pub fn start(&self) -> Virtual {
         self.base + (self.had << FRACTION_BITS).div_euclid(i128::from(self.weight))
+    }
+
+    /// The start time by what its tasks have run, without what they were charged in advance.
+    pub fn served(&self, now: Time) -> Virtual {
+        let had = self.had - self.advance.left(now);
+        self.base + (had << FRACTION_BITS).div_euclid(i128::from(self.weight))
     }
 
     /// The virtual time by which its next task should have been had.

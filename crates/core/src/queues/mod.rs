@@ -15,11 +15,12 @@ mod record;
 mod turn;
 
 pub use bands::band_of;
-pub use fair::Share;
+pub use fair::{Advance, Share};
 pub use limit::{BUSY_EXITS, Busy, Limit};
 pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
 use crate::ids::{ClassId, JobId, QueueId, StepKey};
+use crate::limits;
 use crate::time::Time;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,21 +103,60 @@ pub struct Queue {
     /// core-milliseconds, or tasks.
     pub had: i128,
     standing: Standing,
+    /// Jobs of it that the engine holds.
+    jobs: u32,
+    /// When somebody last had to do with it.
+    used: Time,
+    /// Nobody does any more: its place is free.
+    gone: bool,
     /// More of its work is parked.
     parked: bool,
     /// It has no step here and waits for parked ones to be read.
     awaits: bool,
-    by_class: BTreeMap<ClassId, BTreeSet<Candidate>>,
-    /// The first step of each class, in the queue's order.
+    by_class: BTreeMap<ClassId, Waiting>,
+    /// The first open step of each class, in the queue's order.
     heads: BTreeSet<(Candidate, ClassId)>,
+}
+
+/// The steps of one class that have ready tasks.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Waiting {
+    open: BTreeSet<Candidate>,
+    /// Held by a rule when they were judged last: no round looks at them until they are taken back.
+    aside: BTreeSet<Candidate>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.aside.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.open.len() + self.aside.len()
+    }
+
+    fn first(&self) -> Option<&Candidate> {
+        self.open.first().into_iter().chain(self.aside.first()).min()
+    }
+
+    /// All of them, in no order.
+    fn all(&self) -> impl Iterator<Item = &Candidate> {
+        self.open.iter().chain(&self.aside)
+    }
+
+    /// The first after this one, if any.
+    fn after(&self, candidate: &Candidate) -> Option<&Candidate> {
+        let after = (Bound::Excluded(candidate), Bound::Unbounded);
+        self.open.range(after).next().into_iter().chain(self.aside.range(after).next()).min()
+    }
 }
 
 /// What a round has given up on, each until the next round. Nothing comes off it, and no step is added to a
 /// queue during a round, so a queue is walked through once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Skip {
-    /// Classes of which something may still fit.
-    pub open: BTreeSet<ClassId>,
+    /// Classes that are passed over.
+    pub closed: BTreeSet<ClassId>,
     /// Classes of one queue that are passed over for the queue's own reasons.
     pub in_queue: BTreeSet<(QueueId, ClassId)>,
     /// Steps that are passed over for reasons of their own.
@@ -130,19 +170,40 @@ pub struct Skip {
 }
 
 impl Skip {
-    /// A round that has given up on nothing, and may place tasks of these classes.
-    pub fn of(open: impl IntoIterator<Item = ClassId>) -> Self {
-        Skip { open: open.into_iter().collect(), ..Skip::default() }
-    }
-
     fn class(&self, queue: QueueId, class: ClassId) -> bool {
-        !self.open.contains(&class) || self.in_queue.contains(&(queue, class))
+        self.closed.contains(&class) || self.in_queue.contains(&(queue, class))
     }
 }
 
 impl Queue {
-    /// The first step in the queue's order that is not skipped.
-    fn first(&self, id: QueueId, skip: &mut Skip) -> Option<(Candidate, ClassId)> {
+    /// Rounds look at a step from now on.
+    fn open(&mut self, class: ClassId, candidate: Candidate) {
+        let open = &mut self.by_class.entry(class).or_default().open;
+        let before = open.first().copied();
+        open.insert(candidate);
+        if before.is_none_or(|head| candidate < head) {
+            self.heads.extend([(candidate, class)]);
+            before.map(|head| self.heads.remove(&(head, class)));
+        }
+    }
+
+    /// Rounds do not look at a step any more; true if they did.
+    fn close(&mut self, class: ClassId, candidate: &Candidate) -> bool {
+        let Some(steps) = self.by_class.get_mut(&class) else { return false };
+        let was_open = steps.open.remove(candidate);
+        if self.heads.remove(&(*candidate, class)) {
+            self.heads.extend(steps.open.first().map(|head| (*head, class)));
+        }
+        was_open
+    }
+
+    /// The first step in the queue's order that is not skipped and whose class is open.
+    fn first(
+        &self,
+        id: QueueId,
+        skip: &mut Skip,
+        is_open: &dyn Fn(ClassId) -> bool,
+    ) -> Option<(Candidate, ClassId)> {
         let mut best: Option<(Candidate, ClassId)> = None;
         let mut passed = None;
         let from = skip.cursors.get(&id).map_or(Bound::Unbounded, Bound::Included);
@@ -150,13 +211,13 @@ impl Queue {
             if best.is_some_and(|best| best < *head) {
                 break;
             }
-            if skip.class(id, head.1) {
+            if skip.class(id, head.1) || !is_open(head.1) {
                 if best.is_none() {
                     passed = Some(*head);
                 }
                 continue;
             }
-            let open = self.by_class.get(&head.1).into_iter().flatten();
+            let open = self.by_class.get(&head.1).into_iter().flat_map(|waiting| &waiting.open);
             let open = open.copied().find(|candidate| !skip.steps.contains(&candidate.step));
             best = open.map(|candidate| (candidate, head.1)).into_iter().chain(best).min();
         }
@@ -167,20 +228,22 @@ impl Queue {
     }
 
     /// Steps that may be taken in the place of `candidate`: of its priority, the first of some classes that
-    /// are not skipped, in no order.
+    /// are open and not skipped, in no order.
     pub fn rivals<'a>(
         &'a self,
         id: QueueId,
         candidate: &'a Candidate,
         skip: &'a Skip,
+        is_open: &'a dyn Fn(ClassId) -> bool,
     ) -> impl Iterator<Item = (Candidate, ClassId)> + 'a {
         let heads = self.heads.iter().take_while(|(head, _)| head.is_peer(candidate) || head < candidate);
-        let open = heads.filter(move |(_, class)| !skip.class(id, *class)).take(RIVAL_CLASSES_MAX);
+        let open = heads.filter(move |(_, class)| !skip.class(id, *class) && is_open(*class));
+        let open = open.take(RIVAL_CLASSES_MAX);
         let steps = open.flat_map(|(_, class)| {
             self.by_class
                 .get(class)
                 .into_iter()
-                .flatten()
+                .flat_map(|waiting| &waiting.open)
                 .map(|candidate| (*candidate, *class))
                 .take(RIVALS_PER_CLASS_MAX)
         });
@@ -223,24 +286,24 @@ impl Queue {
 
     /// Its steps that have ready tasks, in the queue's order; no more of them are looked at than are taken.
     pub fn in_order(&self) -> impl Iterator<Item = (Candidate, ClassId)> + '_ {
-        let mut heads = self.heads.clone();
+        let firsts = self.by_class.iter().filter_map(|(class, waiting)| Some((*waiting.first()?, *class)));
+        let mut firsts: BTreeSet<(Candidate, ClassId)> = firsts.collect();
         std::iter::from_fn(move || {
-            let (first, class) = heads.pop_first()?;
-            let steps = self.by_class.get(&class)?;
-            let next = steps.range((Bound::Excluded(first), Bound::Unbounded)).next();
-            heads.extend(next.map(|next| (*next, class)));
+            let (first, class) = firsts.pop_first()?;
+            let next = self.by_class.get(&class)?.after(&first);
+            firsts.extend(next.map(|next| (*next, class)));
             Some((first, class))
         })
     }
 
     /// All of its steps that have ready tasks, by class.
     pub fn steps_by_class(&self) -> impl Iterator<Item = (ClassId, &Candidate)> {
-        self.by_class.iter().flat_map(|(class, steps)| steps.iter().map(|step| (*class, step)))
+        self.by_class.iter().flat_map(|(class, steps)| steps.all().map(|step| (*class, step)))
     }
 
     /// How many steps have ready tasks.
     pub fn steps(&self) -> usize {
-        self.by_class.values().map(BTreeSet::len).sum()
+        self.by_class.values().map(Waiting::len).sum()
     }
 
     /// True if more than one step has ready tasks.
@@ -250,7 +313,8 @@ impl Queue {
 
     /// How many of its steps come before `candidate`.
     pub fn position(&self, candidate: &Candidate) -> usize {
-        self.by_class.values().map(|steps| steps.range(..candidate).count()).sum()
+        let before = |steps: &BTreeSet<Candidate>| steps.range(..candidate).count();
+        self.by_class.values().map(|steps| before(&steps.open) + before(&steps.aside)).sum()
     }
 }
 
@@ -260,8 +324,17 @@ pub struct Queues {
     all: Vec<Queue>,
     by_name: BTreeMap<String, QueueId>,
     turns: Turns,
+    /// Queues of which something is booked.
+    active: BTreeSet<QueueId>,
+    /// Places of queues that are gone.
+    free: Vec<QueueId>,
+    /// Where the next look for queues that nobody uses begins.
+    looked: usize,
+    now: Time,
     /// Queues that wait with steps of a class.
     by_class: BTreeMap<ClassId, BTreeSet<QueueId>>,
+    /// Classes of which nothing waits any more, since somebody asked.
+    vanished: BTreeSet<ClassId>,
 }
 
 impl Queues {
@@ -273,21 +346,34 @@ impl Queues {
     /// The queue of that name, made if there is none.
     pub fn intern(&mut self, name: &str) -> QueueId {
         if let Some(id) = self.by_name.get(name) {
+            self.all[id.0 as usize].used = self.now;
             return *id;
         }
-        let id = QueueId(self.all.len() as u32);
-        self.all.push(Queue {
+        let queue = Queue {
             record: QueueRecord::named(name),
             active: 0,
             booked_cpu: 0,
             mean_ms: None,
             had: 0,
             standing: Standing::default(),
+            jobs: 0,
+            used: self.now,
+            gone: false,
             parked: false,
             awaits: false,
             by_class: BTreeMap::new(),
             heads: BTreeSet::new(),
-        });
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.all[id.0 as usize] = queue;
+                id
+            }
+            None => {
+                self.all.push(queue);
+                QueueId(self.all.len() as u32 - 1)
+            }
+        };
         self.by_name.insert(name.to_owned(), id);
         id
     }
@@ -314,9 +400,11 @@ impl Queues {
             self.turns.arrive(queue.band(), &mut queue.standing);
         }
         self.turns.weigh(id, queue.band(), &mut queue.standing, record.weight);
-        if queue.is_waiting() && (moved || !waited) {
-            self.turns.wake(id, queue.band(), &mut queue.standing);
+        let queue_wakes = queue.is_waiting() && (moved || !waited);
+        if queue_wakes {
+            self.wake(id);
         }
+        let queue = &mut self.all[id.0 as usize];
         let (waits, classes) = (queue.is_waiting(), queue.by_class.keys().copied().collect::<Vec<_>>());
         classes.into_iter().for_each(|class| self.note_class(id, class, waits));
     }
@@ -328,6 +416,7 @@ impl Queues {
             queues.remove(&id);
             if queues.is_empty() {
                 self.by_class.remove(&class);
+                self.vanished.insert(class);
             }
         }
     }
@@ -337,9 +426,39 @@ impl Queues {
         &self.all[id.0 as usize]
     }
 
-    /// All queues in the order in which they came up.
+    /// All queues, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = &Queue> {
-        self.all.iter()
+        self.all.iter().filter(|queue| !queue.gone)
+    }
+
+    /// All queues with their ids.
+    pub fn with_ids(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+        (0..).map(QueueId).zip(&self.all).filter(|(_, queue)| !queue.gone)
+    }
+
+    /// A job of the queue is held from now on, or no more.
+    pub fn count_job(&mut self, id: QueueId, by: i32) {
+        let queue = &mut self.all[id.0 as usize];
+        queue.jobs = queue.jobs.saturating_add_signed(by);
+        queue.used = self.now;
+    }
+
+    /// Forgets queues that nobody set and nobody has used for long, with what they had; looks at some of them.
+    /// `is_needed` tells of one whether something else still names it.
+    pub fn prune(&mut self, is_needed: impl Fn(QueueId) -> bool) {
+        for _ in 0..limits::PRUNED_MAX.min(self.all.len()) {
+            self.looked = (self.looked + 1) % self.all.len();
+            let (id, queue) = (QueueId(self.looked as u32), &mut self.all[self.looked]);
+            let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
+            let unset = queue.record == QueueRecord::named(&queue.record.name);
+            let old = self.now.since(queue.used) >= limits::QUEUE_IDLE_NS;
+            if queue.gone || !idle || !unset || !old || queue.parked || queue.awaits || is_needed(id) {
+                continue;
+            }
+            queue.gone = true;
+            self.by_name.remove(&queue.record.name);
+            self.free.push(id);
+        }
     }
 
     /// All queues by name.
@@ -351,22 +470,17 @@ impl Queues {
     pub fn insert(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
         let queue = &mut self.all[id.0 as usize];
         let waited = queue.is_waiting();
-        let steps = queue.by_class.entry(class).or_default();
-        let before = steps.first().copied();
-        steps.insert(candidate);
-        if before.is_none_or(|head| candidate < head) {
-            queue.heads.extend([(candidate, class)]);
-            before.map(|head| queue.heads.remove(&(head, class)));
-        }
+        let is_first = !queue.by_class.contains_key(&class);
+        queue.open(class, candidate);
         if !waited && queue.is_waiting() {
             // Who waited for its own work to be read was never idle.
             if std::mem::take(&mut queue.awaits) {
                 self.turns.stand(id, queue.band(), &mut queue.standing);
             } else {
-                self.turns.wake(id, queue.band(), &mut queue.standing);
+                self.wake(id);
             }
         }
-        if before.is_none() && queue.is_waiting() {
+        if is_first && self.all[id.0 as usize].is_waiting() {
             self.note_class(id, class, true);
         }
     }
@@ -375,11 +489,9 @@ impl Queues {
     pub fn remove(&mut self, id: QueueId, class: ClassId, candidate: &Candidate) {
         let queue = &mut self.all[id.0 as usize];
         let waited = queue.is_waiting();
+        queue.close(class, candidate);
         let Some(steps) = queue.by_class.get_mut(&class) else { return };
-        steps.remove(candidate);
-        if queue.heads.remove(&(*candidate, class)) {
-            queue.heads.extend(steps.first().map(|head| (*head, class)));
-        }
+        steps.aside.remove(candidate);
         if !steps.is_empty() {
             return;
         }
@@ -393,6 +505,62 @@ impl Queues {
             }
         }
         self.note_class(id, class, false);
+    }
+
+    /// What time it is.
+    pub fn tell_time(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// A queue has work again, and nothing that waited before. What others had until now they did not take from
+    /// it: it comes in level with the one that waits with least, by what that one's tasks have run. Where nobody
+    /// waits, it comes in level with all that run.
+    fn wake(&mut self, id: QueueId) {
+        let band = self.get(id).band();
+        let served = |id: &QueueId| self.get(*id).share().served(self.now);
+        let level = match self.turns.least(band) {
+            Some(least) => Some(served(&least)),
+            None => self.active.iter().filter(|id| self.get(**id).band() == band).map(served).max(),
+        };
+        if let Some(level) = level {
+            self.turns.catch_up(band, level);
+        }
+        self.turns.wake(id, band, &mut self.all[id.0 as usize].standing);
+    }
+
+    /// What a queue's tasks were charged in advance is something else from now on.
+    pub fn advance(&mut self, id: QueueId, before: &Advance, after: &Advance) {
+        let advance = &mut self.all[id.0 as usize].standing.share.advance;
+        advance.sub(before);
+        advance.add(after);
+    }
+
+    /// A rule holds a step on every worker with room: rounds do not look at it until it is taken back.
+    pub fn set_aside(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
+        let queue = &mut self.all[id.0 as usize];
+        if queue.close(class, &candidate)
+            && let Some(steps) = queue.by_class.get_mut(&class)
+        {
+            steps.aside.insert(candidate);
+        }
+    }
+
+    /// Rounds look at a step again that was set aside.
+    pub fn take_back(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
+        let queue = &mut self.all[id.0 as usize];
+        if queue.by_class.get_mut(&class).is_some_and(|steps| steps.aside.remove(&candidate)) {
+            queue.open(class, candidate);
+        }
+    }
+
+    /// True if a step was set aside and not taken back.
+    pub fn is_aside(&self, id: QueueId, class: ClassId, candidate: &Candidate) -> bool {
+        self.get(id).by_class.get(&class).is_some_and(|steps| steps.aside.contains(candidate))
+    }
+
+    /// How many steps are set aside.
+    pub fn aside(&self) -> usize {
+        self.all.iter().flat_map(|queue| queue.by_class.values()).map(|steps| steps.aside.len()).sum()
     }
 
     /// Whether more work of the queue is parked. While it is the queue does not count as idle, though nothing
@@ -421,6 +589,16 @@ impl Queues {
         self.by_class.keys().copied()
     }
 
+    /// How many classes of steps wait.
+    pub fn class_count(&self) -> usize {
+        self.by_class.len()
+    }
+
+    /// Classes of which nothing waits any more, since this was asked last.
+    pub fn take_vanished(&mut self) -> BTreeSet<ClassId> {
+        std::mem::take(&mut self.vanished)
+    }
+
     /// True if a step of this class waits.
     pub fn has_class(&self, class: ClassId) -> bool {
         self.by_class.contains_key(&class)
@@ -429,7 +607,8 @@ impl Queues {
     /// The steps of a class that wait, of all queues.
     pub fn steps_of(&self, class: ClassId) -> impl Iterator<Item = StepKey> + '_ {
         let queues = self.by_class.get(&class).into_iter().flatten();
-        let steps = queues.flat_map(move |id| self.get(*id).by_class.get(&class).into_iter().flatten());
+        let of_class = move |id: &QueueId| self.get(*id).by_class.get(&class);
+        let steps = queues.filter_map(of_class).flat_map(Waiting::all);
         steps.map(Candidate::step)
     }
 
@@ -441,7 +620,7 @@ impl Queues {
             let queue = self.get(*other);
             match queue.band().cmp(&band) {
                 Ordering::Equal if *other == id => {
-                    let first = queue.by_class.get(&waiting).and_then(BTreeSet::first);
+                    let first = queue.by_class.get(&waiting).and_then(Waiting::first);
                     first.is_some_and(|first| first.is_peer(candidate) || first < candidate)
                 }
                 Ordering::Equal => queue.share().start() <= start,
@@ -455,13 +634,16 @@ impl Queues {
         self.by_class.get(&class)?.iter().map(|id| self.get(*id).band()).max()
     }
 
-    /// The step whose turn it is, of those that are not skipped.
-    pub fn next(&mut self, skip: &mut Skip) -> Option<(QueueId, Candidate, ClassId)> {
-        while !skip.open.is_empty()
-            && let Some(id) = self.turns.first()
-        {
+    /// The step whose turn it is, of those that are not skipped. `is_open` tells of a class whether something of it
+    /// may be placed; what is closed once stays so for as long as the same `skip` is used.
+    pub fn next(
+        &mut self,
+        skip: &mut Skip,
+        is_open: &dyn Fn(ClassId) -> bool,
+    ) -> Option<(QueueId, Candidate, ClassId)> {
+        while let Some(id) = self.turns.first() {
             let queue = &mut self.all[id.0 as usize];
-            if let Some((candidate, class)) = queue.first(id, skip) {
+            if let Some((candidate, class)) = queue.first(id, skip, is_open) {
                 return Some((id, candidate, class));
             }
             self.turns.sit(id, queue.band(), &mut queue.standing);
@@ -502,6 +684,7 @@ impl Queues {
     pub fn hold(&mut self, id: QueueId, cpu: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active += 1;
+        self.active.insert(id);
         queue.booked_cpu += u64::from(cpu);
     }
 
@@ -509,7 +692,13 @@ impl Queues {
     pub fn correct(&mut self, id: QueueId, by: i64, task: Option<u64>) {
         let queue = &mut self.all[id.0 as usize];
         queue.had += i128::from(by);
-        self.turns.correct(id, queue.band(), &mut queue.standing, by, task);
+        let band = queue.band();
+        self.turns.correct(id, band, &mut queue.standing, by, task);
+        if self.turns.least(band).is_none() {
+            // Nobody waits: what this queue had it took from nobody.
+            let served = self.get(id).share().served(self.now);
+            self.turns.catch_up(band, served);
+        }
     }
 
     /// A task of the queue ran to its end in so many milliseconds.
@@ -522,6 +711,9 @@ impl Queues {
     pub fn settle(&mut self, id: QueueId, cpu: u32) {
         let queue = &mut self.all[id.0 as usize];
         queue.active = queue.active.saturating_sub(1);
+        if queue.active == 0 {
+            self.active.remove(&id);
+        }
         queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
     }
 

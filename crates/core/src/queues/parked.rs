@@ -5,6 +5,7 @@
 //! job before [`Line::beyond`] is held. So whose turn it is does not depend on what is parked, and every
 //! worker that a class fits is offered work of that class.
 
+use crate::hash::Fnv;
 use crate::ids::{JobId, QueueId};
 use crate::job::{JobSpec, StepSpec};
 use crate::time::Time;
@@ -116,7 +117,7 @@ pub fn class_number(spec: &JobSpec) -> u64 {
     let classes: BTreeSet<u64> = first.map(step_number).collect();
     let mut all = Fnv::default();
     classes.iter().for_each(|class| all.number(*class));
-    all.0
+    all.value()
 }
 
 fn step_number(step: &StepSpec) -> u64 {
@@ -125,46 +126,26 @@ fn step_number(step: &StepSpec) -> u64 {
     let amounts = [request.cpu.into(), request.memory, request.gpus.into(), request.gpu_memory];
     amounts.into_iter().for_each(|amount| fnv.number(amount));
     for (name, amount) in &request.custom {
-        fnv.text(name);
+        text(&mut fnv, name);
         fnv.number(*amount);
     }
     fnv.number(step.needs.len() as u64);
     for need in &step.needs {
-        fnv.text(&need.key);
-        need.any_of.iter().for_each(|value| fnv.text(value));
+        text(&mut fnv, &need.key);
+        need.any_of.iter().for_each(|value| text(&mut fnv, value));
         fnv.number(need.any_of.len() as u64);
     }
     for names in [&step.targets, &step.limits] {
         fnv.number(names.len() as u64);
-        names.iter().for_each(|name| fnv.text(name));
+        names.iter().for_each(|name| text(&mut fnv, name));
     }
-    fnv.0
+    fnv.value()
 }
 
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn number(&mut self, number: u64) {
-        self.bytes(&number.to_le_bytes());
-    }
-
-    fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
-        // Ends the text: no byte of UTF-8.
-        self.bytes(&[0xff]);
-    }
+/// Takes in a text, and its end: no byte of UTF-8.
+fn text(fnv: &mut Fnv, text: &str) {
+    fnv.bytes(text.as_bytes());
+    fnv.bytes(&[0xff]);
 }
 
 /// A job that stands in a line.

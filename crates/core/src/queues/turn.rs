@@ -68,6 +68,18 @@ impl Turns {
         Turns { express: settings.express, charge: settings.charge, ..Turns::default() }
     }
 
+    /// The queue of a band that stands in line and had least.
+    pub fn least(&self, band: u8) -> Option<QueueId> {
+        self.bands.get(&Reverse(band))?.starts.keys().next().map(|(_, id)| *id)
+    }
+
+    /// The clock of a band shows no less than this.
+    pub fn catch_up(&mut self, band: u8, served: Virtual) {
+        let line = self.line(band);
+        line.clock.catch_up(served);
+        line.sort();
+    }
+
     /// A queue has work again.
     pub fn wake(&mut self, id: QueueId, band: u8, standing: &mut Standing) {
         self.activations += 1;
@@ -124,9 +136,7 @@ impl Turns {
         };
         let passed = std::mem::replace(&mut standing.passed, false);
         line.count(standing);
-        if let Some(((start, _), _)) = line.starts.first_key_value() {
-            line.clock.catch_up(*start);
-        }
+        line.catch_up();
         let clock = line.clock.shows();
         line.change(id, standing, |standing| {
             standing.fresh = false;
@@ -225,6 +235,13 @@ impl Band {
         }
         if stands {
             self.enter(id, standing);
+        }
+    }
+
+    /// The clock is never behind all queues that stand in line.
+    fn catch_up(&mut self) {
+        if let Some(((start, _), _)) = self.starts.first_key_value() {
+            self.clock.catch_up(*start);
         }
     }
 

@@ -2,11 +2,9 @@
 //! for each pair: nothing is looked up while rules judge. Unknown is `None`, never 0.
 
 use super::history::Prediction;
-use super::weights;
 use super::windows::InstanceWindows;
 use crate::job::{Hints, Kind};
 use crate::resources::Resources;
-use std::collections::BTreeMap;
 
 /// A step and a worker that could run a task of it, judged together.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +16,7 @@ pub struct Pair<'a> {
     /// The farm.
     pub instance: &'a InstanceContext,
     /// What the step reads from caches and the worker lacks; `None` while the worker has not said what its
-    /// caches hold. See [`missing`].
+    /// caches hold. See [`keys`](super::keys).
     pub missing: Option<Missing>,
     /// Hundredths of a core that tasks of this step hold on this worker.
     pub step_cpu: u32,
@@ -140,24 +138,4 @@ pub struct Missing {
     pub keys: u32,
     /// Their bytes.
     pub bytes: u64,
-}
-
-/// The keys among `reads` that `held` lacks. A key of unknown size counts as the farm's mean, `key_bytes`.
-/// `None` if the worker has not said what it holds and the step reads anything.
-pub fn missing(
-    reads: &BTreeMap<String, Option<u64>>,
-    held: Option<&BTreeMap<String, u64>>,
-    key_bytes: Option<u64>,
-) -> Option<Missing> {
-    let mut missing = Missing::default();
-    if reads.is_empty() {
-        return Some(missing);
-    }
-    let held = held?;
-    for (_, bytes) in reads.iter().filter(|(key, _)| !held.contains_key(*key)) {
-        let bytes = bytes.or(key_bytes).unwrap_or(weights::KEY_BYTES);
-        missing.keys = missing.keys.saturating_add(1);
-        missing.bytes = missing.bytes.saturating_add(bytes);
-    }
-    Some(missing)
 }

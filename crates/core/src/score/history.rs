@@ -1,5 +1,6 @@
 //! What earlier tasks of the same kind held and took, and what that says of the next one.
 
+use crate::hash::Fnv;
 use crate::resources::Resources;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -243,9 +244,12 @@ impl Signature {
     /// A number that stands for it: FNV-1a of 64 bits over its text.
     pub fn number(&self) -> u64 {
         let parts = [&self.queue, &self.step, &self.shape];
-        let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([SEPARATOR as u8]));
-        bytes
-            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        let mut fnv = Fnv::default();
+        for part in parts {
+            fnv.bytes(part.as_bytes());
+            fnv.bytes(&[SEPARATOR as u8]);
+        }
+        fnv.value()
     }
 
     /// Reads what `Display` wrote; parts that are missing are empty.
@@ -276,15 +280,17 @@ pub struct Histories {
 
 impl Histories {
     /// Adds a sample. Those that are read from a store go in oldest first.
-    pub fn push(&mut self, signature: &Signature, sample: Sample) {
+    /// Returns the history with it.
+    pub fn push(&mut self, signature: &Signature, sample: Sample) -> Option<&History> {
         self.pushed += 1;
-        if let Some((at, history)) = self.all.get_mut(signature) {
+        if self.all.contains_key(signature) {
+            let (at, history) = self.all.get_mut(signature)?;
             if let Some(signature) = self.order.remove(at) {
                 self.order.insert(self.pushed, signature);
             }
             *at = self.pushed;
             history.push(sample);
-            return;
+            return Some(history);
         }
         if self.all.len() == SIGNATURES_MAX
             && let Some((_, stalest)) = self.order.pop_first()
@@ -294,8 +300,8 @@ impl Histories {
         let signature = Arc::new(signature.clone());
         let mut history = History::default();
         history.push(sample);
-        self.all.insert(signature.clone(), (self.pushed, history));
-        self.order.insert(self.pushed, signature);
+        self.order.insert(self.pushed, signature.clone());
+        Some(&self.all.entry(signature).or_insert((self.pushed, history)).1)
     }
 
     /// The history of a signature.

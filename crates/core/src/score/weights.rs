@@ -16,6 +16,8 @@ pub const UNKNOWN_CACHE_HOLD_MS: u64 = 20_000;
 
 /// How long a step waits for a worker that it prefers, in milliseconds since it was ready.
 pub const PREFERRED_HOLD_MS: u64 = 20_000;
+/// Since when it is ready no rule holds a step for having waited too little: each of these ends such a hold.
+pub const HOLDS_MS: [u64; 2] = [UNKNOWN_CACHE_HOLD_MS, PREFERRED_HOLD_MS];
 /// Free memory in MiB that earns the most points where it is what counts: one point each.
 pub const FREE_MEMORY_MIB: f64 = (1u64 << 40) as f64;
 

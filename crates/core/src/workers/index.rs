@@ -12,7 +12,7 @@ use crate::matcher::Class;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need, asks_executor};
 use crate::worker::Worker;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
@@ -36,13 +36,36 @@ struct Kind {
     custom: BTreeSet<String>,
 }
 
+/// A kind that many workers share.
+#[derive(Clone, Eq, Debug)]
+struct Shared(Arc<Kind>);
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl PartialOrd for Shared {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Shared {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Most often it is the same one.
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
 /// Workers that are alike, and of which limits their tasks hold all that a worker may.
-type Group = (Arc<Kind>, BTreeSet<String>);
+type Group = (Shared, BTreeSet<String>);
 
 /// A worker that is listed.
 #[derive(Clone, PartialEq, Debug)]
 struct Member {
-    kind: Arc<Kind>,
+    kind: Shared,
     /// Where it stands; absent of one that takes no work.
     spot: Option<Spot>,
 }
@@ -62,11 +85,14 @@ type Cells = BTreeMap<(u32, u32), BTreeSet<(u32, WorkerId)>>;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Index {
     saturation: Saturation,
+    candidates_max: usize,
     /// The keys of attributes that tell groups apart.
     keys: BTreeSet<String>,
     groups: BTreeMap<Group, Cells>,
     members: BTreeMap<WorkerId, Member>,
     by_value: BTreeMap<String, BTreeMap<String, BTreeSet<WorkerId>>>,
+    /// How many workers have each attribute.
+    present: BTreeMap<String, u32>,
 }
 
 /// 0 for nothing, else one more than the power of two that it reaches.
@@ -77,12 +103,27 @@ fn bucket_of(amount: u64) -> u32 {
 impl Index {
     /// An empty index with that policy.
     pub fn new(saturation: Saturation) -> Self {
-        Index { saturation, ..Index::default() }
+        Index { saturation, candidates_max: limits::CANDIDATES_MAX, ..Index::default() }
     }
 
     /// An empty index that tells groups apart by the same keys.
     pub fn emptied(&self) -> Self {
-        Index { saturation: self.saturation, keys: self.keys.clone(), ..Index::default() }
+        Index {
+            saturation: self.saturation,
+            candidates_max: self.candidates_max,
+            keys: self.keys.clone(),
+            ..Index::default()
+        }
+    }
+
+    /// So many workers are scored for one task.
+    pub fn set_candidates(&mut self, max: usize) {
+        self.candidates_max = max;
+    }
+
+    /// How many workers are scored for one task.
+    pub fn candidates_max(&self) -> usize {
+        self.candidates_max
     }
 
     /// The policy.
@@ -92,13 +133,25 @@ impl Index {
 
     /// True if groups must be told apart by one more key, and are from now on: the index is to be built
     /// anew. A key with many values would make a group of each worker and is looked up by value instead.
-    pub fn learn(&mut self, needs: &[Need]) -> bool {
-        let open = needs.iter().map(|need| &need.key).filter(|key| !self.keys.contains(*key));
+    pub fn learn<'a>(&mut self, needs: impl Iterator<Item = &'a Need>) -> bool {
+        let open = needs.map(|need| &need.key).filter(|key| !self.keys.contains(*key));
+        // What no worker has tells none apart.
+        let open = open.filter(|key| self.present.contains_key(*key));
         let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
         let new: Vec<String> = open.filter(|key| values(key) <= limits::GROUP_VALUES_MAX).cloned().collect();
         let learned = !new.is_empty();
         self.keys.extend(new);
         learned
+    }
+
+    /// A requirement that no worker meets for want of the attribute.
+    pub fn unmet<'a>(&self, needs: &'a [Need]) -> Option<&'a Need> {
+        needs.iter().find(|need| !self.present.contains_key(&need.key))
+    }
+
+    /// True if some of these attributes no worker had before.
+    pub fn is_news(&self, attributes: &Attributes) -> bool {
+        attributes.keys().any(|key| !self.present.contains_key(key))
     }
 
     /// True if a key has got too many values to tell groups apart by it, and does so no more: the index is
@@ -170,10 +223,13 @@ impl Index {
     pub fn list(&mut self, worker: &Worker) {
         let kind = self.kind_of(worker);
         // One copy of what many workers have in common.
-        let key = (Arc::new(kind), BTreeSet::new());
+        let key = (Shared(Arc::new(kind)), BTreeSet::new());
         let kind =
             self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, _), _)| known.clone());
         self.members.insert(worker.id, Member { kind, spot: None });
+        for key in worker.attributes.keys() {
+            *self.present.entry(key.clone()).or_default() += 1;
+        }
         for (key, values) in worker.attributes.iter().filter(|(_, values)| !values.is_empty()) {
             let by_value = self.by_value.entry(key.clone()).or_default();
             for value in values {
@@ -186,6 +242,13 @@ impl Index {
     pub fn unlist(&mut self, worker: &Worker) {
         self.place(worker, None);
         self.members.remove(&worker.id);
+        for key in worker.attributes.keys() {
+            let Some(count) = self.present.get_mut(key) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.present.remove(key);
+            }
+        }
         for (key, values) in &worker.attributes {
             let Some(by_value) = self.by_value.get_mut(key) else { continue };
             for value in values {
@@ -210,13 +273,16 @@ impl Index {
             (lists.clone().map(BTreeSet::len).sum::<usize>(), lists)
         });
         let (size, lists) = lists.min_by_key(|(size, _)| *size)?;
-        (size <= limits::CANDIDATES_MAX).then(|| lists.flatten().copied().collect())
+        (size <= self.candidates_max).then(|| lists.flatten().copied().collect())
     }
 
     /// Shows `consider` the workers that seem to have room for the class, least loaded first (or as the
-    /// policy of saturation has it) and by id, until it has accepted `max` of them.
-    pub fn candidates(&self, class: &Class, max: usize, mut consider: impl FnMut(WorkerId) -> bool) {
+    /// policy of saturation has it) and by id, until it has accepted as many as are scored for one task.
+    pub fn candidates(&self, class: &Class, mut consider: impl FnMut(WorkerId) -> bool) {
         let mut accepted = 0;
+        if self.unmet(&class.needs).is_some() {
+            return;
+        }
         if let Some(few) = self.few(&class.needs) {
             few.into_iter().for_each(|id| _ = consider(id));
             return;
@@ -224,7 +290,7 @@ impl Index {
         let request = &class.request;
         let from = (bucket_of(request.memory), bucket_of(request.cpu.into()));
         let open_to = |((kind, full), _): &(&Group, &Cells)| {
-            full.is_disjoint(&class.limits) && kind.could_meet(class, request, &self.keys)
+            full.is_disjoint(&class.limits) && kind.0.could_meet(class, request, &self.keys)
         };
         let mut open = BinaryHeap::new();
         for (_, cells) in self.groups.iter().filter(open_to) {
@@ -233,7 +299,7 @@ impl Index {
                 open.extend(entries.next().map(|first| Head(Reverse(*first), entries)));
             }
         }
-        while accepted < max
+        while accepted < self.candidates_max
             && let Some(Head(Reverse((_, id)), mut entries)) = open.pop()
         {
             accepted += usize::from(consider(id));
@@ -264,13 +330,13 @@ impl PartialEq for Head<'_> {
 impl Eq for Head<'_> {}
 
 impl PartialOrd for Head<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Head<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+    fn cmp(&self, other: &Self) -> Ordering {
         self.0.cmp(&other.0)
     }
 }

@@ -9,7 +9,6 @@ pub use index::{Index, Saturation};
 pub use reserve::{ReserveSettings, Reserves};
 
 use crate::ids::WorkerId;
-use crate::limits;
 use crate::load::formula::LoadSettings;
 use crate::load::pressure::LoadReport;
 
@@ -33,6 +32,10 @@ pub struct Workers {
     load: LoadSettings,
     /// Workers that have more room, or take work again, since the last full round.
     gained: BTreeSet<WorkerId>,
+    /// Workers that run something and may be sent a little more ahead of time.
+    ahead: BTreeSet<WorkerId>,
+    /// Workers that run nothing but what waits for jobs of its own.
+    only_lending: BTreeSet<WorkerId>,
     /// Workers that take work, and those of them that run none of ours.
     open: u32,
     idle: u32,
@@ -40,12 +43,38 @@ pub struct Workers {
     strained: bool,
     /// Counts workers that came or said what they are.
     version: u64,
+    /// Counts the times that a worker came, or took work again.
+    opened: u64,
+    /// The same, and the times that one ceased to.
+    shifts: u64,
 }
 
 impl Workers {
     /// No workers, filled by the given policy, and suspect after so long a silence.
     pub fn new(saturation: Saturation, suspect_ns: u64, load: LoadSettings) -> Self {
         Workers { index: Index::new(saturation), suspect_ns, load, ..Default::default() }
+    }
+
+    /// So many workers are scored for one task.
+    pub fn with_candidates(mut self, max: usize) -> Self {
+        self.index.set_candidates(max);
+        self
+    }
+
+    /// A requirement that no worker meets for want of the attribute.
+    pub fn unmet<'a>(&self, needs: &'a [Need]) -> Option<&'a Need> {
+        self.index.unmet(needs)
+    }
+
+    /// Workers that run nothing but what waits for jobs of its own.
+    pub fn only_lending(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.only_lending.iter().copied()
+    }
+
+    /// The workers that may be sent more ahead of time, each once, from this one on.
+    pub fn with_room_ahead(&self, from: WorkerId) -> impl Iterator<Item = &Worker> {
+        let ids = self.ahead.range(from..).chain(self.ahead.range(..from));
+        ids.filter_map(|id| self.get(*id))
     }
 
     /// How loads are judged.
@@ -59,6 +88,8 @@ impl Workers {
 
     /// Adds a worker or replaces the one with its id.
     pub fn insert(&mut self, worker: Worker) {
+        note(&mut self.ahead, worker.id, worker.has_room_ahead());
+        note(&mut self.only_lending, worker.id, worker.only_lends());
         if let Some(old) = self.all.remove(&worker.id) {
             self.count(&old, -1);
             self.index.unlist(&old);
@@ -68,6 +99,8 @@ impl Workers {
         self.by_name.insert(worker.name.clone(), worker.id);
         self.gained.insert(worker.id);
         self.version += 1;
+        self.opened += 1;
+        self.shifts += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
         self.index.place(&worker, rank(&worker, &self.load));
@@ -75,6 +108,21 @@ impl Workers {
         move_deadline(&mut self.deadlines, worker.id, None, deadline);
         self.all.insert(worker.id, worker);
         self.narrow();
+    }
+
+    /// A worker is forgotten, name and all.
+    pub fn remove(&mut self, id: WorkerId) {
+        let Some(old) = self.all.remove(&id) else { return };
+        self.count(&old, -1);
+        self.index.unlist(&old);
+        let deadline = self.deadline(&old);
+        move_deadline(&mut self.deadlines, id, deadline, None);
+        self.by_name.remove(&old.name);
+        self.gained.remove(&id);
+        self.ahead.remove(&id);
+        self.only_lending.remove(&id);
+        self.version += 1;
+        self.shifts += 1;
     }
 
     /// A worker says what it has and is.
@@ -87,10 +135,15 @@ impl Workers {
     }
 
     /// Steps will ask for these: workers are told apart by them from now on.
-    pub fn learn(&mut self, needs: &[Need]) {
+    pub fn learn<'a>(&mut self, needs: impl Iterator<Item = &'a Need>) {
         if self.index.learn(needs) {
             self.rebuild();
         }
+    }
+
+    /// True if a worker with these attributes would bring one that no worker has.
+    pub fn is_news(&self, attributes: &Attributes) -> bool {
+        self.index.is_news(attributes)
     }
 
     /// Workers are told apart no more by what has too many values.
@@ -124,7 +177,13 @@ impl Workers {
             self.open = self.open + u32::from(after.0) - u32::from(before.0);
             self.idle = self.idle + u32::from(after == (true, true)) - u32::from(before.0 && before.1);
         }
+        self.opened += u64::from(after.0 && !before.0);
+        self.shifts += u64::from(after.0 != before.0);
         if after.0 && (!before.0 || !worker.room().fits(&before.2)) {
+            self.gained.insert(id);
+        }
+        note(&mut self.ahead, id, worker.has_room_ahead());
+        if note(&mut self.only_lending, id, worker.only_lends()) {
             self.gained.insert(id);
         }
         self.index.place(worker, rank(worker, &load));
@@ -178,6 +237,16 @@ impl Workers {
         self.version
     }
 
+    /// Another number when a worker came or takes work again.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// Another number when a worker came, takes work again or takes none any more.
+    pub fn shifts(&self) -> u64 {
+        self.shifts
+    }
+
     /// How many workers take work.
     pub fn open_count(&self) -> u32 {
         self.open
@@ -195,9 +264,9 @@ impl Workers {
 
     /// The workers that may take what they might not when the last full round ended; `None`: so many that
     /// the index finds one sooner than they are looked through.
-    pub fn gained_workers(&self) -> Option<Vec<&Worker>> {
-        let few = self.gained.len() <= limits::CANDIDATES_MAX;
-        few.then(|| self.gained.iter().filter_map(|id| self.get(*id)).collect())
+    pub fn gained_workers(&self) -> Option<Vec<WorkerId>> {
+        let few = self.gained.len() <= self.index.candidates_max();
+        few.then(|| self.gained.iter().copied().collect())
     }
 
     /// A full round ended: what could not be placed fits nowhere.
@@ -326,14 +395,15 @@ impl Workers {
 
     /// True if every index is what the workers make.
     pub fn is_consistent(&self) -> bool {
-        let mut rebuilt = Workers::new(self.index.saturation(), self.suspect_ns, self.load);
+        let mut rebuilt = Workers::new(self.index.saturation(), self.suspect_ns, self.load)
+            .with_candidates(self.index.candidates_max());
         rebuilt.index = self.index.emptied();
         for worker in self.iter() {
             rebuilt.insert(worker.clone());
         }
         rebuilt.gained = self.gained.clone();
         rebuilt.strained = self.strained;
-        rebuilt.version = self.version;
+        (rebuilt.version, rebuilt.opened, rebuilt.shifts) = (self.version, self.opened, self.shifts);
         rebuilt == *self
     }
 
@@ -350,6 +420,15 @@ impl Workers {
 /// Where a worker stands in the index: its load with one more task of one core; nowhere if it takes no work.
 fn rank(worker: &Worker, load: &LoadSettings) -> Option<f64> {
     worker.takes_work().then(|| worker.load_with(100, load))
+}
+
+/// Puts a worker into a set or takes it out; true if it came in.
+fn note(set: &mut BTreeSet<WorkerId>, id: WorkerId, is_in: bool) -> bool {
+    if is_in {
+        return set.insert(id);
+    }
+    set.remove(&id);
+    false
 }
 
 fn move_deadline(

@@ -1,7 +1,7 @@
 //! Reservation with backfill: what keeps wide work from waiting for ever behind narrow work.
 //!
 //! A class earns a reservation when its bucket of net blocked time is full: the bucket fills while tasks of
-//! the class wait and none is placed, and drains while some are; and when meanwhile other work, whose turn
+//! the class wait and none is placed, and drains otherwise; and when meanwhile other work, whose turn
 //! was not before its own, was placed on workers that the class would fit when they are empty. The workers
 //! reserved for it take only work of a higher band and what is expected to end before the holder could start
 //! there. A task then waits for what runs on one worker at that moment, and for no more.
@@ -18,6 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// times as long as wide work, and none of it was placed.
 const STARVING_FACTOR: u64 = 4;
 
+/// A round replaces at most one in this number of the classes that are watched.
+const EVICTED_PART: usize = 16;
+
 /// How reservations are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReserveSettings {
@@ -25,11 +28,13 @@ pub struct ReserveSettings {
     pub after_ns: u64,
     /// Workers reserved at one time, over all classes.
     pub holders_max: usize,
+    /// Classes whose blocked time is watched.
+    pub watched_max: usize,
 }
 
 impl Default for ReserveSettings {
     fn default() -> Self {
-        ReserveSettings { after_ns: 60 * NS_PER_S, holders_max: 8 }
+        ReserveSettings { after_ns: 60 * NS_PER_S, holders_max: 8, watched_max: limits::BUCKETS_MAX }
     }
 }
 
@@ -43,6 +48,8 @@ struct Bucket {
     overtaken: bool,
     /// It was blocked when the last round ended.
     blocked: bool,
+    /// When it came to be watched.
+    since: Time,
 }
 
 /// Who earns reservations, and who has them.
@@ -52,6 +59,8 @@ pub struct Reserves {
     buckets: BTreeMap<ClassId, Bucket>,
     holders: BTreeMap<WorkerId, ClassId>,
     observed: Time,
+    /// Of more classes than are watched, which is looked at next.
+    next: ClassId,
 }
 
 impl Reserves {
@@ -88,14 +97,38 @@ impl Reserves {
         }
     }
 
-    /// A round ended: which classes have work that it could not place (`blocked` says so of one, `all` are
-    /// all of them), and which it placed. Returns those that have earned a reservation and may have another,
-    /// those first of which nothing was placed for longest.
+    /// Classes whose blocked time is watched.
+    pub fn watched(&self) -> impl Iterator<Item = ClassId> + '_ {
+        self.buckets.keys().copied()
+    }
+
+    /// Some classes that wait, without room anywhere or held by rules, and are not watched: the next ones at
+    /// each call.
+    pub fn newcomers<T, U>(
+        &mut self,
+        full: &BTreeMap<ClassId, T>,
+        held: &BTreeMap<ClassId, U>,
+    ) -> Vec<ClassId> {
+        let room = self.settings.watched_max.saturating_sub(self.buckets.len());
+        let max = room.max(2 * self.evictions_max());
+        let next = self.next;
+        let turn = full.range(next..).chain(full.range(..next)).take(max);
+        let looked: Vec<ClassId> = turn.map(|(class, _)| *class).collect();
+        if let Some(last) = looked.last().filter(|_| full.len() > max) {
+            self.next = ClassId(last.0 + 1);
+        }
+        let held = held.range(next..).chain(held.range(..next)).take(max).map(|(class, _)| *class);
+        looked.into_iter().chain(held).filter(|class| !self.buckets.contains_key(class)).collect()
+    }
+
+    /// A round ended: which of the watched classes have work that it could not place, which others have, and
+    /// which it placed. Returns those that have earned a reservation and may have another, those first of which
+    /// nothing was placed for longest.
     pub fn observe(
         &mut self,
         now: Time,
-        blocked: impl Fn(&ClassId) -> bool,
-        all: impl Iterator<Item = ClassId>,
+        blocked: &BTreeSet<ClassId>,
+        newcomers: &[ClassId],
         placed: &BTreeSet<ClassId>,
     ) -> Vec<ClassId> {
         let passed_ns = now.since(self.observed);
@@ -107,16 +140,25 @@ impl Reserves {
             } else if bucket.blocked {
                 bucket.blocked_ns = (bucket.blocked_ns + passed_ns).min(self.settings.after_ns);
                 bucket.starved_ns += passed_ns;
+            } else {
+                // It has nothing that waits, or nobody who could run it.
+                bucket.blocked_ns = bucket.blocked_ns.saturating_sub(passed_ns);
             }
-            bucket.blocked = blocked(class);
+            bucket.blocked = blocked.contains(class);
         }
         // A class that has nothing to run, or is served again, need not be remembered.
         self.buckets.retain(|_, bucket| bucket.blocked || bucket.blocked_ns > 0);
-        for class in all {
-            if self.buckets.len() >= limits::BUCKETS_MAX {
-                break;
+        let mut evictions = 0;
+        for class in
+            newcomers.iter().filter(|class| !self.buckets.contains_key(class)).copied().collect::<Vec<_>>()
+        {
+            if self.buckets.len() >= self.settings.watched_max {
+                evictions += 1;
+                if evictions > self.evictions_max() || !self.evict() {
+                    break;
+                }
             }
-            self.buckets.entry(class).or_insert(Bucket { blocked: true, ..Bucket::default() });
+            self.buckets.insert(class, Bucket { blocked: true, since: now, ..Bucket::default() });
         }
         if self.is_full() {
             return Vec::new();
@@ -126,6 +168,20 @@ impl Reserves {
         let mut full: Vec<_> = full.map(|(class, bucket)| (Reverse(bucket.starved_ns), *class)).collect();
         full.sort_unstable();
         full.into_iter().map(|(_, class)| class).collect()
+    }
+
+    /// Classes that may take the place of others that are watched, at the end of one round.
+    fn evictions_max(&self) -> usize {
+        (self.settings.watched_max / EVICTED_PART).max(1)
+    }
+
+    /// Forgets the bucket that was watched longest, of those of classes that are being served, or that nobody overtook
+    /// in a whole round: each class that waits is watched in its turn.
+    fn evict(&mut self) -> bool {
+        let before = self.buckets.iter().filter(|(_, b)| b.since < self.observed);
+        let idle = before.filter(|(_, b)| !b.overtaken || b.starved_ns == 0);
+        let oldest = idle.min_by_key(|(class, b)| (b.since, **class)).map(|(class, _)| *class);
+        oldest.is_some_and(|class| self.buckets.remove(&class).is_some())
     }
 
     /// True if no more workers may be reserved.
@@ -160,10 +216,10 @@ impl Reserves {
         self.buckets.get(&class).is_some_and(|bucket| bucket.starved_ns >= after_ns)
     }
 
-    /// The class does not earn one after all: it waits anew.
+    /// The class does not earn one after all: it waits from the beginning, and others may be watched in its place.
     pub fn disappoint(&mut self, class: ClassId) {
         if let Some(bucket) = self.buckets.get_mut(&class) {
-            bucket.blocked_ns = 0;
+            (bucket.blocked_ns, bucket.overtaken) = (0, false);
         }
     }
 
@@ -192,7 +248,8 @@ mod tests {
     fn observe(reserves: &mut Reserves, s: u64, blocked: bool) -> bool {
         let set = |yes: bool| if yes { BTreeSet::from([WIDE]) } else { BTreeSet::new() };
         let all = set(blocked);
-        let earned = reserves.observe(seconds(s), |c| all.contains(c), all.iter().copied(), &set(!blocked));
+        let newcomers: Vec<ClassId> = all.iter().copied().collect();
+        let earned = reserves.observe(seconds(s), &all, &newcomers, &set(!blocked));
         !earned.is_empty()
     }
 
@@ -205,8 +262,8 @@ mod tests {
         assert!(!observe(&mut reserves, 150, true));
         assert!(!observe(&mut reserves, 170, false), "served for 20 s: 30 s are left");
         assert!(!observe(&mut reserves, 171, true), "blocked only from now on");
-        assert_eq!(reserves.next_full(), Some(seconds(201)));
-        assert!(observe(&mut reserves, 201, true));
+        assert_eq!(reserves.next_full(), Some(seconds(202)), "it drained for a second more");
+        assert!(observe(&mut reserves, 202, true));
     }
 
     #[test]

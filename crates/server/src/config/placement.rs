@@ -39,6 +39,7 @@ impl Config {
             reserve: ReserveSettings {
                 after_ns: self.reservation.after().as_nanos() as u64,
                 holders_max: self.reservation.holders as usize,
+                ..ReserveSettings::default()
             },
             policy: self.score.policy(saturation),
             wait_deadline_ms: self.score.wait_deadline_ms(),
@@ -370,7 +371,10 @@ mod tests {
         );
         assert_eq!((set.lease_ns, set.load.max_io_pressure), (Some(3_000_000_000), 3.0));
         assert_eq!((set.policy.0.name(), set.wait_deadline_ms), ("simple", 1_500));
-        assert_eq!(set.reserve, ReserveSettings { after_ns: 500_000_000, holders_max: 7 });
+        assert_eq!(
+            set.reserve,
+            ReserveSettings { after_ns: 500_000_000, holders_max: 7, ..Default::default() }
+        );
         assert_eq!(set.cache_steps, 21);
         assert_eq!(settings("[score]\npolicy = 'best'").policy.0.name(), "resource-aware");
     }

@@ -72,7 +72,9 @@ pub async fn summary(
     let from = Time(now_ms.saturating_mul(NS_PER_MS).saturating_sub(hours * 3600 * NS_PER_S));
     let look = move |engine: &Engine| {
         let recent = engine.decisions().take_while(|decision| decision.at >= from).take(limit);
-        recent.filter_map(|decision| Some(decision.ranked.first()?.breakdown.clone())).collect::<Vec<_>>()
+        recent
+            .filter_map(|decision| Some(decision.ranked().into_iter().next()?.breakdown))
+            .collect::<Vec<_>>()
     };
     answer(ScoringSummary::of(&app.handle.query(look).await?))
 }
@@ -108,7 +110,7 @@ fn look_dispatched(engine: &Engine) -> DispatchedJobs {
     // Of a task that was placed twice the decision that was made last counts.
     let mut scores: BTreeMap<TaskId, f64> = BTreeMap::new();
     for decision in engine.decisions() {
-        if let Some(winner) = decision.ranked.first() {
+        if let Some(winner) = decision.ranked().first() {
             scores.entry(decision.task).or_insert(winner.breakdown.total);
         }
     }

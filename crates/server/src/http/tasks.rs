@@ -183,8 +183,9 @@ pub async fn why(
 
 /// A decision: by which policy, when, and how workers were judged, by name.
 fn decided(decision: &Decision, name_of: impl Fn(u64) -> String) -> (String, u64, Vec<Judged>) {
-    let judged = decision.ranked.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
-    (decision.policy.to_owned(), decision.at.as_ms(), judged.collect())
+    let ranked = decision.ranked();
+    let judged = ranked.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
+    (decision.policy().to_owned(), decision.at.as_ms(), judged.collect())
 }
 
 /// A task's id from a path.

@@ -7,6 +7,7 @@ use super::settings;
 use super::tokens;
 use super::write::int;
 use crate::HISTORY_MAX;
+use crate::gather::Gather;
 use crate::spec;
 use crate::view::{AttemptView, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord};
 use rusqlite::types::Type;
@@ -17,8 +18,12 @@ use std::sync::Arc;
 use windlass_core::engine::{Fetch, Ground, Wanted};
 use windlass_core::job::{Counts, End, JobRecord, TaskResult, TaskRow};
 use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift};
+use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
+
+/// Bytes of bodies after which a read of many ends.
+const BODIES_BYTES: usize = 8 << 20;
 
 const JOB: &str = "SELECT id, spec, created, state, stop, held, ended, counts FROM jobs";
 const TASK: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
@@ -66,24 +71,42 @@ impl Reader {
         let mut records = Vec::new();
         for id in ids {
             let Some(view) = self.job(*id)? else { continue };
-            let tasks = self.tasks(*id, 0..u32::MAX)?.into_iter().map(|task| task.row).collect();
-            records.push(self.record(view, parked::of(&self.db, *id)?, tasks)?);
+            let gathered = self.gather(*id)?;
+            records.push(self.record(view, parked::of(&self.db, *id)?, gathered)?);
         }
         Ok(records)
     }
 
-    fn record(
-        &self,
-        view: JobView,
-        parked: Option<Parked>,
-        tasks: Vec<TaskRow>,
-    ) -> rusqlite::Result<JobRecord> {
-        let JobView { id, mut spec, created, state, stop, held, .. } = view;
-        for (number, step) in (0..).zip(&mut Arc::make_mut(&mut spec).steps) {
-            step.body = self.body(id, number)?.unwrap_or_default();
+    /// The tasks of a job, but for a look at the rows of those that are noted to have succeeded.
+    fn gather(&self, id: JobId) -> rusqlite::Result<Gather> {
+        let mut noted = self.db.prepare_cached("SELECT done FROM jobs WHERE id = ?1")?;
+        let noted = noted.query_row([int(id.0)], |row| match row.get_ref(0)?.as_str_or_null()? {
+            Some(json) => spec::ranges_from_json(json).map_err(|e| bad(0, Type::Text, e)),
+            None => Ok(RangeSet::default()),
+        })?;
+        let mut rows = self.db.prepare_cached(
+            "SELECT idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory FROM tasks
+             WHERE job = ?1 AND idx >= ?2 AND idx < ?3 ORDER BY idx",
+        )?;
+        let (mut gather, mut from) = (Gather::default(), 0);
+        for done in noted.ranges().chain(std::iter::once(u32::MAX..u32::MAX)) {
+            let mut rows = rows.query((int(id.0), from, done.start))?;
+            while let Some(row) = rows.next()? {
+                gather.row(task_row(row, 0)?);
+            }
+            from = done.end;
+            if !done.is_empty() {
+                gather.done(done);
+            }
         }
+        Ok(gather)
+    }
+
+    fn record(&self, view: JobView, parked: Option<Parked>, gathered: Gather) -> rusqlite::Result<JobRecord> {
+        let JobView { id, spec, created, state, stop, held, .. } = view;
         let back_offs = settings::back_offs(&self.db, id)?;
-        Ok(JobRecord { id, spec, created, state, stop, held, parked, tasks, back_offs })
+        let Gather { tasks, ended } = gathered;
+        Ok(JobRecord { id, spec, created, state, stop, held, parked, tasks, ended, back_offs })
     }
 
     /// What is seen is of one moment.
@@ -107,7 +130,7 @@ impl Reader {
             let parked = parked::from_row(row)?;
             let view = job.query_row([int(parked.place.job.0)], job_from)?;
             seen += view.spec.steps.len();
-            records.push(self.record(view, Some(parked), Vec::new())?);
+            records.push(self.record(view, Some(parked), Gather::default())?);
         }
         Ok(records)
     }
@@ -198,6 +221,20 @@ impl Reader {
         one.query_row((int(job.0), step), |row| Ok(Arc::from(row.get_ref(0)?.as_blob()?))).optional()
     }
 
+    /// Of the first steps, until what is read is large.
+    pub fn bodies(&self, steps: &[(JobId, u16)]) -> rusqlite::Result<Vec<Option<Arc<[u8]>>>> {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for (job, step) in steps {
+            let body = self.body(*job, *step)?;
+            bytes += body.as_ref().map_or(0, |body| body.len());
+            found.push(body);
+            if bytes >= BODIES_BYTES {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     pub fn tokens(&self) -> rusqlite::Result<Vec<TokenRecord>> {
         tokens::all(&self.db)
     }
@@ -269,24 +306,26 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
     }))
 }
 
-fn task_from(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
-    let state =
-        codes::task_state_from(row.get(11)?).ok_or_else(|| bad(11, Type::Integer, "no such task state"))?;
-    let memory = row.get::<_, Option<i64>>(19)?.map(|bytes| bytes as u64);
-    Ok(StoredTask {
-        row: TaskRow {
-            index: row.get(10)?,
-            state,
-            attempt: row.get(12)?,
-            failures: row.get(13)?,
-            losses: row.get(14)?,
-            worker: WorkerId(number_at(row, 15)?),
-            epoch: Epoch(number_at(row, 16)?),
-            booked: Time(number_at(row, 17)?),
-            amounts: row.get::<_, Option<u32>>(18)?.zip(memory),
-        },
-        result: result_from(row)?,
+/// The row in ten columns from this one on.
+fn task_row(row: &Row<'_>, first: usize) -> rusqlite::Result<TaskRow> {
+    let state = codes::task_state_from(row.get(first + 1)?)
+        .ok_or_else(|| bad(first + 1, Type::Integer, "no such task state"))?;
+    let memory = row.get::<_, Option<i64>>(first + 9)?.map(|bytes| bytes as u64);
+    Ok(TaskRow {
+        index: row.get(first)?,
+        state,
+        attempt: row.get(first + 2)?,
+        failures: row.get(first + 3)?,
+        losses: row.get(first + 4)?,
+        worker: WorkerId(number_at(row, first + 5)?),
+        epoch: Epoch(number_at(row, first + 6)?),
+        booked: Time(number_at(row, first + 7)?),
+        amounts: row.get::<_, Option<u32>>(first + 8)?.zip(memory),
     })
+}
+
+fn task_from(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
+    Ok(StoredTask { row: task_row(row, 10)?, result: result_from(row)? })
 }
 
 fn attempt_from(row: &Row<'_>) -> rusqlite::Result<AttemptView> {

@@ -5,6 +5,7 @@ use super::parked::{self, Deltas};
 use super::settings;
 use crate::spec;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use std::collections::BTreeSet;
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, TaskResult};
 use windlass_core::worker::WorkerRecord;
@@ -14,9 +15,13 @@ use windlass_core::{JobId, TaskId, Time};
 pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
+    // A job that is not there any more is not brought back by half.
+    let mut gone: BTreeSet<JobId> = BTreeSet::new();
     for (number, write) in writes.iter().enumerate() {
-        if !apply(&tx, write, &mut deltas)? {
+        let is_gone = write.job().is_some_and(|job| gone.contains(&job));
+        if is_gone || !apply(&tx, write, &mut deltas)? {
             refused.push(number);
+            gone.extend(matches!(write, Write::JobRetry { .. }).then(|| write.job()).flatten());
         }
     }
     deltas.apply(&tx)?;
@@ -74,6 +79,10 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
             1
         }
         Write::Worker(record) => upsert_worker(tx, record)?,
+        Write::WorkerGone(id) => {
+            tx.prepare_cached("DELETE FROM workers WHERE id = ?1")?.execute([int(id.0)])?;
+            1
+        }
         Write::Lease { worker, until } => tx
             .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
             .execute((int(worker.0), time(*until)))?,
@@ -81,6 +90,9 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         Write::Unpark { job, queue, parked } => parked::unpark(tx, *job, queue, parked, deltas)?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
+        Write::Done { job, tasks } => tx
+            .prepare_cached("UPDATE jobs SET done = ?2 WHERE id = ?1")?
+            .execute((int(job.0), spec::ranges_to_json(tasks)))?,
         Write::BackOffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,
         Write::Limit { name, limit } => {
             settings::set_limit(tx, name, limit.as_ref())?;
@@ -118,10 +130,14 @@ fn insert_job(
 }
 
 fn retry(tx: &Transaction<'_>, job: JobId) -> rusqlite::Result<usize> {
-    tx.prepare_cached("UPDATE tasks SET state = 0, failures = 0 WHERE job = ?1 AND state IN (3, 4)")?
+    let rows = tx
+        .prepare_cached("UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL WHERE id = ?1")?
         .execute([int(job.0)])?;
-    tx.prepare_cached("UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL WHERE id = ?1")?
-        .execute([int(job.0)])
+    if rows > 0 {
+        tx.prepare_cached("UPDATE tasks SET state = 0, failures = 0 WHERE job = ?1 AND state IN (3, 4)")?
+            .execute([int(job.0)])?;
+    }
+    Ok(rows)
 }
 
 fn end(
@@ -234,11 +250,13 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
 }
 
 /// Deletes jobs that ended before `before`, oldest first, and then the samples of signatures of which
-/// nothing ran since, until about `budget` rows are gone: a job of a million tasks goes in many
-/// transactions, and commits come between. Returns the jobs that are gone whole, and whether there is more.
+/// nothing ran since, until about `budget` rows are gone. A job's own row goes first, and with it the job: the rows
+/// of its tasks go in this and later transactions, and commits come between. Returns the jobs that are gone,
+/// and whether there is more to delete.
 pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Result<(Vec<JobId>, bool)> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut left = budget;
+    sweep(&tx, &mut left)?;
     let gone = retain_jobs(&tx, before, &mut left)?;
     left -= settings::forget_history(&tx, before, left)?.min(left);
     tx.commit()?;
@@ -253,20 +271,32 @@ fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite
         let Some(id) = oldest.query_row([time(before)], |row| row.get::<_, i64>(0)).optional()? else {
             break;
         };
+        tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
+        tx.prepare_cached("DELETE FROM foreign_jobs WHERE job = ?1")?.execute([id])?;
+        tx.prepare_cached("INSERT INTO deleted VALUES (?1)")?.execute([id])?;
+        gone.push(JobId(id as u64));
+        *left -= 1;
+        sweep(tx, left)?;
+    }
+    Ok(gone)
+}
+
+/// Deletes what is left of deleted jobs, as many rows as may be.
+fn sweep(tx: &Transaction<'_>, left: &mut usize) -> rusqlite::Result<()> {
+    while *left > 0 {
+        let mut first = tx.prepare_cached("SELECT job FROM deleted LIMIT 1")?;
+        let Some(id) = first.query_row([], |row| row.get::<_, i64>(0)).optional()? else { break };
         let some =
             "DELETE FROM tasks WHERE job = ?1 AND idx IN (SELECT idx FROM tasks WHERE job = ?1 LIMIT ?2)";
         *left -= tx.prepare_cached(some)?.execute((id, *left as i64))?.min(*left);
         if *left == 0 {
             break;
         }
-        for table in ["attempts", "bodies", "foreign_jobs"] {
+        for table in ["attempts", "bodies", "deleted"] {
             tx.prepare_cached(&format!("DELETE FROM {table} WHERE job = ?1"))?.execute([id])?;
         }
-        tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
-        gone.push(JobId(id as u64));
-        *left -= 1;
     }
-    Ok(gone)
+    Ok(())
 }
 
 /// Counts as JSON, in the order of the fields.

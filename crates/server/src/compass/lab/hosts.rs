@@ -17,6 +17,7 @@ use windlass_core::engine::{Held, HeldPhase, Hello, Inventory};
 use windlass_core::job::TaskResult;
 use windlass_core::limits::{SUSPECT_NS, WORKERS_MAX};
 use windlass_core::load::pressure::LoadReport;
+use windlass_core::score::keys::CacheKeys;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time};
 use windlass_store::ForeignWrite;
@@ -189,7 +190,7 @@ impl Lab {
         }
         let mut messages = Vec::new();
         if cached && let Some(request) = self.hosts.get(name).and_then(|host| host.request.as_ref()) {
-            messages.push(WorkerMessage::Caches(request.caches()));
+            messages.push(WorkerMessage::Caches(CacheKeys::of(request.caches().keys())));
         }
         messages.extend(self.free(name, true));
         self.tell(name, messages);
@@ -272,7 +273,8 @@ impl Lab {
             let mut messages = vec![hello];
             messages.append(&mut ended);
             let request = self.hosts.get(name).and_then(|host| host.request.as_ref());
-            messages.extend(request.map(|request| WorkerMessage::Caches(request.caches())));
+            messages
+                .extend(request.map(|request| WorkerMessage::Caches(CacheKeys::of(request.caches().keys()))));
             messages.extend(self.free(name, true));
             self.tell(name, messages);
         }

@@ -1,0 +1,65 @@
+//! Classes that fitted no worker when a round tried them: they are not tried again before a worker gains room.
+
+use crate::ids::ClassId;
+use crate::matcher::{self, Class, Classes};
+use crate::worker::Worker;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The full classes, and the same by what they ask for, so that those that a worker has room for are found without
+/// a look at all.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct FullClasses {
+    all: BTreeMap<ClassId, (u32, u64)>,
+    by_request: BTreeSet<(u32, u64, ClassId)>,
+}
+
+impl FullClasses {
+    pub(super) fn contains(&self, class: ClassId) -> bool {
+        self.all.contains_key(&class)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// All of them, by number.
+    pub(super) fn all(&self) -> &BTreeMap<ClassId, (u32, u64)> {
+        &self.all
+    }
+
+    pub(super) fn insert(&mut self, id: ClassId, class: &Class) {
+        let (cpu, memory) = (class.request.cpu, class.request.memory - class.guess);
+        if self.all.insert(id, (cpu, memory)).is_none() {
+            self.by_request.insert((cpu, memory, id));
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: ClassId) {
+        if let Some((cpu, memory)) = self.all.remove(&id) {
+            self.by_request.remove(&(cpu, memory, id));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+        self.by_request.clear();
+    }
+
+    /// Those that fit one of these workers now.
+    pub(super) fn fitting<'a>(
+        &'a self,
+        classes: &'a Classes,
+        workers: impl Iterator<Item = &'a Worker>,
+    ) -> impl Iterator<Item = ClassId> {
+        workers.filter(|worker| worker.takes_work()).flat_map(move |worker| {
+            let (cpu, memory) = (worker.free().cpu, worker.memory_room());
+            let small = self.by_request.range(..=(cpu, u64::MAX, ClassId(u32::MAX)));
+            let small = small.filter(move |(_, asks, _)| *asks <= memory).map(|(.., id)| *id);
+            small.filter(move |id| matcher::fits_now(classes.get(*id), worker))
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! Jobs that ended lately: what became of them, for those that come after them, and their keys.
+
+use super::Key;
+use crate::ids::JobId;
+use crate::job::JobState;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The last of them, up to a number.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Recent {
+    max: usize,
+    /// Oldest first.
+    order: VecDeque<JobId>,
+    ends: BTreeMap<JobId, (JobState, Option<Key>)>,
+}
+
+impl Recent {
+    pub(super) fn new(max: usize) -> Self {
+        Recent { max, order: VecDeque::new(), ends: BTreeMap::new() }
+    }
+
+    /// A job ended. Returns the one that is forgotten for it, with its key.
+    pub(super) fn push(&mut self, id: JobId, state: JobState, key: Option<Key>) -> Option<(JobId, Key)> {
+        if self.ends.insert(id, (state, key)).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() <= self.max {
+            return None;
+        }
+        let oldest = self.order.pop_front()?;
+        let (_, key) = self.ends.remove(&oldest)?;
+        Some((oldest, key?))
+    }
+
+    /// What became of a job, if it is remembered.
+    pub(super) fn get(&self, id: JobId) -> Option<JobState> {
+        self.ends.get(&id).map(|(state, _)| *state)
+    }
+
+    /// These are not ended, or not there, any more.
+    pub(super) fn remove(&mut self, ids: &BTreeSet<JobId>) {
+        if ids.iter().any(|id| self.ends.remove(id).is_some()) {
+            ids.iter().for_each(|id| _ = self.ends.remove(id));
+            self.order.retain(|id| !ids.contains(id));
+        }
+    }
+}

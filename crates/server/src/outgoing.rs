@@ -1,0 +1,122 @@
+//! Messages on their way to workers. A start needs what its task runs: where that has to be read first, the start and
+//! all that follows it to the same worker wait, for a worker passes over a message that comes behind a later one.
+
+use crate::bodies::{Bodies, Look};
+use crate::link::{Delivery, Links, StartInfo};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use windlass_core::engine::{Engine, Order, Send as Message};
+use windlass_core::{TaskId, WorkerId};
+
+/// Messages to one worker that wait behind its first, and whose bodies are read along with that one's.
+const AHEAD_MAX: usize = 64;
+
+/// What is to be sent.
+pub struct Outgoing {
+    links: Arc<Links>,
+    pub bodies: Bodies,
+    /// By worker, those that wait for a body, and what follows them.
+    waiting: BTreeMap<WorkerId, VecDeque<Message>>,
+}
+
+/// What a start needs.
+enum Need {
+    Here(StartInfo),
+    /// Its body is being read.
+    Later,
+    /// Its job was cancelled or reloaded meanwhile: there is nothing to start.
+    Gone,
+}
+
+impl Outgoing {
+    pub fn new(links: Arc<Links>) -> Self {
+        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new() }
+    }
+
+    /// Sends messages, in their order for each worker.
+    pub fn send(&mut self, engine: &Engine, messages: Vec<Message>) {
+        let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
+        for message in messages {
+            if let Some(waiting) = self.waiting.get_mut(&message.worker) {
+                if waiting.len() < AHEAD_MAX {
+                    want_ahead(&mut self.bodies, &message);
+                }
+                waiting.push_back(message);
+            } else if let Some(message) = self.pack(engine, message, &mut parcels) {
+                self.waiting.entry(message.worker).or_default().push_back(message);
+            }
+        }
+        self.deliver(parcels);
+    }
+
+    /// Bodies were read: sends what waited for them.
+    pub fn bodies_read(&mut self, engine: &Engine) {
+        let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
+        for (worker, mut messages) in std::mem::take(&mut self.waiting) {
+            while let Some(message) = messages.pop_front() {
+                if let Some(message) = self.pack(engine, message, &mut parcels) {
+                    let ahead = messages.iter().take(AHEAD_MAX);
+                    ahead.for_each(|message| want_ahead(&mut self.bodies, message));
+                    messages.push_front(message);
+                    self.waiting.insert(worker, messages);
+                    break;
+                }
+            }
+        }
+        self.bodies.forget_absent();
+        self.deliver(parcels);
+    }
+
+    /// A worker is lost or said hello: what waits for it is as if lost on the way, and sent again where it matters.
+    pub fn forget(&mut self, worker: WorkerId) {
+        self.waiting.remove(&worker);
+    }
+
+    /// Adds a message to its worker's parcel; gives it back where its body is not here.
+    fn pack(
+        &mut self,
+        engine: &Engine,
+        message: Message,
+        parcels: &mut BTreeMap<WorkerId, Vec<Delivery>>,
+    ) -> Option<Message> {
+        let start = match &message.order {
+            Order::Start { task, step, .. } => match self.start_info(engine, *task, *step) {
+                Need::Here(start) => Some(start),
+                Need::Later => return Some(message),
+                Need::Gone => return None,
+            },
+            _ => None,
+        };
+        let Message { worker, seq, order } = message;
+        parcels.entry(worker).or_default().push(Delivery { seq, order, start });
+        None
+    }
+
+    fn start_info(&mut self, engine: &Engine, task: TaskId, step: u16) -> Need {
+        let Some(job) = engine.job(task.job) else { return Need::Gone };
+        let Some(base) = job.steps.get(usize::from(step)).map(|step| step.base) else { return Need::Gone };
+        let body = match self.bodies.look((task.job, step)) {
+            Look::Found(body) => body,
+            Look::Missing => return Need::Later,
+            Look::None => return Need::Gone,
+        };
+        let place = task.index - base;
+        let value = body.params.value(place).map(std::borrow::Cow::into_owned);
+        let params = body.task_values(place);
+        Need::Here(StartInfo { body, value, params, job: job.spec.clone() })
+    }
+
+    fn deliver(&self, parcels: BTreeMap<WorkerId, Vec<Delivery>>) {
+        for (worker, parcel) in parcels {
+            if let Some(link) = self.links.get(worker) {
+                link.deliver(parcel);
+            }
+        }
+    }
+}
+
+fn want_ahead(bodies: &mut Bodies, message: &Message) {
+    if let Order::Start { task, step, .. } = message.order {
+        bodies.want_ahead((task.job, step));
+    }
+}

@@ -1,0 +1,150 @@
+//! The judge of what waits: no task waits for long beside room that it may have, wide work is not passed for ever, and
+//! a queue that comes in has no claim on what others had before it came.
+
+use crate::world::{S, World};
+use std::collections::BTreeMap;
+use windlass_core::engine::Engine;
+use windlass_core::explain::Reason;
+use windlass_core::ids::{QueueId, StepKey};
+use windlass_core::matcher::could_ever;
+use windlass_core::{TaskId, Time, WorkerId};
+
+/// Seconds for which a task may wait although some worker would take it: what a rule held is judged again each
+/// second, and a commit takes its time.
+const BESIDE_ROOM_MAX: u32 = 4;
+/// Tasks of its own queue that may pass wide work, whose turn was before theirs, once it was blocked for long.
+const PASSED_MAX: u32 = 60;
+/// For how many times the time that earns a reservation wide work is blocked before that is judged.
+const BLOCKED_FACTOR: u64 = 10;
+
+/// What is known of a step that waits.
+#[derive(Default)]
+struct Waiting {
+    /// Inspections in a row at which some worker would have taken it.
+    beside_room: u32,
+    /// Since when it has been blocked, in virtual time.
+    blocked_ns: Option<u64>,
+    passed: u32,
+}
+
+/// The judge's books.
+#[derive(Default)]
+pub(crate) struct Waits {
+    steps: BTreeMap<StepKey, Waiting>,
+    /// Which scheduler they are of.
+    life: u64,
+}
+
+impl Waits {
+    /// A task was booked on a worker: wide work of its queue that waits for such a worker was passed.
+    pub fn booked(&mut self, world: &World, task: TaskId, worker: WorkerId) {
+        let Some(engine) = world.engine() else { return };
+        let Some(job) = engine.job(task.job) else { return };
+        let own = StepKey { job: task.job, step: job.step_of(task.index) };
+        self.steps.remove(&own);
+        let Some(worker) = engine.workers().get(worker) else { return };
+        for (key, waiting) in &mut self.steps {
+            let Some(other) = engine.job(key.job).filter(|other| other.queue == job.queue) else { continue };
+            let out_of_turn = other.spec.priority >= job.spec.priority;
+            let class = engine.class_of(*key).filter(|class| engine.class_of(own) != Some(class));
+            let fits = class.is_some_and(|class| could_ever(class, worker));
+            if fits && worker.lending > 0 {
+                // Nobody can say when that will be free.
+                waiting.blocked_ns = None;
+            } else if out_of_turn && fits && waiting.blocked_ns.is_some() {
+                waiting.passed += 1;
+            }
+        }
+    }
+
+    /// Looks at every step that is ready.
+    pub fn inspect(&mut self, world: &World) -> Result<(), String> {
+        let Some(scheduler) = world.scheduler.as_ref().filter(|scheduler| scheduler.is_idle()) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut self.life, scheduler.life) != scheduler.life {
+            self.steps.clear();
+        }
+        let engine = &scheduler.engine;
+        let mut before = std::mem::take(&mut self.steps);
+        let after_ns = world.settings.reserve.after_ns;
+        for job in engine.jobs() {
+            for (number, step) in job.steps.iter().enumerate() {
+                let Some(index) = step.ready.first() else { continue };
+                let key = StepKey { job: job.id, step: number as u16 };
+                let Some(why) = engine.explain(TaskId { job: job.id, index }) else { continue };
+                let mut waiting = before.remove(&key).unwrap_or_default();
+                let held_by_rule = matches!(why.reason, Reason::Turn | Reason::Closed(_));
+                let beside_room = held_by_rule && why.open_workers > 0;
+                waiting.beside_room = if beside_room { waiting.beside_room + 1 } else { 0 };
+                if waiting.beside_room > BESIDE_ROOM_MAX {
+                    return Err(format!("{}.{index} waits beside room that it may have: {why:?}", job.id));
+                }
+                let blocked = matches!(why.reason, Reason::Full | Reason::Behind(_));
+                waiting.blocked_ns = waiting.blocked_ns.or(Some(world.now_ns)).filter(|_| blocked);
+                let since_ns = waiting.blocked_ns.map_or(0, |since| world.now_ns - since);
+                let long = since_ns > BLOCKED_FACTOR * after_ns + 10 * S;
+                if may_be_passed(engine, key) {
+                    waiting.blocked_ns = None;
+                }
+                if !long || waiting.blocked_ns.is_none() {
+                    waiting.passed = 0;
+                } else if waiting.passed > PASSED_MAX {
+                    let passed = waiting.passed;
+                    let reserves = engine.reserves();
+                    return Err(format!(
+                        "{}.{index} was passed {passed} times: {why:?}, {reserves:?}",
+                        job.id
+                    ));
+                }
+                self.steps.insert(key, waiting);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True if work is not wide, or has a worker reserved, or none can be reserved for it now.
+fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
+    let Some(class) = engine.class_of(key) else { return true };
+    let workers = || engine.workers().present().filter(|worker| could_ever(class, worker));
+    let widest =
+        |of: fn(&windlass_core::Resources) -> u64| workers().map(|w| of(&w.capacity)).max().unwrap_or(0);
+    let wide = u64::from(class.request.cpu) * 2 >= widest(|amounts| amounts.cpu.into())
+        || class.request.memory * 2 >= widest(|amounts| amounts.memory);
+    let reserved = engine.reserves().holders().next().is_some();
+    let takes = workers().any(|worker| worker.takes_work() && worker.lending == 0);
+    !wide || reserved || !takes
+}
+
+/// The queues of which something waits, be it parked: the band, the start time and what its tasks have run of those
+/// that have steps here.
+pub(crate) type Waited = BTreeMap<QueueId, Option<(u8, i128, i128)>>;
+
+/// Which queues wait now.
+pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
+    let parked = engine.lines().iter().filter(|(_, line)| line.away().jobs > 0);
+    let mut waited: Waited = parked.map(|((queue, _), _)| (queue, None)).collect();
+    waited.extend(engine.queues().in_turn().map(|(id, queue)| {
+        let share = queue.share();
+        (id, Some((queue.band(), share.start(), share.served(now))))
+    }));
+    waited
+}
+
+/// A queue that did not wait before comes in level with the one of its band that waited with least, by what that
+/// one's tasks have run.
+pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> {
+    for (id, queue) in engine.queues().in_turn().filter(|(id, _)| !before.contains_key(id)) {
+        let others = before.values().flatten().filter(|(band, ..)| *band == queue.band());
+        let Some((_, _, served)) = others.min_by_key(|(_, start, _)| *start) else { continue };
+        let start = queue.share().start();
+        if queue.active == 0 && start < *served {
+            let (id, name) = (id.0, queue.name());
+            return Err(format!(
+                "queue {id} {name} comes in at {start}, where the least had has had {served}"
+            ));
+        }
+    }
+    Ok(())
+}
