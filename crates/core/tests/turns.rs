@@ -66,8 +66,7 @@ proptest! {
     }
 }
 
-/// An engine with one worker of so many slots, on which a task runs as many seconds as its step's time limit
-/// says.
+/// An engine with one worker, on which a task runs as many seconds as its step's time limit says.
 struct Farm {
     engine: Engine,
     now: Time,

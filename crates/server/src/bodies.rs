@@ -14,6 +14,9 @@ const ENTRY_BYTES: usize = 512;
 /// Bodies of no more bytes are parsed where they are needed; larger ones where nobody waits.
 pub const SMALL_BYTES: usize = 64 << 10;
 
+/// Bodies of no more bytes are read with the jobs that the engine takes up, for these will start soon.
+pub const TINY_BYTES: usize = 4 << 10;
+
 /// The step of a job.
 pub type StepId = (JobId, u16);
 
@@ -65,6 +68,14 @@ impl Bodies {
                     self.keep((*id, number), Kept::Raw(step.body.clone()), step.body.len());
                 }
             }
+        }
+    }
+
+    /// A body was read with its job, before anything needs it.
+    pub fn found(&mut self, step: StepId, raw: Arc<[u8]>) {
+        if !self.kept.contains_key(&step) {
+            let bytes = raw.len();
+            self.keep(step, Kept::Raw(raw), bytes);
         }
     }
 
@@ -188,6 +199,19 @@ mod tests {
         bodies.submitted(&[job(1, &body(9))]);
         bodies.want_ahead((JobId(1), 0));
         assert_eq!(bodies.take_wanted(), (vec![], 0), "it is here");
+    }
+
+    #[test]
+    fn what_came_with_its_job_need_not_be_read() {
+        let mut bodies = Bodies::default();
+        bodies.found((JobId(1), 0), Arc::from(body(9).as_bytes()));
+        assert!(matches!(bodies.look((JobId(1), 0)), Look::Found(_)));
+        bodies.found((JobId(1), 0), Arc::from(body(9).as_bytes()));
+        assert!(
+            matches!(bodies.kept[&(JobId(1), 0)].body, Kept::Parsed(_)),
+            "it is not parsed a second time"
+        );
+        assert_eq!(bodies.take_wanted(), (vec![], 0));
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
 
 /// A look into the store, and what it makes happen.
 type Look = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
+/// Jobs being read, and what they run where that is small.
+type Read = Pin<Box<dyn Future<Output = (Vec<Event>, Vec<(StepId, Arc<[u8]>)>)> + Send>>;
 /// Bodies being read: each with its bytes as they were submitted.
 type Load = Pin<Box<dyn Future<Output = Vec<(StepId, Option<(StepBody, usize)>)>> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
@@ -136,7 +138,7 @@ impl Shell {
         let _guard = AbortOnPanic;
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
-        let (mut reading, mut audit): (Option<Look>, Option<Look>) = (None, None);
+        let (mut reading, mut audit): (Option<Read>, Option<Look>) = (None, None);
         let mut loading: Option<Load> = None;
         loop {
             if self.stalled.is_some() {
@@ -165,8 +167,9 @@ impl Shell {
                     commit = None;
                     self.committed(result);
                 }
-                events = async { reading.as_mut().expect("guarded by the condition").await }, if reading.is_some() => {
+                (events, bodies) = async { reading.as_mut().expect("guarded by the condition").await }, if reading.is_some() => {
                     reading = None;
+                    bodies.into_iter().for_each(|(step, raw)| self.outgoing.bodies.found(step, raw));
                     events.into_iter().for_each(|event| self.handle(event));
                 }
                 events = async { audit.as_mut().expect("guarded by the condition").await }, if audit.is_some() => {
@@ -193,7 +196,7 @@ impl Shell {
     }
 
     /// Begins to read what the engine asked for first.
-    fn read(&mut self) -> Option<Look> {
+    fn read(&mut self) -> Option<Read> {
         let some: Vec<Fetch> = self.fetches.drain(..self.fetches.len().min(FETCHES_MAX)).collect();
         if some.is_empty() {
             return None;
@@ -203,12 +206,16 @@ impl Shell {
             let numbers: Vec<u64> = some.iter().map(|fetch| fetch.number).collect();
             let found = store.fetch(some).await;
             let failed = |error| tracing::error!("{}", Unavailable::from_store(&error));
-            let mut found = found.map_err(failed).ok().map(Vec::into_iter);
+            let found = found.map_err(failed).ok();
+            let steps = steps_of(found.iter().flatten().flatten());
+            // Where this fails, each is read when it is needed.
+            let bodies = store.small_bodies(steps, bodies::TINY_BYTES).await.unwrap_or_default();
+            let mut found = found.map(Vec::into_iter);
             let event = |number| {
                 let records = found.as_mut().and_then(Iterator::next);
                 Event::Fetched { number, records }
             };
-            numbers.into_iter().map(event).collect()
+            (numbers.into_iter().map(event).collect(), bodies)
         }))
     }
 
@@ -526,6 +533,10 @@ fn say_drifts(drifts: &[ParkedDrift]) {
             counted.jobs
         );
     }
+}
+
+fn steps_of<'a>(records: impl Iterator<Item = &'a JobRecord>) -> Vec<StepId> {
+    records.flat_map(|record| (0..record.spec.steps.len()).map(|step| (record.id, step as u16))).collect()
 }
 
 async fn parse(raw: Option<Arc<[u8]>>) -> Option<(StepBody, usize)> {

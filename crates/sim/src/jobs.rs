@@ -204,8 +204,8 @@ pub fn made_alike(mut spec: JobSpec) -> JobSpec {
     spec
 }
 
-/// Jobs of one queue: some that only machines could run which are not there, one as wide as a machine of so many
-/// hundredths of a core, and a stream of narrow ones that go by it.
+/// Jobs of one queue: some that only absent machines could run, one of `widest` hundredths of a core (a whole
+/// machine), and a stream of narrow ones that would go by it.
 pub fn stream(rng: &mut Rng, widest: u32) -> Vec<JobSpec> {
     let step = |name: &str, tasks, cpu| StepSpec {
         name: name.to_owned(),

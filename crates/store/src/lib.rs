@@ -247,6 +247,21 @@ impl Store {
         }
     }
 
+    /// What the tasks of these steps run, where it is of at most so many bytes: larger bodies are not read at all.
+    pub async fn small_bodies(
+        &self,
+        steps: Vec<(JobId, u16)>,
+        bytes_max: usize,
+    ) -> Result<Vec<((JobId, u16), Arc<[u8]>)>, StoreError> {
+        match self {
+            Store::Memory(memory) => {
+                let small = |(job, step)| Some(((job, step), memory.body(job, step)?));
+                Ok(steps.into_iter().filter_map(small).filter(|(_, body)| body.len() <= bytes_max).collect())
+            }
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.small_bodies(&steps, bytes_max)).await,
+        }
+    }
+
     /// Keeps what another system says of its jobs and hosts, all of it or nothing.
     pub async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
         match self {

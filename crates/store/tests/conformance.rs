@@ -1,8 +1,11 @@
 //! One suite for all stores, and what only a file can show.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::engine::{Outbox, Write};
+use support::{commit, on_all};
+use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints, JobSpec, JobState, Kind,
     StepSpec, Stop, TaskResult, TaskState, Tries,
@@ -13,20 +16,6 @@ use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
-
-/// Runs the test on every store.
-fn on_all(test: impl AsyncFn(Store)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", dir.path().join("w.db").display());
-    for address in ["memory", &file] {
-        runtime.block_on(test(Store::open(address).unwrap()));
-    }
-}
-
-async fn commit(store: &Store, writes: Vec<Write>) -> Vec<usize> {
-    store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap()
-}
 
 fn task(job: u64, index: u32) -> TaskId {
     TaskId { job: JobId(job), index }

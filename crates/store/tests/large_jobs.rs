@@ -1,26 +1,15 @@
 //! Jobs of many tasks: read by ranges, deleted bit by bit.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::engine::{Outbox, Write};
+use support::{commit, on_all};
+use windlass_core::engine::Write;
 use windlass_core::job::{Counts, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
 use windlass_core::ranges::RangeSet;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 use windlass_store::Store;
-
-/// Runs the test on every store.
-fn on_all(test: impl AsyncFn(Store)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", dir.path().join("w.db").display());
-    for address in ["memory", &file] {
-        runtime.block_on(test(Store::open(address).unwrap()));
-    }
-}
-
-async fn commit(store: &Store, writes: Vec<Write>) -> Vec<usize> {
-    store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap()
-}
 
 fn task(job: u64, index: u32) -> TaskId {
     TaskId { job: JobId(job), index }
@@ -110,5 +99,33 @@ fn a_large_old_job_goes_bit_by_bit() {
         }
         assert_eq!(gone, [JobId(1)]);
         assert!(calls <= 4 && store.tasks(JobId(1), 0..99).await.unwrap().is_empty());
+    });
+}
+
+/// Bodies are read together, up to a bound; small ones alone, where that is asked for.
+#[test]
+fn bodies_are_read_together_and_small_ones_alone() {
+    on_all(async |store| {
+        let body = |job: u64, bytes: usize| {
+            let mut one = spec(None);
+            one.steps[1].body = Arc::from(vec![b'a' + job as u8; bytes]);
+            new_job(job, one)
+        };
+        let sizes = [4 << 20, 10, 4 << 20, 11, 100];
+        commit(&store, (1..).zip(sizes).map(|(job, bytes)| body(job, bytes)).collect()).await;
+        let steps: Vec<(JobId, u16)> = (1..=6).map(|job| (JobId(job), 1)).collect();
+        let lengths = |found: Vec<Option<Arc<[u8]>>>| {
+            found.into_iter().map(|body| body.map(|body| body.len())).collect::<Vec<_>>()
+        };
+        let mut all = lengths(store.bodies(steps.clone()).await.unwrap());
+        // A store may stop behind eight MiB; who asks goes on with what is left.
+        assert!(all.len() >= 3, "{all:?}");
+        let left = steps[all.len()..].to_vec();
+        all.extend(lengths(store.bodies(left).await.unwrap()));
+        let expected: Vec<Option<usize>> = sizes.into_iter().map(Some).chain([None]).collect();
+        assert_eq!(all, expected);
+        let small = store.small_bodies(steps, 11).await.unwrap();
+        let small: Vec<(u64, &[u8])> = small.iter().map(|((job, _), body)| (job.0, &body[..])).collect();
+        assert_eq!(small, [(2, &[b'c'; 10][..]), (4, &[b'e'; 11][..])]);
     });
 }

@@ -1,27 +1,16 @@
 //! Parked jobs: one suite for all stores, and what only a file can show.
 
+mod support;
+
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windlass_core::engine::{Fetch, Outbox, Wanted, Write};
+use support::{commit, on_all};
+use windlass_core::engine::{Fetch, Wanted, Write};
 use windlass_core::job::{Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, StepSpec};
 use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
 use windlass_core::{JobId, Time};
 use windlass_store::{JobFilter, Store};
-
-/// Runs the test on every store.
-fn on_all(test: impl AsyncFn(Store)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", dir.path().join("w.db").display());
-    for address in ["memory", &file] {
-        runtime.block_on(test(Store::open(address).unwrap()));
-    }
-}
-
-async fn commit(store: &Store, writes: Vec<Write>) -> Vec<usize> {
-    store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap()
-}
 
 /// Two ready tasks, and three that wait for them.
 fn spec(queue: &str, priority: i32) -> JobSpec {

@@ -116,7 +116,7 @@ impl Index {
         }
     }
 
-    /// So many workers are scored for one task.
+    /// How many workers are scored for one task.
     pub fn set_candidates(&mut self, max: usize) {
         self.candidates_max = max;
     }

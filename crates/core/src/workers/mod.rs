@@ -55,7 +55,7 @@ impl Workers {
         Workers { index: Index::new(saturation), suspect_ns, load, ..Default::default() }
     }
 
-    /// So many workers are scored for one task.
+    /// How many workers are scored for one task.
     pub fn with_candidates(mut self, max: usize) -> Self {
         self.index.set_candidates(max);
         self

@@ -235,6 +235,23 @@ impl Reader {
         Ok(found)
     }
 
+    /// Of a larger one no page is read but the one that has its length.
+    pub fn small_bodies(
+        &self,
+        steps: &[(JobId, u16)],
+        bytes_max: usize,
+    ) -> rusqlite::Result<Vec<((JobId, u16), Arc<[u8]>)>> {
+        let sql = "SELECT body FROM bodies WHERE job = ?1 AND step = ?2 AND length(body) <= ?3";
+        let (mut one, mut found) = (self.db.prepare_cached(sql)?, Vec::with_capacity(steps.len()));
+        for (job, step) in steps {
+            let mut rows = one.query((int(job.0), step, int(bytes_max as u64)))?;
+            if let Some(row) = rows.next()? {
+                found.push(((*job, *step), Arc::from(row.get_ref(0)?.as_blob()?)));
+            }
+        }
+        Ok(found)
+    }
+
     pub fn tokens(&self) -> rusqlite::Result<Vec<TokenRecord>> {
         tokens::all(&self.db)
     }
