@@ -29,6 +29,9 @@ use windlass_core::{JobId, TaskId, Time};
 /// Signatures whose samples an engine starts with.
 pub const HISTORY_MAX: usize = 10_000;
 
+/// What the tasks of steps run, by job and the step's place in it.
+pub type StepBodies = Vec<((JobId, u16), Arc<[u8]>)>;
+
 /// A place for jobs.
 #[derive(Clone)]
 pub enum Store {
@@ -252,7 +255,7 @@ impl Store {
         &self,
         steps: Vec<(JobId, u16)>,
         bytes_max: usize,
-    ) -> Result<Vec<((JobId, u16), Arc<[u8]>)>, StoreError> {
+    ) -> Result<StepBodies, StoreError> {
         match self {
             Store::Memory(memory) => {
                 let small = |(job, step)| Some(((job, step), memory.body(job, step)?));

@@ -9,7 +9,6 @@ use windlass_core::engine::Write;
 use windlass_core::job::{Counts, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
 use windlass_core::ranges::RangeSet;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
-use windlass_store::Store;
 
 fn task(job: u64, index: u32) -> TaskId {
     TaskId { job: JobId(job), index }

@@ -7,6 +7,7 @@ use super::settings;
 use super::tokens;
 use super::write::int;
 use crate::HISTORY_MAX;
+use crate::StepBodies;
 use crate::gather::Gather;
 use crate::spec;
 use crate::view::{AttemptView, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord};
@@ -236,11 +237,7 @@ impl Reader {
     }
 
     /// Of a larger one no page is read but the one that has its length.
-    pub fn small_bodies(
-        &self,
-        steps: &[(JobId, u16)],
-        bytes_max: usize,
-    ) -> rusqlite::Result<Vec<((JobId, u16), Arc<[u8]>)>> {
+    pub fn small_bodies(&self, steps: &[(JobId, u16)], bytes_max: usize) -> rusqlite::Result<StepBodies> {
         let sql = "SELECT body FROM bodies WHERE job = ?1 AND step = ?2 AND length(body) <= ?3";
         let (mut one, mut found) = (self.db.prepare_cached(sql)?, Vec::with_capacity(steps.len()));
         for (job, step) in steps {
