@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use windlass_core::engine::Engine;
 use windlass_core::explain::Reason;
 use windlass_core::ids::{QueueId, StepKey};
+use windlass_core::job::Job;
 use windlass_core::matcher::could_ever;
+use windlass_core::queues::Candidate;
 use windlass_core::{TaskId, Time, WorkerId};
 
 /// Seconds for which a task may wait although some worker would take it: what a rule held is judged again each
@@ -45,7 +47,11 @@ impl Waits {
         let Some(worker) = engine.workers().get(worker) else { return };
         for (key, waiting) in &mut self.steps {
             let Some(other) = engine.job(key.job).filter(|other| other.queue == job.queue) else { continue };
-            let out_of_turn = other.spec.priority >= job.spec.priority;
+            let at = |job: &Job, key: &StepKey| {
+                let ranked = job.steps[usize::from(key.step)].ranked();
+                Candidate::new(job.spec.priority, ranked, *key)
+            };
+            let out_of_turn = at(other, key) < at(job, &own);
             let class = engine.class_of(*key).filter(|class| engine.class_of(own) != Some(class));
             let fits = class.is_some_and(|class| could_ever(class, worker));
             if fits && worker.lending > 0 {
