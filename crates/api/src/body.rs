@@ -7,6 +7,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// Bytes of what a worker gets of a step's body, as JSON: all but what the tasks differ in. Every later limit on its
+/// way is larger: a body between two limits would be asked for, and refused, for ever.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// Bytes of one value of a task: no system takes a longer argument.
+pub const VALUE_BYTES_MAX: usize = 128 << 10;
+
 /// The command of a step with what its tasks differ in.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StepBody {
@@ -27,6 +33,15 @@ pub struct StepBody {
 }
 
 impl StepBody {
+    /// Bytes of what a worker gets of it.
+    pub fn sent_bytes(&self) -> usize {
+        let StepBody { command, env, cwd, params: _, session, compass } = self;
+        let mut count = Count(0);
+        let sent = serde_json::to_writer(&mut count, &(command, env, cwd, session, compass));
+        sent.expect("strings and maps always serialize");
+        count.0
+    }
+
     /// The named values of the task with this place in its step.
     pub fn task_values(&self, place: u32) -> Vec<TaskValue> {
         let Params::Space(space) = &self.params else { return Vec::new() };
@@ -39,6 +54,20 @@ impl StepBody {
             }
         });
         values.collect()
+    }
+}
+
+/// Counts what is written.
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -393,6 +393,12 @@ impl Client {
         self.json(self.request(Method::POST, &format!("/api/v1/workers/{name}/{verb}"))).await
     }
 
+    /// Says that a worker is gone for good; with `force` even while it is connected.
+    pub async fn forget_worker(&self, name: &str, force: bool) -> Result<Worker, ClientError> {
+        let path = format!("/api/v1/workers/{}/forget", segment(name));
+        self.json(self.request(Method::POST, &path).query(&[("force", force)])).await
+    }
+
     /// All queues.
     pub async fn queues(&self) -> Result<Vec<Queue>, ClientError> {
         self.all("/api/v1/queues").await

@@ -26,7 +26,7 @@ pub mod wire;
 mod worker;
 mod worker_why;
 
-pub use body::{Params, StepBody, fill_in};
+pub use body::{BODY_BYTES_MAX, Params, StepBody, VALUE_BYTES_MAX, fill_in};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};

@@ -1,6 +1,6 @@
 //! Submissions.
 
-use crate::body::{Params, StepBody};
+use crate::body::{BODY_BYTES_MAX, Params, StepBody, VALUE_BYTES_MAX};
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Space, SpaceError};
@@ -349,6 +349,25 @@ pub enum SubmitError {
         /// A limit or a cache.
         what: &'static str,
     },
+    /// More than a worker can be sent.
+    #[error(
+        "step '{step}': command, environment and files are {bytes} bytes together, more than the limit of {}",
+        BODY_BYTES_MAX
+    )]
+    TooLarge {
+        /// The step.
+        step: String,
+        /// As JSON.
+        bytes: usize,
+    },
+    /// A value that no argument could hold.
+    #[error("step '{step}': a value of {bytes} bytes is longer than the limit of {}", VALUE_BYTES_MAX)]
+    LongValue {
+        /// The step.
+        step: String,
+        /// How long.
+        bytes: usize,
+    },
     /// A deadline that is over when the task is ready.
     #[error("step '{0}': deadline_ms must be more than 0")]
     NoDeadline(String),
@@ -423,6 +442,10 @@ impl StepRequest {
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
         let body = StepBody { command: self.command, env: self.env, cwd, params, session, compass: None };
+        let bytes = body.sent_bytes();
+        if bytes > BODY_BYTES_MAX {
+            return Err(SubmitError::TooLarge { step: name, bytes });
+        }
         let body = serde_json::to_vec(&body).expect("strings and numbers always serialize");
         Ok(StepSpec {
             tasks,
@@ -469,8 +492,13 @@ impl StepRequest {
             Some(Param::Space(space)) => space.params.iter().filter_map(|p| p.values.list()).collect(),
             Some(Param::Range(_)) | None => Vec::new(),
         };
-        if lists.into_iter().flatten().any(|value| value.contains('\0')) {
-            return Err(SubmitError::Nul { step: step(), what: "a value" });
+        for value in lists.into_iter().flatten() {
+            if value.contains('\0') {
+                return Err(SubmitError::Nul { step: step(), what: "a value" });
+            }
+            if value.len() > VALUE_BYTES_MAX {
+                return Err(SubmitError::LongValue { step: step(), bytes: value.len() });
+            }
         }
         for (key, value) in &self.env {
             if key.is_empty() || key.contains('=') {

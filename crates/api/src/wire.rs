@@ -205,6 +205,7 @@ impl Finished {
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
             message: self.message.map(cut),
+            job_at_fault: self.job_at_fault,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::output::talk;
 use crate::remote::{attributes, capacity};
 use crate::serve::Life;
 use anyhow::Context as _;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,10 @@ use windlass_core::score::keys::CacheKeys;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
-    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage,
+    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
+    WorkerMessage,
 };
 use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Stream, TaskRef, ToKeeper};
-
-/// Steps whose body the keeper has at a time.
-const BODIES_MAX: usize = 64;
-
-/// Steps whose body the keeper has, oldest first.
-type Bodies = VecDeque<(u64, u16)>;
 
 /// The worker of this machine.
 pub struct LocalWorker {
@@ -136,7 +131,7 @@ impl Link {
                 };
                 let id = self.link_id(connection);
                 // The keeper may be another than before, which has no bodies.
-                let bodies = Mutex::new(Bodies::new());
+                let bodies = Mutex::new(SentBodies::default());
                 let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
                 WorkerMessage::Hello { hello: Box::new(hello), link: Arc::new(link) }
             }
@@ -190,7 +185,7 @@ impl Link {
         }
     }
 
-    fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut Bodies, into: &mut Vec<ToKeeper>) {
+    fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut SentBodies, into: &mut Vec<ToKeeper>) {
         let Delivery { seq, order, start } = delivery;
         match order {
             Order::Welcome { epoch } => {
@@ -236,17 +231,19 @@ impl Link {
     }
 
     /// Sends a step's body before the first start that needs it.
-    fn give_body(&self, bodies: &mut Bodies, key: (u64, u16), start: &StartInfo, into: &mut Vec<ToKeeper>) {
-        if bodies.contains(&key) {
+    fn give_body(
+        &self,
+        bodies: &mut SentBodies,
+        key: (u64, u16),
+        start: &StartInfo,
+        into: &mut Vec<ToKeeper>,
+    ) {
+        if bodies.has(key) {
             return;
         }
-        if bodies.len() >= BODIES_MAX
-            && let Some((job, step)) = bodies.pop_front()
-        {
-            // Starts that the keeper has already keep theirs.
+        for (job, step) in bodies.add(key, start.body.sent_bytes()) {
             into.push(ToKeeper::DropBody { job, step });
         }
-        bodies.push_back(key);
         let (job, step) = key;
         let body = &start.body;
         let mut env = body.env.clone();
@@ -264,7 +261,7 @@ struct LocalLink {
     link: Arc<Link>,
     agent: Agent,
     connection: u64,
-    bodies: Mutex<Bodies>,
+    bodies: Mutex<SentBodies>,
 }
 
 impl WorkerLink for LocalLink {
@@ -289,6 +286,10 @@ impl WorkerLink for LocalLink {
 
     fn refuse(&self, why: &str) {
         tracing::error!("the worker of this machine is not accepted: {why}");
+    }
+
+    fn begin_again(&self) {
+        self.agent.send(self.connection, &[self.agent.hello()]);
     }
 
     fn read_log(&self, request: LogRequest) -> LogFuture {

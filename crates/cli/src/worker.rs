@@ -28,7 +28,7 @@ pub enum WorkerCommand {
     /// Let a drained worker take work again
     Resume(NameArgs),
     /// Say that a worker is gone for good: what it ran is run elsewhere
-    Forget(NameArgs),
+    Forget(ForgetArgs),
     /// Show what this machine would declare as a worker
     Detect,
 }
@@ -49,6 +49,17 @@ pub struct NameArgs {
     name: String,
 }
 
+/// A worker that is gone.
+#[derive(Args, Debug)]
+pub struct ForgetArgs {
+    /// The worker's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Even while it is connected: what it runs is run elsewhere at once, and ended there when it comes back
+    #[arg(long)]
+    force: bool,
+}
+
 /// `windlass worker …`.
 pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
     match command {
@@ -60,7 +71,10 @@ pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), Cl
         }
         WorkerCommand::Drain(args) => act(context, &args.name, "drain", "takes no new work").await,
         WorkerCommand::Resume(args) => act(context, &args.name, "resume", "takes work again").await,
-        WorkerCommand::Forget(args) => act(context, &args.name, "forget", "is forgotten").await,
+        WorkerCommand::Forget(ForgetArgs { name, force }) => {
+            let worker = context.client().await?.forget_worker(&name, force).await;
+            said(context, &name, worker.doing(format_args!("forget worker {name}"))?, "is forgotten")
+        }
         WorkerCommand::Detect => print(context, &detect()),
     }
 }
@@ -124,7 +138,10 @@ fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
 
 async fn act(context: &Context, name: &str, verb: &str, done: &str) -> Result<(), CliError> {
     let worker = context.client().await?.act_on_worker(name, verb).await;
-    let worker = worker.doing(format_args!("{verb} worker {name}"))?;
+    said(context, name, worker.doing(format_args!("{verb} worker {name}"))?, done)
+}
+
+fn said(context: &Context, name: &str, worker: Worker, done: &str) -> Result<(), CliError> {
     if context.format == Format::Table {
         talk!("worker {name} {done}");
         return Ok(());

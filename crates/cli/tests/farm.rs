@@ -207,14 +207,65 @@ fn tasks_run_as_the_user_that_their_submitter_is_mapped_to() {
     assert_eq!(code, Some(0), "{text}\n{}", farm.logs());
     assert!(text.contains("made by nobody"), "{text}");
     // Whoever is not mapped is told so.
-    let token = farm.json(&["token", "create", "--role", "user", "--user", "eve"]);
-    fs::write(farm.path("eve.token"), token["bearer"].as_str().unwrap()).unwrap();
-    let mut command = inside(&farm.spaces[1], Path::new(windlass()), farm.dir.path());
-    command.args(["--server", "https://10.213.1.1:7117", "--ca"]).arg(farm.path("ca/ca.pem"));
-    command.arg("--token-file").arg(farm.path("eve.token"));
+    let mut command = farm.as_user("eve");
     let output = command.args(["run", "--cwd", "/", "--", "true"]).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{}", show(&output));
     assert!(show(&output).contains("submitter 'eve' is mapped to no user"), "{}", show(&output));
+}
+
+/// From the fork on a process is its user's, who may stop it before it has become its program.
+#[test]
+fn c2_a_user_who_stops_what_is_on_its_way_holds_up_nobody() {
+    let Some(mut farm) = Farm::start("6", 1) else { return };
+    farm.workers[0].kill_agent();
+    kill(farm.workers[0].keeper(), "KILL");
+    farm.workers[0].more =
+        ["--map-user", "root=daemon", "--map-user", "eve=games"].map(str::to_owned).to_vec();
+    farm.workers[0].start();
+    farm.wait("the worker is up", |farm| farm.json(&["worker", "show", "w0"])["state"] == "up");
+    let ours = farm.submit(&["--cwd", "/", "--env", "none", "--cpus", "0.5", "--", "sleep", "20.625"]);
+    let as_eve = |args: &[&str], path: &str| {
+        let mut command = farm.as_user("eve");
+        command.args(["submit", "-o", "name", "--cwd", "/", "--env", "PATH", "--cpus", "0.25", "--"]);
+        command.args(args).env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    as_eve(&["sh", "-c", "echo; while :; do kill -STOP -1; done"], "/usr/bin:/bin");
+    farm.wait("eve stops all that is hers", |_| !processes_with("kill -STOP -1").is_empty());
+    let long: Vec<String> = (0..300).map(|n| format!("/no/such/directory/{n}")).collect();
+    let stopped = as_eve(&["no-such-program"], &format!("{}:/usr/sbin:/usr/bin:/bin", long.join(":")));
+    // Longer than a lease: the keeper still answers, so nothing of ours is lost.
+    let deadline = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < deadline {
+        let clock = Instant::now();
+        let job = farm.submit(&["--cwd", "/", "--env", "none", "--cpus", "0.5", "--", "true"]);
+        assert!(farm.run(&["job", "wait", &job]).status.success(), "{}", farm.logs());
+        assert!(clock.elapsed() < Duration::from_secs(3), "{:?}\n{}", clock.elapsed(), farm.logs());
+    }
+    assert_eq!(farm.run(&["job", "wait", &stopped]).status.code(), Some(127), "{}", farm.logs());
+    assert!(farm.run(&["job", "wait", &ours]).status.success(), "{}", farm.logs());
+    let shown = farm.json(&["job", "tasks", &ours]);
+    assert_eq!(shown[0]["attempt"], 1, "it ran once: {shown}");
+}
+
+/// Whatever holds the keeper up: its agent ends it with its lease, before its tasks run elsewhere.
+#[test]
+fn c2_a_keeper_that_stands_still_ends_with_its_lease() {
+    let Some(farm) = Farm::start("6", 2) else { return };
+    fs::create_dir(farm.path("locks")).unwrap();
+    let once = "exec 9>locks/one; flock -n 9 || { echo x > double; exit 1; }; exec sleep 9.875";
+    let job = farm.submit(&["--", "sh", "-c", once]);
+    farm.wait("it runs", |_| !processes_with("sleep 9.875").is_empty());
+    let on = farm.json(&["job", "tasks", &job])[0]["worker"].as_str().unwrap().to_owned();
+    let first = farm.workers.iter().find(|worker| worker.name == on).unwrap();
+    kill(first.keeper(), "STOP");
+    let waited = farm.run(&["job", "wait", &job]);
+    assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
+    assert!(!farm.path("double").exists(), "two attempts ran at once\n{}", farm.logs());
+    assert_eq!(farm.json(&["job", "tasks", &job])[0]["attempt"], 2, "{}", farm.logs());
+    assert!(first.log().contains("does not answer: it is killed"), "{}", first.log());
 }
 
 #[test]
@@ -391,6 +442,19 @@ impl Farm {
         let mut all = args.to_vec();
         all.extend(["-o", "json"]);
         serde_json::from_str(&self.ok(&all)).unwrap()
+    }
+
+    /// The binary in the first worker's place, with a token of that user.
+    fn as_user(&self, user: &str) -> Command {
+        let file = self.path(&format!("{user}.token"));
+        if !file.exists() {
+            let token = self.json(&["token", "create", "--role", "user", "--user", user]);
+            fs::write(&file, token["bearer"].as_str().unwrap()).unwrap();
+        }
+        let mut command = inside(&self.spaces[1], Path::new(windlass()), self.dir.path());
+        command.args(["--server", "https://10.213.1.1:7117", "--ca"]).arg(self.path("ca/ca.pem"));
+        command.arg("--token-file").arg(file);
+        command
     }
 
     /// Submits a job whose tasks work in the farm's directory; returns its id.

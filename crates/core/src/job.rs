@@ -251,6 +251,9 @@ pub struct TaskResult {
     pub err_bytes: u64,
     /// Why it failed, in the task's own words.
     pub message: Option<String>,
+    /// It did not start because of what its job asked for, such as a directory or a program: that says nothing
+    /// of the worker. Not stored.
+    pub job_at_fault: bool,
 }
 
 impl TaskResult {
@@ -266,6 +269,7 @@ impl TaskResult {
             out_bytes: 0,
             err_bytes: 0,
             message: None,
+            job_at_fault: false,
         }
     }
 }

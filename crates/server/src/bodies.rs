@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_api::StepBody;
+use windlass_api::{BODY_BYTES_MAX, StepBody};
 use windlass_core::JobId;
 use windlass_core::engine::Write;
 
@@ -17,6 +17,9 @@ pub const SMALL_BYTES: usize = 64 << 10;
 /// Bodies of no more bytes are read with the jobs that the engine takes up, for these will start soon.
 pub const TINY_BYTES: usize = 4 << 10;
 
+/// Bytes of a body that can be sent to a worker. An earlier release took larger ones, which are in the store still.
+const SENT_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+
 /// The step of a job.
 pub type StepId = (JobId, u16);
 
@@ -24,6 +27,31 @@ pub type StepId = (JobId, u16);
 enum Kept {
     Raw(Arc<[u8]>),
     Parsed(Arc<StepBody>),
+    /// None that can be sent: why.
+    Unfit(&'static str),
+}
+
+/// A body as it was read.
+pub enum Read {
+    /// With its bytes in the store.
+    Body(Arc<StepBody>, usize),
+    /// None that can be sent: why.
+    Unfit(&'static str),
+    /// There is none: its job is gone.
+    Gone,
+}
+
+impl Read {
+    /// Parses what the store has.
+    pub fn parse(raw: &[u8]) -> Read {
+        match serde_json::from_slice::<StepBody>(raw) {
+            Err(_) => Read::Unfit("what it runs is damaged in the server's store"),
+            Ok(body) if raw.len() > SENT_BYTES_MAX && body.sent_bytes() > SENT_BYTES_MAX => {
+                Read::Unfit("what it runs is larger than a worker can be sent")
+            }
+            Ok(body) => Read::Body(Arc::new(body), raw.len()),
+        }
+    }
 }
 
 struct Entry {
@@ -39,6 +67,8 @@ pub enum Look {
     Found(Arc<StepBody>),
     /// It has to be read.
     Missing,
+    /// There is none that can be sent: why.
+    Unfit(&'static str),
     /// There is none: its job is gone.
     None,
 }
@@ -81,17 +111,21 @@ impl Bodies {
 
     /// The body of a step, if it is here; otherwise it is wanted from now on.
     pub fn look(&mut self, step: StepId) -> Look {
-        let parsed = match self.kept.get(&step) {
+        let read = match self.kept.get(&step) {
             Some(Entry { body: Kept::Parsed(body), .. }) => return Look::Found(body.clone()),
-            Some(Entry { body: Kept::Raw(raw), .. }) => serde_json::from_slice(raw).ok().map(Arc::new),
+            Some(Entry { body: Kept::Unfit(why), .. }) => return Look::Unfit(why),
+            Some(Entry { body: Kept::Raw(raw), .. }) => Read::parse(raw),
             None if self.absent.contains(&step) => return Look::None,
             None => {
                 self.wanted.insert(step);
                 return Look::Missing;
             }
         };
-        // Submission made sure that it can be parsed.
-        let Some(body): Option<Arc<StepBody>> = parsed else { return Look::None };
+        let body = match read {
+            Read::Body(body, _) => body,
+            Read::Unfit(why) => return Look::Unfit(why),
+            Read::Gone => return Look::None,
+        };
         if let Some(entry) = self.kept.get_mut(&step) {
             entry.body = Kept::Parsed(body.clone());
         }
@@ -113,11 +147,12 @@ impl Bodies {
         (wanted.iter().chain(ahead.difference(&wanted)).copied().collect(), needed)
     }
 
-    /// A body was read; `None` if there is none.
-    pub fn read(&mut self, step: StepId, body: Option<(StepBody, usize)>) {
-        match body {
-            Some((body, bytes)) => self.keep(step, Kept::Parsed(Arc::new(body)), bytes),
-            None => _ = self.absent.insert(step),
+    /// A body was read.
+    pub fn read(&mut self, step: StepId, read: Read) {
+        match read {
+            Read::Body(body, bytes) => self.keep(step, Kept::Parsed(body), bytes),
+            Read::Unfit(why) => self.keep(step, Kept::Unfit(why), 0),
+            Read::Gone => _ = self.absent.insert(step),
         }
     }
 
@@ -181,7 +216,7 @@ mod tests {
         assert!(matches!(bodies.look((JobId(0), 0)), Look::Missing));
         assert_eq!(bodies.take_wanted(), (vec![(JobId(0), 0)], 1));
         let large: StepBody = serde_json::from_str(&body(9)).unwrap();
-        bodies.read((JobId(0), 0), Some((large, 2 * BYTES_MAX)));
+        bodies.read((JobId(0), 0), Read::Body(Arc::new(large), 2 * BYTES_MAX));
         assert!(matches!(bodies.look((JobId(0), 0)), Look::Found(_)), "one may be larger, alone");
         assert_eq!(bodies.kept.len(), 1);
         bodies.forget(JobId(0));
@@ -218,9 +253,33 @@ mod tests {
     fn what_is_not_there_is_said_once_it_was_looked_for() {
         let mut bodies = Bodies::default();
         assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
-        bodies.read((JobId(7), 0), None);
+        bodies.read((JobId(7), 0), Read::Gone);
         assert!(matches!(bodies.look((JobId(7), 0)), Look::None));
         bodies.forget_absent();
         assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
+    }
+
+    #[test]
+    fn what_no_worker_can_be_sent_is_told() {
+        let mut bodies = Bodies::default();
+        let told = |bodies: &mut Bodies, raw: &str| {
+            bodies.read((JobId(1), 0), Read::parse(raw.as_bytes()));
+            match bodies.look((JobId(1), 0)) {
+                Look::Found(_) => "",
+                Look::Unfit(why) => why,
+                Look::Missing | Look::None => panic!("it was read"),
+            }
+        };
+        assert_eq!(
+            told(&mut bodies, &body(SENT_BYTES_MAX)),
+            "what it runs is larger than a worker can be sent"
+        );
+        assert_eq!(told(&mut bodies, "{}"), "what it runs is damaged in the server's store");
+        let values = format!(r#"{{"values":["{}"]}}"#, "v".repeat(SENT_BYTES_MAX));
+        assert_eq!(
+            told(&mut bodies, &body(9).replace("\"none\"", &values)),
+            "",
+            "values are sent one by one"
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::auth::{Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
-use crate::link::{Delivery, LogChunk, LogFuture, LogRequest, Progress, WorkerLink, WorkerMessage};
+use crate::link::{
+    Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, WorkerLink, WorkerMessage,
+};
 use crate::refusals::Refusals;
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
@@ -34,8 +36,6 @@ const ORDERS_PER_MESSAGE: usize = 4_096;
 const SENT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one message of a worker.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Steps whose body a worker has at a time.
-const BODIES_MAX: usize = 64;
 /// Parts of output that may be asked of a worker at a time.
 const LOG_READS_MAX: usize = 256;
 /// Bytes of the name of an agent's release; a longer one is none.
@@ -406,7 +406,7 @@ struct RemoteLink {
     waiting: Arc<AtomicUsize>,
     parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
     ended: watch::Sender<bool>,
-    bodies: Mutex<VecDeque<(u64, u16)>>,
+    bodies: Mutex<SentBodies>,
     reads: Mutex<BTreeMap<u64, LogAnswer>>,
     last_read: AtomicU64,
 }
@@ -447,7 +447,7 @@ impl RemoteLink {
         self.ended.send_replace(true);
     }
 
-    fn bodies(&self) -> MutexGuard<'_, VecDeque<(u64, u16)>> {
+    fn bodies(&self) -> MutexGuard<'_, SentBodies> {
         lock(&self.bodies)
     }
 
@@ -466,18 +466,14 @@ impl RemoteLink {
     /// Sends a step's body before the first start that needs it.
     fn give_body(&self, key: (u64, u16), body: &StepBody, user: &str, into: &mut Vec<Order>) {
         let mut bodies = self.bodies();
-        if bodies.contains(&key) {
+        if bodies.has(key) {
             return;
         }
-        if bodies.len() >= BODIES_MAX
-            && let Some((job, step)) = bodies.pop_front()
-        {
-            // Starts that the keeper has already keep theirs.
-            into.push(Order::plain(order::What::DropBody(DropBody { job, step: step.into() })));
-        }
-        bodies.push_back(key);
         let body = StepBody { params: Params::None, ..body.clone() };
         let body = serde_json::to_vec(&body).expect("strings and maps always serialize");
+        for (job, step) in bodies.add(key, body.len()) {
+            into.push(Order::plain(order::What::DropBody(DropBody { job, step: step.into() })));
+        }
         let (job, step) = (key.0, key.1.into());
         into.push(Order::plain(order::What::Body(Body { job, step, body, user: user.to_owned() })));
     }
@@ -514,6 +510,10 @@ impl WorkerLink for RemoteLink {
     fn refuse(&self, why: &str) {
         self.refusals.tell(&self.peer, why);
         self.send(vec![Order::plain(order::What::Refused(Refused { why: why.to_owned() }))]);
+        self.end();
+    }
+
+    fn begin_again(&self) {
         self.end();
     }
 

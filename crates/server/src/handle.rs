@@ -1,5 +1,6 @@
 //! What the rest of the process has of the shell.
 
+use crate::clock::Clock;
 use crate::events::{Events, Subscription};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
@@ -52,6 +53,7 @@ struct Shared {
     links: Arc<Links>,
     last_link: AtomicU64,
     progress: Arc<ProgressBoard>,
+    clock: Arc<Clock>,
     closing: watch::Sender<bool>,
 }
 
@@ -63,10 +65,11 @@ impl Handle {
         metrics: Arc<Metrics>,
         links: Arc<Links>,
         progress: Arc<ProgressBoard>,
+        clock: Arc<Clock>,
     ) -> Self {
         let (closing, _) = watch::channel(false);
         let last_link = AtomicU64::new(0);
-        let shared = Shared { store, events, metrics, links, last_link, progress, closing };
+        let shared = Shared { store, events, metrics, links, last_link, progress, clock, closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -103,6 +106,11 @@ impl Handle {
     /// As [`Handle::worker_says`], from a task.
     pub async fn worker_tells(&self, link: u64, messages: Vec<WorkerMessage>) -> bool {
         self.inbox.send(Inbox::Worker { link, messages }).await.is_ok()
+    }
+
+    /// The engine's clock.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// A number for a new connection of a worker.

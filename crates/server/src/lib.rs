@@ -7,6 +7,7 @@
 mod audit;
 pub mod auth;
 mod bodies;
+mod clock;
 mod compass;
 mod config;
 mod events;
@@ -27,7 +28,9 @@ pub use config::{Auth as AuthConfig, Charge, Config, ConfigError, Lease, Tls as 
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
-pub use link::{Delivery, LogChunk, LogFuture, LogRequest, Progress, StartInfo, WorkerLink, WorkerMessage};
+pub use link::{
+    Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
+};
 pub use listen::{ListenError, Listener, Protection};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};

@@ -1,10 +1,10 @@
 //! How the shell and a worker's agent meet, whatever carries the messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass_api::{StepBody, TaskValue};
+use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
 use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
@@ -25,11 +25,53 @@ pub trait WorkerLink: Send + Sync {
     /// Ends the connection: the worker is not accepted, or has another connection.
     fn refuse(&self, why: &str);
 
+    /// The worker is to say hello again: it was forgotten while it was connected.
+    fn begin_again(&self);
+
     /// Reads a part of an attempt's output; `None` where nothing was written.
     fn read_log(&self, request: LogRequest) -> LogFuture;
 
     /// These jobs are forgotten, and so is their output.
     fn drop_logs(&self, jobs: &[JobId]);
+}
+
+/// The bodies that a worker's keeper has: it keeps what it is sent until it is told to drop it.
+#[derive(Default)]
+pub struct SentBodies {
+    /// With their bytes, oldest first.
+    sent: VecDeque<((u64, u16), usize)>,
+    bytes: usize,
+}
+
+impl SentBodies {
+    /// How many there may be.
+    const COUNT_MAX: usize = 64;
+    /// Bytes that they may have together; one may have more alone.
+    const BYTES_MAX: usize = BODY_BYTES_MAX;
+
+    /// True if the keeper has this step's.
+    pub fn has(&self, step: (u64, u16)) -> bool {
+        self.sent.iter().any(|(sent, _)| *sent == step)
+    }
+
+    /// Another one is sent; returns those that the keeper drops for it. Starts that it has already keep theirs.
+    pub fn add(&mut self, step: (u64, u16), bytes: usize) -> Vec<(u64, u16)> {
+        let mut dropped = Vec::new();
+        while (self.sent.len() >= Self::COUNT_MAX || self.bytes + bytes > Self::BYTES_MAX)
+            && let Some((oldest, bytes)) = self.sent.pop_front()
+        {
+            self.bytes -= bytes;
+            dropped.push(oldest);
+        }
+        self.bytes += bytes;
+        self.sent.push_back((step, bytes));
+        dropped
+    }
+
+    /// The keeper may be another than before, which has none.
+    pub fn clear(&mut self) {
+        *self = SentBodies::default();
+    }
 }
 
 /// The answer to [`WorkerLink::read_log`].
@@ -188,4 +230,24 @@ pub struct LogChunk {
     pub next: u64,
     /// The bytes; none at the end of what is written so far.
     pub bytes: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_has_so_many_bodies_and_bytes_of_them_at_most() {
+        let mut bodies = SentBodies::default();
+        for job in 0..64 {
+            assert!(bodies.add((job, 0), 10).is_empty());
+        }
+        assert!(bodies.has((0, 0)));
+        assert_eq!(bodies.add((64, 0), 10), [(0, 0)]);
+        assert_eq!(bodies.add((65, 0), SentBodies::BYTES_MAX).len(), 64, "alone it may have them all");
+        assert_eq!(bodies.add((66, 1), 5), [(65, 0)]);
+        assert!(bodies.has((66, 1)) && !bodies.has((66, 0)));
+        bodies.clear();
+        assert!(!bodies.has((66, 1)) && bodies.bytes == 0);
+    }
 }

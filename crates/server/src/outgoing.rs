@@ -17,6 +17,8 @@ pub struct Outgoing {
     pub bodies: Bodies,
     /// By worker, those that wait for a body, and what follows them.
     waiting: BTreeMap<WorkerId, VecDeque<Message>>,
+    /// Starts that cannot be sent, and why.
+    unfit: Vec<(WorkerId, TaskId, u32, &'static str)>,
 }
 
 /// What a start needs.
@@ -26,11 +28,13 @@ enum Need {
     Later,
     /// Its job was cancelled or reloaded meanwhile: there is nothing to start.
     Gone,
+    /// Its body cannot be sent.
+    Unfit(&'static str),
 }
 
 impl Outgoing {
     pub fn new(links: Arc<Links>) -> Self {
-        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new() }
+        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new(), unfit: Vec::new() }
     }
 
     /// Sends messages, in their order for each worker.
@@ -72,6 +76,11 @@ impl Outgoing {
         self.waiting.remove(&worker);
     }
 
+    /// The starts that could not be sent since this was asked last: worker, task, attempt and why.
+    pub fn take_unfit(&mut self) -> Vec<(WorkerId, TaskId, u32, &'static str)> {
+        std::mem::take(&mut self.unfit)
+    }
+
     /// Adds a message to its worker's parcel; gives it back where its body is not here.
     fn pack(
         &mut self,
@@ -80,10 +89,14 @@ impl Outgoing {
         parcels: &mut BTreeMap<WorkerId, Vec<Delivery>>,
     ) -> Option<Message> {
         let start = match &message.order {
-            Order::Start { task, step, .. } => match self.start_info(engine, *task, *step) {
+            Order::Start { task, step, attempt, .. } => match self.start_info(engine, *task, *step) {
                 Need::Here(start) => Some(start),
                 Need::Later => return Some(message),
                 Need::Gone => return None,
+                Need::Unfit(why) => {
+                    self.unfit.push((message.worker, *task, *attempt, why));
+                    return None;
+                }
             },
             _ => None,
         };
@@ -98,6 +111,7 @@ impl Outgoing {
         let body = match self.bodies.look((task.job, step)) {
             Look::Found(body) => body,
             Look::Missing => return Need::Later,
+            Look::Unfit(why) => return Need::Unfit(why),
             Look::None => return Need::Gone,
         };
         let place = task.index - base;

@@ -1,7 +1,7 @@
 //! Old jobs and their output go after a while.
 
 use crate::handle::Handle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use windlass_core::Time;
 use windlass_core::engine::Event;
 
@@ -34,8 +34,18 @@ impl Retention {
     }
 
     async fn sweep(&self, handle: &Handle) -> Result<(), windlass_store::StoreError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let before = Time(now.saturating_sub(self.keep).as_nanos() as u64);
+        let now = match handle.clock().trusted() {
+            Ok(now) => now,
+            Err(apart) => {
+                tracing::error!(
+                    "no old jobs are deleted: this machine's clock was set, and differs by {} s from the one that \
+                     has been running since the server started; restart the server where the machine's is right",
+                    apart.as_secs()
+                );
+                return Ok(());
+            }
+        };
+        let before = Time(now.0.saturating_sub(self.keep.as_nanos() as u64));
         loop {
             let (deleted, more) = handle.store().retain(before, ROWS).await?;
             if !deleted.is_empty() {

@@ -1,6 +1,7 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
-use crate::bodies::{self, StepId};
+use crate::bodies::{self, Read as BodyRead, StepId};
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::handle::{Handle, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
@@ -10,13 +11,12 @@ use crate::progress::ProgressBoard;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use windlass_api::StepBody;
 use windlass_core::engine::{Answer, Engine, Event, Fetch, Hello, Outbox, Report, Settings};
-use windlass_core::job::JobRecord;
+use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::queues::parked::{ParkedCount, ParkedDrift};
-use windlass_core::{JobId, RequestId, Time, WorkerId};
+use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_store::{Store, StoreError};
 
 /// Bookings of one round.
@@ -66,12 +66,20 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let metrics = Arc::new(Metrics::new());
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
-    let handle =
-        Handle::new(sender, store.clone(), events.clone(), metrics.clone(), links.clone(), progress.clone());
+    let clock = Arc::new(Clock::new());
+    let handle = Handle::new(
+        sender,
+        store.clone(),
+        events.clone(),
+        metrics.clone(),
+        links.clone(),
+        progress.clone(),
+        clock.clone(),
+    );
     let mut shell = Shell {
         engine,
         store,
-        clock: Clock::new(),
+        clock,
         out: Outbox::default(),
         in_flight: None,
         pending: BTreeMap::new(),
@@ -104,13 +112,13 @@ type Look = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
 /// Jobs being read, and what they run where that is small.
 type Read = Pin<Box<dyn Future<Output = (Vec<Event>, Vec<(StepId, Arc<[u8]>)>)> + Send>>;
 /// Bodies being read: each with its bytes as they were submitted.
-type Load = Pin<Box<dyn Future<Output = Vec<(StepId, Option<(StepBody, usize)>)>> + Send>>;
+type Load = Pin<Box<dyn Future<Output = Vec<(StepId, BodyRead)>> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
 
 struct Shell {
     engine: Engine,
     store: Store,
-    clock: Clock,
+    clock: Arc<Clock>,
     /// The batch that forms.
     out: Outbox,
     /// The batch that the store has.
@@ -148,6 +156,7 @@ impl Shell {
                     break;
                 }
             }
+            self.refuse_unfit();
             self.round();
             self.answer_volatile();
             if commit.is_none() && !self.out.is_empty() {
@@ -252,10 +261,10 @@ impl Shell {
         }))
     }
 
-    fn bodies_loaded(&mut self, bodies: Vec<(StepId, Option<(StepBody, usize)>)>) {
+    fn bodies_loaded(&mut self, bodies: Vec<(StepId, BodyRead)>) {
         let mut bytes = 0;
         for (step, body) in bodies {
-            let more = body.as_ref().map_or(0, |(_, bytes)| *bytes);
+            let more = if let BodyRead::Body(_, bytes) = &body { *bytes } else { 0 };
             // Before a large one takes the place of the others, these are used.
             if bytes + more > bodies::BYTES_MAX / 2 {
                 self.outgoing.bodies_read(&self.engine);
@@ -287,6 +296,16 @@ impl Shell {
                 }
             }
         }))
+    }
+
+    /// Starts that cannot be sent end here: their worker would break off at them again and again.
+    fn refuse_unfit(&mut self) {
+        for (worker, task, attempt, why) in self.outgoing.take_unfit() {
+            let Some(epoch) = self.engine.attempt(task).map(|attempt| attempt.epoch) else { continue };
+            let bare = TaskResult::bare(End::NotStarted(why.to_owned()));
+            let result = TaskResult { finished: Some(self.clock.now()), job_at_fault: true, ..bare };
+            self.handle(Event::Finished { by: Report { worker, epoch, task, attempt }, result });
+        }
     }
 
     fn round(&mut self) {
@@ -539,30 +558,11 @@ fn steps_of<'a>(records: impl Iterator<Item = &'a JobRecord>) -> Vec<StepId> {
     records.flat_map(|record| (0..record.spec.steps.len()).map(|step| (record.id, step as u16))).collect()
 }
 
-async fn parse(raw: Option<Arc<[u8]>>) -> Option<(StepBody, usize)> {
-    let raw = raw?;
-    let bytes = raw.len();
-    if bytes <= bodies::SMALL_BYTES {
-        return serde_json::from_slice(&raw).ok().map(|body| (body, bytes));
+async fn parse(raw: Option<Arc<[u8]>>) -> BodyRead {
+    let Some(raw) = raw else { return BodyRead::Gone };
+    if raw.len() <= bodies::SMALL_BYTES {
+        return BodyRead::parse(&raw);
     }
-    let parsed = tokio::task::spawn_blocking(move || serde_json::from_slice(&raw).ok()).await;
-    parsed.ok().flatten().map(|body| (body, bytes))
-}
-
-/// The wall clock as read at the start, moved on by the monotonic one: it does not jump while the
-/// server runs.
-struct Clock {
-    wall: u64,
-    since: Instant,
-}
-
-impl Clock {
-    fn new() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        Clock { wall, since: Instant::now() }
-    }
-
-    fn now(&self) -> Time {
-        Time(self.wall + self.since.elapsed().as_nanos() as u64)
-    }
+    let parsed = tokio::task::spawn_blocking(move || BodyRead::parse(&raw)).await;
+    parsed.unwrap_or(BodyRead::Unfit("what it runs cannot be read"))
 }

@@ -171,7 +171,7 @@ impl People {
         let ids: Vec<WorkerId> = dead.filter_map(known).collect();
         if let Some(worker) = world.rng.pick(&ids).copied() {
             let request = self.ask(Ask::Other);
-            world.tell(Event::Forget { request, worker });
+            world.tell(Event::Forget { request, worker, force: false });
         }
     }
 
@@ -321,7 +321,7 @@ impl People {
         }
         for worker in retired {
             let request = self.ask(Ask::Other);
-            world.tell(Event::Forget { request, worker });
+            world.tell(Event::Forget { request, worker, force: false });
         }
         for job in hopeless {
             let request = self.ask(Ask::Cancel(*job));

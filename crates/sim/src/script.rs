@@ -454,7 +454,7 @@ impl Stage {
     fn forget(&mut self, args: &Args) -> Result<(), String> {
         let worker = self.worker_id(args.word(0)?)?;
         let request = self.ask(format!("forget {}", args.word(0)?));
-        self.tell(Event::Forget { request, worker });
+        self.tell(Event::Forget { request, worker, force: false });
         Ok(())
     }
 

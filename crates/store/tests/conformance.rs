@@ -83,6 +83,7 @@ fn result(end: End) -> TaskResult {
         out_bytes: 10,
         message: Some("too dark".to_owned()),
         err_bytes: 0,
+        job_at_fault: false,
     }
 }
 

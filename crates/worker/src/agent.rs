@@ -10,8 +10,10 @@ use crate::logs::LogDir;
 use crate::measure::Measured;
 use crate::process;
 use crate::protocol::{FromKeeper, Lines, TaskRef, ToKeeper, WireResult, to_line};
+use crate::watch::{Due, LOOK_EVERY, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::net::{SendFlags, send};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -169,6 +171,7 @@ struct Shared {
     /// A keeper was told to go on as our program.
     upgraded: AtomicBool,
     measured: Measured,
+    watch: Watch,
 }
 
 /// The way to the keeper, and which connection that is.
@@ -189,12 +192,15 @@ impl Agent {
         made.map_err(|source| AgentError::State { path: options.state.clone(), source })?;
         let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
         let measured = Measured::default();
-        let shared = Shared { options, writer: Mutex::default(), stopped, upgraded, measured };
+        let (writer, watch) = (Mutex::default(), Watch::default());
+        let shared = Shared { options, writer, stopped, upgraded, measured, watch };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store()?;
         let first = agent.connect()?;
         let on = Arc::new(Mutex::new(on));
         agent.measure(&on)?;
+        let this = agent.clone();
+        spawn("watch", move || this.watch())?;
         let this = agent.clone();
         let listen = move || {
             let mut on = |agent: &Agent, messages| lock(&on)(agent, messages);
@@ -257,6 +263,13 @@ impl Agent {
         if writer.connection != connection {
             return;
         }
+        for message in messages {
+            match message {
+                ToKeeper::Lease { until } => self.shared.watch.leased(*until),
+                ToKeeper::Hello { .. } | ToKeeper::Beat { .. } => self.shared.watch.asked(boot_ns()),
+                _ => {}
+            }
+        }
         let mut bytes = Vec::new();
         messages.iter().for_each(|message| to_line(message, &mut bytes));
         if let Some(stream) = &mut writer.stream
@@ -267,6 +280,57 @@ impl Agent {
             _ = stream.shutdown(Shutdown::Both);
             writer.stream = None;
         }
+    }
+
+    /// Looks after the keeper until this agent stops.
+    fn watch(&self) {
+        while !self.shared.stopped.load(Ordering::Relaxed) {
+            thread::sleep(LOOK_EVERY);
+            match self.shared.watch.look(boot_ns()) {
+                Due::Nothing => {}
+                Due::Ask => self.ask(),
+                Due::Say => {
+                    tracing::error!("the keeper does not answer: it stands still, or was stopped");
+                }
+                Due::End => self.end_keeper(),
+            }
+        }
+    }
+
+    /// Asks the keeper whether it is there, and never waits: one that stands still does not read.
+    fn ask(&self) {
+        self.shared.watch.asked(boot_ns());
+        let Ok(mut writer) = self.shared.writer.try_lock() else { return };
+        let mut line = Vec::new();
+        to_line(&ToKeeper::Beat { sent: boot_ns() }, &mut line);
+        let Some(stream) = &writer.stream else { return };
+        // Of half a message the rest cannot be said.
+        if send(stream, &line, SendFlags::DONTWAIT).is_ok_and(|sent| sent < line.len()) {
+            _ = stream.shutdown(Shutdown::Both);
+            writer.stream = None;
+        }
+    }
+
+    /// Ends a keeper whose lease is over and that cannot end its tasks itself.
+    fn end_keeper(&self) {
+        let Some(file) = KeeperFile::read(&self.shared.options.state) else { return };
+        let Some(fd) = Pid::from_raw(file.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        else {
+            return;
+        };
+        // Another process may have got the number since.
+        if process::start_ticks(file.pid) != Some(file.start_ticks) {
+            return;
+        }
+        tracing::error!(
+            "the lease is over and the keeper (process {}) does not answer: it is killed, and its tasks with it",
+            file.pid
+        );
+        if let Err(e) = pidfd_send_signal(fd, Signal::KILL) {
+            tracing::error!("cannot kill the keeper: {e}");
+        }
+        // The kernel ends them with it; where it waits with the keeper for something, they end at once all the same.
+        cgroup::sweep(&file.cgroups);
     }
 
     /// As [`Agent::send`], on whatever connection there is.
@@ -352,6 +416,7 @@ impl Agent {
             match lines.take::<FromKeeper>() {
                 Ok(messages) if messages.is_empty() => {}
                 Ok(messages) => {
+                    self.shared.watch.heard();
                     // It answered once; from now on it may be silent for as long as it likes.
                     _ = stream.set_read_timeout(None);
                     messages.iter().for_each(|message| self.shared.measured.hear(message));

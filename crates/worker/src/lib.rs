@@ -22,6 +22,7 @@ mod process;
 mod protocol;
 mod remote;
 mod users;
+mod watch;
 mod wire;
 
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};

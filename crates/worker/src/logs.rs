@@ -115,7 +115,9 @@ impl LogDir {
         };
         for entry in entries {
             let dir = entry?.path();
-            let files = std::fs::read_dir(&dir)?.flatten().map(|file| file.path());
+            // What is no directory is not ours.
+            let Ok(files) = std::fs::read_dir(&dir) else { continue };
+            let files = files.flatten().map(|file| file.path());
             let mut changed =
                 files.chain([dir.clone()]).filter_map(|path| path.metadata().ok()?.modified().ok());
             if changed.all(|at| at.elapsed().is_ok_and(|age| age > keep)) {

@@ -1,22 +1,32 @@
-//! Processes: starting one cheaply, finding out what a tree of them holds, and ending it.
+//! Processes: starting one without waiting for it, finding out what a tree of them holds, and ending it.
+//!
+//! On its way from fork to exec a process touches what its user controls: its directory, the places in `PATH`, the
+//! files of its session. Any of these may take for ever, on a file server that is gone or because the user
+//! stops it. So nobody waits: the process says through a pipe how it went.
 
 use crate::users::RunAs;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::fs;
-use std::io;
-use std::os::fd::RawFd;
-use std::path::Path;
+use std::ffi::{CString, c_char};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// Where programs are looked for where a task's environment does not say.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Bytes of stack for the moment between clone and exec.
-const CHILD_STACK_BYTES: usize = 64 << 10;
+/// How long a process may be on its way to its program.
+pub const LAUNCH_MAX: Duration = Duration::from_secs(10);
+/// Bytes of what a process says of why it did not come to its program.
+const REPORT_BYTES_MAX: u64 = 4096;
 
-/// A process to be started. Everything that allocates is done before the clone.
+/// A process to be started.
+#[derive(Clone)]
 pub struct Command {
     /// The files to try in turn: the program, or its places in `PATH`.
     programs: Vec<CString>,
@@ -25,6 +35,22 @@ pub struct Command {
     cwd: CString,
     /// Whom to become; absent is to stay the keeper's user.
     pub run_as: Option<RunAs>,
+    /// What it writes first, in this order.
+    pub files: Vec<NewFile>,
+}
+
+/// A file that a process writes before it becomes its program: with the rights of its user, for the directory
+/// is the user's, and whatever is put there leads nowhere that the user could not write to.
+#[derive(Clone)]
+pub struct NewFile {
+    /// Where; the directory is made if it is not there.
+    pub path: PathBuf,
+    /// What it holds.
+    pub text: String,
+    /// It may be run.
+    pub runnable: bool,
+    /// It stays as it is where it is there already.
+    pub once: bool,
 }
 
 /// What the new process gets from the keeper.
@@ -41,6 +67,27 @@ pub struct Setup {
     pub data_limit: Option<u64>,
     /// The keeper to die with; needed where no PID namespace does it.
     pub die_with: Option<i32>,
+}
+
+/// A process on its way to its program.
+pub struct Launch {
+    report: File,
+    since: Instant,
+    /// Its program and its working directory, for people.
+    pub texts: (String, String),
+}
+
+/// How far a process is on its way.
+#[derive(Debug)]
+pub enum Way {
+    /// Not there yet.
+    Under,
+    /// The program runs, or the process was ended from outside.
+    Done,
+    /// It did not come to its program, and is about to end.
+    Failed(SpawnError),
+    /// It took too long.
+    Late,
 }
 
 /// How a process ended and what it and those it waited for used.
@@ -63,9 +110,31 @@ pub struct Exit {
 #[derive(Debug)]
 pub struct SpawnError {
     /// The step.
-    pub step: &'static str,
+    pub step: Step,
     /// The reason.
     pub source: io::Error,
+}
+
+/// A step on the way to exec.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Reading the command.
+    Read,
+    /// Making a process, or making it what it is to be.
+    Make,
+    /// Becoming its user.
+    BecomeUser,
+    /// Writing its files.
+    WriteFiles,
+    /// Entering its working directory.
+    EnterDir,
+    /// Executing its program.
+    Execute,
+}
+
+impl Step {
+    const ALL: [Step; 6] =
+        [Step::Read, Step::Make, Step::BecomeUser, Step::WriteFiles, Step::EnterDir, Step::Execute];
 }
 
 impl Command {
@@ -76,7 +145,7 @@ impl Command {
         env: impl Iterator<Item = (&'a str, &'a str)>,
         cwd: &str,
     ) -> Result<Command, SpawnError> {
-        let nul = |_| SpawnError { step: "read the command", source: io::ErrorKind::InvalidInput.into() };
+        let nul = |_| SpawnError { step: Step::Read, source: io::ErrorKind::InvalidInput.into() };
         let mut path = None;
         let mut pairs = Vec::new();
         for (name, value) in env {
@@ -103,183 +172,235 @@ impl Command {
             env: pairs,
             cwd: CString::new(cwd).map_err(nul)?,
             run_as: None,
+            files: Vec::new(),
         })
     }
 }
 
 impl Command {
-    /// The program as it was named.
-    pub fn program(&self) -> std::borrow::Cow<'_, str> {
-        self.argv.first().map_or("".into(), |program| program.to_string_lossy())
+    /// The same, which writes files first.
+    pub fn writing(self, files: Vec<NewFile>) -> Command {
+        Command { files, ..self }
     }
 
-    /// The working directory.
-    pub fn cwd(&self) -> std::borrow::Cow<'_, str> {
-        self.cwd.to_string_lossy()
+    /// The program as it was named, and the working directory.
+    pub fn texts(&self) -> (String, String) {
+        let program = self.argv.first().map_or("".into(), |program| program.to_string_lossy());
+        (program.into_owned(), self.cwd.to_string_lossy().into_owned())
     }
 }
 
-/// What the child reads and writes while the keeper's thread stands still.
-struct Child<'a> {
-    programs: Vec<*const c_char>,
-    argv: Vec<*const c_char>,
-    env: Vec<*const c_char>,
-    cwd: *const c_char,
-    run_as: Option<&'a RunAs>,
-    setup: Setup,
-    failed: Option<(&'static str, i32)>,
-}
-
-/// Starts processes; keeps the stack that they need for a moment.
-pub struct Spawner {
-    stack: Vec<u128>,
-}
-
-impl Spawner {
-    /// A spawner.
-    pub fn new() -> Self {
-        Spawner { stack: vec![0; CHILD_STACK_BYTES / 16] }
+impl Launch {
+    /// Readable when the process came to its program or failed.
+    pub fn report(&self) -> BorrowedFd<'_> {
+        self.report.as_fd()
     }
 
-    /// Starts the command in a session of its own. Returns when the new program runs.
-    pub fn spawn(&mut self, command: &Command, setup: Setup) -> Result<i32, SpawnError> {
-        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
-            strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-        };
-        let mut child = Child {
-            programs: pointers(&command.programs),
-            argv: pointers(&command.argv),
-            env: pointers(&command.env),
-            cwd: command.cwd.as_ptr(),
-            run_as: command.run_as.as_ref(),
-            setup,
-            failed: None,
-        };
-        // SAFETY: one past the end of the vector's allocation, 16-byte aligned, for a stack that
-        // grows down.
-        let top = unsafe { self.stack.as_mut_ptr().add(self.stack.len()) };
-        // SAFETY: CLONE_VFORK holds this thread, the only one, until the child has exec'ed or exited,
-        // so `child`, `command` and the stack outlive its use of them. CLONE_VM makes this as cheap as
-        // posix_spawn, which cannot join control groups. The child calls nothing that allocates.
-        let pid = unsafe {
-            libc::clone(
-                child_main,
-                top.cast::<c_void>(),
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-                (&raw mut child).cast::<c_void>(),
-            )
-        };
-        if pid < 0 {
-            return Err(SpawnError { step: "make a process", source: io::Error::last_os_error() });
-        }
-        match child.failed {
-            None => Ok(pid),
-            Some((step, errno)) => {
-                // SAFETY: waits for the child made above, which has exited.
-                unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-                Err(SpawnError { step, source: io::Error::from_raw_os_error(errno) })
+    /// When the process is late.
+    pub fn due(&self) -> Instant {
+        self.since + LAUNCH_MAX
+    }
+
+    /// How far it is.
+    pub fn look(&mut self, now: Instant) -> Way {
+        let mut said = Vec::new();
+        match (&self.report).take(REPORT_BYTES_MAX).read_to_end(&mut said) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && said.is_empty() => {
+                if now < self.due() {
+                    Way::Under
+                } else {
+                    Way::Late
+                }
             }
+            _ => match said[..] {
+                [step, a, b, c, d, ..] => {
+                    let step = Step::ALL.get(usize::from(step)).copied().unwrap_or(Step::Make);
+                    Way::Failed(SpawnError {
+                        step,
+                        source: io::Error::from_raw_os_error(i32::from_le_bytes([a, b, c, d])),
+                    })
+                }
+                _ => Way::Done,
+            },
         }
     }
 }
 
-/// The child between clone and exec.
-extern "C" fn child_main(arg: *mut c_void) -> c_int {
-    // SAFETY: `arg` is the `Child` of `spawn`, which stands still; no other reference is in use.
-    let child = unsafe { &mut *arg.cast::<Child<'_>>() };
-    // SAFETY: only async-signal-safe calls follow, on memory that `spawn` prepared.
-    let (step, errno) = unsafe { become_task(child) };
-    child.failed = Some((step, errno));
-    // SAFETY: ends this process without running anything of the keeper's.
-    unsafe { libc::_exit(127) }
+/// Starts the command in a session of its own, and does not wait for it.
+pub fn spawn(command: &Command, setup: &Setup) -> Result<(i32, Launch), SpawnError> {
+    let made = |source| SpawnError { step: Step::Make, source };
+    let (report, say) = pipe().map_err(made)?;
+    // SAFETY: this process has one thread, so its child may do whatever the parent may.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        0 => {
+            drop(report);
+            let failed = std::panic::catch_unwind(AssertUnwindSafe(|| become_task(command, setup)));
+            let SpawnError { step, source } = failed.unwrap_or_else(|_| made(io::ErrorKind::Other.into()));
+            let mut said = vec![step as u8];
+            said.extend(source.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
+            // Nobody may listen any more.
+            _ = File::from(say).write_all(&said);
+            // SAFETY: ends this process without running anything of the keeper's.
+            unsafe { libc::_exit(127) }
+        }
+        pid if pid < 0 => Err(made(io::Error::last_os_error())),
+        pid => {
+            let launch = Launch { report: File::from(report), since: Instant::now(), texts: command.texts() };
+            Ok((pid, launch))
+        }
+    }
 }
 
-/// Returns only if something failed: what, and the error number.
-///
-/// # Safety
-/// Must run in a child that shares the parent's memory while the parent stands still.
-unsafe fn become_task(child: &Child<'_>) -> (&'static str, i32) {
-    let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    let setup = &child.setup;
-    // SAFETY: plain system calls on valid descriptors and NUL-terminated strings.
+/// A pipe that closes at exec, whose reading end does not wait.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK)?;
+    Ok((read, write))
+}
+
+/// Does something as a user, in a process of its own that nobody waits for: what it touches may take for ever.
+/// Returns the process.
+pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
+    // SAFETY: as in `spawn`.
+    match unsafe { libc::fork() } {
+        0 => {
+            let act = AssertUnwindSafe(|| {
+                if who.is_none_or(|who| become_user(who).is_ok()) {
+                    act();
+                }
+            });
+            _ = std::panic::catch_unwind(act);
+            // SAFETY: as in `spawn`.
+            unsafe { libc::_exit(0) }
+        }
+        pid if pid < 0 => Err(io::Error::last_os_error()),
+        pid => Ok(pid),
+    }
+}
+
+/// The child between fork and exec. Returns only if something failed.
+fn become_task(command: &Command, setup: &Setup) -> SpawnError {
+    let failed = |step| SpawnError { step, source: io::Error::last_os_error() };
+    if let Err(source) = prepare(setup) {
+        return SpawnError { step: Step::Make, source };
+    }
+    if let Some(who) = &command.run_as
+        && let Err(source) = become_user(who)
+    {
+        return SpawnError { step: Step::BecomeUser, source };
+    }
+    // Becoming somebody else undid it.
+    if command.run_as.is_some()
+        && let Err(source) = die_with(setup.die_with)
+    {
+        return SpawnError { step: Step::Make, source };
+    }
+    for file in &command.files {
+        if let Err(source) = write_file(file) {
+            return SpawnError { step: Step::WriteFiles, source };
+        }
+    }
+    // SAFETY: a NUL-terminated string.
+    if unsafe { libc::chdir(command.cwd.as_ptr()) } < 0 {
+        return failed(Step::EnterDir);
+    }
+    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(&command.argv), pointers(&command.env));
+    let mut reason = libc::ENOENT;
+    for program in &command.programs {
+        // SAFETY: NUL-terminated strings, and lists of them that end with a null pointer.
+        unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+        match io::Error::last_os_error().raw_os_error() {
+            // As a shell does: look further, but remember a file that may not be run.
+            Some(libc::ENOENT | libc::ENOTDIR) => {}
+            other => reason = other.unwrap_or(libc::ENOENT),
+        }
+    }
+    SpawnError { step: Step::Execute, source: io::Error::from_raw_os_error(reason) }
+}
+
+/// Makes this process one of its task's: its session, group, limits and files.
+fn prepare(setup: &Setup) -> io::Result<()> {
+    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: plain system calls on valid descriptors.
+    unsafe { libc::setsid() };
+    die_with(setup.die_with)?;
+    if let Some((soft, hard)) = FILES_BEFORE.get() {
+        let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
+        // SAFETY: the limit is valid.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+    for fd in setup.join.iter().flatten() {
+        // SAFETY: the keeper holds the descriptor.
+        check(unsafe { libc::write(*fd, c"0".as_ptr().cast(), 1) } as i32)?;
+    }
+    // SAFETY: the keeper blocks SIGCHLD and ignores SIGPIPE; the task starts with neither.
     unsafe {
-        libc::setsid();
-        if let Some(keeper) = setup.die_with {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if libc::getppid() != keeper {
-                return ("find its keeper", libc::ESRCH);
-            }
-        }
-        if let Some((soft, hard)) = FILES_BEFORE.get() {
-            let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-        for fd in setup.join.iter().flatten() {
-            if libc::write(*fd, c"0".as_ptr().cast(), 1) < 0 {
-                return ("join the control group", errno());
-            }
-        }
-        // The keeper blocks SIGCHLD and ignores SIGPIPE; the task starts with neither.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        for (from, to) in [(setup.null, 0), (setup.out, 1), (setup.err, 2)] {
-            if libc::dup2(from, to) < 0 {
-                return ("set up its output", errno());
-            }
-        }
-        if let Some(bytes) = setup.data_limit {
-            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-            libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
-        }
-        if let Some(who) = child.run_as
-            && let Err(step) = become_user(who)
-        {
-            return (step, errno());
-        }
-        if let Some(keeper) = setup.die_with.filter(|_| child.run_as.is_some()) {
-            // Becoming somebody else undid it.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if libc::getppid() != keeper {
-                return ("find its keeper", libc::ESRCH);
-            }
-        }
-        if libc::chdir(child.cwd) < 0 {
-            return ("enter its working directory", errno());
-        }
-        let mut reason = libc::ENOENT;
-        for program in child.programs.iter().take_while(|p| !p.is_null()) {
-            libc::execve(*program, child.argv.as_ptr(), child.env.as_ptr());
-            match errno() {
-                // As a shell does: look further, but remember a file that may not be run.
-                libc::ENOENT | libc::ENOTDIR => {}
-                other => reason = other,
-            }
-        }
-        ("start the command", reason)
     }
+    for (from, to) in [(setup.null, 0), (setup.out, 1), (setup.err, 2)] {
+        // SAFETY: the keeper holds the descriptors.
+        check(unsafe { libc::dup2(from, to) })?;
+    }
+    if let Some(bytes) = setup.data_limit {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        // SAFETY: the limit is valid.
+        unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) };
+    }
+    Ok(())
 }
 
+/// Ends this process when the keeper ends.
+fn die_with(keeper: Option<i32>) -> io::Result<()> {
+    let Some(keeper) = keeper else { return Ok(()) };
+    // SAFETY: plain system calls.
+    let parent = unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::getppid()
+    };
+    if parent == keeper { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
+#[cfg(target_pointer_width = "32")]
+compile_error!(
+    "on 32-bit machines these system calls take 16 bits of a user's number, and 65536 would be root"
+);
+
 /// Gives up all that this process may do beyond what that user may.
-///
-/// # Safety
-/// As [`become_task`]. By plain system calls: the C library's functions would look for threads of the
-/// keeper's, whose memory this is.
-unsafe fn become_user(who: &RunAs) -> Result<(), &'static str> {
+fn become_user(who: &RunAs) -> io::Result<()> {
     let ids = [(libc::SYS_setresgid, who.gid), (libc::SYS_setresuid, who.uid)];
-    // SAFETY: the list of groups is in memory that stands still.
+    // SAFETY: the list of groups outlives the call.
     unsafe {
         if libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr()) < 0 {
-            return Err("join the groups of its user");
+            return Err(io::Error::last_os_error());
         }
         for (call, id) in ids {
             if libc::syscall(call, id, id, id) < 0 {
-                return Err("become its user");
+                return Err(io::Error::last_os_error());
             }
         }
     }
     Ok(())
+}
+
+/// Writes it, with the directory that it is in.
+pub fn write_file(file: &NewFile) -> io::Result<()> {
+    if let Some(dir) = file.path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(if file.runnable { 0o700 } else { 0o600 });
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+    if file.once && file.path.exists() {
+        return Ok(());
+    }
+    options.open(&file.path)?.write_all(file.text.as_bytes())
 }
 
 /// Bytes of a block in the usage that the kernel tells of ended processes.

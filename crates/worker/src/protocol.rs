@@ -394,6 +394,9 @@ pub struct WireResult {
     /// Bytes read from disks and written for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
+    /// It did not start because of what its job asked for: that says nothing of this worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub job_at_fault: bool,
 }
 
 impl From<WireResult> for TaskResult {
@@ -421,6 +424,7 @@ impl From<WireResult> for TaskResult {
             out_bytes: from.out_bytes,
             err_bytes: from.err_bytes,
             message: from.message,
+            job_at_fault: from.job_at_fault,
         }
     }
 }

@@ -74,30 +74,6 @@ pub enum BadUser {
     NotRoot,
 }
 
-/// Does it with the rights to files that a user has, and as the owner of what is made. For the keeper,
-/// which has one thread.
-pub fn acting_as<T>(who: Option<&RunAs>, act: impl FnOnce() -> T) -> T {
-    let Some(who) = who else { return act() };
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    // SAFETY: these change the rights of this thread, the only one; root may take them back.
-    unsafe {
-        // Cannot fail for root, which alone maps users.
-        libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr());
-        libc::setfsgid(who.gid);
-        libc::setfsuid(who.uid);
-    }
-    let done = act();
-    let groups: Vec<u32> = groups.iter().map(|group| group.as_raw()).collect();
-    // SAFETY: as above; the keeper's own rights again.
-    unsafe {
-        libc::setfsuid(uid);
-        libc::setfsgid(gid);
-        libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr());
-    }
-    done
-}
-
 impl UserEntry {
     /// That submitter's tasks run as that user.
     pub fn new(submitter: &str, user: &str) -> Self {

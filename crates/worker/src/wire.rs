@@ -83,6 +83,7 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
         err_bytes: result.err_bytes,
         message: result.message,
         disk_bytes: result.disk_bytes,
+        job_at_fault: result.job_at_fault,
     }
 }
 

@@ -292,6 +292,9 @@ pub struct Finished {
     /// Bytes read from disks and written for them.
     #[prost(uint64, optional, tag = "14")]
     pub disk_bytes: ::core::option::Option<u64>,
+    /// It did not start because of what its job asked for: that says nothing of the worker.
+    #[prost(bool, tag = "15")]
+    pub job_at_fault: bool,
     #[prost(oneof = "finished::End", tags = "3, 4, 5, 6")]
     pub end: ::core::option::Option<finished::End>,
 }

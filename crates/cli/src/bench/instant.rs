@@ -138,6 +138,8 @@ impl WorkerLink for Link {
         panic!("the worker is refused: {why}");
     }
 
+    fn begin_again(&self) {}
+
     fn read_log(&self, _: LogRequest) -> LogFuture {
         Box::pin(std::future::ready(Ok(None)))
     }

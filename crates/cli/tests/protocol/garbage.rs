@@ -87,6 +87,7 @@ impl Random {
             err_bytes,
             message,
             disk_bytes,
+            job_at_fault: self.next().is_multiple_of(2),
         }
     }
 

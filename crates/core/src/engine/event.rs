@@ -126,6 +126,8 @@ pub enum Event {
         request: RequestId,
         /// The worker.
         worker: WorkerId,
+        /// Even while it is connected.
+        force: bool,
     },
     /// Time has passed: [`Engine::next_wakeup`](super::Engine::next_wakeup) is due.
     Tick,

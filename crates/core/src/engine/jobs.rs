@@ -226,7 +226,7 @@ impl Engine {
             self.learn(task, attempt, result, out);
         }
         if is_new && !busy {
-            self.judge_worker(task, attempt, &result.end);
+            self.judge_worker(task, attempt, result);
         }
         let ran = ran(attempt, result, self.now).filter(|_| !busy);
         if let Some(ran) = ran.as_ref().filter(|_| is_new) {

@@ -104,12 +104,15 @@ impl Engine {
         }
     }
 
-    /// Somebody answers for it that nothing runs on the worker any more.
-    pub(super) fn forget_worker(&mut self, request: RequestId, id: WorkerId, out: &mut Outbox) {
+    /// Somebody answers for it that nothing runs on the worker any more. Where `force` says so, even while it
+    /// is connected: what it still runs ends when it says hello again, or with its lease.
+    pub(super) fn forget_worker(&mut self, request: RequestId, id: WorkerId, force: bool, out: &mut Outbox) {
         let known = self.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
         let answer = match known {
             None => Answer::Refused(Refusal::NoWorker(id)),
-            Some(worker) if worker.connected => Answer::Refused(Refusal::Connected(worker.name.to_string())),
+            Some(worker) if worker.connected && !force => {
+                Answer::Refused(Refusal::Connected(worker.name.to_string()))
+            }
             Some(worker) => {
                 out.before.push(worker.record());
                 self.fence_off(id, WorkerState::Forgotten, out);

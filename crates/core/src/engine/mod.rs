@@ -54,7 +54,7 @@ use crate::score::weights;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
 use crate::worker::{Worker, WorkerRecord};
-use crate::workers::{ReserveSettings, Reserves, Saturation, Workers};
+use crate::workers::{ReserveSettings, Reserves, Saturation, Successes, Workers};
 use back_off::BackOffs;
 use charge::Charged;
 use full::FullClasses;
@@ -278,7 +278,7 @@ pub struct Engine {
     waits: Waits,
     decisions: VecDeque<Decision>,
     /// Tasks that succeeded since the engine started.
-    succeeded: u64,
+    successes: Successes,
     lease_ns: Option<u64>,
     /// After a failed commit: workers whose rows it wrote.
     unsaved: BTreeSet<WorkerId>,
@@ -362,7 +362,7 @@ impl Engine {
             held: HeldSteps::default(),
             waits: Waits::default(),
             decisions: VecDeque::new(),
-            succeeded: 0,
+            successes: Successes::default(),
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
             unsaved_gone: BTreeSet::new(),
@@ -445,7 +445,7 @@ impl Engine {
             Event::SetLimit { request, name, limit } => self.set_limit(request, name, limit, out),
             Event::Lost { worker } => self.worker_lost(worker, out),
             Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
-            Event::Forget { request, worker } => self.forget_worker(request, worker, out),
+            Event::Forget { request, worker, force } => self.forget_worker(request, worker, force, out),
             Event::Tick => self.tick(out),
             Event::Started { by, at } => self.started(by, at, out),
             Event::Finished { by, result } => self.finished(by, result, out),

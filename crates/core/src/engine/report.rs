@@ -147,13 +147,14 @@ impl Engine {
         let held: BTreeMap<TaskId, (u32, HeldPhase)> =
             inventory.held.iter().map(|h| (h.task, (h.attempt, h.phase))).collect();
         let booked: Vec<TaskId> = worker.running.iter().chain(&worker.backlog).copied().collect();
+        let mut missing = Vec::new();
         for task in booked {
             let Some(attempt) = self.attempts.get(&task) else { continue };
             match held.get(&task) {
                 Some((number, phase)) if *number == attempt.number => {
                     self.meet_held(task, *phase, out);
                 }
-                _ if attempt.seq <= through => self.resend_start(task, out),
+                _ if attempt.seq <= through => missing.push(task),
                 _ => {}
             }
         }
@@ -162,6 +163,10 @@ impl Engine {
             if !current && phase != HeldPhase::Ended {
                 self.send(id, Order::Kill { task, attempt }, out);
             }
+        }
+        // Kills come first: a start may be what the worker breaks off at.
+        for task in missing {
+            self.miss(task, out);
         }
         self.promote(id);
     }
@@ -201,15 +206,21 @@ impl Engine {
         }
     }
 
-    fn resend_start(&mut self, task: TaskId, out: &mut Outbox) {
-        let Some(worker) = self.attempts.get(&task).map(|a| a.worker) else { return };
+    /// An attempt's worker does not hold it, and its start is not under way: it is started again, unless it
+    /// is to end anyway.
+    fn miss(&mut self, task: TaskId, out: &mut Outbox) {
+        let Some(attempt) = self.attempts.get(&task) else { return };
+        let (worker, killing) = (attempt.worker, attempt.killing);
+        if killing {
+            if let Some(attempt) = self.drop_attempt(task) {
+                self.conclude(task, &attempt, TaskResult::bare(End::Canceled), out);
+            }
+            return;
+        }
         let Some(order) = self.start_order(task) else { return };
         let seq = self.send(worker, order, out);
-        let Some(attempt) = self.attempts.get_mut(&task) else { return };
-        attempt.seq = seq;
-        if attempt.killing {
-            let attempt = attempt.number;
-            self.send(worker, Order::Kill { task, attempt }, out);
+        if let Some(attempt) = self.attempts.get_mut(&task) {
+            attempt.seq = seq;
         }
     }
 

@@ -12,7 +12,7 @@ use crate::score::windows::Metric;
 use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::Worker;
-use crate::workers::{Health, Record, Verdict};
+use crate::workers::{Ended, Health, Record, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -312,27 +312,32 @@ impl Engine {
             .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)
     }
 
-    /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing.
-    pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, end: &End) {
-        let verdict = match end {
+    /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
+    /// nor does a launch that failed by the job's own fault.
+    pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult) {
+        let verdict = match &result.end {
             End::Exited(0) => Verdict::Succeeded,
             End::Exited(_) | End::Signaled(_) => Verdict::Failed,
+            End::NotStarted(_) if result.job_at_fault => return,
             End::NotStarted(_) => Verdict::NotStarted,
             End::Lost if attempt.started.is_none() => Verdict::NotStarted,
             // One that was cut off may have fenced itself.
             end if super::jobs::is_unasked(attempt, end) && self.is_steady(attempt) => Verdict::NotStarted,
             End::Lost | End::OutOfMemory | End::TimeLimit | End::Canceled | End::Recalled => return,
         };
-        self.succeeded += u64::from(verdict == Verdict::Succeeded);
-        let (now, succeeded) = (self.now, self.succeeded);
+        let now = self.now;
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        if verdict == Verdict::Succeeded {
+            self.successes.count(&job.spec.user);
+        }
         job.failed_attempts += u64::from(verdict == Verdict::Failed);
         let record = Record { succeeded: job.counts().succeeded.into(), failed: job.failed_attempts };
+        let of = Ended { job: task.job, user: &job.spec.user, record };
         let suspicious =
             |worker: &Worker| verdict != Verdict::Succeeded || worker.health != Health::default();
         if self.workers.get(attempt.worker).is_some_and(suspicious) {
-            self.workers
-                .update(attempt.worker, |w| w.health.ended(now, (task.job, record), verdict, succeeded));
+            let successes = &self.successes;
+            self.workers.update(attempt.worker, |w| w.health.ended(now, of, verdict, successes));
         }
     }
 

@@ -4,7 +4,8 @@
 //! different jobs keep failing, while tasks succeed elsewhere, or more tasks of fewer jobs whose others hardly
 //! fail elsewhere, is left out for a minute, and for twice as long each time that it is no better after that.
 //! One success there ends the suspicion. A job that fails everywhere is one job, however many of its tasks
-//! fail, and harms no worker's name.
+//! fail, and harms no worker's name. Nor does one user alone, while others' tasks succeed: who submits what
+//! fails must not be able to take workers from everybody.
 
 use crate::ids::JobId;
 use crate::time::{NS_PER_S, Time};
@@ -45,6 +46,44 @@ pub struct Record {
     pub failed: u64,
 }
 
+/// An attempt that ended, as far as it matters to its worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// Its job.
+    pub job: JobId,
+    /// Who submitted it.
+    pub user: &'a str,
+    /// How the job did so far, this attempt included.
+    pub record: Record,
+}
+
+/// Tasks of the whole farm that succeeded, and of the two users who had the last ones, when that was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Successes {
+    count: u64,
+    /// By user, the count at the last success; the latest user last.
+    latest: [(Box<str>, u64); 2],
+}
+
+impl Successes {
+    /// A task of this user succeeded.
+    pub fn count(&mut self, user: &str) {
+        self.count += 1;
+        if &*self.latest[1].0 != user {
+            self.latest.swap(0, 1);
+            if &*self.latest[1].0 != user {
+                self.latest[1].0 = user.into();
+            }
+        }
+        self.latest[1].1 = self.count;
+    }
+
+    /// True if somebody else had a success since so many were counted.
+    fn of_others(&self, user: &str, since: u64) -> bool {
+        self.latest.iter().any(|(other, count)| &**other != user && *count > since)
+    }
+}
+
 /// Why a worker is left out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
@@ -72,8 +111,12 @@ pub struct Health {
     out: Option<(Time, Fault)>,
     launches: u32,
     failures: u32,
-    /// Whose failures and launches these were, as far as it matters, and how these jobs had done before.
+    /// Of which jobs these failures and launches were, as far as it matters, and how these had done before.
     jobs: BTreeMap<JobId, Record>,
+    /// Who submitted the first of them.
+    user: Option<Box<str>>,
+    /// Others submitted some of them too.
+    of_several: bool,
     /// How many tasks had succeeded on the farm when the row of failures began.
     succeeded_then: u64,
     /// Quarantines in a row.
@@ -91,17 +134,13 @@ impl Health {
         self.out = None;
         (self.launches, self.failures) = (0, 0);
         self.jobs.clear();
+        (self.user, self.of_several) = (None, false);
     }
 
-    /// An attempt of a job with this record, itself included, ended here. `succeeded` counts the tasks that
-    /// succeeded on the whole farm so far. True if the worker is left out from now on.
-    pub fn ended(
-        &mut self,
-        now: Time,
-        (job, record): (JobId, Record),
-        verdict: Verdict,
-        succeeded: u64,
-    ) -> bool {
+    /// An attempt ended here. `successes` are those of the whole farm so far. True if the worker is left out
+    /// from now on.
+    pub fn ended(&mut self, now: Time, of: Ended<'_>, verdict: Verdict, successes: &Successes) -> bool {
+        let Ended { job, user, record } = of;
         match verdict {
             Verdict::Succeeded => {
                 self.readmit();
@@ -114,7 +153,11 @@ impl Health {
             Verdict::NotStarted => self.launches += 1,
         }
         if self.failures == 0 {
-            self.succeeded_then = succeeded;
+            self.succeeded_then = successes.count;
+        }
+        match &self.user {
+            None => self.user = Some(user.into()),
+            Some(first) => self.of_several |= &**first != user,
         }
         self.failures += 1;
         let then = self.jobs.get(&job).copied().unwrap_or(record);
@@ -127,9 +170,10 @@ impl Health {
         let badly = record.failed.saturating_sub(then.failed).saturating_sub(u64::from(self.failures));
         let only_here =
             self.failures >= FAILURES_HERE && well >= u64::from(FAILURES_HERE) && well >= DOES_WELL * badly;
-        let elsewhere = succeeded - self.succeeded_then;
+        let elsewhere = successes.count - self.succeeded_then;
         let of_many = self.jobs.len() >= JOBS && elsewhere >= u64::from(FAILURES);
-        if self.failures >= FAILURES && of_many || only_here {
+        let is_believed = self.of_several || !successes.of_others(user, self.succeeded_then);
+        if is_believed && (self.failures >= FAILURES && of_many || only_here) {
             let lasts_ns = QUARANTINE_NS << self.times.min(DOUBLINGS);
             self.times += 1;
             self.out = Some((now.after(lasts_ns), Fault::Failures(self.failures, self.jobs.len() as u32)));
@@ -147,8 +191,13 @@ mod tests {
     const NOW: Time = Time(1_000 * NS_PER_S);
 
     /// A job that has done nothing but fail.
-    fn of(job: u64) -> (JobId, Record) {
-        (JobId(job), Record::default())
+    fn of(job: u64) -> Ended<'static> {
+        Ended { job: JobId(job), user: "ann", record: Record::default() }
+    }
+
+    /// Ann's tasks of which so many succeeded.
+    fn so_far(count: u64) -> Successes {
+        Successes { count, latest: [(Box::default(), 0), ("ann".into(), count)] }
     }
 
     /// Attempts of one job that fail here, while so many of its tasks succeed and fail elsewhere meanwhile;
@@ -157,7 +206,8 @@ mod tests {
         let mut health = Health::default();
         (1..=40).find(|n| {
             let record = Record { succeeded: n * succeed / 10, failed: n + n * fail / 10 };
-            health.ended(NOW, (JobId(1), record), Verdict::Failed, record.succeeded)
+            let of = Ended { record, ..of(1) };
+            health.ended(NOW, of, Verdict::Failed, &so_far(record.succeeded))
         })
     }
 
@@ -173,16 +223,16 @@ mod tests {
     fn a_poison_job_harms_no_worker() {
         let mut health = Health::default();
         for n in 0..100 {
-            assert!(!health.ended(NOW, of(1), Verdict::Failed, n));
-            assert!(!health.ended(NOW, of(1), Verdict::NotStarted, n));
+            assert!(!health.ended(NOW, of(1), Verdict::Failed, &so_far(n)));
+            assert!(!health.ended(NOW, of(1), Verdict::NotStarted, &so_far(n)));
         }
     }
 
     #[test]
     fn failures_of_many_jobs_count_only_while_others_succeed_elsewhere() {
         let mut health = Health::default();
-        assert!((0..20).all(|n| !health.ended(NOW, of(n), Verdict::Failed, 7)), "everything fails");
-        assert!(health.ended(NOW, of(21), Verdict::Failed, 12));
+        assert!((0..20).all(|n| !health.ended(NOW, of(n), Verdict::Failed, &so_far(7))), "everything fails");
+        assert!(health.ended(NOW, of(21), Verdict::Failed, &so_far(12)));
         assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(21, 3))));
     }
 
@@ -193,21 +243,22 @@ mod tests {
             health.readmit();
             let mut out = false;
             for n in 0..5 {
-                out = health.ended(NOW, of(n), Verdict::Failed, n * 10);
+                out = health.ended(NOW, of(n), Verdict::Failed, &so_far(n * 10));
             }
             assert!(out);
             health.out().map(|(until, _)| until.since(NOW) / NS_PER_S)
         };
         let lasts: Vec<_> = (0..8).map(|_| spoil(&mut health)).collect();
         assert_eq!(lasts, [60, 120, 240, 480, 960, 1920, 3840, 3840].map(Some));
-        assert!(!health.ended(NOW, of(1), Verdict::Succeeded, 0));
+        assert!(!health.ended(NOW, of(1), Verdict::Succeeded, &so_far(0)));
         assert_eq!(spoil(&mut health), Some(60));
     }
 
     #[test]
     fn what_ran_there_already_does_not_lengthen_a_quarantine() {
         let mut health = Health::default();
-        let all: Vec<bool> = (0..64).map(|n| health.ended(NOW, of(n), Verdict::Failed, n * 10)).collect();
+        let all: Vec<bool> =
+            (0..64).map(|n| health.ended(NOW, of(n), Verdict::Failed, &so_far(n * 10))).collect();
         assert_eq!(all.iter().filter(|out| **out).count(), 60);
         assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(5, 3))));
     }
@@ -215,9 +266,38 @@ mod tests {
     #[test]
     fn launches_of_two_jobs_that_come_to_nothing_open_the_breaker() {
         let mut health = Health::default();
-        assert!(!health.ended(NOW, of(1), Verdict::NotStarted, 0));
-        assert!(!health.ended(NOW, of(2), Verdict::NotStarted, 0));
-        assert!(health.ended(NOW, of(2), Verdict::NotStarted, 0));
+        assert!(!health.ended(NOW, of(1), Verdict::NotStarted, &so_far(0)));
+        assert!(!health.ended(NOW, of(2), Verdict::NotStarted, &so_far(0)));
+        assert!(health.ended(NOW, of(2), Verdict::NotStarted, &so_far(0)));
         assert_eq!(health.out(), Some((NOW.after(30 * NS_PER_S), Fault::Launches(3))));
+    }
+
+    #[test]
+    fn one_user_alone_takes_no_worker_from_others() {
+        let spoil = |others: bool, second: &'static str| {
+            let (mut health, mut successes) = (Health::default(), Successes::default());
+            (0..40).any(|n| {
+                successes.count("bob");
+                (0..2).for_each(|_| successes.count(if others { "cyn" } else { "bob" }));
+                let user = if n == 9 { second } else { "bob" };
+                health.ended(NOW, Ended { user, ..of(n % 5) }, Verdict::Failed, &successes)
+            })
+        };
+        assert!(spoil(false, "bob"), "only bob works here: what is wrong is the worker");
+        assert!(!spoil(true, "bob"), "bob's tasks fail where others' succeed");
+        assert!(spoil(true, "dan"), "and somebody else's fail there too");
+    }
+
+    #[test]
+    fn of_two_users_the_last_successes_are_known() {
+        let mut successes = Successes::default();
+        for user in ["ann", "bob", "ann", "ann", "cyn"] {
+            successes.count(user);
+        }
+        assert_eq!(successes.count, 5);
+        assert!(
+            successes.of_others("ann", 4) && !successes.of_others("cyn", 4) && successes.of_others("cyn", 3)
+        );
+        assert!(!successes.of_others("bob", 5));
     }
 }

@@ -4,7 +4,7 @@ mod health;
 mod index;
 mod reserve;
 
-pub use health::{Fault, Health, Record, Verdict};
+pub use health::{Ended, Fault, Health, Record, Successes, Verdict};
 pub use index::{Index, Saturation};
 pub use reserve::{ReserveSettings, Reserves};
 

@@ -7,14 +7,13 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 use utoipa::IntoParams;
 use windlass_api::board::{
     Board, BoardDecision, BoardWorker, DispatchedJob, DispatchedJobs, PendingJob, PendingJobs, RuleEntry,
     ScoringSummary, WorkersLoad,
 };
 use windlass_core::score::policy::rule_catalog;
-use windlass_core::time::{NS_PER_MS, NS_PER_S};
+use windlass_core::time::NS_PER_S;
 use windlass_core::{Engine, TaskId, Time};
 
 /// Steps, or tasks, that one answer names.
@@ -68,8 +67,7 @@ pub async fn summary(
     let Query(query) = query?;
     let hours = within("window_hours", query.window_hours, WINDOW_HOURS_DEFAULT, WINDOW_HOURS_MAX)?;
     let limit = within("limit", query.limit, SAMPLE_DEFAULT, SAMPLE_MAX)?;
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let from = Time(now_ms.saturating_mul(NS_PER_MS).saturating_sub(hours * 3600 * NS_PER_S));
+    let from = Time(app.handle.clock().now().0.saturating_sub(hours * 3600 * NS_PER_S));
     let look = move |engine: &Engine| {
         let recent = engine.decisions().take_while(|decision| decision.at >= from).take(limit);
         recent

@@ -107,19 +107,37 @@ pub async fn resume(
     set(&app, name, false).await
 }
 
-/// Says that a worker is gone for good, with all that ran there: what it ran is run elsewhere.
-#[utoipa::path(post, path = "/api/v1/workers/{name}/forget", tag = "workers", params(("name" = String, Path)),
+/// How a worker is forgotten.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetQuery {
+    /// Even while it is connected.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Says that a worker is gone for good, with all that ran there: what it ran is run elsewhere. One that is connected
+/// is forgotten only by force; it may come back, and what it still has of before is ended then.
+#[utoipa::path(post, path = "/api/v1/workers/{name}/forget", tag = "workers",
+    params(("name" = String, Path), ForgetQuery),
     responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody),
               (status = 409, body = windlass_api::ErrorBody)))]
 pub async fn forget(
     State(app): State<App>,
     name: Result<Path<String>, PathRejection>,
+    query: Result<Query<ForgetQuery>, QueryRejection>,
 ) -> Result<Json<Worker>, ApiError> {
-    let Path(name) = name?;
+    let (Path(name), Query(ForgetQuery { force })) = (name?, query?);
     let worker = find(&app, name).await?;
     let id = windlass_core::WorkerId(worker.id);
-    match app.handle.request(move |request| Event::Forget { request, worker: id }).await? {
-        Answer::Done => Ok(Json(worker)),
+    let link = app.handle.link(id).filter(|_| force);
+    match app.handle.request(move |request| Event::Forget { request, worker: id, force }).await? {
+        Answer::Done => {
+            if let Some(link) = link {
+                link.begin_again();
+            }
+            Ok(Json(worker))
+        }
         other => Err(unexpected(other)),
     }
 }

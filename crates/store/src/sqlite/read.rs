@@ -317,6 +317,7 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
         out_bytes: unsigned(7)?.unwrap_or(0),
         err_bytes: unsigned(8)?.unwrap_or(0),
         message,
+        job_at_fault: false,
     }))
 }
 

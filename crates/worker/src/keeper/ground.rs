@@ -3,7 +3,7 @@
 use crate::cgroup::{Cgroups, Slot};
 use crate::keeper::MARKER;
 use crate::logs::{LogDir, Stream};
-use crate::process::{self, Command, Setup, SpawnError, Spawner};
+use crate::process::{self, Command, Launch, Setup, SpawnError, Step};
 use crate::protocol::{TaskRef, ToKeeper};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 use windlass_api::{Session, fill_in};
 
 /// Bytes that one process may map beyond its task's memory limit where we watch that limit ourselves.
@@ -39,7 +40,7 @@ pub struct Body {
 impl Body {
     /// Whether its tasks may run here.
     pub fn check(&self) -> Result<(), Refused> {
-        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::Failed(why.clone())))
+        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::Job(why.clone())))
     }
 
     /// The body in a message; `None` if it is another message.
@@ -72,8 +73,11 @@ pub struct Ground {
     pub log_bytes_max: u64,
     /// `/dev/null`.
     pub null: File,
-    /// Starts processes.
-    pub spawner: Spawner,
+    /// Processes that do something for the keeper in a user's name, and when they are killed.
+    pub helpers: BTreeMap<i32, Instant>,
+    /// What did not come to its program in time and does not end when it is killed: the kernel waits with it for
+    /// a file system. None of it ever ran.
+    pub stuck: Vec<Started>,
     /// The kernel ends everything under us with us.
     pub namespaced: bool,
     /// The keeper's own number.
@@ -96,15 +100,26 @@ pub struct Started {
     pub cpu_before_us: u64,
     /// Its memory limit is to be watched by us.
     pub watch_memory: bool,
+    /// Its process is on the way to its program. A keeper that goes on as another program waits for it first.
+    #[serde(skip)]
+    pub launch: Option<Launch>,
 }
 
 /// Why a task was not started.
+#[derive(Debug)]
 pub enum Refused {
-    /// It never can be: for people.
-    Failed(String),
+    /// It never can be, by what its job asks for: for people.
+    Job(String),
+    /// It cannot be, by no fault of its job: for people.
+    Worker(String),
     /// Not now: the disk is full, or the machine is out of something else. It stays in line.
     NotNow(io::Error),
 }
+
+/// How long a process that does something in a user's name may take.
+const HELPER_MAX: Duration = Duration::from_secs(300);
+/// How often processes that do not end are looked at.
+const STUCK_POLL: Duration = Duration::from_secs(1);
 
 impl Ground {
     /// Starts the task.
@@ -143,7 +158,8 @@ impl Ground {
         }
         let watch_memory = memory.is_some() && !enforced;
         let cpu_before_us = slot.as_ref().and_then(Slot::cpu_us).unwrap_or(0);
-        let mut started = Started { pid: 0, slot, output: [out, err], cpu_before_us, watch_memory };
+        let mut started =
+            Started { pid: 0, slot, output: [out, err], cpu_before_us, watch_memory, launch: None };
         match self.go_on(command, &mut started, memory) {
             Ok(()) => Ok(started),
             Err(refused) => {
@@ -173,8 +189,57 @@ impl Ground {
             data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
             die_with: (!self.namespaced).then(|| std::process::id() as i32),
         };
-        started.pid = self.spawner.spawn(command, setup).map_err(|e| refuse_spawn(e, command))?;
+        let (pid, launch) = process::spawn(command, &setup).map_err(|e| refuse_spawn(e, &command.texts()))?;
+        (started.pid, started.launch) = (pid, Some(launch));
         Ok(())
+    }
+
+    /// A process does something in a user's name; it is killed where that takes too long.
+    pub fn help(&mut self, started: io::Result<i32>) {
+        match started {
+            Ok(pid) => _ = self.helpers.insert(pid, Instant::now() + HELPER_MAX),
+            Err(e) => super::say(format_args!("cannot make a process: {e}")),
+        }
+    }
+
+    /// A process ended that is no task's.
+    pub fn exited(&mut self, pid: i32) {
+        self.helpers.remove(&pid);
+    }
+
+    /// Gives up on what did not come to its program in time. Killed, it never will, though it may not end before a
+    /// file system answers.
+    pub fn abandon(&mut self, task: TaskRef, started: Started) {
+        process::kill(started.pid);
+        if !self.end_tree(task, &started, false) {
+            super::say(format_args!(
+                "task {}.{}: process {} is killed and does not end: the kernel waits with it for a file system",
+                task.job, task.index, started.pid
+            ));
+        }
+        self.stuck.push(started);
+    }
+
+    /// Looks after processes that take long to end.
+    pub fn settle(&mut self, now: Instant) {
+        for (pid, until) in &mut self.helpers {
+            if *until <= now {
+                process::kill(*pid);
+                *until = now + STUCK_POLL;
+            }
+        }
+        let ended = |started: &mut Started| match &started.slot {
+            Some(slot) => slot.is_empty(),
+            None => process::start_ticks(started.pid).is_none(),
+        };
+        let over: Vec<Started> = self.stuck.extract_if(.., ended).collect();
+        over.into_iter().for_each(|started| self.give_back(started.slot));
+    }
+
+    /// When that is to be done again.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let stuck = (!self.stuck.is_empty()).then(|| Instant::now() + STUCK_POLL);
+        self.helpers.values().copied().chain(stuck).min()
     }
 
     fn slot(&mut self) -> Result<Option<Slot>, Refused> {
@@ -201,7 +266,7 @@ impl Ground {
                 let most = |arg: &String| arg.len() + arg.matches('{').count().saturating_mul(value.len());
                 if body.command.iter().any(|arg| most(arg) > FILLED_BYTES_MAX) {
                     let why = "its arguments may be too long once its value is filled in";
-                    return Err(Refused::Failed(why.to_owned()));
+                    return Err(Refused::Job(why.to_owned()));
                 }
                 body.command.iter().map(|arg| fill_in(arg, value)).collect()
             }
@@ -257,7 +322,8 @@ impl Ground {
         let theirs = env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let theirs = theirs.filter(|(name, _)| own.clone().all(|(ours, _)| ours != *name));
         let command = Command::new(argv, theirs.chain(own.clone()), cwd);
-        let mut command = command.map_err(|e| refuse(e.step, e.source))?;
+        let mut command =
+            command.map_err(|e| Refused::Job(format!("cannot read the command: {}", e.source)))?;
         command.run_as = run_as.cloned();
         Ok(command)
     }
@@ -280,22 +346,25 @@ fn refuse_log(e: io::Error) -> Refused {
     refuse("open its log", e)
 }
 
-fn refuse_spawn(e: SpawnError, command: &Command) -> Refused {
+/// Why a process did not come to its program. `program` and `cwd` are as its job names them.
+pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused {
     let what = match e.step {
-        "start the command" => format!("start '{}'", command.program()),
-        "enter its working directory" => {
-            let refused = refuse(&format!("enter the working directory '{}'", command.cwd()), e.source);
-            // The caller's own directory need not be on a worker that is another machine.
-            return match refused {
-                Refused::Failed(why) => {
-                    Refused::Failed(format!("{why}; --cwd DIR names one that this worker has"))
-                }
-                refused => refused,
-            };
-        }
-        step => step.to_owned(),
+        Step::Execute => format!("start '{program}'"),
+        Step::EnterDir => format!("enter the working directory '{cwd}'"),
+        Step::WriteFiles => "write its files".to_owned(),
+        Step::Read => "read the command".to_owned(),
+        Step::BecomeUser => "become its user".to_owned(),
+        Step::Make => "make its process".to_owned(),
     };
-    refuse(&what, e.source)
+    match (refuse(&what, e.source), e.step) {
+        (Refused::NotNow(e), _) => Refused::NotNow(e),
+        (Refused::Worker(why), Step::BecomeUser | Step::Make) => Refused::Worker(why),
+        // The caller's own directory need not be on a worker that is another machine.
+        (Refused::Worker(why) | Refused::Job(why), Step::EnterDir) => {
+            Refused::Job(format!("{why}; --cwd DIR names one that this worker has"))
+        }
+        (Refused::Worker(why) | Refused::Job(why), _) => Refused::Job(why),
+    }
 }
 
 /// What passes by itself is no failure of the task.
@@ -304,6 +373,6 @@ pub fn refuse(what: &str, e: io::Error) -> Refused {
         [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match e.raw_os_error() {
         Some(errno) if PASSING.contains(&errno) => Refused::NotNow(e),
-        _ => Refused::Failed(format!("cannot {what}: {e}")),
+        _ => Refused::Worker(format!("cannot {what}: {e}")),
     }
 }

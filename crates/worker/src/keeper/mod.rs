@@ -14,7 +14,7 @@ pub use namespace::{KeeperFile, RETRY_WITHOUT};
 
 use crate::cgroup::Cgroups;
 use crate::logs::LogDir;
-use crate::process::{self, Spawner};
+use crate::process;
 use crate::protocol::{FromKeeper, ToKeeper};
 use ground::Ground;
 use lease::Lease;
@@ -143,6 +143,8 @@ struct Keeper {
     notes: Vec<String>,
     /// Since when there is no agent.
     alone_since: Option<Instant>,
+    /// The program as which it is to go on, once nothing is on the way to its own program.
+    upgrade_to: Option<PathBuf>,
     done: bool,
 }
 
@@ -181,7 +183,8 @@ impl Keeper {
             logs: LogDir::new(&options.state),
             log_bytes_max: options.log_bytes_max,
             null: File::open("/dev/null")?,
-            spawner: Spawner::new(),
+            helpers: BTreeMap::new(),
+            stuck: Vec::new(),
             namespaced,
             incarnation: options.incarnation,
             devices: BTreeMap::new(),
@@ -204,6 +207,7 @@ impl Keeper {
             program: upgrade::program_of_this_process(),
             notes,
             alone_since: Some(Instant::now()),
+            upgrade_to: None,
             done: false,
         })
     }
@@ -221,7 +225,10 @@ impl Keeper {
 
     fn run(&mut self) -> io::Result<()> {
         while !self.done {
-            if self.lease.holds() {
+            if self.upgrade_to.is_some() && self.tasks.launches().next().is_none() {
+                self.upgrade();
+            }
+            if self.lease.holds() && self.upgrade_to.is_none() {
                 self.tasks.start_waiting(&mut self.link);
             }
             self.link.flush();
@@ -243,11 +250,8 @@ impl Keeper {
 
     /// Sleeps until something is to be done.
     fn wait(&self) -> io::Result<()> {
-        let alone = self
-            .alone_since
-            .map(|since| since + if self.options.die_with_agent { FIRST_AGENT } else { ALONE_MAX });
-        // A keeper that is needed looks again now and then.
-        let alone = alone.map(|at| at.max(Instant::now() + FIRST_AGENT));
+        // Whether it is needed, and whether its directory is there.
+        let alone = self.alone_since.map(|_| Instant::now() + FIRST_AGENT);
         let timeout = self.tasks.next_deadline().into_iter().chain(alone).min().map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -261,6 +265,9 @@ impl Keeper {
             let out = if self.link.has_output() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(connection, PollFlags::IN | out));
         }
+        fds.extend(
+            self.tasks.launches().map(|launch| PollFd::from_borrowed_fd(launch.report(), PollFlags::IN)),
+        );
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
@@ -282,9 +289,19 @@ impl Keeper {
             (true, false) => FIRST_AGENT,
             (false, _) => ALONE_MAX,
         };
+        // Without its directory no agent finds it, and what its tasks write is gone.
+        self.done |= !self.options.state.exists();
         // What it holds is kept for the next agent, however late that comes.
         let needed = !self.options.die_with_agent && !self.tasks.held().is_empty();
         self.done |= !needed && since.elapsed() >= patience;
+    }
+
+    /// Returns only if it cannot go on as another program.
+    fn upgrade(&mut self) {
+        let Some(program) = self.upgrade_to.take() else { return };
+        let options = self.options.clone();
+        let e = self.become_program(&options, &program);
+        say(format_args!("cannot go on as {}: {e}", program.display()));
     }
 
     fn handle(&mut self, message: ToKeeper) {
@@ -307,11 +324,7 @@ impl Keeper {
                 self.link.send(&FromKeeper::Beat { sent, seq, held });
             }
             ToKeeper::Lease { until } => self.lease.set(until),
-            ToKeeper::Upgrade { program } => {
-                let options = self.options.clone();
-                let e = self.become_program(&options, &program);
-                say(format_args!("cannot go on as {}: {e}", program.display()));
-            }
+            ToKeeper::Upgrade { program } => self.upgrade_to = Some(program),
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),
             other => self.tasks.handle(other, &mut self.link),

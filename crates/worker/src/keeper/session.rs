@@ -6,19 +6,18 @@
 //! when a task of it fails or is killed, for nobody knows what that left behind: the next task begins
 //! another. Leaving takes no room and writes to output files of its own, beside those of the job's tasks.
 
-use super::ground::{Body, Ground, Refused, Started};
+use super::ground::{Body, Ground, Refused, Started, refuse_spawn};
 use super::progress::{Fetch, Said, Tail};
 use super::tasks::EMPTY_POLL;
 use crate::logs::Stream;
-use crate::process::{Command, Exit};
+use crate::process::{self, Command, Exit, NewFile, Way};
 use crate::protocol::TaskRef;
-use crate::users::{RunAs, acting_as};
+use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::rc::Rc;
@@ -103,6 +102,17 @@ pub struct Course {
     /// What it says that it brought into caches.
     #[serde(default)]
     pub fetched: Vec<Fetch>,
+    /// Environments that were entered before it came.
+    #[serde(default)]
+    begun: usize,
+}
+
+/// How a process is asked to end.
+pub enum Notice {
+    /// It is not asked.
+    None,
+    /// It is told when it will be killed by this file, before the signal.
+    File(Duration, NewFile),
 }
 
 /// How an action begins.
@@ -153,8 +163,8 @@ impl Sessions {
             status: None,
             fail: None,
             fetched: Vec::new(),
+            begun: session.layers.len(),
         };
-        let begun = session.layers.len();
         let next = session.next(ground, &mut course, limit);
         let started = next.and_then(|next| Ok((ground.begin(task, &next.command, memory)?, next.limit)));
         match started {
@@ -165,7 +175,7 @@ impl Sessions {
                 Ok(Some((started, course, limit)))
             }
             Err(Refused::NotNow(e)) => {
-                session.layers.truncate(begun);
+                session.layers.truncate(course.begun);
                 session.idle_since = Instant::now();
                 Err(Refused::NotNow(e))
             }
@@ -182,14 +192,12 @@ impl Sessions {
         }
         let number = self.next;
         let dir = self.root.join(format!("{}.{}-{number}", key.0, key.1));
-        let rules = body.session.as_ref().map_or(&[][..], |spec| &spec.path_mapping);
         let whom = body.run_as.as_ref();
         let made = DirBuilder::new().recursive(true).mode(0o711).create(&self.root);
         let made = made.and_then(|()| DirBuilder::new().mode(0o700).create(&dir));
         let made = made.and_then(|()| {
             whom.map_or(Ok(()), |who| std::os::unix::fs::chown(&dir, Some(who.uid), Some(who.gid)))
         });
-        let made = made.and_then(|()| write_file(&dir.join(RULES_FILE), &rules_json(rules), false, whom));
         made.map_err(|e| {
             remove(&self.root, &dir);
             super::ground::refuse("make the session's directory", e)
@@ -219,7 +227,7 @@ impl Sessions {
         started: &mut Started,
         limit: Option<Duration>,
         memory: Option<u64>,
-    ) -> Result<Option<Option<Duration>>, String> {
+    ) -> Result<Option<Option<Duration>>, Refused> {
         if course.entering.is_none() {
             return Ok(None);
         }
@@ -232,9 +240,18 @@ impl Sessions {
         session.entering = course.entering.is_some();
         match next {
             Ok(limit) => Ok(Some(limit)),
-            Err(Refused::Failed(why)) => Err(why),
-            Err(Refused::NotNow(e)) => Err(format!("cannot go on: {e}")),
+            Err(Refused::NotNow(e)) => Err(Refused::Worker(format!("cannot go on: {e}"))),
+            Err(refused) => Err(refused),
         }
+    }
+
+    /// A task's first process did not come to its program, and the task is tried again: as if it had not come.
+    pub fn undo(&mut self, course: &Course) {
+        let Some(session) = self.sessions.get_mut(&course.session) else { return };
+        session.layers.truncate(course.begun);
+        session.tasks -= 1;
+        session.entering &= course.entering.is_none();
+        session.idle_since = Instant::now();
     }
 
     /// Takes in what a task said. True if how far it is has changed.
@@ -266,12 +283,15 @@ impl Sessions {
     }
 
     /// A task is over. Returns why it failed, where more is known than how it ended.
-    pub fn leave(&mut self, course: Course, failed: bool) -> Option<String> {
+    pub fn leave(&mut self, ground: &mut Ground, course: Course, failed: bool) -> Option<String> {
         let session = self.sessions.get_mut(&course.session)?;
         session.tasks -= 1;
         session.idle_since = Instant::now();
         session.entering &= course.entering.is_none();
-        remove(&self.root, &course.files_dir());
+        if session.spec().is_some_and(|spec| !spec.files.is_empty()) {
+            let files = course.files_dir();
+            ground.help(process::aside(course.run_as.as_ref(), || _ = fs::remove_dir_all(files)));
+        }
         if !failed {
             return None;
         }
@@ -340,7 +360,10 @@ impl Sessions {
         let each = self.sessions.iter().filter(|(_, session)| session.tasks == 0);
         let each = each.map(|(number, session)| match &session.leaving {
             Some(Leaving { exit: Some(_), .. }) => Instant::now() + EMPTY_POLL,
-            Some(leaving) => leaving.kill_at,
+            Some(leaving) => {
+                let due = leaving.started.launch.as_ref().map(process::Launch::due);
+                due.into_iter().chain([leaving.kill_at]).min().unwrap_or(leaving.kill_at)
+            }
             None if self.current.get(&session.key) == Some(number) => session.idle_since + LINGER,
             None => Instant::now(),
         });
@@ -368,8 +391,11 @@ impl Session {
         limit: Option<Duration>,
     ) -> Result<Next, Refused> {
         let body = self.body.clone();
-        let Some(spec) = &body.session else { return Err(Refused::Failed("there is no session".to_owned())) };
+        let Some(spec) = &body.session else { return Err(Refused::Worker("there is no session".to_owned())) };
         check_size(&body, spec, &course.values)?;
+        let rules = rules_json(&spec.path_mapping);
+        let mut files =
+            vec![NewFile { path: self.dir.join(RULES_FILE), text: rules, runnable: false, once: true }];
         while let Some(environment) = spec.environments.get(self.layers.len()) {
             let n = self.layers.len();
             course.entering = Some(n);
@@ -378,26 +404,25 @@ impl Session {
             let variables =
                 environment.variables.iter().map(|(name, value)| (name.clone(), Some(fill(value))));
             let variables = variables.collect();
-            write_files(&environment.files, &self.dir.join(format!("env-{n}")), fill, body.run_as.as_ref())
-                .map_err(refuse_files)?;
+            files.extend(new_files(&environment.files, &self.dir.join(format!("env-{n}")), fill));
             self.layers[n] = variables;
             if let Some(action) = &environment.on_enter {
                 course.cancel = Some(action.cancel.unwrap_or(Cancel::Terminate));
                 let own = ground.task_variables(course.task, course.value.as_deref());
-                let command = self.action(ground, action, n, course.task, &own)?;
+                let command = self.action(ground, action, n, course.task, &own)?.writing(files);
                 return Ok(Next { command, limit: action.timeout_ms.map(Duration::from_millis) });
             }
         }
         course.entering = None;
         course.cancel = spec.cancel;
         let fill = |text: &str| fill(text, &self.dir, spec, None, Some(course));
-        write_files(&spec.files, &course.files_dir(), fill, body.run_as.as_ref()).map_err(refuse_files)?;
+        files.extend(new_files(&spec.files, &course.files_dir(), fill));
         let argv: Vec<String> = body.command.iter().map(|text| fill(text)).collect();
         let env = self.variables(self.layers.len());
         let own = ground.task_variables(course.task, course.value.as_deref());
         let command =
             ground.command_of(course.task, &argv, &env, &own, (&fill(&body.cwd), body.run_as.as_ref()))?;
-        Ok(Next { command, limit })
+        Ok(Next { command: command.writing(files), limit })
     }
 
     fn action(
@@ -408,7 +433,7 @@ impl Session {
         task: TaskRef,
         own: &[(&'static str, String)],
     ) -> Result<Command, Refused> {
-        let Some(spec) = self.spec() else { return Err(Refused::Failed("there is no session".to_owned())) };
+        let Some(spec) = self.spec() else { return Err(Refused::Worker("there is no session".to_owned())) };
         let argv = action.command.iter().map(|text| fill(text, &self.dir, spec, Some(n), None));
         let dir = self.dir.to_string_lossy();
         let whom = self.body.run_as.as_ref();
@@ -430,6 +455,22 @@ impl Session {
     /// Leaves the environments that were begun, the last one first. False once all is done.
     fn go_out(&mut self, root: &Path, number: u64, now: Instant, ground: &mut Ground) -> bool {
         if let Some(leaving) = &mut self.leaving {
+            match leaving.started.launch.as_mut().map_or(Way::Done, |launch| launch.look(now)) {
+                Way::Under => {}
+                Way::Done => leaving.started.launch = None,
+                Way::Failed(e) => {
+                    if let Some(launch) = leaving.started.launch.take() {
+                        say_refused(self.key, &refuse_spawn(e, &launch.texts));
+                    }
+                }
+                Way::Late => {
+                    if let Some(Leaving { task, started, .. }) = self.leaving.take() {
+                        say_refused(self.key, &Refused::Worker("it takes too long to start".to_owned()));
+                        ground.abandon(task, started);
+                    }
+                    return self.go_out(root, number, now, ground);
+                }
+            }
             if leaving.exit.is_none() && now < leaving.kill_at {
                 return true;
             }
@@ -465,12 +506,7 @@ impl Session {
                     });
                     return true;
                 }
-                Some(Err(Refused::Failed(why))) => {
-                    super::say(format_args!("job {}: cannot leave: {why}", self.key.0))
-                }
-                Some(Err(Refused::NotNow(e))) => {
-                    super::say(format_args!("job {}: cannot leave: {e}", self.key.0))
-                }
+                Some(Err(refused)) => say_refused(self.key, &refused),
             }
         }
         remove(root, &self.dir);
@@ -484,23 +520,23 @@ impl Course {
         self.entering.is_some()
     }
 
-    /// Asks a process to end in the way of its action; returns how long it has. `None` is the way of
-    /// tasks without a session.
-    pub fn notice(&self) -> Option<Duration> {
+    /// How a process is asked to end, by its action. `None` is the way of tasks without a session.
+    pub fn notice(&self) -> Option<Notice> {
         match self.cancel? {
-            Cancel::Terminate => Some(Duration::ZERO),
+            Cancel::Terminate => Some(Notice::None),
             Cancel::NotifyThenTerminate(ms) => {
                 let period = Duration::from_millis(ms);
                 let end = super::tasks::now_ns() / 1_000_000_000 + period.as_secs();
                 let text = format!("{{\"NotifyEnd\": \"{}\"}}\n", utc(end));
-                if let Err(e) =
-                    write_file(&self.dir.join("cancel_info.json"), &text, false, self.run_as.as_ref())
-                {
-                    super::say(format_args!("cannot write cancel_info.json: {e}"));
-                }
-                Some(period)
+                let path = self.dir.join("cancel_info.json");
+                Some(Notice::File(period, NewFile { path, text, runnable: false, once: false }))
             }
         }
+    }
+
+    /// As whom its processes run.
+    pub fn run_as(&self) -> Option<&RunAs> {
+        self.run_as.as_ref()
     }
 
     fn files_dir(&self) -> PathBuf {
@@ -547,7 +583,7 @@ fn check_size(body: &Body, spec: &Spec, values: &[TaskValue]) -> Result<(), Refu
     let most = texts.map(|text| text.len().saturating_add(references(text).count().saturating_mul(longest)));
     if most.fold(0, usize::saturating_add) > FILLED_BYTES_MAX {
         let why = "its files and arguments may be too large once their references are filled in";
-        return Err(Refused::Failed(why.to_owned()));
+        return Err(Refused::Job(why.to_owned()));
     }
     Ok(())
 }
@@ -583,33 +619,26 @@ fn remove(root: &Path, dir: &Path) {
     }
 }
 
-fn write_files(
-    files: &[EmbeddedFile],
-    dir: &Path,
-    fill: impl Fn(&str) -> String,
-    owner: Option<&RunAs>,
-) -> io::Result<()> {
-    if files.is_empty() {
-        return Ok(());
+fn new_files<'a>(
+    files: &'a [EmbeddedFile],
+    dir: &'a Path,
+    fill: impl Fn(&str) -> String + 'a,
+) -> impl Iterator<Item = NewFile> + 'a {
+    files.iter().map(move |file| NewFile {
+        path: dir.join(file.on_disk()),
+        text: fill(&file.data),
+        runnable: file.runnable,
+        once: false,
+    })
+}
+
+fn say_refused((job, _): Key, refused: &Refused) {
+    match refused {
+        Refused::Job(why) | Refused::Worker(why) => {
+            super::say(format_args!("job {job}: cannot leave: {why}"))
+        }
+        Refused::NotNow(e) => super::say(format_args!("job {job}: cannot leave: {e}")),
     }
-    acting_as(owner, || DirBuilder::new().recursive(true).mode(0o700).create(dir))?;
-    let write =
-        |file: &EmbeddedFile| write_file(&dir.join(file.on_disk()), &fill(&file.data), file.runnable, owner);
-    files.iter().try_for_each(write)
-}
-
-/// Writes it as its owner: the directory is theirs, and whatever they put there leads nowhere that they
-/// could not write to themselves.
-fn write_file(path: &Path, text: &str, runnable: bool, owner: Option<&RunAs>) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(if runnable { 0o700 } else { 0o600 });
-    // A pipe that nobody reads would hold the keeper up for ever.
-    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
-    acting_as(owner, || options.open(path)?.write_all(text.as_bytes()))
-}
-
-fn refuse_files(e: io::Error) -> Refused {
-    super::ground::refuse("write its files", e)
 }
 
 /// Path mapping rules as the specification writes them.

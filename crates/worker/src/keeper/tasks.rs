@@ -3,14 +3,14 @@
 //! Room is given in the order in which starts came; a task that wants back the cpus that it lent goes
 //! before them. The engine promotes by the same rule, so both sides agree on what runs.
 
-use super::ground::{Body, Ground, Refused, Started};
+use super::ground::{Body, Ground, Refused, Started, refuse_spawn};
 use super::link::Link;
 use super::progress::{Fetch, Said, Tail};
-use super::session::{Course, Sessions};
+use super::session::{Course, Notice, Sessions};
 use super::upgrade;
 use crate::cgroup::Cgroups;
 use crate::logs::{self, LogDir, Stream};
-use crate::process::{self, Exit};
+use crate::process::{self, Exit, Launch, Way};
 use crate::protocol::{FromKeeper, Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -115,6 +115,23 @@ struct Running {
     tail: Option<Tail>,
     /// Where the kept end of each output begins.
     kept_from: [u64; 2],
+    /// Its start was reported.
+    #[serde(default = "yes")]
+    begun: bool,
+    /// What to try again where its first process does not come to its program for a reason that passes.
+    #[serde(skip)]
+    retry: Option<Box<Waiting>>,
+    /// That reason.
+    #[serde(skip)]
+    passing: Option<std::io::Error>,
+    /// It did not start because of what its job asks for.
+    #[serde(default)]
+    job_at_fault: bool,
+}
+
+/// Of a keeper that knew of tasks only once they had started.
+fn yes() -> bool {
+    true
 }
 
 /// What a keeper hands over to a newer program.
@@ -241,7 +258,7 @@ impl Tasks {
             ToKeeper::Start { .. } if !fresh => {}
             start @ ToKeeper::Start { .. } => self.enlist(start, link),
             ToKeeper::Kill { task, .. } => self.kill(task, link),
-            ToKeeper::Recall { task, .. } => self.unqueue(task, WireEnd::Recalled, link),
+            ToKeeper::Recall { task, .. } => self.unqueue(task, (WireEnd::Recalled, false), link),
             ToKeeper::Ack { task, .. } => _ = self.ended.remove(&task),
             ToKeeper::Lend { task, .. } => self.lend(task),
             ToKeeper::Reclaim { task, .. } => {
@@ -268,7 +285,7 @@ impl Tasks {
         };
         let Some(body) = self.body((task.job, step)) else {
             let why = "the agent did not say what to run".to_owned();
-            self.end_unstarted(task, epoch, WireEnd::NotStarted(why), link);
+            self.end_unstarted(task, epoch, (WireEnd::NotStarted(why), false), link);
             return;
         };
         if self.knows(task) {
@@ -291,7 +308,7 @@ impl Tasks {
     /// The lease ran out: the server may give everything to others at any moment. Nothing is asked.
     pub fn fence(&mut self, link: &mut Link) {
         for waiting in std::mem::take(&mut self.waiting) {
-            self.end_unstarted(waiting.task, waiting.epoch, WireEnd::Recalled, link);
+            self.end_unstarted(waiting.task, waiting.epoch, (WireEnd::Recalled, false), link);
         }
         // One between two actions of its session must not begin the next.
         let goes_on = |running: &&mut Running| {
@@ -321,13 +338,14 @@ impl Tasks {
 
     fn kill(&mut self, task: TaskRef, link: &mut Link) {
         match self.running.get_mut(&task) {
-            Some(running) => running.ask_to_end(WireEnd::Canceled),
-            None => self.unqueue(task, WireEnd::Canceled, link),
+            Some(running) => running.ask_to_end(WireEnd::Canceled, &mut self.ground),
+            None => self.unqueue(task, (WireEnd::Canceled, false), link),
         }
     }
 
-    /// Ends an attempt that has not started; another is left alone.
-    fn unqueue(&mut self, task: TaskRef, end: WireEnd, link: &mut Link) {
+    /// Ends an attempt that has not started; another is left alone. With the end goes whether it is its job's
+    /// fault.
+    fn unqueue(&mut self, task: TaskRef, end: (WireEnd, bool), link: &mut Link) {
         let Some(place) = self.waiting.iter().position(|w| w.task == task) else { return };
         if let Some(epoch) = self.take_out(place) {
             self.end_unstarted(task, epoch, end, link);
@@ -343,9 +361,16 @@ impl Tasks {
         Some(waiting.epoch)
     }
 
-    fn end_unstarted(&mut self, task: TaskRef, epoch: u64, end: WireEnd, link: &mut Link) {
+    fn end_unstarted(
+        &mut self,
+        task: TaskRef,
+        epoch: u64,
+        (end, job_at_fault): (WireEnd, bool),
+        link: &mut Link,
+    ) {
         let result = WireResult {
             end,
+            job_at_fault,
             started: None,
             finished: Some(now_ns()),
             cpu_ms: None,
@@ -398,7 +423,7 @@ impl Tasks {
             let task = next.task;
             if !next.request.fits(&self.capacity) {
                 // The machine became smaller: it would stand in the way for ever.
-                self.unqueue(task, WireEnd::Recalled, link);
+                self.unqueue(task, (WireEnd::Recalled, false), link);
                 continue;
             }
             if !next.parked && !next.request.fits(&self.capacity.less(&self.booked)) {
@@ -409,7 +434,7 @@ impl Tasks {
                 self.ground.devices.remove(&task);
             }
             match launched {
-                Ok(Some(launched)) => self.note_start(place, launched, link),
+                Ok(Some(launched)) => self.note_start(place, launched),
                 Ok(None) => {
                     self.park(place);
                     place += 1;
@@ -419,7 +444,8 @@ impl Tasks {
                     self.no_space_until = Some(Instant::now() + SPACE_RETRY);
                     return;
                 }
-                Err(Refused::Failed(why)) => self.unqueue(task, WireEnd::NotStarted(why), link),
+                Err(Refused::Job(why)) => self.unqueue(task, (WireEnd::NotStarted(why), true), link),
+                Err(Refused::Worker(why)) => self.unqueue(task, (WireEnd::NotStarted(why), false), link),
             }
         }
     }
@@ -456,23 +482,20 @@ impl Tasks {
         }
     }
 
-    fn note_start(&mut self, place: usize, (started, limit, course): Launched, link: &mut Link) {
-        let Some(Waiting { task, epoch, request, memory_limit, parked, .. }) = self.waiting.remove(place)
-        else {
-            return;
-        };
-        let (at, started_ns) = (Instant::now(), now_ns());
-        if !parked {
-            self.booked.add(&request);
+    fn note_start(&mut self, place: usize, (started, limit, course): Launched) {
+        let Some(mut waiting) = self.waiting.remove(place) else { return };
+        let (task, at) = (waiting.task, Instant::now());
+        if !std::mem::take(&mut waiting.parked) {
+            self.booked.add(&waiting.request);
         }
         self.by_pid.insert(started.pid, task);
         self.next_sample.get_or_insert(at + SAMPLE_LIMIT);
         let running = Running {
-            epoch,
-            request,
-            memory_limit,
+            epoch: waiting.epoch,
+            request: waiting.request.clone(),
+            memory_limit: waiting.memory_limit,
             started,
-            started_ns,
+            started_ns: now_ns(),
             time_limit_at: limit.map(|limit| at + limit),
             kill_at: None,
             cause: None,
@@ -483,9 +506,68 @@ impl Tasks {
             disk_bytes: None,
             tail: None,
             kept_from: [0; 2],
+            begun: false,
+            retry: Some(Box::new(waiting)),
+            passing: None,
+            job_at_fault: false,
         };
         self.running.insert(task, running);
-        link.send(&FromKeeper::Started { task, epoch, at: started_ns });
+    }
+
+    /// Processes that are on the way to their programs.
+    pub fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.running.values().filter_map(|running| running.started.launch.as_ref())
+    }
+
+    /// Hears from processes that were on the way to their programs.
+    fn hear_launches(&mut self, now: Instant, link: &mut Link) {
+        let mut late = Vec::new();
+        for (task, running) in &mut self.running {
+            let Some(launch) = &mut running.started.launch else { continue };
+            match launch.look(now) {
+                Way::Under => continue,
+                Way::Done if !running.begun => {
+                    (running.begun, running.retry) = (true, None);
+                    link.send(&FromKeeper::Started {
+                        task: *task,
+                        epoch: running.epoch,
+                        at: running.started_ns,
+                    });
+                }
+                Way::Done => {}
+                Way::Failed(e) => {
+                    let refused = refuse_spawn(e, &launch.texts);
+                    running.refuse(refused);
+                }
+                Way::Late => late.push(*task),
+            }
+            running.started.launch = None;
+        }
+        for task in late {
+            let what = "it did not come to its program within 10 s: a directory that it names does not answer, or \
+                        somebody stopped it";
+            if let Some(running) = self.running.get_mut(&task) {
+                running.refuse(Refused::Job(what.to_owned()));
+                self.by_pid.remove(&running.started.pid);
+            }
+            self.conclude(task, link);
+        }
+    }
+
+    /// An attempt that did not start for a reason that passes is first in line again.
+    fn put_in_line(&mut self, task: TaskRef, why: &std::io::Error) {
+        let Some(running) = self.running.remove(&task) else { return };
+        super::say(format_args!("task {}.{} waits: {why}", task.job, task.index));
+        self.booked.sub(&running.request);
+        self.ground.devices.remove(&task);
+        self.ground.give_back(running.started.slot);
+        [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.ground.logs.remove(task, stream));
+        if let Some((course, _)) = &running.course {
+            self.sessions.undo(course);
+        }
+        self.waiting.extend(running.retry.map(|waiting| *waiting));
+        self.waiting.rotate_right(1);
+        self.no_space_until = Some(Instant::now() + SPACE_RETRY);
     }
 
     /// A process ended. Orphans of tasks end here too and are nobody's.
@@ -498,12 +580,16 @@ impl Tasks {
                 let bytes = exit.disk_bytes.map(|bytes| bytes + running.disk_bytes.unwrap_or(0));
                 running.disk_bytes = bytes.or(running.disk_bytes);
             }
-            None => self.sessions.exited(exit),
+            None => {
+                self.ground.exited(exit.pid);
+                self.sessions.exited(exit);
+            }
         }
     }
 
     /// Ends what is over its limits, finishes what is gone whole.
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
+        self.hear_launches(now, link);
         if self.next_sample.is_some_and(|at| at <= now) {
             self.sample();
             self.tell_progress(link);
@@ -515,7 +601,7 @@ impl Tasks {
         for (task, running) in &mut self.running {
             if running.exit.is_none() && running.time_limit_at.is_some_and(|at| at <= now) {
                 running.time_limit_at = None;
-                running.ask_to_end(WireEnd::TimeLimit);
+                running.ask_to_end(WireEnd::TimeLimit, &mut self.ground);
             }
             if running.exit.is_some() || running.kill_at.is_some_and(|at| at <= now) {
                 running.kill_at = None;
@@ -527,11 +613,15 @@ impl Tasks {
             }
         }
         for task in over {
-            if !self.go_on(task, link) {
+            let running = self.running.get_mut(&task).filter(|running| running.cause.is_none());
+            if let Some(why) = running.and_then(|running| running.passing.take()) {
+                self.put_in_line(task, &why);
+            } else if !self.go_on(task, link) {
                 self.conclude(task, link);
             }
         }
         self.sessions.settle(now, &mut self.ground);
+        self.ground.settle(now);
     }
 
     /// Says what tasks say: those of templates how far they are, all of them what they fetched.
@@ -568,17 +658,17 @@ impl Tasks {
                 true
             }
             Ok(None) => false,
-            Err(why) => {
-                running.cause = Some(WireEnd::NotStarted(why));
+            Err(refused) => {
+                running.refuse(refused);
                 false
             }
         }
     }
 
-    /// The task's last process is gone.
+    /// The task's last process is gone, or never came to its program and never will.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
         let Some(mut running) = self.running.remove(&task) else { return };
-        let Some((exit, finished_ns)) = running.exit else { return };
+        let finished_ns = running.exit.map_or_else(now_ns, |(_, at)| at);
         running.tell_fetched(task, &self.ground.logs, true, link);
         let mut held = running.request.clone();
         if running.lent {
@@ -586,17 +676,17 @@ impl Tasks {
         }
         self.booked.sub(&held);
         self.ground.devices.remove(&task);
-        let slot = running.started.slot;
-        let oom = slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
-        let end = match running.cause {
+        let slot = running.started.slot.as_ref();
+        let oom = slot.is_some_and(crate::cgroup::Slot::was_oom_killed);
+        let exit = running.exit.map(|(exit, _)| exit);
+        let end = match (running.cause.take(), exit) {
             _ if oom => WireEnd::OutOfMemory,
-            Some(cause) => cause,
-            None if exit.status < 0 => WireEnd::Signaled(-exit.status),
-            None => WireEnd::Exited(exit.status),
+            (Some(cause), _) => cause,
+            (None, Some(exit)) if exit.status < 0 => WireEnd::Signaled(-exit.status),
+            (None, Some(exit)) => WireEnd::Exited(exit.status),
+            (None, None) => WireEnd::Unknown,
         };
-        let group_us =
-            slot.as_ref().and_then(|slot| slot.cpu_us()).map(|us| us - running.started.cpu_before_us);
-        self.ground.give_back(slot);
+        let group_us = slot.and_then(|slot| slot.cpu_us()).map(|us| us - running.started.cpu_before_us);
         let mut bytes = [0; 2];
         for (place, stream) in [Stream::Out, Stream::Err].into_iter().enumerate() {
             bytes[place] = running.started.output[place].metadata().map_or(0, |m| m.len());
@@ -604,23 +694,30 @@ impl Tasks {
                 self.ground.logs.remove(task, stream);
             }
         }
-        let mut peak_bytes = running.peak_bytes.max(exit.peak_bytes);
+        let mut peak_bytes = running.peak_bytes.max(exit.map_or(0, |exit| exit.peak_bytes));
         if end == WireEnd::OutOfMemory {
             // It grew into its limit between two looks.
             peak_bytes = peak_bytes.max(running.memory_limit.bytes(&running.request).unwrap_or(0));
         }
+        match exit {
+            Some(_) => self.ground.give_back(running.started.slot),
+            None => self.ground.abandon(task, running.started),
+        }
         let failed = end != WireEnd::Exited(0);
-        let message = running.course.and_then(|(course, _)| self.sessions.leave(course, failed));
+        let message =
+            running.course.and_then(|(course, _)| self.sessions.leave(&mut self.ground, course, failed));
+        let cpu_us = group_us.unwrap_or(0).max(exit.map_or(0, |exit| exit.cpu_us));
         let result = WireResult {
             message,
             end,
-            started: Some(running.started_ns),
+            started: running.begun.then_some(running.started_ns),
             finished: Some(finished_ns),
-            cpu_ms: Some(group_us.unwrap_or(0).max(exit.cpu_us) / 1000),
-            peak_memory: Some(peak_bytes),
+            cpu_ms: running.begun.then_some(cpu_us / 1000),
+            peak_memory: running.begun.then_some(peak_bytes),
             out_bytes: bytes[0],
             err_bytes: bytes[1],
-            disk_bytes: running.disk_bytes,
+            disk_bytes: running.disk_bytes.filter(|_| running.begun),
+            job_at_fault: running.job_at_fault,
         };
         self.finish(task, running.epoch, result, link);
     }
@@ -657,10 +754,12 @@ impl Tasks {
     pub fn next_deadline(&self) -> Option<Instant> {
         let tasks = self.running.values().flat_map(|running| {
             let emptying = running.exit.map(|_| Instant::now() + EMPTY_POLL);
-            [running.time_limit_at, running.kill_at, emptying].into_iter().flatten()
+            let late = running.started.launch.as_ref().map(Launch::due);
+            [running.time_limit_at, running.kill_at, emptying, late].into_iter().flatten()
         });
         let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
-        tasks.chain(self.next_sample).chain(space).chain(self.sessions.next_deadline()).min()
+        let others = [self.sessions.next_deadline(), self.ground.next_deadline()].into_iter().flatten();
+        tasks.chain(self.next_sample).chain(space).chain(others).min()
     }
 
     /// Ends everything at once.
@@ -718,8 +817,25 @@ impl Running {
         }
     }
 
+    /// A process of it does not come to its program.
+    fn refuse(&mut self, refused: Refused) {
+        let (why, job_at_fault) = match refused {
+            Refused::NotNow(e) if self.retry.is_some() => {
+                self.passing = Some(e);
+                return;
+            }
+            Refused::NotNow(e) => (format!("cannot go on: {e}"), false),
+            Refused::Job(why) => (why, true),
+            Refused::Worker(why) => (why, false),
+        };
+        // Where it is to end anyway, that is why it ends.
+        if self.cause.is_none() {
+            (self.cause, self.job_at_fault) = (Some(WireEnd::NotStarted(why)), job_at_fault);
+        }
+    }
+
     /// Sends the polite signal, once; the kill follows.
-    fn ask_to_end(&mut self, cause: WireEnd) {
+    fn ask_to_end(&mut self, cause: WireEnd, ground: &mut Ground) {
         let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
         if self.cause.is_some() || (self.exit.is_some() && !entering) {
             return;
@@ -730,14 +846,19 @@ impl Running {
             return;
         }
         let pid = self.started.pid;
-        let grace = match self.course.as_ref().and_then(|(course, _)| course.notice()) {
+        let course = self.course.as_ref().map(|(course, _)| course);
+        let grace = match course.and_then(Course::notice) {
             None => {
                 process::signal_group(pid, Signal::TERM);
                 GRACE
             }
-            Some(Duration::ZERO) => Duration::ZERO,
-            Some(period) => {
-                process::signal(pid, Signal::TERM);
+            Some(Notice::None) => Duration::ZERO,
+            Some(Notice::File(period, file)) => {
+                // In its directory, which is its user's.
+                ground.help(process::aside(course.and_then(Course::run_as), || {
+                    _ = process::write_file(&file);
+                    process::signal(pid, Signal::TERM);
+                }));
                 period
             }
         };

@@ -30,6 +30,10 @@ impl WorkerLink for HostLink {
         _ = self.lab.send(Ask::Refused { host: self.host.clone(), link: self.id, why: why.to_owned() });
     }
 
+    fn begin_again(&self) {
+        self.refuse("somebody said that this host is gone");
+    }
+
     /// Output of such jobs is where their results are.
     fn read_log(&self, _: LogRequest) -> LogFuture {
         Box::pin(std::future::ready(Ok(None)))

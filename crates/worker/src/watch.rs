@@ -1,0 +1,147 @@
+//! The dead man's switch. A keeper ends its tasks when its lease runs out, for the server may give them to others
+//! from then on. One that stands still cannot: then the agent ends it, and the kernel ends with it all that
+//! runs under it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Between two looks.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long before the end of the lease the keeper is asked whether it is there, in nanoseconds.
+const ASK_BEFORE_NS: u64 = 2_000_000_000;
+/// How long it may take to answer then.
+const ANSWER_NS: u64 = 1_000_000_000;
+/// For how long a question may be open before that is said.
+const SILENT_NS: u64 = 10_000_000_000;
+
+/// What is known of a keeper; times are nanoseconds since boot.
+#[derive(Default)]
+pub struct Watch(Mutex<State>);
+
+#[derive(Clone, Copy, Default, Debug)]
+struct State {
+    /// When its lease ends; `None` is never.
+    until: Option<u64>,
+    /// When the first question was asked that is not answered.
+    asked: Option<u64>,
+    /// That it is silent was said.
+    said: bool,
+}
+
+/// What is to be done about a keeper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// It is to be asked whether it is there.
+    Ask,
+    /// It has not answered for long.
+    Say,
+    /// Its lease is over, and it does not answer.
+    End,
+}
+
+impl Watch {
+    /// The keeper was told how long it may let tasks run. As there, an earlier end does not shorten it.
+    pub fn leased(&self, until: Option<u64>) {
+        let mut state = self.lock();
+        state.until = match (state.until, until) {
+            (Some(before), Some(now)) => Some(before.max(now)),
+            (_, now) => now,
+        };
+    }
+
+    /// It was asked something that it answers.
+    pub fn asked(&self, now: u64) {
+        self.lock().asked.get_or_insert(now);
+    }
+
+    /// It said something, or is another one.
+    pub fn heard(&self) {
+        let mut state = self.lock();
+        (state.asked, state.said) = (None, false);
+    }
+
+    /// What is to be done now.
+    pub fn look(&self, now: u64) -> Due {
+        let mut state = self.lock();
+        let due = state.due(now);
+        match due {
+            Due::Say => state.said = true,
+            // It has none any more: what comes next is another keeper.
+            Due::End => *state = State::default(),
+            Due::Nothing | Due::Ask => {}
+        }
+        due
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn due(&self, now: u64) -> Due {
+        match (self.until, self.asked) {
+            (Some(until), Some(asked)) if now >= until && now >= asked + ANSWER_NS => Due::End,
+            (_, Some(asked)) if now >= asked + SILENT_NS && !self.said => Due::Say,
+            (Some(until), None) if now < until && now + ASK_BEFORE_NS >= until => Due::Ask,
+            _ => Due::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_keeper_that_answers_is_left_alone_however_its_lease_ends() {
+        let watch = Watch::default();
+        watch.leased(Some(300 * S));
+        assert_eq!(watch.look(297 * S), Due::Nothing);
+        assert_eq!(watch.look(298 * S), Due::Ask);
+        watch.asked(298 * S);
+        watch.heard();
+        assert_eq!([299, 301, 900].map(|s| watch.look(s * S)), [Due::Ask, Due::Nothing, Due::Nothing]);
+    }
+
+    #[test]
+    fn one_that_stands_still_ends_with_its_lease() {
+        let watch = Watch::default();
+        watch.leased(Some(300 * S));
+        watch.asked(20 * S);
+        assert_eq!(watch.look(29 * S), Due::Nothing);
+        assert_eq!(watch.look(30 * S), Due::Say);
+        assert_eq!(watch.look(299 * S), Due::Nothing, "its tasks may run until then");
+        assert_eq!(watch.look(300 * S), Due::End);
+        assert_eq!(watch.look(301 * S), Due::Nothing, "once");
+    }
+
+    #[test]
+    fn a_question_at_the_last_moment_has_its_time() {
+        let watch = Watch::default();
+        watch.leased(Some(300 * S));
+        watch.asked(299 * S + S / 2);
+        assert_eq!(watch.look(300 * S), Due::Nothing);
+        assert_eq!(watch.look(300 * S + S / 2), Due::End);
+    }
+
+    #[test]
+    fn without_a_lease_its_silence_is_only_said() {
+        let watch = Watch::default();
+        watch.asked(S);
+        assert_eq!(
+            [5, 11, 12, 1_000].map(|s| watch.look(s * S)),
+            [Due::Nothing, Due::Say, Due::Nothing, Due::Nothing]
+        );
+        watch.heard();
+        watch.leased(Some(9 * S));
+        watch.leased(Some(5 * S));
+        assert_eq!(watch.look(8 * S), Due::Ask, "an earlier end counts for nothing");
+        watch.leased(None);
+        assert_eq!(watch.look(8 * S), Due::Nothing);
+    }
+}
