@@ -183,11 +183,22 @@ fn children(pid: i32) -> usize {
 #[test]
 fn a_keeper_whose_directory_is_gone_ends() {
     let mut farm = Farm::with_server(&["--cpus", "1"]);
-    farm.ok(&["submit", "--", "sleep", "1000.375"]);
-    wait_until("it runs", || !support::processes_with("sleep 1000.375").is_empty());
+    farm.ok(&["submit", "--", "sleep", "77.375"]);
+    wait_until("it runs", || !support::processes_with("sleep 77.375").is_empty());
     let keeper = farm.keeper_pid();
+    // Where it does not end, nobody finds it any more.
+    let _guard = Killed(keeper);
     farm.kill_server();
     std::fs::remove_dir_all(farm.state()).unwrap();
     wait_until("the keeper ends", || !Path::new("/proc").join(keeper.to_string()).exists());
-    assert!(support::processes_with("sleep 1000.375").is_empty());
+    assert!(support::processes_with("sleep 77.375").is_empty());
+}
+
+/// A process that does not outlive its test.
+struct Killed(i32);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        kill(self.0, "KILL");
+    }
 }

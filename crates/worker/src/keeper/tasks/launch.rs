@@ -1,0 +1,145 @@
+//! Starting attempts: from their room to their program.
+
+use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting, now_ns};
+use crate::keeper::ground::{Refused, Started, refuse_spawn};
+use crate::keeper::link::Link;
+use crate::keeper::session::Course;
+use crate::logs::Stream;
+use crate::process::{Launch, Way};
+use crate::protocol::{FromKeeper, TaskRef, WireEnd};
+use std::time::{Duration, Instant};
+
+/// A process, the time that it may take, and what a task of a session does.
+pub(super) type Launched = (Started, Option<Duration>, Option<(Course, Option<Duration>)>);
+
+impl Tasks {
+    /// Starts what waits at that place. `None` if it must wait for its session, whatever the room.
+    pub(super) fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
+        let Some(next) = self.waiting.get(place) else { return Ok(None) };
+        self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
+        let memory = next.memory_limit.bytes(&next.request);
+        if next.body.session.is_none() {
+            let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
+            return Ok(Some((started, next.time_limit, None)));
+        }
+        let Waiting { task, step, body, value, params, time_limit, .. } = next;
+        let begun = self.sessions.start(
+            &mut self.ground,
+            *task,
+            *step,
+            body,
+            value.as_deref(),
+            params,
+            *time_limit,
+            memory,
+        )?;
+        Ok(begun.map(|(started, course, limit)| (started, limit, Some((course, *time_limit)))))
+    }
+
+    pub(super) fn note_start(&mut self, place: usize, (started, limit, course): Launched) {
+        let Some(mut waiting) = self.waiting.remove(place) else { return };
+        let (task, at) = (waiting.task, Instant::now());
+        if !std::mem::take(&mut waiting.parked) {
+            self.booked.add(&waiting.request);
+        }
+        self.by_pid.insert(started.pid, task);
+        self.next_sample.get_or_insert(at + SAMPLE_LIMIT);
+        let running = Running {
+            epoch: waiting.epoch,
+            request: waiting.request.clone(),
+            memory_limit: waiting.memory_limit,
+            started,
+            started_ns: now_ns(),
+            time_limit_at: limit.map(|limit| at + limit),
+            kill_at: None,
+            cause: None,
+            exit: None,
+            lent: false,
+            course,
+            peak_bytes: 0,
+            disk_bytes: None,
+            tail: None,
+            kept_from: [0; 2],
+            begun: false,
+            retry: Some(Box::new(waiting)),
+            passing: None,
+            job_at_fault: false,
+        };
+        self.running.insert(task, running);
+    }
+
+    /// Processes that are on the way to their programs.
+    pub fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.running.values().filter_map(|running| running.started.launch.as_ref())
+    }
+
+    /// Hears from processes that were on the way to their programs.
+    pub(super) fn hear_launches(&mut self, now: Instant, link: &mut Link) {
+        let mut late = Vec::new();
+        for (task, running) in &mut self.running {
+            let Some(launch) = &mut running.started.launch else { continue };
+            match launch.look(now) {
+                Way::Under => continue,
+                Way::Done if !running.begun => {
+                    (running.begun, running.retry) = (true, None);
+                    link.send(&FromKeeper::Started {
+                        task: *task,
+                        epoch: running.epoch,
+                        at: running.started_ns,
+                    });
+                }
+                Way::Done => {}
+                Way::Failed(e) => {
+                    let refused = refuse_spawn(e, &launch.texts);
+                    running.refuse(refused);
+                }
+                Way::Late => late.push(*task),
+            }
+            running.started.launch = None;
+        }
+        for task in late {
+            let what = "it did not come to its program within 10 s: a directory that it names does not answer, or \
+                        somebody stopped it";
+            if let Some(running) = self.running.get_mut(&task) {
+                running.refuse(Refused::Job(what.to_owned()));
+                self.by_pid.remove(&running.started.pid);
+            }
+            self.conclude(task, link);
+        }
+    }
+
+    /// An attempt that did not start for a reason that passes is first in line again.
+    pub(super) fn put_in_line(&mut self, task: TaskRef, why: &std::io::Error) {
+        let Some(running) = self.running.remove(&task) else { return };
+        crate::keeper::say(format_args!("task {}.{} waits: {why}", task.job, task.index));
+        self.booked.sub(&running.request);
+        self.ground.devices.remove(&task);
+        self.ground.give_back(running.started.slot);
+        [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.ground.logs.remove(task, stream));
+        if let Some((course, _)) = &running.course {
+            self.sessions.undo(course);
+        }
+        self.waiting.extend(running.retry.map(|waiting| *waiting));
+        self.waiting.rotate_right(1);
+        self.no_space_until = Some(Instant::now() + SPACE_RETRY);
+    }
+}
+
+impl Running {
+    /// A process of it does not come to its program.
+    pub(super) fn refuse(&mut self, refused: Refused) {
+        let (why, job_at_fault) = match refused {
+            Refused::NotNow(e) if self.retry.is_some() => {
+                self.passing = Some(e);
+                return;
+            }
+            Refused::NotNow(e) => (format!("cannot go on: {e}"), false),
+            Refused::Job(why) => (why, true),
+            Refused::Worker(why) => (why, false),
+        };
+        // Where it is to end anyway, that is why it ends.
+        if self.cause.is_none() {
+            (self.cause, self.job_at_fault) = (Some(WireEnd::NotStarted(why)), job_at_fault);
+        }
+    }
+}
