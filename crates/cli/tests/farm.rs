@@ -236,7 +236,7 @@ fn c2_a_user_who_stops_what_is_on_its_way_holds_up_nobody() {
     farm.wait("eve stops all that is hers", |_| !processes_with("kill -STOP -1").is_empty());
     let long: Vec<String> = (0..300).map(|n| format!("/no/such/directory/{n}")).collect();
     let stopped = as_eve(&["no-such-program"], &format!("{}:/usr/sbin:/usr/bin:/bin", long.join(":")));
-    // Longer than a lease: the keeper still answers, so nothing of ours is lost.
+    // For two leases: the keeper goes on answering, so the other submitter's task is not lost.
     let deadline = Instant::now() + Duration::from_secs(12);
     while Instant::now() < deadline {
         let clock = Instant::now();

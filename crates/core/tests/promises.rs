@@ -231,11 +231,17 @@ fn a2_classes_that_fit_no_worker_keep_nobody_from_a_reservation() {
     }
 }
 
-#[test]
-fn a3_who_had_an_idle_farm_is_not_starved_by_whoever_comes() {
+/// A farm of four slots on which queue `qa` begins alone.
+fn idle_farm_of(first: StepSpec) -> Farm {
     let mut farm = Farm::new();
     farm.worker("w1", 4);
-    farm.submit("qa", step(12, 120, 0));
+    farm.submit("qa", first);
+    farm
+}
+
+#[test]
+fn a3_who_had_an_idle_farm_is_not_starved_by_whoever_comes() {
+    let mut farm = idle_farm_of(step(12, 120, 0));
     farm.pass(112);
     farm.submit("qb", step(2_000, 1, 0));
     farm.pass(60);
@@ -248,9 +254,7 @@ fn a3_who_had_an_idle_farm_is_not_starved_by_whoever_comes() {
 
 #[test]
 fn a3_an_idle_queue_comes_in_level_with_one_that_runs_and_has_nothing_that_waits() {
-    let mut farm = Farm::new();
-    farm.worker("w1", 4);
-    farm.submit("qa", step(4, 1_000, 0));
+    let mut farm = idle_farm_of(step(4, 1_000, 0));
     farm.pass(990);
     farm.submit("qb", step(2_000, 1, 0));
     farm.submit("qa", step(8, 120, 0));

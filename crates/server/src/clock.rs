@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use windlass_core::Time;
 
-/// It goes at most one part in so many faster or slower than time does. A worker ends its tasks at nine tenths
-/// of its lease.
+/// To follow the wall clock it runs faster or slower than real time by at most 1/128. That is little beside the tenth
+/// of a lease by which a worker ends its tasks early.
 const FOLLOWS: u64 = 128;
 /// By how much the clocks may differ before nothing is deleted for its age.
 const TRUSTED: Duration = Duration::from_secs(3600);

@@ -250,7 +250,7 @@ impl Store {
         }
     }
 
-    /// What the tasks of these steps run, where it is of at most so many bytes: larger bodies are not read at all.
+    /// What the tasks of these steps run, without the bodies of more than `bytes_max` bytes, which are not read.
     pub async fn small_bodies(
         &self,
         steps: Vec<(JobId, u16)>,

@@ -115,7 +115,7 @@ impl LogDir {
         };
         for entry in entries {
             let dir = entry?.path();
-            // What is no directory is not ours.
+            // A file here was put by somebody else: output is in a directory for each job.
             let Ok(files) = std::fs::read_dir(&dir) else { continue };
             let files = files.flatten().map(|file| file.path());
             let mut changed =

@@ -49,6 +49,11 @@ fn end_and_round_us(farm: &mut Farm) -> f64 {
     clock.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS)
 }
 
+fn told(with: f64, without: f64, against: &str) {
+    let ratio = with / without;
+    println!("  {with:.1} µs for an end and the round after it, {without:.1} {against}; ratio {ratio:.2}");
+}
+
 /// One worker that holds 4,096 keys, and steps that read 1,000, against the same without keys.
 fn keys() {
     let time = |read: usize| {
@@ -65,10 +70,7 @@ fn keys() {
     };
     let (without, with) = (time(0), time(1_000));
     println!("a worker of 4096 keys, 500 steps that read 1000 each");
-    println!(
-        "  {with:.1} µs for an end and the round after it, {without:.1} without keys; ratio {:.2}",
-        with / without
-    );
+    told(with, without, "without keys");
 }
 
 /// Steps of another queue that a rule holds, against none.
@@ -87,10 +89,7 @@ fn held() {
     };
     let (without, with) = (time(0), time(9_000));
     println!("9000 steps that a rule holds, 50 workers");
-    println!(
-        "  {with:.1} µs for an end and the round after it, {without:.1} without them; ratio {:.2}",
-        with / without
-    );
+    told(with, without, "without them");
 }
 
 /// Short tasks on a large farm, with a longer one whose turn is before, against a small farm.
@@ -106,10 +105,7 @@ fn short() {
     };
     let (few, many) = (time(50), time(5_000));
     println!("short tasks on 5000 workers of two cores");
-    println!(
-        "  {many:.1} µs for an end and the round after it, {few:.1} on 50 workers; ratio {:.2}",
-        many / few
-    );
+    told(many, few, "on 50 workers");
 }
 
 /// A job of 1,000 steps that each ask for something that no worker has, against one whose steps differ in memory.

@@ -78,7 +78,7 @@ impl Successes {
         self.latest[1].1 = self.count;
     }
 
-    /// True if somebody else had a success since so many were counted.
+    /// True if a task of another user succeeded after the count was `since`.
     fn of_others(&self, user: &str, since: u64) -> bool {
         self.latest.iter().any(|(other, count)| &**other != user && *count > since)
     }
@@ -195,7 +195,7 @@ mod tests {
         Ended { job: JobId(job), user: "ann", record: Record::default() }
     }
 
-    /// Ann's tasks of which so many succeeded.
+    /// A farm on which `count` tasks succeeded, all of them Ann's.
     fn so_far(count: u64) -> Successes {
         Successes { count, latest: [(Box::default(), 0), ("ann".into(), count)] }
     }
