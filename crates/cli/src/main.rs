@@ -51,6 +51,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use windlass_api::client::{Address, Client};
 
+/// Threads on which a server answers requests.
+const REQUEST_THREADS_MAX: usize = 4;
+
 /// Runs work on one machine or on a farm of them, and explains where it is.
 #[derive(Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
@@ -238,7 +241,7 @@ fn main() -> ExitCode {
         server: cli.server.filter(|address| !address.is_empty()).map(|address| Address::parse(&address)),
         verbose: cli.verbose,
     };
-    let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let ended = match runtime_of(&cli.command) {
         Ok(runtime) => {
             let ended = runtime.block_on(dispatch(&context, cli.command));
             // Whatever still waits on another thread must not keep us.
@@ -255,6 +258,16 @@ fn main() -> ExitCode {
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
         }
     }
+}
+
+/// A server answers on several threads, so that no request waits for what another costs.
+fn runtime_of(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = match command {
+        Command::Server(server::ServerCommand::Start(_)) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    builder.worker_threads(cores.clamp(2, REQUEST_THREADS_MAX)).enable_all().build()
 }
 
 async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {

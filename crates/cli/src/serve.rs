@@ -20,7 +20,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
 use windlass_server::auth::Auth;
-use windlass_server::{Config, Handle, Lease, Listener, Protection, Retention, ShellOptions, WorkerTerms};
+use windlass_server::{
+    Config, Handle, Lease, Listener, Protection, Retention, RoomLimits, ShellOptions, WorkerTerms,
+};
 use windlass_store::Store;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
@@ -88,6 +90,9 @@ pub struct ServeOptions {
     /// End after so many minutes without work or clients [default: never]
     #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
     pub idle_minutes: Option<f64>,
+    /// Let in clients, providers and machines of Compass CI
+    #[arg(long, env = "WINDLASS_COMPASS")]
+    pub compass: bool,
     #[command(flatten)]
     pub access: AccessFlags,
     #[command(flatten)]
@@ -133,6 +138,7 @@ impl AccessFlags {
 pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     start_logging();
+    windlass_server::end_process_on_panic();
     let (config, state) = settle(options)?;
     let server = Server::start(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", server.address);
@@ -192,6 +198,7 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.gpus = options.gpus.or(config.worker.gpus);
     config.keep_days = options.keep_days.unwrap_or(config.keep_days);
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
+    config.compass.enabled |= options.compass;
     options.access.put_over(&mut config);
     options.placement.put_over(&mut config);
     config.check().map_err(anyhow::Error::msg)?;
@@ -246,8 +253,17 @@ impl Server {
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
         let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
         let terms = WorkerTerms { lease: config.lease.duration(), report: config.load.report() };
-        let options =
-            windlass_server::ServeOptions { store: address, auth, audit, idle: config.idle(), terms };
+        let compass = config.compass.enabled;
+        let room = RoomLimits::new(config.connections.max, config.connections.per_machine_max);
+        let options = windlass_server::ServeOptions {
+            store: address,
+            auth,
+            audit,
+            idle: config.idle(),
+            terms,
+            compass,
+            room,
+        };
         let serve = windlass_server::serve(listeners, handle.clone(), options);
         Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }

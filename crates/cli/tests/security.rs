@@ -5,100 +5,11 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Output};
+use std::path::Path;
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
+use support::port::{Port, connect_from};
 use support::{Farm, Random, show, wait_until};
-
-/// A server that listens on a port of this machine.
-struct Port {
-    farm: Farm,
-    server: Child,
-    address: String,
-    dir: PathBuf,
-}
-
-impl Port {
-    /// With these flags; files of a certificate authority are in the directory `ca`.
-    fn open(flags: &[&str]) -> Port {
-        let farm = Farm::new();
-        let dir = farm.work();
-        farm.ok(&["ca", "init", "ca"]);
-        farm.ok(&["ca", "issue", "ca", "--server", "127.0.0.1,localhost"]);
-        farm.ok(&["ca", "issue", "ca", "--worker", "box1"]);
-        let log = std::fs::File::create(dir.join("log")).unwrap();
-        let mut command = farm.command(&["server", "start", "--listen", "127.0.0.1:0"]);
-        let server = command.args(flags).stderr(log).spawn().unwrap();
-        let mut port = Port { farm, server, address: String::new(), dir };
-        wait_until("the server listens", || {
-            let log = port.log();
-            let line = log.split("windlass server listens on ").nth(1).and_then(|rest| rest.split_once(','));
-            port.address = line.map(|(address, _)| address.to_owned()).unwrap_or_default();
-            !port.address.is_empty()
-        });
-        port
-    }
-
-    /// With authentication and TLS.
-    fn with_tls(more: &[&str]) -> Port {
-        let tls = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
-        Port::open(&[&tls[..], more].concat())
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
-    }
-
-    /// HOST:PORT.
-    fn host(&self) -> &str {
-        self.address.trim_start_matches("https://")
-    }
-
-    /// What an administrator does on this machine.
-    fn admin(&self, args: &[&str]) -> String {
-        let socket = format!("unix:{}", self.farm.state().join("admin.sock").display());
-        self.farm.ok(&[&["--server", &socket], args].concat())
-    }
-
-    fn token(&self, flags: &[&str]) -> String {
-        self.admin(&[&["token", "create"], flags].concat()).trim().to_owned()
-    }
-
-    /// What somebody with this token does over TCP.
-    fn run_as(&self, token: &str, args: &[&str]) -> Output {
-        let mut command = self.farm.command(args);
-        command.env("WINDLASS_SERVER", &self.address).env("WINDLASS_CA", "ca/ca.pem");
-        command.env("WINDLASS_TOKEN", token).output().unwrap()
-    }
-
-    fn ok_as(&self, token: &str, args: &[&str]) -> String {
-        let output = self.run_as(token, args);
-        assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.log());
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn denied(&self, token: &str, args: &[&str]) -> String {
-        let output = self.run_as(token, args);
-        assert_eq!(output.status.code(), Some(4), "{args:?}: {}\n{}", show(&output), self.log());
-        String::from_utf8(output.stderr).unwrap()
-    }
-
-    fn audit(&self) -> String {
-        std::fs::read_to_string(self.farm.state().join("audit.log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        for server in
-            [format!("unix:{}", self.farm.state().join("admin.sock").display()), self.address.clone()]
-        {
-            self.farm.run(&["--server", &server, "server", "stop"]);
-        }
-        _ = self.server.kill();
-        _ = self.server.wait();
-    }
-}
 
 #[test]
 fn a_token_lets_in_as_far_as_its_role_goes() {
@@ -217,29 +128,20 @@ fn a_token_of_the_caller_does_not_become_part_of_the_job() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "got nothing", "{}", show(&output));
 }
 
-/// A connection from another of this machine's addresses, as if from another machine.
-fn connect_from(source: &str, host: &str) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    let address = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
-    bind(&socket, &address(&format!("{source}:0"))).unwrap();
-    connect(&socket, &address(host)).unwrap();
-    TcpStream::from(socket)
-}
-
 #[test]
 fn those_who_connect_and_say_nothing_hold_up_nobody_and_are_let_go() {
     let port = Port::with_tls(&[]);
     let ann = port.token(&["--role", "user", "--user", "ann"]);
     windlass_worker::raise_file_limit();
     let mut silent: Vec<TcpStream> = (0..1024).map(|_| connect_from("127.0.0.2", port.host())).collect();
-    // What its machine opens above the limit is refused at once, and others are not.
-    let mut above = connect_from("127.0.0.2", port.host());
-    assert_eq!(above.read(&mut [0]).unwrap_or(0), 0);
-    wait_until("the server says so", || port.log().contains("its machine has 1024 connections"));
-    port.ok_as(&ann, &["run", "--", "true"]);
-    // The first one hears the end when its time is over.
+    // For what its machine opens above the limit the oldest is closed at once, and others are not.
+    let above = connect_from("127.0.0.2", port.host());
     assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
+    wait_until("the server says so", || port.log().contains("its machine has too many connections"));
+    port.ok_as(&ann, &["run", "--", "true"]);
+    // The others hear the end when their time is over.
+    assert_eq!(silent[1023].read(&mut [0]).unwrap_or(0), 0);
+    drop(above);
     wait_until("the server says so", || port.log().contains("handshake took longer"));
 }
 

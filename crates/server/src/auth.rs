@@ -4,6 +4,7 @@
 //! authentication is on, everybody who comes over TCP shows a bearer token, `wl_ID_SECRET`. The store
 //! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
 
+use crate::listen::Place;
 use axum::http::{HeaderMap, Method, header};
 use base64::Engine as _;
 use rustls::client::verify_server_name;
@@ -13,7 +14,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
@@ -52,21 +53,23 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(10);
 
 /// Who is at the other end of a connection. In the extensions of every request, as
 /// [`ConnectInfo`](axum::extract::ConnectInfo).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Peer {
     /// Its address; `None` is a unix socket.
     pub address: Option<SocketAddr>,
     /// The certificate that it showed, which one of our authorities signed.
     pub certificate: Option<CertificateDer<'static>>,
+    /// The room that its connection takes; `None` over a unix socket.
+    pub place: Option<Arc<Place>>,
 }
 
 impl Peer {
     /// Whoever may open the unix socket.
-    pub const LOCAL: Peer = Peer { address: None, certificate: None };
+    pub const LOCAL: Peer = Peer { address: None, certificate: None, place: None };
 
     /// Somebody at an address that nobody said.
     pub fn unknown() -> Peer {
-        Peer { address: Some(([0, 0, 0, 0], 0).into()), certificate: None }
+        Peer { address: Some(([0, 0, 0, 0], 0).into()), certificate: None, place: None }
     }
 }
 
@@ -158,6 +161,12 @@ pub enum Denied {
     /// The certificate says another name.
     #[error("the client certificate is not the one of the worker that this token speaks for")]
     Certificate,
+    /// It came as a password, which browsers repeat by themselves.
+    #[error("a token is taken as a password only where machines boot and where lists are looked at")]
+    Password,
+    /// The caller has as many connections as one user may.
+    #[error("this user has too many connections open")]
+    Connections,
     /// Known, but not for this.
     #[error("this token's role does not allow it")]
     Role,
@@ -168,6 +177,7 @@ impl Denied {
     pub fn code(self) -> ErrorCode {
         match self {
             Denied::Certificate | Denied::Role => ErrorCode::Forbidden,
+            Denied::Connections => ErrorCode::Unavailable,
             _ => ErrorCode::Unauthorized,
         }
     }
@@ -176,6 +186,8 @@ impl Denied {
     pub fn hint(self) -> &'static str {
         match self {
             Denied::Certificate => "issue one with 'windlass ca issue DIR --worker NAME'",
+            Denied::Password => "send it as 'Authorization: Bearer TOKEN'",
+            Denied::Connections => "close some; an administrator sets connections.max",
             Denied::Role => "'windlass token list', asked by an administrator, shows the roles",
             _ => {
                 "an administrator makes one by 'windlass token create'; set WINDLASS_TOKEN_FILE or WINDLASS_TOKEN"
@@ -230,13 +242,17 @@ impl Auth {
         Ok(())
     }
 
-    /// Who asks.
-    pub fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Denied> {
+    /// Who asks. A token may come as a password only where the request takes one.
+    pub fn caller(&self, peer: &Peer, headers: &HeaderMap, by_password: bool) -> Result<Caller, Denied> {
         if peer.address.is_none() || !self.required {
             return Ok(Caller { user: self.user.clone(), role: Role::Admin, worker: None, token: None });
         }
         let bearer = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
-        let caller = self.known(bearer.to_str().map_err(|_| Denied::Malformed)?, now())?;
+        let shown = bearer.to_str().map_err(|_| Denied::Malformed)?;
+        if !by_password && shown.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic ")) {
+            return Err(Denied::Password);
+        }
+        let caller = self.known(shown, now())?;
         match (&peer.certificate, &caller.worker) {
             (Some(certificate), Some(worker)) if !certificate_names(certificate, worker) => {
                 Err(Denied::Certificate)
@@ -423,10 +439,10 @@ mod tests {
     }
 
     fn over_tcp(auth: &Auth, bearer: &str) -> Result<Caller, Denied> {
-        let peer = Peer { address: Some(([10, 0, 0, 9], 5).into()), certificate: None };
+        let peer = Peer { address: Some(([10, 0, 0, 9], 5).into()), certificate: None, place: None };
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, bearer.parse().unwrap());
-        auth.caller(&peer, &headers)
+        auth.caller(&peer, &headers, false)
     }
 
     fn ask(role: Role) -> CreateToken {
@@ -466,12 +482,14 @@ mod tests {
         let last = if shown.ends_with('0') { "1" } else { "0" };
         let forged = format!("{}{last}", &shown[..shown.len() - 1]);
         assert_eq!(over_tcp(&auth, &forged), Err(Denied::Unknown));
-        for bad in ["", "Bearer", "Basic wl_a_b", "Bearer wl_", "Bearer wl_a_b", &shown[..shown.len() - 1]] {
+        let basic = base64::engine::general_purpose::STANDARD.encode(format!("ann:{}", made.bearer));
+        assert_eq!(over_tcp(&auth, &format!("Basic {basic}")), Err(Denied::Password));
+        for bad in ["", "Bearer", "Bearer wl_", "Bearer wl_a_b", &shown[..shown.len() - 1]] {
             assert_eq!(over_tcp(&auth, bad), Err(Denied::Malformed), "{bad}");
         }
-        let peer = Peer { address: Some(([127, 0, 0, 1], 5).into()), certificate: None };
-        assert_eq!(auth.caller(&peer, &HeaderMap::new()), Err(Denied::Missing));
-        assert_eq!(auth.caller(&Peer::LOCAL, &HeaderMap::new()).unwrap().role, Role::Admin);
+        let peer = Peer { address: Some(([127, 0, 0, 1], 5).into()), certificate: None, place: None };
+        assert_eq!(auth.caller(&peer, &HeaderMap::new(), false), Err(Denied::Missing));
+        assert_eq!(auth.caller(&Peer::LOCAL, &HeaderMap::new(), false).unwrap().role, Role::Admin);
     }
 
     #[tokio::test]

@@ -44,6 +44,28 @@ pub struct Config {
     pub tls: Tls,
     /// Who is let in.
     pub auth: Auth,
+    /// How many connections there may be over TCP.
+    pub connections: Connections,
+    /// The interface of Compass CI.
+    pub compass: Compass,
+}
+
+/// How many connections there may be over TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Connections {
+    /// Of all; by default 60000, and never so many that fewer than 512 open files are left.
+    pub max: Option<usize>,
+    /// Of one machine, on which nobody was let in yet; by default 1024.
+    pub per_machine_max: Option<usize>,
+}
+
+/// The interface of Compass CI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Compass {
+    /// True where its clients, providers and machines come to this server.
+    pub enabled: bool,
 }
 
 /// How long a worker may be silent before its tasks are run elsewhere.
@@ -192,6 +214,8 @@ impl Default for Config {
             cache: Cache::default(),
             tls: Tls::default(),
             auth: Auth::default(),
+            connections: Connections::default(),
+            compass: Compass::default(),
         }
     }
 }
@@ -231,6 +255,12 @@ impl Config {
         }
         if let Some(cpus) = config.worker.cpus.filter(|c| !c.is_finite() || *c <= 0.0 || *c > 1e6) {
             return Err(format!("worker.cpus must be a number above 0, not {cpus}"));
+        }
+        if let Some(max) = config.connections.max.filter(|max| *max < 16) {
+            return Err(format!("connections.max must be at least 16, not {max}"));
+        }
+        if config.connections.per_machine_max == Some(0) {
+            return Err("connections.per_machine_max must be at least 1, not 0".to_owned());
         }
         let Tls { cert, key, client_ca, require_client_cert } = &config.tls;
         if cert.is_some() != key.is_some() {
@@ -275,6 +305,8 @@ mod tests {
         assert!(Config::parse("[tls]\nrequire_client_cert = true").unwrap_err().contains("tls.require"));
         assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
         assert!(Config::parse("lease = 0.5").unwrap_err().contains("lease"));
+        assert!(Config::parse("[connections]\nmax = 1").unwrap_err().contains("connections.max"));
+        assert!(Config::parse("[connections]\nper_machine_max = 0").unwrap_err().contains("per_machine"));
         assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));
     }
 

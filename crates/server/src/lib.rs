@@ -17,7 +17,9 @@ mod http;
 mod link;
 mod listen;
 mod metrics;
+mod network;
 mod outgoing;
+mod panics;
 mod progress;
 mod refusals;
 mod retention;
@@ -31,7 +33,8 @@ pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
-pub use listen::{ListenError, Listener, Protection};
+pub use listen::{ListenError, Listener, Protection, RoomLimits};
+pub use panics::end_process_on_panic;
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use tls::{TlsError, server_config};

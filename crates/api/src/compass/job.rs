@@ -101,7 +101,7 @@ const TIMEOUT_S: u64 = 3_600;
 /// Seconds for which a machine may be borrowed.
 const BORROW_S_MAX: u64 = 30 * 86_400;
 /// Bytes of a job's fields.
-const JOB_BYTES_MAX: usize = 4 << 20;
+pub const JOB_BYTES_MAX: usize = 4 << 20;
 
 /// Why a job is not taken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

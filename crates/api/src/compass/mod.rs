@@ -9,7 +9,7 @@ mod testbox;
 mod wait;
 
 pub use host::{BadHost, HostRequest};
-pub use job::{ANY, BadJob, CompassJob, is_compass, public_fields, result_root};
+pub use job::{ANY, BadJob, CompassJob, JOB_BYTES_MAX, is_compass, public_fields, result_root};
 pub use quantity::{parse_memory, parse_seconds};
 pub use stage::{Health, Readiness, Stage};
 pub use testbox::{BadTestbox, TboxType, Testbox};

@@ -170,7 +170,7 @@ impl Drop for Lab {
 fn launch(farm: &Farm, flags: &[String], listen: &str, number: u32) -> (Child, String) {
     let path = farm.work().join(format!("log{number}"));
     let log = std::fs::File::create(&path).unwrap();
-    let mut command = farm.command(&["server", "start", "--no-worker", "--listen", listen]);
+    let mut command = farm.command(&["server", "start", "--no-worker", "--compass", "--listen", listen]);
     let server = command.args(flags).stderr(log).spawn().unwrap();
     let mut address = String::new();
     wait_until("the server listens", || {

@@ -1,6 +1,8 @@
 //! A server of one test, in a directory of its own, and the real binary.
 #![allow(dead_code)]
 
+pub mod port;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

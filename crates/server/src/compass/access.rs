@@ -3,7 +3,7 @@
 //! tells of itself, as the `job_token` that its host was given.
 
 use crate::auth::{Auth, Caller, Role};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use windlass_api::compass::Fields;
 use windlass_api::compass::text_of;
@@ -15,6 +15,32 @@ const PATHS: [&str; 4] = ["/scheduler/v1/", "/boot.ipxe/", "/boot.grub/", "/subm
 /// ask whether the scheduler is there.
 pub(crate) fn is_open(path: &str) -> bool {
     path == "/" || PATHS.iter().any(|ours| path.starts_with(ours))
+}
+
+/// True where a token may come as a password: whoever boots a machine or opens a list in a browser has no other way.
+/// Nothing changes there, so it does no harm that browsers repeat a password for every page.
+pub(crate) fn takes_password(method: &Method, path: &str) -> bool {
+    const PATHS: [&str; 6] = [
+        "/boot.ipxe/",
+        "/boot.grub/",
+        "/scheduler/v1/jobs/dispatch",
+        "/scheduler/v1/dashboard/",
+        "/scheduler/v1/debug/",
+        "/scheduler/v1/hosts/",
+    ];
+    (method == Method::GET || method == Method::HEAD) && PATHS.iter().any(|ours| path.starts_with(ours))
+}
+
+/// The token that the beginning of a job's fields shows as `my_token`, in JSON or YAML. It is searched for, not
+/// parsed: the fields themselves are looked at only once it is known.
+pub(crate) fn token_in(start: &[u8]) -> Option<&str> {
+    const KEY: &[u8] = b"my_token";
+    let at = start.windows(KEY.len()).position(|word| word == KEY)? + KEY.len();
+    let rest = &start[at..];
+    let between = rest.iter().take_while(|byte| b"\"': \t\r\n".contains(byte)).count();
+    let token = &rest[between..];
+    let bytes = token.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+    std::str::from_utf8(&token[..bytes]).ok().filter(|token| !token.is_empty())
 }
 
 /// True of requests that tell or ask how far a job is, and change nothing for people.
@@ -99,5 +125,33 @@ pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -
             let text = "Failed to verify the account: my_token is not one of my_account's that may submit";
             Err(say(StatusCode::UNAUTHORIZED, text).into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_before_the_fields_are_parsed() {
+        let cases: [(&[u8], Option<&str>); 6] = [
+            (b"{\"my_token\": \"wl_a_b\", \"x\": [", Some("wl_a_b")),
+            (b"my_token: wl_a_b\nother: 1", Some("wl_a_b")),
+            (b"my_token: 'wl_a_b'", Some("wl_a_b")),
+            (b"{\"my_token\": \xff", None),
+            (b"my_token", None),
+            (b"{\"a\": 1}", None),
+        ];
+        for (start, token) in cases {
+            assert_eq!(token_in(start), token, "{:?}", String::from_utf8_lossy(start));
+        }
+    }
+
+    #[test]
+    fn passwords_are_for_looking() {
+        assert!(takes_password(&Method::GET, "/boot.ipxe/mac/00-11-22-33-44-55"));
+        assert!(!takes_password(&Method::POST, "/scheduler/v1/hosts/h"));
+        assert!(!takes_password(&Method::GET, "/api/v1/jobs"));
+        assert!(!takes_password(&Method::GET, "/scheduler/v1/client"));
     }
 }

@@ -52,25 +52,31 @@ fn job_id(text: &str) -> Result<JobId, Refused> {
 }
 
 /// A body that is a JSON object, or a YAML mapping where the request says that it is YAML.
-fn read_fields(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Fields, Refused> {
+async fn read_fields(
+    app: &App,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Fields, Refused> {
     let body = body.map_err(|rejection| rejection.into_response())?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if kind.contains("yaml") {
-        let read = std::str::from_utf8(&body).map_err(|e| e.to_string());
-        let read = read.and_then(|text| serde_saphyr::from_str::<Value>(text).map_err(|e| e.to_string()));
-        return match read {
-            Ok(Value::Object(fields)) => Ok(fields),
-            Ok(_) => {
-                Err(bad_request(json!({"message": "Invalid YAML in request body: it is no mapping"})).into())
-            }
-            Err(why) => {
-                Err(bad_request(json!({"message": format!("Invalid YAML in request body: {why}")})).into())
-            }
-        };
-    }
-    match serde_json::from_slice(&body) {
+    let is_yaml = kind.contains("yaml");
+    let fields = app.parse(body, move |body| if is_yaml { read_yaml(body) } else { read_json(body) }).await;
+    fields.map_err(|why| bad_request(json!({"message": why})).into())
+}
+
+fn read_yaml(body: &[u8]) -> Result<Fields, String> {
+    let read = std::str::from_utf8(body).map_err(|e| e.to_string());
+    match read.and_then(|text| serde_saphyr::from_str::<Value>(text).map_err(|e| e.to_string())) {
         Ok(Value::Object(fields)) => Ok(fields),
-        _ => Err(bad_request(json!({"message": "Invalid JSON in request body"})).into()),
+        Ok(_) => Err("Invalid YAML in request body: it is no mapping".to_owned()),
+        Err(why) => Err(format!("Invalid YAML in request body: {why}")),
+    }
+}
+
+fn read_json(body: &[u8]) -> Result<Fields, String> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        _ => Err("Invalid JSON in request body".to_owned()),
     }
 }
 
@@ -91,7 +97,7 @@ pub(super) async fn submit(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
-    let fields = read_fields(&headers, body)?;
+    let fields = read_fields(&app, &headers, body).await?;
     account_of(app.auth(), who(&caller).cloned(), &fields)?;
     let job = CompassJob::parse(fields).map_err(|bad| not_taken(StatusCode::BAD_REQUEST, bad))?;
     Ok(Json(json!([accept(&app, job).await?])).into_response())
@@ -226,7 +232,7 @@ pub(super) async fn wait(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
-    let fields = read_fields(&headers, body)?;
+    let fields = read_fields(&app, &headers, body).await?;
     if who(&caller).is_none() {
         account_of(app.auth(), None, &fields)?;
     } else {
@@ -355,7 +361,7 @@ async fn ours(
     id: &str,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(JobId, View), Refused> {
-    let fields = match read_fields(headers, body) {
+    let fields = match read_fields(app, headers, body).await {
         Ok(fields) => fields,
         Err(_) => return Err(say(StatusCode::BAD_REQUEST, "Invalid JSON in request body").into()),
     };

@@ -70,7 +70,8 @@ pub(super) async fn register(
     check_host(who(&caller), &name)?;
     let bad = |why: &str| Refused::from(say(StatusCode::BAD_REQUEST, why));
     let body = body.map_err(|rejection| rejection.into_response())?;
-    let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(&body) else {
+    let fields = app.parse(body, |body| serde_json::from_slice::<Value>(body)).await;
+    let Ok(Value::Object(fields)) = fields else {
         return Err(bad("Invalid JSON in request body"));
     };
     if text_of(&fields, "hostname").as_deref() != Some(name.as_str()) {

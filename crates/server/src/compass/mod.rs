@@ -15,7 +15,7 @@ mod sockets;
 mod view;
 mod waits;
 
-pub(crate) use access::{is_open, is_report};
+pub(crate) use access::{is_open, is_report, takes_password, token_in};
 
 use crate::handle::{Handle, Unavailable};
 use crate::http::App;

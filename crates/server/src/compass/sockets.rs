@@ -2,7 +2,7 @@
 
 use super::access::{Refused, check_any_host, check_host, check_look, say};
 use super::jobs::{Who, given, unavailable, who};
-use super::lab::{Ask, Machine, Session, Speaker};
+use super::lab::{Ask, Machine, Session, Speaker, Waiting as Unsent};
 use super::record::Params;
 use super::view::View;
 use crate::auth::Caller;
@@ -17,15 +17,13 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use windlass_api::compass::{Fields, text_of};
 use windlass_core::JobId;
 use windlass_core::limits::NAME_BYTES_MAX;
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Messages that may wait for a peer that does not read.
-const WAITING_MAX: usize = 1_024;
 /// Between two pings, which find out that a peer is gone.
 const PING: Duration = Duration::from_secs(30);
 /// How long a peer may take to read a message.
@@ -51,10 +49,9 @@ pub(super) async fn provider(
         let id = session.id;
         app.compass().tell(Ask::Opened { host: host.clone(), session }).await;
         let (to, from) = (app.clone(), host.clone());
-        talk(app.clone(), socket, ear, move |text| {
+        talk(app.clone(), token, socket, ear, move |text| {
             let (to, from) = (to.clone(), from.clone());
-            let in_force = token.as_ref().is_none_or(|token| to.auth().is_in_force(token));
-            async move { in_force && provider_says(&to, &from, id, text).await }
+            async move { provider_says(&to, &from, id, text).await }
         })
         .await;
         app.compass().tell(Ask::Closed { host, session: id }).await;
@@ -106,14 +103,10 @@ pub(super) async fn client(
         let welcome = json!({"type": "welcome", "sid": id, "message": message, "status": "connected"});
         _ = session.send(welcome.to_string());
         app.compass().tell(Ask::ClientOpened(session.clone())).await;
-        let to = app.clone();
-        talk(app.clone(), socket, ear, move |text| {
+        let (to, token) = (app.clone(), caller.token.clone());
+        talk(app.clone(), token, socket, ear, move |text| {
             let (to, caller, session) = (to.clone(), caller.clone(), session.clone());
             async move {
-                let in_force = caller.token.as_ref().is_none_or(|token| to.auth().is_in_force(token));
-                if !in_force {
-                    return false;
-                }
                 match client_says(&to, &caller, id, text).await {
                     Ok(going) => going,
                     Err(why) => session.send(json!({"type": "error", "message": why}).to_string()),
@@ -151,7 +144,7 @@ async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> 
 fn open<F>(
     app: App,
     upgrade: WebSocketUpgrade,
-    serve: impl FnOnce(WebSocket, Session, mpsc::Receiver<String>) -> F + Send + 'static,
+    serve: impl FnOnce(WebSocket, Session, Unsent) -> F + Send + 'static,
 ) -> Response
 where
     F: Future<Output = ()> + Send + 'static,
@@ -159,8 +152,7 @@ where
     let Ok(place) = app.compass().sockets.clone().try_acquire_owned() else {
         return say(StatusCode::SERVICE_UNAVAILABLE, "this server has as many sockets open as it can take");
     };
-    let (out, ear) = mpsc::channel(WAITING_MAX);
-    let session = Session { id: app.compass().next_id(), out };
+    let (session, ear) = Session::new(app.compass().next_id());
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     upgrade
         .on_upgrade(move |socket| async move {
@@ -171,11 +163,12 @@ where
         .into_response()
 }
 
-/// Passes on what comes and what waits, until either end wants no more.
+/// Passes on what comes and what waits, until either end wants no more, or the token is in force no more.
 async fn talk<F>(
     app: App,
+    token: Option<String>,
     mut socket: WebSocket,
-    mut ear: mpsc::Receiver<String>,
+    mut ear: Unsent,
     mut says: impl FnMut(String) -> F,
 ) where
     F: Future<Output = bool>,
@@ -183,14 +176,15 @@ async fn talk<F>(
     let mut closing = app.handle.closing();
     let mut ping = tokio::time::interval(PING);
     ping.tick().await;
+    let in_force = || token.as_ref().is_none_or(|token| app.auth().is_in_force(token));
     loop {
         let message = tokio::select! {
-            text = ear.recv() => match text {
+            text = ear.next() => match text {
                 Some(text) => Message::Text(text.into()),
                 None => break,
             },
             heard = socket.recv() => match heard {
-                Some(Ok(Message::Text(text))) => match says(text.to_string()).await {
+                Some(Ok(Message::Text(text))) => match in_force() && says(text.to_string()).await {
                     true => continue,
                     false => break,
                 },
@@ -200,6 +194,9 @@ async fn talk<F>(
             _ = ping.tick() => Message::Ping(Vec::new().into()),
             () = super::ended(&mut closing) => break,
         };
+        if !in_force() {
+            break;
+        }
         match tokio::time::timeout(SEND_PATIENCE, socket.send(message)).await {
             Ok(Ok(())) => {}
             _ => return,

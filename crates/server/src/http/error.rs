@@ -28,8 +28,8 @@ impl ApiError {
     }
 
     /// A body over the limit.
-    pub fn too_large() -> Self {
-        let limit = super::BODY_BYTES_MAX >> 20;
+    pub fn too_large(bytes_max: usize) -> Self {
+        let limit = bytes_max >> 20;
         ApiError::new(ErrorCode::TooLarge, format!("the submission is larger than {limit} MiB"))
             .hint("submit it in several jobs")
     }

@@ -2,8 +2,10 @@
 
 use super::App;
 use super::error::ApiError;
+use super::intake::drain;
 use crate::auth::{Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::compass;
+use crate::panics::in_request;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -24,11 +26,15 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
     let connection = request.extensions().get::<ConnectInfo<Peer>>();
     // What came from who knows where did not come over the unix socket.
     let peer = connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone());
-    let (caller, denied) = match app.shared.auth.caller(&peer, request.headers()) {
-        Ok(caller) if caller.may(&method, &path) => (Some(caller), None),
-        Ok(caller) => (Some(caller), Some(Denied::Role)),
+    let by_password = compass::takes_password(&method, &path);
+    let (caller, denied) = match app.shared.auth.caller(&peer, request.headers(), by_password) {
+        Ok(caller) if !caller.may(&method, &path) => (Some(caller), Some(Denied::Role)),
+        Ok(caller) if peer.place.as_ref().is_some_and(|place| !place.admit(&caller)) => {
+            (Some(caller), Some(Denied::Connections))
+        }
+        Ok(caller) => (Some(caller), None),
         // There the handlers ask, and a job's fields may answer.
-        Err(Denied::Missing) if compass::is_open(&path) => (None, None),
+        Err(Denied::Missing) if app.shared.compass_enabled && compass::is_open(&path) => (None, None),
         Err(denied) => (None, Some(denied)),
     };
     let asked = Asked { app, caller, denied, peer, method, path };
@@ -57,10 +63,18 @@ impl Asked {
         let response = match (&self.caller, self.denied) {
             (Some(caller), None) => {
                 request.extensions_mut().insert(caller.clone());
-                self.until_revoked(next.run(request).await)
+                self.until_revoked(in_request(next.run(request)).await)
             }
-            (None, None) => next.run(request).await,
-            (_, denied) => denied.unwrap_or(Denied::Missing).into_response(),
+            (None, None) => in_request(next.run(request)).await,
+            (_, denied) => {
+                let grpc = text_of(request.headers(), "content-type")
+                    .is_some_and(|kind| kind.starts_with("application/grpc"));
+                if !grpc {
+                    drain(request).await;
+                }
+                let denied = denied.unwrap_or(Denied::Missing);
+                if grpc { denied.into_grpc() } else { denied.into_response() }
+            }
         };
         self.note(response.status());
         response
@@ -103,44 +117,62 @@ fn changes(method: &Method, path: &str) -> bool {
     !looks && !path.starts_with(WORKER_PATHS) && !compass::is_report(path)
 }
 
+impl Denied {
+    /// The same for a worker, whose protocol has words of its own for it.
+    fn into_grpc(self) -> Response {
+        let code = match self.code() {
+            ErrorCode::Forbidden => tonic::Code::PermissionDenied,
+            ErrorCode::Unavailable => tonic::Code::Unavailable,
+            _ => tonic::Code::Unauthenticated,
+        };
+        tonic::Status::new(code, self.to_string()).into_http()
+    }
+}
+
 impl IntoResponse for Denied {
     fn into_response(self) -> Response {
         ApiError::new(self.code(), self.to_string()).hint(self.hint()).into_response()
     }
 }
 
-/// Refuses what a web page in somebody's browser sends: this server trusts whoever reaches it, and a
-/// browser on this machine reaches it on behalf of every page. No page has somebody's token.
+/// Refuses what a web page in somebody's browser sends. A browser on this machine reaches the server on behalf of every
+/// page, and it repeats a password that somebody typed in for every page too. Where nothing was shown, the server is
+/// also to be addressed by a name that nobody else's DNS could answer for.
 pub async fn same_origin(request: Request, next: Next) -> Response {
+    if request.uri().path() == HEALTH_PATH {
+        return next.run(request).await;
+    }
     let caller = request.extensions().get::<Caller>();
     // Nobody is trusted who is not known either.
     let shown_token = caller.is_none_or(|caller| caller.token.is_some());
-    if shown_token || request.uri().path() == HEALTH_PATH {
-        return next.run(request).await;
-    }
-    let headers = request.headers();
-    let host = text_of(headers, "host").unwrap_or("localhost");
-    let own_origin = text_of(headers, "origin").is_none_or(|origin| origin.split("://").nth(1) == Some(host));
-    let own_site =
-        text_of(headers, "sec-fetch-site").is_none_or(|site| site == "none" || site == "same-origin");
-    if !own_origin || !own_site || !names_this_machine(host) {
+    if is_of_foreign_page(&request) || (!shown_token && !names_this_machine(&host_of(&request))) {
         let error = ApiError::new(ErrorCode::BadRequest, "requests of web pages are refused");
         return error.hint("address the server as 127.0.0.1 or localhost").into_response();
     }
     next.run(request).await
 }
 
-fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
+/// The name and port by which the server is addressed: over HTTP/2 they are in the address. What is no text is no
+/// name of this machine.
+fn host_of(request: &Request) -> String {
+    let of_uri = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    let of_header = || request.headers().get("host").map(|host| host.to_str().unwrap_or("?").to_owned());
+    of_uri.or_else(of_header).unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// Refuses a body by the length that it announces, before any of it is read.
-pub async fn bounded(request: Request, next: Next) -> Response {
-    let length = text_of(request.headers(), "content-length");
-    if length.and_then(|text| text.parse::<u64>().ok()).is_some_and(|n| n > super::BODY_BYTES_MAX as u64) {
-        return ApiError::too_large().into_response();
-    }
-    next.run(request).await
+/// True where a browser says that another's page sends this.
+fn is_of_foreign_page(request: &Request) -> bool {
+    let host = host_of(request);
+    let foreign = |name: &str, own: &dyn Fn(&str) -> bool| match request.headers().get(name) {
+        None => false,
+        Some(value) => !value.to_str().is_ok_and(own),
+    };
+    foreign("origin", &|origin| origin.split("://").nth(1) == Some(host.as_str()))
+        || foreign("sec-fetch-site", &|site| site == "none" || site == "same-origin")
+}
+
+fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// A name that an attacker's DNS could have answered for is not ours.
@@ -204,7 +236,35 @@ pub async fn close_when_idle(app: App, idle: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::names_this_machine;
+    use super::*;
+
+    fn request(uri: &str, headers: &[(&str, &[u8])]) -> Request {
+        let mut request = axum::http::Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(Body::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_browser_says_whose_page_asks() {
+        let cases: [(&str, &[(&str, &[u8])], bool); 8] = [
+            ("/", &[("host", b"a:1")], false),
+            ("/", &[("host", b"a:1"), ("origin", b"http://a:1")], false),
+            ("/", &[("host", b"a:1"), ("sec-fetch-site", b"same-origin")], false),
+            ("/", &[("host", b"a:1"), ("origin", b"http://evil.example")], true),
+            ("/", &[("host", b"a:1"), ("origin", b"null")], true),
+            ("/", &[("host", b"a:1"), ("origin", b"\xff")], true),
+            ("/", &[("host", b"a:1"), ("sec-fetch-site", b"cross-site")], true),
+            // Over HTTP/2 there is no such header, and the address has the name.
+            ("http://a:1/", &[("origin", b"http://b:1")], true),
+        ];
+        for (uri, headers, foreign) in cases {
+            assert_eq!(is_of_foreign_page(&request(uri, headers)), foreign, "{uri} {headers:?}");
+        }
+        assert_eq!(host_of(&request("http://evil.example/", &[])), "evil.example");
+        assert!(!names_this_machine(&host_of(&request("/", &[("host", b"\xff")]))));
+    }
 
     #[test]
     fn only_names_of_this_machine_pass() {

@@ -32,18 +32,12 @@ pub async fn submit(
     Extension(caller): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
-    let body = body.map_err(|e| match e.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
-        _ => ApiError::new(ErrorCode::BadRequest, e.body_text()),
-    })?;
-    let request: SubmitRequest = serde_json::from_slice(&body).map_err(|e| {
-        ApiError::new(ErrorCode::BadRequest, format!("the submission is not what it should be: {e}"))
-    })?;
+    let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
+    let user = caller.user.clone();
+    let (placeable_only, spec) = app.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
-    let placeable_only = request.placeable_only;
-    let spec = request.into_spec(&caller.user)?;
     if !caller.may_act_for(&spec.user) {
         let why = format!("'{}' may not submit as '{}'", caller.user, spec.user);
         return Err(ApiError::new(ErrorCode::Forbidden, why).hint("leave out 'user', or give your own"));
@@ -74,6 +68,14 @@ pub async fn submit(
         }
         other => Err(unexpected(other)),
     }
+}
+
+/// What a submission says, and whether it is only wanted if it can be placed.
+fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), ApiError> {
+    let request: SubmitRequest = serde_json::from_slice(body).map_err(|e| {
+        ApiError::new(ErrorCode::BadRequest, format!("the submission is not what it should be: {e}"))
+    })?;
+    Ok((request.placeable_only, request.into_spec(user)?))
 }
 
 /// Which jobs to list.

@@ -3,6 +3,7 @@
 mod board;
 mod error;
 mod guard;
+mod intake;
 mod jobs;
 mod limits;
 mod loads;
@@ -23,7 +24,8 @@ use crate::auth::{self, Auth};
 use crate::compass::{self, Compass};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
-use crate::listen::Listener;
+use crate::listen::{Listener, RoomLimits, Served};
+use crate::network::Network;
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::Bytes;
@@ -47,8 +49,11 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 use windlass_api::ErrorCode;
 use windlass_core::TaskId;
 
-/// Bytes of a request's body.
-const BODY_BYTES_MAX: usize = 64 << 20;
+/// Where jobs are submitted.
+const JOBS_PATH: &str = "/api/v1/jobs";
+/// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
+const ADMINS_MAX: usize = 256;
+const LOCAL_MAX: usize = 60_000;
 /// Entries of one part of a list.
 const PAGE_MAX: usize = 1000;
 /// Entries of a list where the caller does not say.
@@ -75,6 +80,8 @@ struct AppShared {
     /// Milliseconds from `started` to the last request's end.
     last_ms: AtomicU64,
     compass: Compass,
+    compass_enabled: bool,
+    intake: intake::Intake,
     /// Tasks that lend their cpus, and how many waits of each are under way.
     loans: Mutex<BTreeMap<TaskId, usize>>,
 }
@@ -88,6 +95,15 @@ impl App {
     /// The interface of Compass CI.
     pub(crate) fn compass(&self) -> &Compass {
         &self.shared.compass
+    }
+
+    /// Makes of a request's body what it says: on a thread of its own where that takes a while.
+    pub(crate) async fn parse<T: Send + 'static>(
+        &self,
+        body: Bytes,
+        parse: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        self.shared.intake.parse(body, parse).await
     }
 
     fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
@@ -107,6 +123,10 @@ pub struct ServeOptions {
     pub idle: Option<Duration>,
     /// How workers are met.
     pub terms: WorkerTerms,
+    /// Whether the interface of Compass CI is there.
+    pub compass: bool,
+    /// How many connections there may be over TCP.
+    pub room: RoomLimits,
 }
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
@@ -129,6 +149,8 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         open: AtomicUsize::new(0),
         last_ms: AtomicU64::new(0),
         compass,
+        compass_enabled: options.compass,
+        intake: intake::Intake::default(),
         loans: Mutex::default(),
     };
     let app = App { handle: handle.clone(), shared: Arc::new(shared) };
@@ -137,8 +159,29 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     if let Some(idle) = options.idle {
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
+    let with_tcp = listeners.iter().any(Listener::is_tcp);
+    let local_max = if with_tcp { ADMINS_MAX } else { LOCAL_MAX };
+    let router = router(app.clone(), options.terms);
+    let served = Served::new(router, refusals, handle.closing(), options.room, local_max);
+    let network = match with_tcp.then(Network::start).transpose() {
+        Ok(network) => network,
+        Err(error) => {
+            tracing::error!("the thread of the network does not start: {error}");
+            return handle.close();
+        }
+    };
     for listener in listeners {
-        tasks.spawn(listener.serve(router(app.clone(), options.terms), refusals.clone(), handle.closing()));
+        let (address, served) = (listener.address(), served.clone());
+        let runtime = network.as_ref().filter(|_| listener.is_tcp()).map(|network| &network.runtime);
+        let serve = async move {
+            if let Err(error) = listener.serve(served).await {
+                tracing::error!("nobody is heard on {address}: {error}");
+            }
+        };
+        match runtime {
+            Some(runtime) => tasks.spawn_on(serve, runtime),
+            None => tasks.spawn(serve),
+        };
     }
     while tasks.join_next().await.is_some() {}
 }
@@ -194,18 +237,19 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route(auth::HEALTH_PATH, get(status::healthz))
         .route("/metrics", get(status::metrics))
         .route(OPENAPI_PATH, get(openapi::document))
-        .merge(compass::routes())
+        .merge(if app.shared.compass_enabled { compass::routes() } else { Router::new() })
         .merge(workers.with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
-        .layer(middleware::from_fn(guard::bounded))
+        .layer(middleware::from_fn_with_state(app.clone(), intake::take_in))
         .layer(middleware::from_fn(guard::same_origin))
         .layer(middleware::from_fn_with_state(app.clone(), guard::admit))
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
         .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(LOGS)))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        // What comes is bounded where it is taken in.
+        .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(|_| -> Response {
             ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()
         }))

@@ -3,12 +3,17 @@
 use super::Lab;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 use windlass_core::JobId;
 
 /// Messages that wait for a job to get its host, of one job and of how many jobs.
 const PENDING_PER_JOB_MAX: usize = 16;
 const PENDING_JOBS_MAX: usize = 1_000;
+/// Messages, and their bytes, that may wait for a peer that does not read.
+const WAITING_MAX: usize = 1_024;
+const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Jobs that one client may watch.
 const WATCHED_MAX: usize = 10_000;
 
@@ -16,13 +21,42 @@ const WATCHED_MAX: usize = 10_000;
 #[derive(Clone)]
 pub(in crate::compass) struct Session {
     pub id: u64,
-    pub out: mpsc::Sender<String>,
+    out: mpsc::Sender<String>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// What waits for one socket.
+pub(in crate::compass) struct Waiting {
+    ear: mpsc::Receiver<String>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl Session {
+    pub fn new(id: u64) -> (Session, Waiting) {
+        let (out, ear) = mpsc::channel(WAITING_MAX);
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        (Session { id, out, waiting_bytes: waiting_bytes.clone() }, Waiting { ear, waiting_bytes })
+    }
+
     /// False if it does not read, or is gone.
     pub fn send(&self, text: String) -> bool {
-        self.out.try_send(text).is_ok()
+        let bytes = text.len();
+        let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        // One message goes however large it is, for it was let in.
+        let sent = (before == 0 || before + bytes <= WAITING_BYTES_MAX) && self.out.try_send(text).is_ok();
+        if !sent {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        sent
+    }
+}
+
+impl Waiting {
+    /// The next message; `None` once nobody can send any.
+    pub async fn next(&mut self) -> Option<String> {
+        let text = self.ear.recv().await?;
+        self.waiting_bytes.fetch_sub(text.len(), Ordering::Relaxed);
+        Some(text)
     }
 }
 
@@ -189,8 +223,8 @@ mod tests {
     #[test]
     fn who_watches_hears_until_the_end_and_no_longer() {
         let (mut clients, job) = (Clients::default(), JobId(3));
-        let (out, mut ear) = mpsc::channel(8);
-        clients.open(Session { id: 1, out });
+        let (session, Waiting { mut ear, .. }) = Session::new(1);
+        clients.open(session);
         clients.watch(1, job, false);
         clients.watch(1, job, true);
         clients.event(job, "a")();
@@ -217,5 +251,18 @@ mod tests {
         }
         assert_eq!(clients.pending.len(), PENDING_JOBS_MAX);
         assert_eq!(clients.take_pending(JobId(0)).len(), PENDING_PER_JOB_MAX);
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_socket_is_bounded_by_bytes() {
+        let (session, mut unsent) = Session::new(1);
+        let half = "x".repeat(WAITING_BYTES_MAX / 2);
+        assert!(session.send(half.clone()) && session.send(half.clone()));
+        assert!(!session.send("one more".to_owned()));
+        assert_eq!(unsent.next().await.map(|text| text.len()), Some(half.len()));
+        assert!(session.send("one more".to_owned()));
+        let (session, _unsent) = Session::new(2);
+        assert!(session.send("x".repeat(WAITING_BYTES_MAX + 1)));
+        assert!(!session.send("y".to_owned()));
     }
 }

@@ -6,7 +6,7 @@ mod hosts;
 mod link;
 mod runs;
 
-pub(super) use clients::Session;
+pub(super) use clients::{Session, Waiting};
 pub(super) use hosts::{Host, Machine};
 pub(super) use runs::{Runs, Speaker};
 

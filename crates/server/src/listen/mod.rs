@@ -1,36 +1,41 @@
 //! Sockets and connections: where the server listens, TLS, and what one peer may take.
 //!
 //! Every connection is a task. A handshake that hangs holds up nobody else, a peer that sends no
-//! request is let go, and what is not HTTP is refused with a line in the log.
+//! request is let go, and what is not HTTP is refused with a line in the log. Connections over TCP are accepted
+//! on the network's own runtime, where the workers' streams stay: whatever requests do to the other threads,
+//! a worker is heard.
 
-use crate::auth::Peer;
+mod room;
+
+pub use room::{Place, RoomLimits};
+
+use crate::auth::{Peer, WORKER_PATHS};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::extract::ConnectInfo;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use room::{Crowd, Room};
 use rustls::ServerConfig;
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// Connections to one socket at a time. Those above it wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 60_000;
-/// Connections of one machine at a time: more machines than one are needed to fill the server.
-const CONNECTIONS_PER_MACHINE_MAX: usize = 1024;
 /// TLS handshakes at a time.
 const HANDSHAKES_MAX: usize = 2048;
 /// How long a handshake may take, the wait for its turn included.
@@ -48,6 +53,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// After a failure to accept, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks whether the first four bytes of a connection are there.
+const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
 /// What protects a socket that is open to other machines.
 #[derive(Clone, Default)]
@@ -67,8 +74,8 @@ pub struct Listener {
 }
 
 enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener, PathBuf),
 }
 
 /// Why the server does not listen there.
@@ -119,7 +126,8 @@ impl Listener {
                 return Err(ListenError::Taken(address.to_owned()));
             }
             _ = std::fs::remove_file(&path);
-            let listener = UnixListener::bind(&path).map_err(io)?;
+            let listener = std::os::unix::net::UnixListener::bind(&path).map_err(io)?;
+            listener.set_nonblocking(true).map_err(io)?;
             let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(&path, only_owner).map_err(io)?;
             return Ok(Listener { socket: Socket::Unix(listener, path), tls: None });
@@ -134,7 +142,7 @@ impl Listener {
                 return Err(ListenError::Plaintext(found));
             }
         }
-        let listener = TcpListener::bind(found).await.map_err(io)?;
+        let listener = TcpListener::bind(found).await.and_then(TcpListener::into_std).map_err(io)?;
         Ok(Listener { socket: Socket::Tcp(listener), tls: protection.tls.clone().map(TlsAcceptor::from) })
     }
 
@@ -167,145 +175,185 @@ impl Listener {
         }
     }
 
-    /// Serves until `closing` turns true and the requests under way are answered.
-    pub(crate) async fn serve(
-        self,
-        router: Router,
-        refusals: Arc<Refusals>,
-        mut closing: watch::Receiver<bool>,
-    ) {
-        let served = Served { router, refusals, closing: closing.clone() };
-        let places = Places { all: Arc::new(Semaphore::new(CONNECTIONS_MAX)), machines: Arc::default() };
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        let mut connections = JoinSet::new();
-        loop {
-            let next = tokio::select! {
-                next = self.next(&places) => next,
-                Some(_) = connections.join_next() => continue,
-                _ = closing.wait_for(|closing| *closing) => break,
-            };
-            let (tls, served, handshakes) = (self.tls.clone(), served.clone(), handshakes.clone());
-            match next {
-                Ok((Stream::Unix(stream), place)) => {
-                    connections.spawn(served.converse(stream, Peer::LOCAL, place));
-                }
-                Ok((Stream::Tcp(stream, address), mut place)) => {
-                    let peer = Peer { address: Some(address), certificate: None };
-                    if !place.count(&places, address.ip()) {
-                        let most = CONNECTIONS_PER_MACHINE_MAX;
-                        served.refusals.tell(&peer, format_args!("its machine has {most} connections"));
-                        continue;
-                    }
-                    // It only makes answers come sooner.
-                    _ = stream.set_nodelay(true);
-                    match tls {
-                        None => connections.spawn(served.converse(stream, peer, place)),
-                        Some(tls) => connections.spawn(async move {
-                            if let Some((stream, peer)) = served.greet(tls, stream, peer, &handshakes).await {
-                                served.converse(stream, peer, place).await;
-                            }
-                        }),
-                    };
-                }
-                Err(e) => {
-                    served.refusals.tell("a connection", format_args!("it cannot be accepted: {e}"));
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+    /// Serves until `closing` turns true and the requests under way are answered. Over TCP it must be called on the
+    /// runtime of [`Served::network`].
+    pub(crate) async fn serve(self, served: Served) -> io::Result<()> {
+        let Listener { socket, tls } = self;
+        match socket {
+            Socket::Unix(listener, path) => {
+                let listener = UnixListener::from_std(listener)?;
+                served.serve_unix(&listener, &path).await;
             }
+            Socket::Tcp(listener) => served.serve_tcp(TcpListener::from_std(listener)?, tls).await,
         }
-        // Nobody new finds the server from here on.
-        if let Socket::Unix(_, path) = &self.socket {
-            _ = std::fs::remove_file(path);
-        }
-        drop(self);
-        while connections.join_next().await.is_some() {}
+        Ok(())
     }
 
-    /// The next connection, when there is a place for it.
-    async fn next(&self, places: &Places) -> io::Result<(Stream, Place)> {
-        let permit = places.all.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let place = Place { _permit: permit, machine: None };
-        let stream = match &self.socket {
-            Socket::Tcp(listener) => listener.accept().await.map(|(s, address)| Stream::Tcp(s, address))?,
-            Socket::Unix(listener, _) => listener.accept().await.map(|(s, _)| Stream::Unix(s))?,
-        };
-        Ok((stream, place))
+    /// True where it listens on TCP.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.socket, Socket::Tcp(_))
     }
 }
 
-enum Stream {
-    Tcp(TcpStream, SocketAddr),
-    Unix(tokio::net::UnixStream),
-}
-
-/// Connections of each machine.
-type Machines = Arc<Mutex<BTreeMap<IpAddr, usize>>>;
-
-/// Room for connections.
-struct Places {
-    all: Arc<Semaphore>,
-    machines: Machines,
-}
-
-/// The room that one connection takes as long as it lives.
-struct Place {
-    _permit: OwnedSemaphorePermit,
-    machine: Option<(IpAddr, Machines)>,
-}
-
-impl Place {
-    /// Counts it as one of that machine's; false if that has too many.
-    fn count(&mut self, places: &Places, address: IpAddr) -> bool {
-        let address = match address {
-            // A machine has a whole network of these.
-            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_none() => {
-                IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
-            }
-            other => other,
-        };
-        let mut machines = places.machines.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = machines.entry(address).or_default();
-        let fits = *open < CONNECTIONS_PER_MACHINE_MAX;
-        if fits {
-            *open += 1;
-            self.machine = Some((address, places.machines.clone()));
-        }
-        fits
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let Some((address, machines)) = self.machine.take() else { return };
-        let mut machines = machines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = machines.get_mut(&address) {
-            *open -= 1;
-            if *open == 0 {
-                machines.remove(&address);
-            }
-        }
-    }
-}
-
-/// What all connections of a socket share.
+/// What all connections share.
 #[derive(Clone)]
-struct Served {
-    router: Router,
-    refusals: Arc<Refusals>,
-    closing: watch::Receiver<bool>,
+pub(crate) struct Served {
+    pub router: Router,
+    pub refusals: Arc<Refusals>,
+    pub closing: watch::Receiver<bool>,
+    pub room: Arc<Room>,
+    /// Connections over unix sockets at a time; those above it wait in the kernel's queue.
+    pub local: Arc<Semaphore>,
+    /// TLS handshakes at a time.
+    pub handshakes: Arc<Semaphore>,
+    /// Where requests are answered.
+    pub requests: Handle,
 }
 
 impl Served {
+    /// For a server with these limits; requests are answered on the runtime that calls it.
+    pub fn new(
+        router: Router,
+        refusals: Arc<Refusals>,
+        closing: watch::Receiver<bool>,
+        limits: RoomLimits,
+        local_max: usize,
+    ) -> Served {
+        Served {
+            router,
+            refusals,
+            closing,
+            room: Room::new(limits),
+            local: Arc::new(Semaphore::new(local_max)),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+            requests: Handle::current(),
+        }
+    }
+
+    async fn serve_unix(mut self, listener: &UnixListener, path: &Path) {
+        let mut connections = JoinSet::new();
+        loop {
+            let next = async {
+                let place = self.local.clone().acquire_owned().await.map_err(io::Error::other)?;
+                Ok::<_, io::Error>((listener.accept().await?.0, place))
+            };
+            let next = tokio::select! {
+                next = next => next,
+                Some(_) = connections.join_next() => continue,
+                _ = self.closing.wait_for(|closing| *closing) => break,
+            };
+            match next {
+                Ok((stream, place)) => {
+                    let served = self.clone();
+                    connections.spawn(async move {
+                        served.converse(stream, Peer::LOCAL, Way::Here).await;
+                        drop(place);
+                    });
+                }
+                Err(e) => self.accept_failed(&e).await,
+            }
+        }
+        // Nobody new finds the server from here on.
+        _ = std::fs::remove_file(path);
+        while connections.join_next().await.is_some() {}
+    }
+
+    async fn serve_tcp(mut self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+        let mut connections = JoinSet::new();
+        loop {
+            let room = self.room.clone();
+            let next = async {
+                let permit = room.wait().await;
+                Ok::<_, io::Error>((listener.accept().await?, permit))
+            };
+            let next = tokio::select! {
+                next = next => next,
+                Some(_) = connections.join_next() => continue,
+                _ = self.closing.wait_for(|closing| *closing) => break,
+            };
+            match next {
+                Ok(((stream, address), Some(permit))) => {
+                    let (place, crowd) = self.room.enter(permit, address.ip());
+                    let peer = Peer { address: Some(address), certificate: None, place: Some(place) };
+                    match crowd {
+                        Some(Crowd::Machine) => {
+                            let why = "its machine has too many connections on which nobody was let in; the oldest is closed";
+                            _ = self.refusals.tell(&peer, why);
+                        }
+                        Some(Crowd::All) => {
+                            let why = "too many connections are open on which nobody was let in; the oldest is closed";
+                            _ = self.refusals.tell(&peer, why);
+                        }
+                        None => {}
+                    }
+                    // It only makes answers come sooner.
+                    _ = stream.set_nodelay(true);
+                    connections.spawn(self.clone().meet(stream, peer, tls.clone()));
+                }
+                // Nobody closes the room.
+                Ok((_, None)) => break,
+                Err(e) => self.accept_failed(&e).await,
+            }
+        }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
+    }
+
+    async fn accept_failed(&self, error: &io::Error) {
+        self.refusals.tell("a connection", format_args!("it cannot be accepted: {error}"));
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    /// Finds out what a connection over TCP speaks, and lets it be answered where that is done: HTTP/1 among the
+    /// requests, HTTP/2, which is what workers speak, here.
+    async fn meet(self, stream: TcpStream, peer: Peer, tls: Option<TlsAcceptor>) {
+        let Some(place) = peer.place.clone() else { return };
+        let requests = self.requests.clone();
+        let talk = async move {
+            let Some(tls) = tls else {
+                return match tokio::time::timeout(FIRST_REQUEST_TIMEOUT, is_http2(&stream)).await {
+                    Ok(Ok(true)) => self.converse(stream, peer, Way::Elsewhere).await,
+                    Ok(Ok(false)) => _ = over_there(&requests, self.converse_there(stream, peer)).await,
+                    Ok(Err(_)) => {}
+                    Err(_) => self.too_silent(&peer),
+                };
+            };
+            // The handshake's arithmetic is no work for the thread that workers' messages pass through.
+            let served = self.clone();
+            let greeting = async move { served.greet(tls, stream, peer).await };
+            if let Some(Some((stream, peer))) = over_there(&requests, greeting).await {
+                match stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                    true => self.converse(stream, peer, Way::Elsewhere).await,
+                    false => _ = over_there(&requests, self.converse(stream, peer, Way::Here)).await,
+                }
+            }
+        };
+        tokio::select! {
+            () = talk => {}
+            () = place.must_leave() => {}
+        }
+    }
+
+    fn too_silent(&self, peer: &Peer) {
+        let seconds = FIRST_REQUEST_TIMEOUT.as_secs();
+        self.refusals.tell(peer, format_args!("it sent no request within {seconds} s"));
+    }
+
+    /// Moves the connection to the runtime that calls it, which saves a hop between threads for each request.
+    async fn converse_there(self, stream: TcpStream, peer: Peer) {
+        if let Ok(stream) = stream.into_std().and_then(TcpStream::from_std) {
+            self.converse(stream, peer, Way::Here).await;
+        }
+    }
     /// The TLS handshake; tells why if it fails.
     async fn greet(
         &self,
         tls: TlsAcceptor,
         stream: TcpStream,
         mut peer: Peer,
-        handshakes: &Semaphore,
     ) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
-            let _turn = handshakes.acquire().await.map_err(io::Error::other)?;
+            let _turn = self.handshakes.acquire().await.map_err(io::Error::other)?;
             tls.accept(stream).await
         });
         match handshake.await {
@@ -326,20 +374,31 @@ impl Served {
     }
 
     /// Answers the requests of a connection.
-    async fn converse<S>(self, stream: S, peer: Peer, _place: Place)
+    async fn converse<S>(self, stream: S, peer: Peer, way: Way)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Served { router, refusals, mut closing } = self;
         let (asked, from) = (Arc::new(AtomicBool::new(false)), peer.clone());
         let service = {
-            let (asked, router) = (asked.clone(), TowerToHyperService::new(router));
+            let (asked, router) = (asked.clone(), TowerToHyperService::new(self.router.clone()));
+            let requests = self.requests.clone();
             hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
                 asked.store(true, Ordering::Relaxed);
                 request.extensions_mut().insert(ConnectInfo(from.clone()));
-                router.call(request)
+                let here = way == Way::Here || request.uri().path().starts_with(WORKER_PATHS);
+                let (answer, requests) = (router.call(request), requests.clone());
+                async move {
+                    match here {
+                        true => answer.await,
+                        false => match over_there(&requests, answer).await {
+                            Some(answer) => answer,
+                            None => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+                        },
+                    }
+                }
             })
         };
+        let mut closing = self.closing.clone();
         let builder = builder();
         let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         let mut patience = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
@@ -350,16 +409,14 @@ impl Served {
                     if let Err(why) = ended.map_err(|error| reason(&*error))
                         && let Some(why) = why
                     {
-                        refusals.tell(&peer, why);
+                        self.refusals.tell(&peer, why);
                     }
                     return;
                 }
                 () = &mut patience, if waiting => {
                     waiting = false;
                     if !asked.load(Ordering::Relaxed) {
-                        let seconds = FIRST_REQUEST_TIMEOUT.as_secs();
-                        refusals.tell(&peer, format_args!("it sent no request within {seconds} s"));
-                        return;
+                        return self.too_silent(&peer);
                     }
                 }
                 _ = closing.wait_for(|closing| *closing), if open => {
@@ -368,6 +425,43 @@ impl Served {
                 }
             }
         }
+    }
+}
+
+/// Where the requests of a connection are answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By the task that reads them.
+    Here,
+    /// Among all other requests, but for those of workers.
+    Elsewhere,
+}
+
+/// Runs something on another runtime; `None` if it panicked. It ends when nobody waits for it any more.
+async fn over_there<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    // The set ends what is left in it when it is dropped.
+    let mut set = JoinSet::new();
+    set.spawn_on(work, runtime);
+    set.join_next().await?.ok()
+}
+
+/// Whether the first bytes of a connection are those of HTTP/2, of which nothing is taken.
+async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI ";
+    let mut first = [0; PREFACE.len()];
+    loop {
+        let count = stream.peek(&mut first).await?;
+        if count == 0 || first[..count] != PREFACE[..count] {
+            return Ok(false);
+        }
+        if count == PREFACE.len() {
+            return Ok(true);
+        }
+        // The rest is on its way, and the socket counts as readable all the while.
+        tokio::time::sleep(PREFACE_PAUSE).await;
     }
 }
 
@@ -417,23 +511,5 @@ mod tests {
         assert!(matches!(Listener::bind("0.0.0.0:0", &careful).await, Err(ListenError::Plaintext(_))));
         let none = Protection::default();
         assert!(matches!(Listener::bind("0.0.0.0:0", &none).await, Err(ListenError::Open(_))));
-    }
-
-    #[tokio::test]
-    async fn one_machine_takes_only_its_part() {
-        let places = Places { all: Arc::new(Semaphore::new(CONNECTIONS_MAX)), machines: Arc::default() };
-        let take = |address: &str| {
-            let permit = places.all.clone().try_acquire_owned().unwrap();
-            let mut place = Place { _permit: permit, machine: None };
-            place.count(&places, address.parse().unwrap()).then_some(place)
-        };
-        // Addresses of one network are one machine's.
-        let mut taken: Vec<Option<Place>> =
-            (0..CONNECTIONS_PER_MACHINE_MAX).map(|n| take(&format!("2001:db8::{n:x}"))).collect();
-        assert!(taken.iter().all(Option::is_some));
-        assert!(take("2001:db8::ffff:1").is_none());
-        assert!(take("2001:db8:0:1::1").is_some() && take("10.0.0.1").is_some());
-        taken.pop();
-        assert!(take("2001:db8::ffff:1").is_some());
     }
 }

@@ -1,0 +1,183 @@
+//! A server on a port of this machine, with tokens and certificates.
+
+use super::{Farm, show, wait_until};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A server that listens on a port of this machine.
+pub struct Port {
+    pub farm: Farm,
+    pub server: Child,
+    pub address: String,
+    pub dir: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Port {
+    /// With these flags; files of a certificate authority are in the directory `ca`.
+    pub fn open(flags: &[&str]) -> Port {
+        let farm = Farm::new();
+        let dir = farm.work();
+        farm.ok(&["ca", "init", "ca"]);
+        farm.ok(&["ca", "issue", "ca", "--server", "127.0.0.1,localhost"]);
+        farm.ok(&["ca", "issue", "ca", "--worker", "box1"]);
+        let server = start(&farm, flags, None);
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut port = Port { farm, server, address: String::new(), dir, flags };
+        port.find_address();
+        port
+    }
+
+    fn find_address(&mut self) {
+        wait_until("the server listens", || {
+            let log = self.log();
+            let line = log.split("windlass server listens on ").nth(1).and_then(|rest| rest.split_once(','));
+            self.address = line.map(|(address, _)| address.to_owned()).unwrap_or_default();
+            !self.address.is_empty()
+        });
+    }
+
+    /// Starts it again as a process that may have so many files open.
+    pub fn restart_with_limit(&mut self, files: u32) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        self.server = start(&self.farm, &flags, Some(files));
+        self.find_address();
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// The command that runs a worker of this server.
+    fn worker_command(&self, token: &str, name: &str) -> Command {
+        let mut command = self.farm.command(&["worker", "start", "--name", name, "--cpus", "1"]);
+        command.env("WINDLASS_STATE", self.dir.join(name)).env("WINDLASS_TOKEN", token);
+        command.env("WINDLASS_SERVER", self.url()).env("WINDLASS_CA", "ca/ca.pem");
+        command
+    }
+
+    fn url(&self) -> String {
+        match self.address.contains("://") {
+            true => self.address.clone(),
+            false => format!("http://{}", self.address),
+        }
+    }
+
+    /// A worker of this server.
+    pub fn worker(&self, token: &str, name: &str) -> KillOnDrop {
+        KillOnDrop(self.worker_command(token, name).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// What a worker says first that is not let in.
+    pub fn refused_worker(&self, token: &str) -> String {
+        let path = self.dir.join("worker.log");
+        let log = std::fs::File::create(&path).unwrap();
+        let _worker = KillOnDrop(self.worker_command(token, "box1").stderr(log).spawn().unwrap());
+        let said = || std::fs::read_to_string(&path).unwrap();
+        wait_until("the worker says why", || said().contains("trying again"));
+        said()
+    }
+
+    /// With authentication and TLS.
+    pub fn with_tls(more: &[&str]) -> Port {
+        let tls = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
+        Port::open(&[&tls[..], more].concat())
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// HOST:PORT.
+    pub fn host(&self) -> &str {
+        self.address.trim_start_matches("https://")
+    }
+
+    /// What an administrator does on this machine.
+    pub fn admin(&self, args: &[&str]) -> String {
+        let socket = format!("unix:{}", self.farm.state().join("admin.sock").display());
+        self.farm.ok(&[&["--server", &socket], args].concat())
+    }
+
+    pub fn token(&self, flags: &[&str]) -> String {
+        self.admin(&[&["token", "create"], flags].concat()).trim().to_owned()
+    }
+
+    /// What somebody with this token does over TCP.
+    pub fn run_as(&self, token: &str, args: &[&str]) -> Output {
+        let mut command = self.farm.command(args);
+        command.env("WINDLASS_SERVER", &self.address).env("WINDLASS_CA", "ca/ca.pem");
+        command.env("WINDLASS_TOKEN", token).output().unwrap()
+    }
+
+    pub fn ok_as(&self, token: &str, args: &[&str]) -> String {
+        let output = self.run_as(token, args);
+        assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn denied(&self, token: &str, args: &[&str]) -> String {
+        let output = self.run_as(token, args);
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {}\n{}", show(&output), self.log());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    pub fn audit(&self) -> String {
+        std::fs::read_to_string(self.farm.state().join("audit.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        for server in
+            [format!("unix:{}", self.farm.state().join("admin.sock").display()), self.address.clone()]
+        {
+            self.farm.run(&["--server", &server, "server", "stop"]);
+        }
+        _ = self.server.kill();
+        _ = self.server.wait();
+    }
+}
+
+fn start(farm: &Farm, flags: &[&str], files: Option<u32>) -> Child {
+    let log = std::fs::File::create(farm.work().join("log")).unwrap();
+    let mut command = farm.command(&["server", "start", "--listen", "127.0.0.1:0"]);
+    command.args(flags).stderr(log);
+    if let Some(files) = files {
+        let files = Some(u64::from(files));
+        let limit = rustix::process::Rlimit { current: files, maximum: files };
+        // SAFETY: between fork and exec only this one system call is made.
+        unsafe {
+            command.pre_exec(move || {
+                let nofile = rustix::process::Resource::Nofile;
+                rustix::process::setrlimit(nofile, limit.clone()).map_err(std::io::Error::from)
+            });
+        }
+    }
+    command.spawn().unwrap()
+}
+
+/// A process that ends with the test.
+pub struct KillOnDrop(pub Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// A connection from another of this machine's addresses, as if from another machine.
+pub fn connect_from(source: &str, host: &str) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let address = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
+    bind(&socket, &address(&format!("{source}:0"))).unwrap();
+    connect(&socket, &address(host)).unwrap();
+    TcpStream::from(socket)
+}
