@@ -100,6 +100,8 @@ pub enum FailFastArg {
 pub enum Inherit {
     /// All: the tasks run on the caller's own machine.
     All,
+    /// All but HOME: they do, but perhaps as another user.
+    AllButHome,
     /// None: what holds for the caller's machine means nothing on others.
     Nothing,
 }
@@ -107,7 +109,12 @@ pub enum Inherit {
 impl Inherit {
     /// For jobs of this server; `None` is the user's own.
     pub fn at(server: Option<&Address>) -> Self {
-        if server.is_none_or(Address::is_local) { Inherit::All } else { Inherit::Nothing }
+        match server {
+            None | Some(Address::Unix(_)) => Inherit::All,
+            // A tunnel to a farm looks like this machine, too. Its own server is known by its token.
+            Some(address) if crate::cookie::for_address(address).is_some() => Inherit::AllButHome,
+            Some(_) => Inherit::Nothing,
+        }
     }
 }
 
@@ -276,12 +283,15 @@ pub fn environment(
     let has = |word: &str| choices.iter().any(|choice| choice == word);
     let all = match (has("all"), has("none")) {
         (true, true) => return Err(CliError::usage("--env: all and none contradict each other")),
-        (all, none) => all || (inherit == Inherit::All && !none),
+        (all, none) => all || (inherit != Inherit::Nothing && !none),
     };
     if !all {
         left_out.retain(|name| choices.contains(name));
     }
     let mut env = if all { own.clone() } else { BTreeMap::new() };
+    if inherit == Inherit::AllButHome && !has("all") {
+        env.remove("HOME");
+    }
     for choice in choices.iter().filter(|choice| !["all", "none"].contains(&choice.as_str())) {
         match choice.split_once('=') {
             Some(("", _)) => return Err(CliError::usage(format!("--env: '{choice}' has no name"))),
@@ -466,8 +476,21 @@ mod tests {
     fn the_environment_stays_on_its_machine() {
         let at = |server: &str| Inherit::at(Some(&Address::parse(server)));
         assert_eq!(Inherit::at(None), Inherit::All);
-        for here in ["unix:/run/w.sock", "127.0.0.1:7117", "https://localhost:7117", "http://[::1]:1/"] {
-            assert_eq!(at(here), Inherit::All, "{here}");
+        assert_eq!(at("unix:/run/w.sock"), Inherit::All);
+        let own = |choices: &[&str]| {
+            let choices: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            let caller = [("HOME", "/root"), ("A", "1")].map(|(k, v)| (k.into(), v.into()));
+            environment(&choices, Inherit::AllButHome, caller.into_iter())
+                .unwrap()
+                .0
+                .into_keys()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(own(&[]), ["A"]);
+        assert_eq!(own(&["all"]), ["A", "HOME"]);
+        // Whatever it is that a tunnel leads to.
+        for here in ["127.0.0.1:1", "https://localhost:1", "http://[::1]:1"] {
+            assert_eq!(at(here), Inherit::Nothing, "{here}");
         }
         for there in ["farm.example:7117", "http://10.0.0.1:7117", "https://localhost.example:1"] {
             assert_eq!(at(there), Inherit::Nothing, "{there}");

@@ -1,10 +1,12 @@
 //! How this program knows a server and is known by it.
 
+use crate::cookie;
 use crate::error::CliError;
+use crate::output::talk;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use windlass_api::client::Credentials;
+use windlass_api::client::{Address, Credentials};
 
 /// What holds for every connection of this process.
 static FLAGS: OnceLock<CredentialFlags> = OnceLock::new();
@@ -25,8 +27,9 @@ pub fn set(flags: CredentialFlags) {
     _ = FLAGS.set(flags);
 }
 
-/// Reads what the flags and the environment name.
-pub fn credentials() -> Result<Credentials, CliError> {
+/// Reads what the flags and the environment name, for a server at that address. Where they name no token, it is the
+/// one of this user's own server.
+pub fn credentials(address: &Address) -> Result<Credentials, CliError> {
     let flags = FLAGS.get().cloned().unwrap_or_default();
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let is_named = |path: &&Path| !path.as_os_str().is_empty();
@@ -38,5 +41,18 @@ pub fn credentials() -> Result<Credentials, CliError> {
         flags.token_file.as_deref().filter(is_named),
         (cert.as_deref(), key.as_deref()),
     );
-    read.map_err(|error| CliError::Other(error.into()))
+    let mut read = read.map_err(|error| CliError::Other(error.into()))?;
+    if let Some(path) = flags.token_file.as_deref().filter(is_named) {
+        warn_if_readable(path);
+    }
+    read.token = read.token.or_else(|| cookie::for_address(address));
+    Ok(read)
+}
+
+/// Whoever may read a token may use it.
+fn warn_if_readable(path: &Path) {
+    let mode = std::fs::metadata(path).map(|found| found.permissions());
+    if mode.is_ok_and(|mode| std::os::unix::fs::PermissionsExt::mode(&mode) & 0o077 != 0) {
+        talk!("warning: others can read the token in {}; 'chmod 600' it", path.display());
+    }
 }

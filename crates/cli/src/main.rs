@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod ca;
 mod compass;
+mod cookie;
 mod credentials;
 mod docs;
 mod doctor;

@@ -1,7 +1,7 @@
 //! Where the per-user server keeps its files.
 
 use anyhow::Context as _;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use sha2::{Digest, Sha256};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -37,15 +37,17 @@ impl Paths {
             .unwrap_or_else(|| {
                 PathBuf::from(format!("/tmp/windlass-{}", rustix::process::getuid().as_raw()))
             });
-        let mut socket = runtime.join("server.sock");
-        if socket.as_os_str().len() > SOCKET_BYTES_MAX {
-            // Too long for a socket's address: a short place of the same meaning.
-            let mut hasher = DefaultHasher::new();
-            runtime.hash(&mut hasher);
-            let uid = rustix::process::getuid().as_raw();
-            socket = PathBuf::from(format!("/tmp/windlass-{uid}-{:016x}/server.sock", hasher.finish()));
-        }
-        Ok(Paths { state, socket })
+        Ok(Paths { socket: socket_in(&runtime), state })
+    }
+
+    /// Of a server whose state is there.
+    pub fn for_state(state: PathBuf) -> Paths {
+        Paths { socket: socket_in(&state.join("run")), state }
+    }
+
+    /// Where the server's own user finds its token.
+    pub fn token(&self) -> PathBuf {
+        self.state.join("local.token")
     }
 
     /// Makes both directories, for this user alone.
@@ -74,5 +76,33 @@ impl Paths {
             runtime.display()
         );
         Ok(())
+    }
+}
+
+/// The socket of a runtime directory.
+fn socket_in(runtime: &Path) -> PathBuf {
+    let socket = runtime.join("server.sock");
+    if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
+        return socket;
+    }
+    // Too long for a socket's address: a short place of the same meaning. Every release must find it, so the
+    // name is made by a function that never changes.
+    let digest = Sha256::digest(runtime.as_os_str().as_encoded_bytes());
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let uid = rustix::process::getuid().as_raw();
+    PathBuf::from(format!("/tmp/windlass-{uid}-{short}/server.sock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_has_a_short_socket_of_a_name_that_stays() {
+        assert_eq!(socket_in(Path::new("/run/w")), Path::new("/run/w/server.sock"));
+        let uid = rustix::process::getuid().as_raw();
+        let long = format!("/{}", "x".repeat(SOCKET_BYTES_MAX));
+        let expected = format!("/tmp/windlass-{uid}-aa9494bcbcc32a53/server.sock");
+        assert_eq!(socket_in(Path::new(&long)), Path::new(&expected));
     }
 }

@@ -47,6 +47,9 @@ pub struct StartArgs {
     /// again [default: all run as the worker's own user]
     #[arg(long = "map-user", env = "WINDLASS_WORKER_USERS", value_delimiter = ',', value_name = "MAP")]
     pub map_user: Vec<UserEntry>,
+    /// Run the tasks of all submitters as root, where this is root and --map-user is not given
+    #[arg(long, env = "WINDLASS_AS_ROOT", conflicts_with = "map_user")]
+    pub as_root: bool,
     /// The worker's directory: its keeper, and the output of tasks
     #[arg(long, env = "WINDLASS_WORKER_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
@@ -74,7 +77,14 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         }
         None => return Err(CliError::usage("say which server to work for: --server HOST:PORT")),
     };
-    let shown = credentials()?;
+    let shown = credentials(&Address::Http(url.clone()))?;
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root && args.map_user.is_empty() && !args.as_root {
+        return Err(CliError::usage(
+            "the tasks of all submitters would run as root. Give --map-user SUBMITTER=USER, or --map-user '*=nobody' \
+             for all; or --as-root, if that is meant",
+        ));
+    }
     windlass_worker::raise_file_limit();
     start_logging();
     let state = args.state()?;

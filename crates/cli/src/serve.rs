@@ -1,6 +1,7 @@
 //! Servers in this process: the one that `server start` runs, the per-user one in the background, and
 //! the one that lives inside a single run.
 
+use crate::cookie;
 use crate::credentials::credentials;
 use crate::error::{CliError, TAKEN};
 use crate::local::{self, LocalWorker};
@@ -93,6 +94,9 @@ pub struct ServeOptions {
     /// Let in clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
     pub compass: bool,
+    /// Run the tasks of all submitters as root, where this is root, listens on TCP and has a worker
+    #[arg(long, env = "WINDLASS_AS_ROOT")]
+    pub as_root: bool,
     #[command(flatten)]
     pub access: AccessFlags,
     #[command(flatten)]
@@ -102,9 +106,12 @@ pub struct ServeOptions {
 /// Flags about who comes in, and how.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct AccessFlags {
-    /// Let in over TCP only who shows a token; 'windlass token create' makes them
-    #[arg(long, env = "WINDLASS_AUTH")]
+    /// Over TCP everybody shows a token by now
+    #[arg(long, env = "WINDLASS_AUTH", hide = true, conflicts_with = "trust_this_machine")]
     pub auth: bool,
+    /// Ask nobody on this machine for a token: each of its users is the server's administrator; not as root
+    #[arg(long, env = "WINDLASS_TRUST_THIS_MACHINE")]
+    pub trust_this_machine: bool,
     /// Let tokens cross the network in plain text, where there is no TLS
     #[arg(long, env = "WINDLASS_INSECURE_PLAINTEXT")]
     pub insecure_plaintext: bool,
@@ -125,7 +132,8 @@ pub struct AccessFlags {
 impl AccessFlags {
     /// Puts them over what the file says.
     fn put_over(self, config: &mut Config) {
-        config.auth.required |= self.auth;
+        config.auth.trust_this_machine =
+            (config.auth.trust_this_machine || self.trust_this_machine) && !self.auth;
         config.auth.insecure_plaintext |= self.insecure_plaintext;
         config.tls.cert = self.tls_cert.or(config.tls.cert.take());
         config.tls.key = self.tls_key.or(config.tls.key.take());
@@ -183,9 +191,6 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
-    if let Some(listen) = options.listen {
-        config.listen = listen;
-    }
     config.store = options.store.or(config.store);
     config.worker.cpus = options.cpus.or(config.worker.cpus);
     config.worker.memory = options.memory.or(config.worker.memory);
@@ -194,6 +199,7 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.caches.extend(options.caches.into_iter().map(|CacheDir { name, dir }| (name, dir)));
     config.idle_minutes = options.idle_minutes.or(config.idle_minutes);
     config.worker.enabled &= !options.no_worker;
+    config.worker.as_root |= options.as_root;
     config.lease = options.lease.unwrap_or(config.lease);
     config.worker.gpus = options.gpus.or(config.worker.gpus);
     config.keep_days = options.keep_days.unwrap_or(config.keep_days);
@@ -202,11 +208,16 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     options.access.put_over(&mut config);
     options.placement.put_over(&mut config);
     config.check().map_err(anyhow::Error::msg)?;
-    let state = match options.state {
-        Some(state) => std::path::absolute(state)?,
-        None => Paths::for_user()?.state,
+    let state = options.state.map(std::path::absolute).transpose()?;
+    let paths = match (state, Paths::for_user()) {
+        (Some(state), Ok(own)) if own.state == state => own,
+        (Some(state), _) => Paths::for_state(state),
+        (None, own) => own?,
     };
-    Ok((config, state))
+    let listen = options.listen.or(config.listen.take());
+    let listen = listen.unwrap_or_else(|| format!("unix:{}", paths.socket.display()));
+    config.listen = Some(listen);
+    Ok((config, paths.state))
 }
 
 /// Whose end is the end of the tasks.
@@ -233,7 +244,10 @@ impl Server {
         let address = config.store.clone();
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
         let protection = protection(config)?;
-        let mut listeners = vec![Listener::bind(&config.listen, &protection).await?];
+        let listen = config.listen.as_deref().unwrap_or_default();
+        let over_tcp = !listen.starts_with("unix:");
+        let mut listeners = vec![Listener::bind(listen, &protection).await?];
+        anyhow::ensure!(!over_tcp || !runs_all_as_root(config), "{ALL_AS_ROOT}");
         let (address_for_clients, address_here) = (listeners[0].address(), listeners[0].address_here());
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
@@ -241,7 +255,10 @@ impl Server {
         let options = ShellOptions { settings: config.engine_settings() };
         let handle = windlass_server::start(store, options).await?;
         let auth = Auth::load(handle.store(), protection.auth, user_name()).await?;
-        if protection.auth {
+        let asks = over_tcp && protection.auth;
+        if asks {
+            let path = Paths::for_state(state.to_owned()).token();
+            cookie::write(&path, &address_here, &auth.create_for_this_process()?)?;
             let socket = format!("unix:{}", state.join(ADMIN_SOCKET).display());
             listeners.push(Listener::bind(&socket, &Protection::default()).await?);
             talk!("administrators come in by {socket}");
@@ -285,11 +302,26 @@ impl Server {
     }
 }
 
+/// What is said to root whose server has a worker and users.
+pub const ALL_AS_ROOT: &str = "the tasks of all who have a token would run as root. Give --no-worker, and let \
+     'windlass worker start --map-user SUBMITTER=USER' run them; or --as-root, if that is meant";
+
+/// True where the worker beside the server would run everybody's tasks as root, and nobody said that it may.
+pub fn runs_all_as_root(config: &Config) -> bool {
+    config.worker.enabled && !config.worker.as_root && rustix::process::geteuid().is_root()
+}
+
 /// What protects the server's port.
 pub fn protection(config: &Config) -> anyhow::Result<Protection> {
     let tls = windlass_server::server_config(&config.tls)?;
-    let (auth, insecure_plaintext) = (config.auth.required, config.auth.insecure_plaintext);
-    if auth && insecure_plaintext && tls.is_none() {
+    let (trust, insecure_plaintext) = (config.auth.trust_this_machine, config.auth.insecure_plaintext);
+    anyhow::ensure!(
+        !trust || !rustix::process::geteuid().is_root(),
+        "refusing to trust this machine as root: each of its users could do everything on it. Leave out \
+         --trust-this-machine: root's own clients need no token all the same"
+    );
+    let auth = !trust;
+    if insecure_plaintext && tls.is_none() {
         talk!("warning: tokens cross the network in plain text, and whoever sees one can use it");
     }
     Ok(Protection { auth, tls, insecure_plaintext })
@@ -307,7 +339,7 @@ pub struct Foreground {
 pub async fn foreground() -> anyhow::Result<Foreground> {
     let dir = private_dir(&std::env::temp_dir())?;
     let config = Config {
-        listen: format!("unix:{}", dir.join("server.sock").display()),
+        listen: Some(format!("unix:{}", dir.join("server.sock").display())),
         store: Some("memory".to_owned()),
         ..Config::default()
     };
@@ -360,7 +392,8 @@ pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliErro
             Address::Unix(paths.socket)
         }
     };
-    let client = Client::with(address, &credentials()?)?;
+    let shown = credentials(&address)?;
+    let client = Client::with(address, &shown)?;
     client.version().await?;
     Ok(client)
 }
@@ -377,7 +410,14 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
     command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
     command.arg("--state").arg(&paths.state);
     // What holds for the caller's jobs must not become the server's: it serves other runs too.
-    for name in ["WINDLASS_LISTEN", "WINDLASS_TASK", "WINDLASS_SERVER", "WINDLASS_KEEPER", "WINDLASS_TOKEN"] {
+    for name in [
+        "WINDLASS_LISTEN",
+        "WINDLASS_TRUST_THIS_MACHINE",
+        "WINDLASS_TASK",
+        "WINDLASS_SERVER",
+        "WINDLASS_KEEPER",
+        "WINDLASS_TOKEN",
+    ] {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");

@@ -8,7 +8,12 @@ use crate::output::{
 use crate::paths::Paths;
 use crate::quantity::{age, moment, now_ms, parse_duration};
 use crate::serve::{ADMIN_SOCKET, connect_running};
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
 use windlass_api::{CreateToken, Role, Token};
 
@@ -38,6 +43,9 @@ pub struct CreateArgs {
     /// When it ends by itself, such as 30d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<u64>,
+    /// Write it to this file, which only you may read, instead of printing it; one that is there is not written over
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// What to remember of it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     note: String,
@@ -98,9 +106,18 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
         RoleWord::Viewer => Role::Viewer,
         RoleWord::Worker => Role::Worker,
     };
-    let CreateArgs { user, worker, expires, note, .. } = args;
+    let CreateArgs { user, worker, expires, note, out, .. } = args;
+    // What cannot be kept is not made.
+    let file = out.as_deref().map(create_private).transpose()?;
     let request = CreateToken { role, user, worker, expires_in_ms: expires, note };
     let made = client.create_token(&request).await.doing("make a token")?;
+    if let (Some(mut file), Some(path)) = (file, out) {
+        let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        let (id, user) = (&made.token.id, &made.token.user);
+        talk!("token {id} lets {user} in as {}; it is in {}", role.as_str(), path.display());
+        return Ok(());
+    }
     match context.format {
         Format::Json => print_json(&made),
         Format::Jsonl => print_jsonl(&made),
@@ -112,6 +129,12 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
             print_lines([made.bearer].into_iter())
         }
     }
+}
+
+/// A new file that its owner alone may read.
+fn create_private(path: &Path) -> anyhow::Result<File> {
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    open.with_context(|| format!("cannot make {}", path.display()))
 }
 
 fn grid(tokens: &[Token]) -> Grid {

@@ -147,8 +147,16 @@ fn servers_refuse_what_is_unsafe_or_unknown() {
         assert!(!output.status.success(), "{}", show(&output));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let open = start(&["--listen", "0.0.0.0:0"]);
-    assert!(open.contains("no authentication") && open.contains("127.0.0.1"), "{open}");
+    let plain = start(&["--no-worker", "--listen", "0.0.0.0:0"]);
+    assert!(plain.contains("plain text") && plain.contains("--tls-cert"), "{plain}");
+    let open = start(&["--no-worker", "--listen", "0.0.0.0:0", "--trust-this-machine"]);
+    assert!(open.contains("reached from other machines") || open.contains("as root"), "{open}");
+    if rustix::process::geteuid().is_root() {
+        let as_root = start(&["--listen", "127.0.0.1:0"]);
+        assert!(as_root.contains("would run as root") && as_root.contains("--map-user"), "{as_root}");
+        let worker = farm.fails(2, &["--server", "127.0.0.1:1", "worker", "start"]);
+        assert!(worker.contains("would run as root") && worker.contains("--map-user"), "{worker}");
+    }
     let postgres = start(&["--store", "postgres://u:hunter2@h/d"]);
     assert!(postgres.contains("PostgreSQL") && !postgres.contains("hunter2"), "{postgres}");
     assert!(start(&["--listen", "nonsense"]).contains("nonsense"));

@@ -413,7 +413,7 @@ impl Farm {
 
     fn start_server(&mut self) {
         let mut command = inside(&self.spaces[0], Path::new(windlass()), self.dir.path());
-        command.args(["server", "start", "--no-worker", "--listen", "0.0.0.0:7117", "--auth"]);
+        command.args(["server", "start", "--no-worker", "--listen", "0.0.0.0:7117"]);
         command.arg("--tls-cert").arg(self.path("ca/10.213.1.1.pem"));
         command.arg("--tls-key").arg(self.path("ca/10.213.1.1.key"));
         command.arg("--state").arg(self.path("state")).args(["--lease", &self.lease]);
@@ -576,6 +576,9 @@ impl Worker {
         command.arg("--token-file").arg(&self.token);
         command.args(["worker", "start", "--cpus", "2", "--name", &self.name, "--state"]);
         command.arg(self.dir.join(&self.state)).args(&self.more);
+        if !self.more.iter().any(|flag| flag.starts_with("--map-user")) {
+            command.arg("--as-root");
+        }
         let log = log(&self.dir.join(format!("{}.log", self.state)));
         self.agent = Some(command.stderr(log).spawn().unwrap());
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::{show, wait_until, windlass};
+use support::{local_token, show, wait_until, windlass};
 
 /// Both tests want the same cores.
 static CORES: Mutex<()> = Mutex::new(());
@@ -26,6 +26,7 @@ struct Site {
     pens: [Pen; 2],
     dir: tempfile::TempDir,
     url: String,
+    token: String,
     _cores: MutexGuard<'static, ()>,
 }
 
@@ -48,10 +49,12 @@ impl Site {
         command.args(["--scoring-policy", "pressure", "--state"]).arg(dir.path().join("state")).args(flags);
         let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let url = format!("http://{address}");
+        let token = local_token(&dir.path().join("state"));
         for (pen, name) in pens.iter_mut().zip(["w0", "w1"]) {
-            pen.start_worker(Path::new(windlass()), &url, name, &dir.path().join(name)).unwrap();
+            let place = (url.as_str(), token.as_str());
+            pen.start_worker(Path::new(windlass()), place, name, &dir.path().join(name)).unwrap();
         }
-        let site = Site { server, pens, dir, url, _cores: cores };
+        let site = Site { server, pens, dir, url, token, _cores: cores };
         wait_until("both workers report", || {
             ["w0", "w1"].iter().all(|name| site.load(name)["cpu_foreign"].is_number())
         });
@@ -64,6 +67,7 @@ impl Site {
 
     fn run(&self, args: &[&str]) -> std::process::Output {
         let mut command = Command::new(windlass());
+        command.env("WINDLASS_TOKEN", &self.token);
         command.args(["--server", &self.url]).args(args).current_dir(self.dir.path()).output().unwrap()
     }
 

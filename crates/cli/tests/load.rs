@@ -101,7 +101,8 @@ fn caches_of_the_servers_own_worker_can_be_set_in_its_file() {
     until(&farm, "its keys", |shown| shown["cache_keys"] == 2);
     std::fs::write(&config, "[worker.caches]\nc = \"relative\"\n").unwrap();
     let (config, state) = (config.to_str().unwrap(), dir.path().join("state"));
-    let other = ["--listen", "127.0.0.1:0", "--state", state.to_str().unwrap(), "--config", config];
+    let other =
+        ["--listen", "127.0.0.1:0", "--as-root", "--state", state.to_str().unwrap(), "--config", config];
     let said = farm.fails(1, &[&["server", "start"], &other[..]].concat());
     assert!(said.contains("whole path"), "{said}");
 }

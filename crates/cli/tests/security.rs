@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::port::{Port, connect_from};
-use support::{Farm, Random, show, wait_until};
+use support::{Farm, Random, is_root, show, wait_until};
 
 #[test]
 fn a_token_lets_in_as_far_as_its_role_goes() {
@@ -106,8 +106,10 @@ fn the_network_sees_no_server_without_protection() {
         let said = farm.fails(1, &[&["server", "start", "--listen", "0.0.0.0:0"], flags].concat());
         assert!(said.contains(why), "{said}");
     };
-    refused(&[], "no authentication");
-    refused(&["--insecure-plaintext"], "no authentication");
+    let why = if rustix::process::geteuid().is_root() { "as root" } else { "reached from other machines" };
+    refused(&["--trust-this-machine"], why);
+    refused(&["--trust-this-machine", "--insecure-plaintext"], why);
+    refused(&[], "plain text");
     refused(&["--auth"], "plain text");
     refused(&["--auth", "--tls-cert", "a.pem"], "tls.key");
     refused(&["--auth", "--tls-cert", "a.pem", "--tls-key", "a.key"], "a.key");
@@ -255,9 +257,13 @@ fn findings(output: &Output) -> std::collections::BTreeMap<String, (String, Stri
 
 #[test]
 fn the_doctor_says_why_a_worker_is_not_let_in() {
+    if !is_root("doctor of a worker that maps users") {
+        return;
+    }
     let port = Port::with_tls(&["--no-worker"]);
     let state = port.dir.join("w").display().to_string();
-    let doctor = ["doctor", "worker", "--name", "box1", "--state", &state, "-o", "json"];
+    let unmapped = ["doctor", "worker", "--name", "box1", "--state", &state, "-o", "json"];
+    let doctor = [&unmapped[..], &["--map-user", "*=nobody"]].concat();
     let token = port.token(&["--role", "worker", "--worker", "box1"]);
     let well = port.run_as(&token, &doctor);
     assert!(well.status.success(), "{}", show(&well));
@@ -266,7 +272,7 @@ fn the_doctor_says_why_a_worker_is_not_let_in() {
         ("server", env!("CARGO_PKG_VERSION")),
         ("token", "speaks for worker 'box1'"),
         ("keeper", "none yet"),
-        ("users", "own user"),
+        ("users", "1 mapped"),
         ("clock", "CLOCK_BOOTTIME"),
     ] {
         assert!(all[what].0 == "ok" && all[what].1.contains(detail), "{what}: {all:?}");
@@ -287,14 +293,18 @@ fn the_doctor_says_why_a_worker_is_not_let_in() {
     says(&token, &["--ca", "ca/none.pem"], "credentials", "none.pem");
     port.farm.ok(&["ca", "init", "other"]);
     says(&token, &["--ca", "other/ca.pem"], "server", "another authority");
-    says(&token, &["--map-user", "ann=no-such-user-here"], "users", "--map-user");
+    says(&token, &["--map-user", "ann=no-such-user-here"], "users", "no-such-user-here");
+    let as_root = findings(&port.run_as(&token, &unmapped));
+    assert!(as_root["users"].0 == "missing" && as_root["users"].1.contains("as root"), "{as_root:?}");
+    let meant = findings(&port.run_as(&token, &[&unmapped[..], &["--as-root"]].concat()));
+    assert_eq!(meant["users"].0, "note", "{meant:?}");
 }
 
 #[test]
 fn the_doctor_looks_at_a_server_s_settings() {
     let mut port = Port::with_tls(&["--no-worker"]);
     let listen = port.host().to_owned();
-    let flags = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
+    let flags = ["--no-worker", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
     let doctor = |listen: &str, flags: &[&str], more: &[&str]| {
         let args = ["--ca", "ca/ca.pem", "-o", "json", "doctor", "server", "--listen", listen];
         port.farm.run(&[&args[..], flags, more].concat())
@@ -316,11 +326,14 @@ fn the_doctor_looks_at_a_server_s_settings() {
         let all = findings(&output);
         assert!(all[what].0 == "missing" && all[what].1.contains(expected), "{what}, {expected}: {all:?}");
     };
-    let other = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/worker-box1.key"];
+    let other = ["--no-worker", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/worker-box1.key"];
     says(&listen, &other, "TLS", "'windlass ca issue' makes both");
-    says(&listen, &["--auth", "--tls-cert", "none.pem", "--tls-key", "none.key"], "TLS", "none.");
-    says("0.0.0.0:0", &[], "address", "--auth");
-    says("0.0.0.0:0", &["--auth"], "address", "plain text");
+    says(&listen, &["--no-worker", "--tls-cert", "none.pem", "--tls-key", "none.key"], "TLS", "none.");
+    says("0.0.0.0:0", &["--no-worker"], "address", "plain text");
+    if rustix::process::geteuid().is_root() {
+        says("127.0.0.1:0", &[], "address", "as root");
+        says("127.0.0.1:0", &["--no-worker", "--trust-this-machine"], "address", "as root");
+    }
     says(&listen, &["--config", "none.toml"], "settings", "none.toml");
     assert_eq!(findings(&doctor(&listen, &flags, &["--store", "memory"]))["store"].0, "note");
     port.server.kill().unwrap();
@@ -333,4 +346,70 @@ fn the_doctor_looks_at_a_server_s_settings() {
         "{stopped:?}"
     );
     assert_eq!(stopped["administrators"].0, "ok", "{stopped:?}");
+}
+
+/// What curl gets there as nobody in particular: the status.
+fn status_without_token(url: &str) -> String {
+    let output = Command::new("curl").args(["-s", "-o", "/dev/null", "-w", "%{http_code}", url]).output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+#[test]
+fn h3_a_server_as_it_comes_trusts_its_own_user_alone() {
+    let farm = Farm::new();
+    let log = std::fs::File::create(farm.work().join("log")).unwrap();
+    let mut server = farm.command(&["server", "start"]).stderr(log).spawn().unwrap();
+    wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
+    let said = std::fs::read_to_string(farm.work().join("log")).unwrap();
+    assert!(said.contains(&format!("listens on unix:{}", farm.socket().display())), "{said}");
+    let mode = std::fs::metadata(farm.socket()).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    farm.ok(&["run", "--", "true"]);
+    farm.ok(&["server", "stop"]);
+    server.wait().unwrap();
+}
+
+#[test]
+fn h3_over_tcp_a_token_is_asked_for_which_its_own_user_has() {
+    let port = Port::open(&[]);
+    let jobs = format!("http://{}/api/v1/jobs", port.host());
+    assert_eq!(status_without_token(&jobs), "401");
+    // The same user of the same machine needs no configuration.
+    let here = ["--server", port.host()];
+    assert_eq!(port.farm.ok(&[&here[..], &["run", "--", "echo", "hello"]].concat()).trim(), "hello");
+    let path = port.farm.state().join("local.token");
+    let mode = std::fs::metadata(&path).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    // Nothing of HOME goes along, for it may run as somebody else; the rest does.
+    let mut command = port.farm.command(&[&here[..], &["run", "--", "sh", "-c", "echo $HOME $X"]].concat());
+    let output = command.env("HOME", "/elsewhere").env("X", "came").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("came") && !said.contains("/elsewhere"), "{}", show(&output));
+    // Whoever comes by another way is not on the same machine, whatever the address looks like.
+    let token = port.token(&["--role", "user", "--user", "ann"]);
+    let mut command =
+        port.farm.command(&[&here[..], &["run", "--cwd", "/", "--", "sh", "-c", "echo got $X"]].concat());
+    command.env("WINDLASS_STATE", port.dir.join("elsewhere")).env("WINDLASS_TOKEN", &token).env("X", "came");
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "got", "{}", show(&output));
+}
+
+#[test]
+fn m2_a_token_is_written_where_only_its_owner_reads_it() {
+    let port = Port::open(&[]);
+    let path = port.dir.join("ann.token");
+    let file = path.to_str().unwrap();
+    let create = ["token", "create", "--role", "user", "--user", "ann", "--out", file];
+    assert_eq!(port.admin(&create), "");
+    let mode =
+        || std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions()) & 0o777;
+    assert_eq!(mode(), 0o600);
+    let admin = format!("unix:{}", port.farm.state().join("admin.sock").display());
+    let again = port.farm.fails(1, &[&["--server", &admin], &create[..]].concat());
+    assert!(again.contains("exists"), "{again}");
+    let ask = ["--server", port.host(), "--token-file", file, "jobs"];
+    assert!(!show(&port.farm.run(&ask)).contains("warning"));
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let told = port.farm.run(&ask);
+    assert!(told.status.success() && show(&told).contains("others can read"), "{}", show(&told));
 }

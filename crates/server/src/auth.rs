@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
@@ -220,13 +220,16 @@ pub struct Auth {
     /// Who comes in without a token.
     user: String,
     tokens: RwLock<BTreeMap<String, TokenRecord>>,
+    /// The id of the token that this process alone knows.
+    own: OnceLock<String>,
 }
 
 impl Auth {
     /// Reads the tokens of the store. Those who come in without one are the administrator `user`:
     /// everybody, or only who may open the unix socket if tokens are `required`.
     pub async fn load(store: &Store, required: bool, user: String) -> Result<Auth, StoreError> {
-        let auth = Auth { store: store.clone(), required, user, tokens: RwLock::default() };
+        let auth =
+            Auth { store: store.clone(), required, user, tokens: RwLock::default(), own: OnceLock::new() };
         auth.refresh().await?;
         Ok(auth)
     }
@@ -319,10 +322,10 @@ impl Auth {
         })
     }
 
-    /// All tokens by id.
+    /// All tokens by id that somebody made.
     pub fn tokens(&self) -> Vec<Token> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        tokens.values().filter_map(told).collect()
+        tokens.values().filter(|token| self.own.get() != Some(&token.id)).filter_map(told).collect()
     }
 
     /// Makes a token.
@@ -350,6 +353,27 @@ impl Auth {
             self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, record);
             return Ok(CreatedToken { bearer, token });
         }
+    }
+
+    /// Makes a token of an administrator that this process alone knows and the store never has: it ends with
+    /// the process. What goes after `Bearer`.
+    pub fn create_for_this_process(&self) -> Result<String, TokenError> {
+        let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
+        let record = TokenRecord {
+            id: id.clone(),
+            hash: hash(&secret),
+            role: Role::Admin.as_str().to_owned(),
+            user: self.user.clone(),
+            worker: None,
+            note: String::new(),
+            created: now(),
+            expires: None,
+            revoked: None,
+        };
+        let bearer = format!("wl_{id}_{secret}");
+        _ = self.own.set(id.clone());
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, record);
+        Ok(bearer)
     }
 
     /// Ends a token, at once; `None` if there is none of that id.
@@ -468,6 +492,12 @@ mod tests {
         other.refresh().await.unwrap();
         assert_eq!(over_tcp(&other, &shown), Err(Denied::Revoked));
         assert!(auth.revoke("none").await.unwrap().is_none());
+        // Its own is nobody else's, and no store has it.
+        let own = format!("Bearer {}", auth.create_for_this_process().unwrap());
+        auth.refresh().await.unwrap();
+        assert_eq!(over_tcp(&auth, &own).unwrap().role, Role::Admin);
+        other.refresh().await.unwrap();
+        assert_eq!(over_tcp(&other, &own), Err(Denied::Unknown));
     }
 
     #[tokio::test]

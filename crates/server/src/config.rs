@@ -14,8 +14,8 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen: `HOST:PORT`, or `unix:PATH`.
-    pub listen: String,
+    /// Where to listen: `HOST:PORT`, or `unix:PATH`; by default a socket that belongs to the state directory.
+    pub listen: Option<String>,
     /// `sqlite:PATH` or `memory`; by default `windlass.db` in the state directory.
     pub store: Option<String>,
     /// Days that ended jobs and their output are kept.
@@ -133,6 +133,8 @@ pub struct Worker {
     pub gpus: Option<u32>,
     /// Tags besides what is detected: `key` or `key=value`.
     pub tags: Vec<String>,
+    /// Root's worker may run the tasks of all who have a token as root.
+    pub as_root: bool,
     /// Directories whose entries are caches, by the first part of their keys.
     pub caches: BTreeMap<String, PathBuf>,
 }
@@ -155,8 +157,10 @@ pub struct Tls {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// Requests over TCP need a token.
-    pub required: bool,
+    /// Requests over TCP need no token: every user of this machine is its administrator.
+    pub trust_this_machine: bool,
+    /// What was said before requests over TCP needed a token by themselves; only `true` is taken.
+    pub required: Option<bool>,
     /// Tokens may go over the network in plain text.
     pub insecure_plaintext: bool,
 }
@@ -191,6 +195,7 @@ impl Default for Worker {
             memory: None,
             gpus: None,
             tags: Vec::new(),
+            as_root: false,
             caches: BTreeMap::new(),
         }
     }
@@ -199,7 +204,7 @@ impl Default for Worker {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            listen: "127.0.0.1:7117".to_owned(),
+            listen: None,
             store: None,
             keep_days: 14.0,
             log_bytes_max: 1 << 30,
@@ -262,6 +267,16 @@ impl Config {
         if config.connections.per_machine_max == Some(0) {
             return Err("connections.per_machine_max must be at least 1, not 0".to_owned());
         }
+        if config.auth.required == Some(false) {
+            return Err(
+                "auth.required = false is gone: requests over TCP need tokens. Where every user of this \
+                        machine is to be trusted, set auth.trust_this_machine = true"
+                    .to_owned(),
+            );
+        }
+        if config.auth.required == Some(true) && config.auth.trust_this_machine {
+            return Err("auth.required and auth.trust_this_machine contradict each other".to_owned());
+        }
         let Tls { cert, key, client_ca, require_client_cert } = &config.tls;
         if cert.is_some() != key.is_some() {
             return Err("tls.cert and tls.key go together: give both or neither".to_owned());
@@ -305,6 +320,7 @@ mod tests {
         assert!(Config::parse("[tls]\nrequire_client_cert = true").unwrap_err().contains("tls.require"));
         assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
         assert!(Config::parse("lease = 0.5").unwrap_err().contains("lease"));
+        assert!(Config::parse("[auth]\nrequired = false").unwrap_err().contains("trust_this_machine"));
         assert!(Config::parse("[connections]\nmax = 1").unwrap_err().contains("connections.max"));
         assert!(Config::parse("[connections]\nper_machine_max = 0").unwrap_err().contains("per_machine"));
         assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));

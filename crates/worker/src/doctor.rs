@@ -40,6 +40,8 @@ pub struct Examined {
     pub program: PathBuf,
     /// As whom submitters' tasks are to run.
     pub users: Vec<UserEntry>,
+    /// Somebody wants all tasks to run as root.
+    pub as_root: bool,
     /// Devices that somebody said it has.
     pub gpus: Option<u32>,
 }
@@ -52,7 +54,12 @@ pub fn doctor() -> Vec<Finding> {
 /// Looks at what a worker of a farm needs besides.
 pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
     let mut findings = doctor();
-    findings.extend([clock(), devices(worker.gpus), holes(&worker.state), users(&worker.users)]);
+    findings.extend([
+        clock(),
+        devices(worker.gpus),
+        holes(&worker.state),
+        users(&worker.users, worker.as_root),
+    ]);
     findings.push(keeper(&worker.state, &worker.program));
     findings
 }
@@ -162,8 +169,17 @@ fn try_holes(dir: &Path) -> io::Result<bool> {
     Ok(seek(&file, SeekFrom::Hole(0))? == from && seek(&file, SeekFrom::Data(from))? == from + bytes)
 }
 
-fn users(entries: &[UserEntry]) -> Finding {
+fn users(entries: &[UserEntry], as_root: bool) -> Finding {
     const WHAT: &str = "users";
+    if entries.is_empty() && rustix::process::geteuid().is_root() {
+        let detail = "the tasks of all submitters run as root".to_owned();
+        let advice = "give --map-user SUBMITTER=USER, or --map-user '*=nobody'";
+        return if as_root {
+            found(false, WHAT, detail, advice)
+        } else {
+            needed(false, WHAT, detail, advice)
+        };
+    }
     let map = match UserMap::new(entries.iter().cloned()) {
         Ok(map) => map,
         Err(e) => {
@@ -228,14 +244,17 @@ mod tests {
 
     #[test]
     fn users_that_are_not_there_are_named() {
-        assert!(users(&[]).ok);
+        let root = rustix::process::geteuid().is_root();
+        assert_eq!(users(&[], false).ok, !root);
+        // Somebody wants it: then it is told, and nothing is missing.
+        assert!(!root || (!users(&[], true).ok && !users(&[], true).needed));
         if !rustix::process::geteuid().is_root() {
-            let refused = users(&entries(&["*=nobody"]));
+            let refused = users(&entries(&["*=nobody"]), false);
             assert!(!refused.ok && refused.needed && refused.detail.contains("root"), "{refused:?}");
             return;
         }
-        assert!(users(&entries(&["*=nobody"])).ok);
-        let bad = users(&entries(&["ann=no-such-user-here", "bob=root"]));
+        assert!(users(&entries(&["*=nobody"]), false).ok);
+        let bad = users(&entries(&["ann=no-such-user-here", "bob=root"]), false);
         assert!(!bad.ok && bad.needed, "{bad:?}");
         assert!(bad.detail.contains("no-such-user-here") && bad.detail.contains("'bob'"), "{bad:?}");
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
-use windlass_api::client::{Address, Client};
+use windlass_api::client::{Address, Client, Credentials};
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
     Amounts, Beat, Finished, FromWorker, Hello, Inventory, Load, Pressure, Pressures, Report, Stall,
@@ -29,6 +29,8 @@ pub struct Server {
     pub client: Client,
     /// Where workers find it.
     pub url: String,
+    /// Lets workers in.
+    pub token: String,
     /// Its directory.
     pub state: PathBuf,
 }
@@ -43,12 +45,23 @@ impl Server {
         command.arg("--state").arg(&state).args(flags);
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.context("cannot start a server")?;
-        let client = Client::new(Address::parse(&listen))?;
-        let server = Server { child, client, url: format!("http://{listen}"), state };
+        let mut server = Server {
+            child,
+            client: Client::new(Address::parse(&listen))?,
+            token: String::new(),
+            url: format!("http://{listen}"),
+            state,
+        };
         let deadline = Instant::now() + Duration::from_secs(20);
         while server.client.version().await.is_err() {
             anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
             tokio::time::sleep(Duration::from_millis(5)).await;
+            let address = Address::parse(&listen);
+            if let Some(token) = crate::cookie::read(&server.state, &address) {
+                server.token = token;
+                let shown = Credentials { token: Some(server.token.clone()), ..Credentials::default() };
+                server.client = Client::with(address, &shown)?;
+            }
         }
         Ok(server)
     }
@@ -86,7 +99,7 @@ pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
     println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
     let server = Server::start(dir, free_port()?, &[]).await?;
     let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
-    let worker = tokio::spawn(work(channel, "bench-0".to_owned(), 1, slots, false));
+    let worker = tokio::spawn(work(channel, server.token.clone(), "bench-0".to_owned(), 1, slots, false));
     wait_for_workers(&server, 1).await?;
     let (cpu, own_cpu, clock) = (server.cpu()?, cpu_time(), Instant::now());
     let step = StepRequest {
@@ -130,7 +143,8 @@ async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> 
     let mut all = tokio::task::JoinSet::new();
     for number in 0..workers {
         let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
-        all.spawn(work(channel, format!("bench-{number}"), u64::from(number) + 1, 2, with_load));
+        let (token, name) = (server.token.clone(), format!("bench-{number}"));
+        all.spawn(work(channel, token, name, u64::from(number) + 1, 2, with_load));
     }
     wait_for_workers(&server, workers as usize).await?;
     let (cpu, clock) = (server.cpu()?, Instant::now());
@@ -180,6 +194,7 @@ pub async fn wait_for_workers(server: &Server, count: usize) -> anyhow::Result<(
 /// A worker that ends every task as soon as it hears of it.
 async fn work(
     channel: Channel,
+    token: String,
     name: String,
     number: u64,
     slots: u32,
@@ -187,7 +202,9 @@ async fn work(
 ) -> anyhow::Result<()> {
     let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
     let mut client = WorkersClient::new(channel);
-    let mut orders = client.work(ReceiverStream::new(outgoing)).await?.into_inner();
+    let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+    let mut orders = client.work(request).await?.into_inner();
     let hello = Hello {
         version: "bench".to_owned(),
         name,

@@ -117,7 +117,8 @@ async fn half_run(dir: &Path, work: Work, hog: Hog, place: usize, pressure: bool
     let program = std::env::current_exe()?;
     for (number, pen) in pens.iter_mut().enumerate() {
         let name = format!("w{number}");
-        let started = pen.start_worker(&program, &server.url, &name, &server.state.join(&name));
+        let started =
+            pen.start_worker(&program, (&server.url, &server.token), &name, &server.state.join(&name));
         started.context("cannot start a worker")?;
     }
     wait_for_workers(&server, pens.len()).await?;

@@ -71,9 +71,16 @@ impl Pen {
     }
 
     /// Starts a worker of the pen's core.
-    pub fn start_worker(&mut self, program: &Path, server: &str, name: &str, state: &Path) -> io::Result<()> {
+    pub fn start_worker(
+        &mut self,
+        program: &Path,
+        (server, token): (&str, &str),
+        name: &str,
+        state: &Path,
+    ) -> io::Result<()> {
         let mut command = self.command(program);
-        command.args(["--server", server, "worker", "start", "--cpus", "1", "--name", name, "--state"]);
+        command.env("WINDLASS_TOKEN", token).args(["--server", server, "worker", "start", "--as-root"]);
+        command.args(["--cpus", "1", "--name", name, "--state"]);
         self.inside.push(command.arg(state).spawn()?);
         Ok(())
     }

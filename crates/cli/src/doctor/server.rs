@@ -77,7 +77,7 @@ fn tls(config: &Config) -> Vec<Check> {
     }];
     if let Some(Ok(der)) = CertificateDer::pem_file_iter(cert).ok().and_then(|mut all| all.next()) {
         checks.push(valid(&der, Timestamp::now()));
-        checks.push(names(&der, &config.listen));
+        checks.push(names(&der, config.listen.as_deref().unwrap_or_default()));
     }
     checks
 }
@@ -126,7 +126,7 @@ fn names(der: &CertificateDer<'_>, listen: &str) -> Check {
 
 async fn listening(config: &Config) -> Check {
     const WHAT: &str = "address";
-    let listen = &config.listen;
+    let listen = config.listen.as_deref().unwrap_or_default();
     if let Some(path) = listen.strip_prefix("unix:") {
         return match UnixStream::connect(path) {
             Ok(_) => Check::ok(WHAT, format!("a server listens on {listen}")),
@@ -134,6 +134,9 @@ async fn listening(config: &Config) -> Check {
                 directory(WHAT, Path::new(path).parent().unwrap_or(Path::new("/")), "give another --listen")
             }
         };
+    }
+    if serve::runs_all_as_root(config) {
+        return Check::missing(WHAT, "all tasks would run as root".to_owned(), serve::ALL_AS_ROOT);
     }
     let protection = match serve::protection(config) {
         Ok(protection) => protection,
@@ -149,10 +152,11 @@ async fn listening(config: &Config) -> Check {
 /// Whether it is a server of ours that listens there.
 async fn answers(config: &Config) -> Check {
     const WHAT: &str = "address";
-    let here = config.listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
+    let listen = config.listen.as_deref().unwrap_or_default();
+    let here = listen.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
     let scheme = if config.tls.cert.is_some() { "https" } else { "http" };
     let address = Address::Http(format!("{scheme}://{here}"));
-    let asked = match credentials().map(|shown| Client::with(address, &shown)) {
+    let asked = match credentials(&address).map(|shown| Client::with(address, &shown)) {
         Ok(Ok(client)) => client.version().await,
         Ok(Err(error)) => Err(error),
         Err(error) => return Check::note(WHAT, error.message(), "correct --ca and --token-file"),
@@ -227,7 +231,8 @@ async fn ask_for_admins(state: &Path) -> Option<usize> {
 
 fn admins(config: &Config, tokens: usize) -> Check {
     const WHAT: &str = "administrators";
-    match (config.auth.required, tokens) {
+    let over_tcp = config.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"));
+    match (over_tcp && !config.auth.trust_this_machine, tokens) {
         (false, _) => Check::ok(WHAT, "everybody who reaches it: it asks for no tokens".to_owned()),
         (true, 0) => Check::note(
             WHAT,
@@ -289,7 +294,7 @@ mod tests {
     fn a_server_without_an_administrator_s_token_is_told() {
         let mut config = Config::default();
         assert_eq!(admins(&config, 0).state, "ok");
-        config.auth.required = true;
+        config.listen = Some("127.0.0.1:7117".to_owned());
         assert_eq!((admins(&config, 0).state, admins(&config, 1).state), ("note", "ok"));
     }
 }

@@ -23,6 +23,7 @@ pub async fn checks(context: &Context, args: &StartArgs) -> Result<Vec<Check>, C
         state,
         program: std::env::current_exe().context("cannot find this program")?,
         users: args.map_user.clone(),
+        as_root: args.as_root,
         gpus: args.gpus,
     };
     checks.extend(windlass_worker::doctor_worker(&examined).into_iter().map(Check::from));
@@ -39,7 +40,7 @@ async fn server(address: Option<&Address>, name: &str) -> Vec<Check> {
             return vec![Check::missing(WHAT, "a worker reaches its server over TCP".to_owned(), advice)];
         }
     };
-    let shown = match credentials() {
+    let shown = match credentials(&Address::Http(url.clone())) {
         Ok(shown) => shown,
         Err(error) => {
             let advice = "correct --ca, --token-file, WINDLASS_CERT or WINDLASS_KEY";

@@ -1,7 +1,7 @@
 //! A server on a port of its own, and what talks to it: clients, providers and machines as the description
 //! of Compass CI's interface has them, and nothing more.
 
-use crate::support::{Farm, PATIENCE, kill, wait_until};
+use crate::support::{Farm, PATIENCE, kill, trusting, wait_until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -171,7 +171,11 @@ fn launch(farm: &Farm, flags: &[String], listen: &str, number: u32) -> (Child, S
     let path = farm.work().join(format!("log{number}"));
     let log = std::fs::File::create(&path).unwrap();
     let mut command = farm.command(&["server", "start", "--no-worker", "--compass", "--listen", listen]);
-    let server = command.args(flags).stderr(log).spawn().unwrap();
+    command.args(flags);
+    if !flags.iter().any(|flag| flag == "--auth") {
+        trusting(&mut command, farm);
+    }
+    let server = command.stderr(log).spawn().unwrap();
     let mut address = String::new();
     wait_until("the server listens", || {
         let log = std::fs::read_to_string(&path).unwrap_or_default();

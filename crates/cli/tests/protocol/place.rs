@@ -1,6 +1,6 @@
 //! A real server and real agents, each in a directory that goes with the test.
 
-use crate::support::{Farm, kill, wait_until};
+use crate::support::{Farm, kill, trusting, wait_until};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
@@ -20,7 +20,8 @@ impl Server {
         let farm = Farm::new();
         let log = fs::File::create(farm.work().join("server.log")).unwrap();
         let mut command = farm.command(&["server", "start", "--no-worker", "--listen", "127.0.0.1:0"]);
-        let process = command.args(flags).stderr(log).spawn().unwrap();
+        trusting(command.args(flags), &farm);
+        let process = command.stderr(log).spawn().unwrap();
         let mut url = String::new();
         wait_until("the server listens", || {
             let log = fs::read_to_string(farm.work().join("server.log")).unwrap_or_default();
@@ -80,7 +81,9 @@ impl Agent {
         let (state, farm) = (dir.path().join("worker"), Farm::new());
         let log = fs::OpenOptions::new().append(true).create(true).open(dir.path().join("log")).unwrap();
         let mut command = farm.command(&["--server", url, "worker", "start", "--cpus", "2", "--name", name]);
-        command.args(["--memory", "1GiB", "--gpus", "0", "--tag", "site=here", "--state"]).arg(&state);
+        command
+            .args(["--memory", "1GiB", "--gpus", "0", "--tag", "site=here", "--as-root", "--state"])
+            .arg(&state);
         let process = command.current_dir("/").stderr(log).spawn().unwrap();
         Agent { state, process, _dir: dir }
     }

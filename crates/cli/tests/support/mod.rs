@@ -16,6 +16,36 @@ pub fn windlass() -> &'static str {
     env!("CARGO_BIN_EXE_windlass")
 }
 
+/// Lets a server over TCP trust this machine, which root may not: then it runs as somebody else, who gets what there is
+/// in the farm's directory.
+pub fn trusting(command: &mut Command, farm: &Farm) {
+    const NOBODY: u32 = 65534;
+    command.arg("--trust-this-machine");
+    if rustix::process::geteuid().is_root() {
+        give(farm.dir.path(), NOBODY);
+        std::os::unix::process::CommandExt::uid(command, NOBODY);
+        std::os::unix::process::CommandExt::gid(command, NOBODY);
+    }
+}
+
+fn give(path: &Path, uid: u32) {
+    std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    if path.symlink_metadata().unwrap().is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), uid));
+    }
+}
+
+/// The token that a server keeps for its own user in its state directory.
+pub fn local_token(state: &Path) -> String {
+    let mut token = String::new();
+    wait_until("the server says its token", || {
+        let text = std::fs::read_to_string(state.join("local.token")).unwrap_or_default();
+        token = text.lines().nth(1).unwrap_or_default().to_owned();
+        !token.is_empty()
+    });
+    token
+}
+
 /// A per-user server with its state in a directory that goes with the test.
 pub struct Farm {
     dir: tempfile::TempDir,

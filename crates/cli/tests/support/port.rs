@@ -55,7 +55,7 @@ impl Port {
 
     /// The command that runs a worker of this server.
     fn worker_command(&self, token: &str, name: &str) -> Command {
-        let mut command = self.farm.command(&["worker", "start", "--name", name, "--cpus", "1"]);
+        let mut command = self.farm.command(&["worker", "start", "--name", name, "--cpus", "1", "--as-root"]);
         command.env("WINDLASS_STATE", self.dir.join(name)).env("WINDLASS_TOKEN", token);
         command.env("WINDLASS_SERVER", self.url()).env("WINDLASS_CA", "ca/ca.pem");
         command
@@ -85,7 +85,7 @@ impl Port {
 
     /// With authentication and TLS.
     pub fn with_tls(more: &[&str]) -> Port {
-        let tls = ["--auth", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
+        let tls = ["--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
         Port::open(&[&tls[..], more].concat())
     }
 
@@ -112,6 +112,8 @@ impl Port {
     pub fn run_as(&self, token: &str, args: &[&str]) -> Output {
         let mut command = self.farm.command(args);
         command.env("WINDLASS_SERVER", &self.address).env("WINDLASS_CA", "ca/ca.pem");
+        // Not on the server's machine: its own user's token is not at hand.
+        command.env("WINDLASS_STATE", self.dir.join("elsewhere"));
         command.env("WINDLASS_TOKEN", token).output().unwrap()
     }
 
@@ -147,7 +149,7 @@ impl Drop for Port {
 fn start(farm: &Farm, flags: &[&str], files: Option<u32>) -> Child {
     let log = std::fs::File::create(farm.work().join("log")).unwrap();
     let mut command = farm.command(&["server", "start", "--listen", "127.0.0.1:0"]);
-    command.args(flags).stderr(log);
+    command.args(flags).arg("--as-root").stderr(log);
     if let Some(files) = files {
         let files = Some(u64::from(files));
         let limit = rustix::process::Rlimit { current: files, maximum: files };

@@ -83,8 +83,8 @@ enum Socket {
 pub enum ListenError {
     /// It would be open to everybody.
     #[error(
-        "refusing to listen on {0}: it can be reached from other machines, and this server has no authentication. \
-         Listen on 127.0.0.1 or on unix:PATH, or give --auth, --tls-cert and --tls-key"
+        "refusing to listen on {0}: it can be reached from other machines, and --trust-this-machine asks nobody for a \
+         token. Listen on 127.0.0.1 or on unix:PATH, or leave it out and give --tls-cert and --tls-key"
     )]
     Open(SocketAddr),
     /// Tokens could be read on the way.
@@ -126,10 +126,12 @@ impl Listener {
                 return Err(ListenError::Taken(address.to_owned()));
             }
             _ = std::fs::remove_file(&path);
-            let listener = std::os::unix::net::UnixListener::bind(&path).map_err(io)?;
+            // Nobody else may come in between its making and the change of its mode.
+            let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+            let bound = std::os::unix::net::UnixListener::bind(&path);
+            rustix::process::umask(before);
+            let listener = bound.map_err(io)?;
             listener.set_nonblocking(true).map_err(io)?;
-            let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-            std::fs::set_permissions(&path, only_owner).map_err(io)?;
             return Ok(Listener { socket: Socket::Unix(listener, path), tls: None });
         }
         let mut found = address.to_socket_addrs().map_err(|_| ListenError::Address(address.to_owned()))?;
