@@ -39,6 +39,7 @@ mod sim;
 mod template;
 mod token;
 mod verbs;
+mod watchdog;
 mod why;
 mod worker;
 mod writer;

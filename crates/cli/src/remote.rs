@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::output::talk;
 use crate::paths::Paths;
 use crate::serve::{start_logging, stop_signal};
+use crate::watchdog;
 use anyhow::Context as _;
 use clap::Args;
 use std::fs::{DirBuilder, File, TryLockError};
@@ -87,6 +88,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     }
     windlass_worker::raise_file_limit();
     start_logging();
+    windlass_server::end_process_on_panic();
     let state = args.state()?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
     made.with_context(|| format!("cannot make the worker's directory {}", state.display()))?;
@@ -119,6 +121,8 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     };
     talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
     let stop = stop_signal().context("cannot hear signals")?;
+    watchdog::ready();
+    tokio::spawn(watchdog::watch_runtime());
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
 }
 

@@ -9,6 +9,7 @@ use crate::output::talk;
 use crate::paths::Paths;
 use crate::placement::PlacementFlags;
 use crate::select::user_name;
+use crate::watchdog;
 use anyhow::Context as _;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -151,6 +152,8 @@ pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     let server = Server::start(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", server.address);
     talk!("windlass server listens on {}, state in {}", server.address, state.display());
+    watchdog::ready();
+    tokio::spawn(watchdog::watch_server(server.handle.clone()));
     let mut closing = server.handle.closing();
     tokio::select! {
         () = stop_signal()? => {}

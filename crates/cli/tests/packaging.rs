@@ -20,6 +20,35 @@ fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     lines.filter(|(name, _)| *name == key).map(|(_, value)| value).collect()
 }
 
+/// What a process says to a systemd that takes it for dead after a third of a second, until it said that often that
+/// it is well.
+fn says_to_systemd(farm: &Farm, args: &[&str], times: usize) -> Vec<String> {
+    let path = farm.work().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(support::PATIENCE)).unwrap();
+    let mut command = farm.command(args);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let _process = support::port::KillOnDrop(command.stderr(std::process::Stdio::null()).spawn().unwrap());
+    let mut said = Vec::new();
+    while said.iter().filter(|text| *text == "WATCHDOG=1").count() < times {
+        let mut text = [0; 256];
+        let bytes = socket.recv(&mut text).unwrap();
+        said.push(String::from_utf8_lossy(&text[..bytes]).trim().to_owned());
+    }
+    said
+}
+
+#[test]
+fn m11_systemd_hears_that_server_and_worker_are_well() {
+    for args in [
+        &["server", "start", "--no-worker"][..],
+        &["--server", "127.0.0.1:1", "worker", "start", "--as-root", "--cpus", "1"],
+    ] {
+        let said = says_to_systemd(&Farm::new(), args, 3);
+        assert_eq!(said[0], "READY=1", "{said:?}");
+    }
+}
+
 const UNITS: [&str; 2] = ["systemd/windlass-server.service", "systemd/windlass-worker.service"];
 
 #[test]
@@ -40,6 +69,8 @@ fn units_start_what_there_is() {
         let state = words.iter().skip_while(|word| **word != "--state").nth(1).unwrap();
         assert_eq!(*state, format!("/var/lib/{}", values(&unit, "StateDirectory")[0]));
         assert_eq!(values(&unit, "Restart"), ["always"]);
+        assert_eq!((values(&unit, "Type"), values(&unit, "WatchdogSec")), (vec!["notify"], vec!["120"]));
+        assert_eq!(values(&unit, "OOMScoreAdjust"), ["-900"]);
         assert_eq!(values(&unit, "StartLimitIntervalSec"), ["0"]);
     }
 }
