@@ -1,7 +1,7 @@
 //! Queues as told to people and programs, and as administrators set them.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::engine::Engine;
 use windlass_core::queues::{self as core, QueueRecord};
@@ -24,6 +24,9 @@ pub struct Queue {
     /// Why it starts nothing, as somebody noted; absent: it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
+    /// Who may submit to it besides administrators and the user of its name; `*` is everybody.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub users: BTreeSet<String>,
     /// Tasks booked or running.
     pub running: u32,
     /// Cores that these hold.
@@ -75,6 +78,7 @@ impl Queue {
             quota_cpus: from.record.quota_cpu.map(cores),
             burst_cpus: from.record.burst_cpu.map(cores),
             paused: from.record.paused.clone(),
+            users: from.record.users.clone(),
             running: from.active,
             running_cpus: from.booked_cpu as f64 / 100.0,
             waiting: waiting.get(from.name()).copied().unwrap_or(0) + away(from).1,
@@ -118,6 +122,9 @@ pub struct SetQueue {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     pub paused: Option<Option<String>>,
+    /// Who may submit to it besides administrators and the user of its name; `*` is everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<BTreeSet<String>>,
 }
 
 /// Tells null from absent.
@@ -144,6 +151,7 @@ impl SetQueue {
         put(&mut record.band, self.band);
         put(&mut record.weight, self.weight);
         put(&mut record.paused, self.paused.clone());
+        put(&mut record.users, self.users.clone());
         put(&mut record.quota_cpu, hundredths("quota_cpus", self.quota_cpus)?);
         put(&mut record.burst_cpu, hundredths("burst_cpus", self.burst_cpus)?);
         if self.quota_cpus == Some(None) && self.burst_cpus.is_none() {

@@ -5,6 +5,7 @@ use crate::error::{CliError, Doing};
 use crate::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
 use crate::quantity::parse_cpus;
 use clap::{ArgGroup, Args, Subcommand};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use windlass_api::{Queue, SetQueue};
 
@@ -44,7 +45,7 @@ pub struct PauseArgs {
 
 /// What to set of a queue; what is not given stays.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users"]))]
 pub struct SetArgs {
     /// The queue's name; it need not have had work yet
     #[arg(value_name = "NAME")]
@@ -61,6 +62,18 @@ pub struct SetArgs {
     /// Cores that they may hold where nobody else can use them, or none for no more than the quota
     #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
     burst: Option<Quota>,
+    /// Who may submit to it besides administrators and the user of its name: NAME,NAME or '*' for everybody, or none
+    #[arg(long, value_name = "NAMES|none", value_parser = parse_users)]
+    users: Option<Users>,
+}
+
+/// Users as people write them.
+#[derive(Clone, PartialEq, Debug)]
+struct Users(BTreeSet<String>);
+
+fn parse_users(text: &str) -> Result<Users, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
+    Ok(Users(names.map(str::to_owned).collect()))
 }
 
 /// A quota as people write it.
@@ -125,17 +138,19 @@ pub async fn list(context: &Context) -> Result<(), CliError> {
 }
 
 async fn set(context: &Context, args: SetArgs) -> Result<(), CliError> {
-    let SetArgs { name, band, weight, quota, burst } = args;
+    let SetArgs { name, band, weight, quota, burst, users } = args;
     let change = SetQueue {
         band: band.map(|band| band.0),
         weight,
         quota_cpus: quota.map(|quota| quota.0),
         burst_cpus: burst.map(|burst| burst.0),
         paused: None,
+        users: users.map(|users| users.0),
     };
     let queue = change_queue(context, &name, &change, "set").await?;
     let (band, weight, quota) = (queue.band, queue.weight, quota_in_words(&queue));
-    tell(context, &queue, &format!("queue {name} has band {band}, weight {weight} and {quota}"))
+    let users = users_in_words(&queue);
+    tell(context, &queue, &format!("queue {name} has band {band}, weight {weight} and {quota}; {users}"))
 }
 
 async fn change_queue(
@@ -163,6 +178,14 @@ fn quota_in_words(queue: &Queue) -> String {
     quota + &queue.burst_cpus.map_or_else(String::new, |cpus| format!(", with bursts to {cpus}"))
 }
 
+fn users_in_words(queue: &Queue) -> String {
+    match queue.users.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => format!("user '{}' submits to it", queue.name),
+        users if users.contains(&"*") => "everybody submits to it".to_owned(),
+        users => format!("{} submit to it", users.join(", ")),
+    }
+}
+
 fn print(context: &Context, queue: &Queue) -> Result<(), CliError> {
     print_one(context.format, queue, |queue| queue.name.clone(), text)
 }
@@ -180,6 +203,9 @@ fn text(queue: &Queue) -> String {
     }
     line("band", queue.band.to_string());
     line("weight", queue.weight.to_string());
+    if !queue.users.is_empty() {
+        line("users", queue.users.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+    }
     line("quota", cpus(queue.quota_cpus));
     line("burst", cpus(queue.burst_cpus));
     line(

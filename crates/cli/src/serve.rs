@@ -23,13 +23,15 @@ use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
 use windlass_server::auth::Auth;
 use windlass_server::{
-    Config, Handle, Lease, Listener, Protection, Retention, RoomLimits, ShellOptions, WorkerTerms,
+    Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, ShellOptions, WorkerTerms,
 };
 use windlass_store::Store;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
 /// Where administrators come in, in the state directory of a server that asks for tokens.
 pub const ADMIN_SOCKET: &str = "admin.sock";
+/// Old files of the audit log that are kept where nobody says otherwise.
+const AUDIT_FILES: u32 = 8;
 /// Who changed what, in the state directory.
 const AUDIT_LOG: &str = "audit.log";
 /// How long the background server may take to answer its first request.
@@ -283,6 +285,9 @@ impl Server {
             terms,
             compass,
             room,
+            user_limits: config.users.limits(),
+            read_all: config.auth.read == Reads::All,
+            audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
         };
         let serve = windlass_server::serve(listeners, handle.clone(), options);
         Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })

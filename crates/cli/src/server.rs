@@ -3,13 +3,17 @@
 use crate::Context;
 use crate::error::{CliError, Doing};
 use crate::output::{count, print_one, talk};
+use crate::paths::Paths;
 use crate::serve::{self, ServeOptions};
 use crate::show::server_grid;
-use clap::Subcommand;
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use windlass_api::Version;
 use windlass_api::client::{Client, ClientError};
+use windlass_core::resources::Bytes;
 
 /// How long a server may take to end in good order.
 const STOP_MAX: Duration = Duration::from_secs(60);
@@ -21,8 +25,50 @@ pub enum ServerCommand {
     Start(Box<ServeOptions>),
     /// Show whether a server runs, and what it has
     Status,
+    /// Copy the database, of a server that runs or does not, into a new file that only you may read
+    Backup(BackupArgs),
     /// Ask the server to end in good order, and wait until it has; running tasks go on
     Stop,
+}
+
+/// What to copy, and where to.
+#[derive(Args)]
+pub struct BackupArgs {
+    /// The copy, which must not be there yet
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The server's state directory
+    #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Its store, where that is not in the state directory
+    #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+    store: Option<String>,
+}
+
+/// What `server backup` tells.
+#[derive(Serialize)]
+struct Copied {
+    file: PathBuf,
+    bytes: u64,
+}
+
+async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
+    let BackupArgs { file, state, store } = args;
+    let state = state.map_or_else(|| Paths::for_user().map(|paths| paths.state), Ok)?;
+    let store = store.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
+    let to = file.clone();
+    let copied = tokio::task::spawn_blocking(move || windlass_store::backup(&store, &to)).await;
+    copied.context("the copy was broken off")?.context("no copy was made")?;
+    let bytes = std::fs::metadata(&file).context("cannot look at the copy")?.len();
+    let told = |copied: &Copied| {
+        format!(
+            "{} has {}; start a server with it as windlass.db\n",
+            copied.file.display(),
+            Bytes(copied.bytes)
+        )
+    };
+    let copied = Copied { file, bytes };
+    print_one(context.format, &copied, |copied| copied.file.display().to_string(), told)
 }
 
 /// Does one of them.
@@ -30,6 +76,7 @@ pub async fn command(context: &Context, command: ServerCommand) -> Result<(), Cl
     match command {
         ServerCommand::Start(options) => Ok(serve::start(*options).await?),
         ServerCommand::Status => status(context).await,
+        ServerCommand::Backup(args) => backup(context, args).await,
         ServerCommand::Stop => stop(context).await,
     }
 }

@@ -183,3 +183,63 @@ fn a_full_disk_is_said_and_loses_nothing() {
     farm.ok(&["run", "--", "true"]);
     drop(farm);
 }
+
+/// Fills a file system to the last byte; again and again, for something may have been given up for others.
+fn fill(disk: &Path, file: &mut std::fs::File) {
+    for bytes in [65_536, 4096, 1] {
+        while file.write_all(&vec![7; bytes]).is_ok() {}
+    }
+    assert!(disk.exists());
+}
+
+#[test]
+fn h5_a_full_disk_of_the_server_ends_no_running_task_and_loses_no_result() {
+    const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
+    if !is_root("a full disk beside a worker") {
+        return;
+    }
+    let Some(disk) = Tmpfs::mount("64m") else { return };
+    let lease = LEASE.as_secs().to_string();
+    let flags = ["--no-worker", "--lease", &lease];
+    let mut port = support::port::Port::open_in(tempfile::tempdir_in(disk.path()).unwrap(), &flags);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let token = port.token(&["--role", "worker", "--worker", "box1"]);
+    let _worker = port.worker_in(elsewhere.path(), &token, "box1");
+    wait_until("the worker is there", || port.admin(&["workers", "-o", "name"]).contains("box1"));
+    let there = |name: &str| elsewhere.path().join(name).display().to_string();
+    let hold = |name: &str, code: u8| {
+        let (up, go) = (there(&format!("{name}.up")), there(&format!("{name}.go")));
+        let script = format!("echo $$ >> {up}; while [ ! -e {go} ]; do :; done; exit {code}");
+        port.admin(&["submit", "--cwd", "/", "--cpus", "0.1", "-o", "name", "--", "sh", "-c", &script]);
+    };
+    hold("long", 0);
+    hold("short", 7);
+    let started = |name: &str| std::fs::read_to_string(there(&format!("{name}.up"))).unwrap_or_default();
+    wait_until("both run", || ["long", "short"].iter().all(|name| !started(name).is_empty()));
+    assert!(port.farm.state().join("ballast").exists());
+    let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
+    fill(disk.path(), &mut filler);
+    let clock = std::time::Instant::now();
+    let said = show(&port.admin_output(&["submit", "--", "true"]));
+    assert!(said.contains("no space is left"), "{said}");
+    // What ends now is known later. Whatever is given up for it is taken, too.
+    std::fs::write(there("short.go"), "").unwrap();
+    wait_until("five leases have passed on a full disk", || {
+        fill(disk.path(), &mut filler);
+        clock.elapsed() > 5 * LEASE
+    });
+    assert_eq!(started("long").lines().count(), 1, "it was started again");
+    let shown = port.admin(&["worker", "show", "box1", "-o", "json"]);
+    // Its last hello could not be written, so it may be suspect; but it has its lease.
+    assert!(!shown.contains("expired"), "{shown}");
+    drop(filler);
+    std::fs::remove_file(disk.path().join("filler")).unwrap();
+    std::fs::write(there("long.go"), "").unwrap();
+    assert_eq!(port.admin_output(&["job", "wait", "1"]).status.code(), Some(0));
+    assert_eq!(port.admin_output(&["job", "wait", "2"]).status.code(), Some(7));
+    for name in ["long", "short"] {
+        assert_eq!(started(name).lines().count(), 1, "{name} ran twice");
+    }
+    port.admin(&["submit", "--cwd", "/", "--", "true"]);
+    port.stop();
+}

@@ -53,6 +53,8 @@ pub const BACK_OFF_MS_DEFAULT: u64 = 30_000;
 pub const BACK_OFF_FACTOR_MAX: u64 = 16;
 /// The largest weight of a queue.
 pub const WEIGHT_MAX: u32 = 10_000;
+/// Users of a queue.
+pub const QUEUE_USERS_MAX: usize = 1_000;
 /// Bytes of memory that a task is taken to have held at most, whatever its worker says.
 pub const PEAK_BYTES_MAX: u64 = 1 << 50;
 /// Cores that a task is taken to have used at most, whatever its worker says.

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of the file before it becomes the old one, of which there is one.
+/// Bytes of the file before it becomes an old one.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Lines that may wait to be written.
 const QUEUE_MAX: usize = 4096;
@@ -43,11 +43,11 @@ struct Line<'a> {
 
 impl Audit {
     /// Writes to the file from now on; to none, nothing. Lines that cannot be written are counted.
-    pub fn start(path: Option<PathBuf>, lost: Counter) -> Audit {
+    pub fn start(path: Option<PathBuf>, files: u32, lost: Counter) -> Audit {
         let Some(path) = path else { return Audit { lines: None, thread: None, lost } };
         let (lines, queue) = sync_channel(QUEUE_MAX);
         let counter = lost.clone();
-        let run = move || write_all(&path, FILE_BYTES_MAX, &queue, &counter);
+        let run = move || write_all(&path, (FILE_BYTES_MAX, files), &queue, &counter);
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(run);
         let thread = thread.map_err(|e| tracing::error!("there is no audit log: {e}")).ok();
         Audit { lines: Some(lines), thread, lost }
@@ -84,10 +84,10 @@ impl Drop for Audit {
 }
 
 /// Writes lines as they come until nobody can send any.
-fn write_all(path: &Path, bytes_max: u64, queue: &Receiver<String>, lost: &Counter) {
+fn write_all(path: &Path, room: (u64, u32), queue: &Receiver<String>, lost: &Counter) {
     let (mut open, mut told) = (None, false);
     while let Ok(line) = queue.recv() {
-        match write_one(path, bytes_max, &mut open, &line) {
+        match write_one(path, room, &mut open, &line) {
             Ok(()) => told = false,
             Err(e) => {
                 lost.inc();
@@ -106,10 +106,22 @@ struct Log {
     bytes: u64,
 }
 
-fn write_one(path: &Path, bytes_max: u64, open: &mut Option<Log>, line: &str) -> io::Result<()> {
+fn write_one(
+    path: &Path,
+    (bytes_max, files): (u64, u32),
+    open: &mut Option<Log>,
+    line: &str,
+) -> io::Result<()> {
     if open.as_ref().is_some_and(|log| log.bytes >= bytes_max) {
         *open = None;
-        std::fs::rename(path, path.with_extension("log.1"))?;
+        let old = |n: u32| path.with_extension(format!("log.{n}"));
+        for n in (1..files).rev() {
+            match std::fs::rename(old(n), old(n + 1)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        std::fs::rename(path, old(1))?;
     }
     let log = match open {
         Some(log) => log,
@@ -137,24 +149,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_json_and_the_file_turns_over_once() {
+    fn lines_are_json_and_old_files_are_kept_as_many_as_may_be() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         std::fs::write(&path, "{\"broken").unwrap();
         let mut open = None;
         for n in 0..10 {
-            write_one(&path, 40, &mut open, &format!("{{\"line\":{n}}}\n")).unwrap();
+            write_one(&path, (40, 2), &mut open, &format!("{{\"line\":{n}}}\n")).unwrap();
         }
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
-        let (old, new) = (read("audit.log.1"), read("audit.log"));
+        let (oldest, old, new) = (read("audit.log.2"), read("audit.log.1"), read("audit.log"));
+        assert!(!dir.path().join("audit.log.3").exists());
         assert!(new.ends_with("{\"line\":9}\n") && old.len() + new.len() < 120, "{old} {new}");
-        assert!(old.lines().chain(new.lines()).all(|line| line.ends_with('}') || line == "{\"broken"));
+        assert!(
+            oldest
+                .lines()
+                .chain(old.lines())
+                .chain(new.lines())
+                .all(|line| line.ends_with('}') || line == "{\"broken")
+        );
     }
 
     #[test]
     fn a_log_that_cannot_be_written_counts_and_harms_nobody() {
         let lost = Counter::default();
-        let audit = Audit::start(Some("/dev/null/audit.log".into()), lost.clone());
+        let audit = Audit::start(Some("/dev/null/audit.log".into()), 1, lost.clone());
         audit.note(None, &Peer::LOCAL, ("POST", "/api/v1/jobs"), 401);
         drop(audit);
         assert_eq!(lost.get(), 1);
@@ -164,7 +183,7 @@ mod tests {
     fn a_request_is_a_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
-        let audit = Audit::start(Some(path.clone()), Counter::default());
+        let audit = Audit::start(Some(path.clone()), 1, Counter::default());
         audit.note(None, &Peer::LOCAL, ("POST", &"x".repeat(10_000)), 401);
         drop(audit);
         let line: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

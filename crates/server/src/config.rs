@@ -4,6 +4,7 @@ mod placement;
 
 pub use placement::{Cache, Charge, Load, Placement, Reservation, Score, Turn};
 
+use crate::http::UserLimits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,47 @@ pub struct Config {
     pub connections: Connections,
     /// The interface of Compass CI.
     pub compass: Compass,
+    /// What one user may have, administrators excepted.
+    pub users: Users,
+}
+
+/// What one user may have, administrators excepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Users {
+    /// Submissions a minute.
+    pub submissions_per_minute: u32,
+    /// Jobs, ended ones that are still kept too.
+    pub jobs: u64,
+    /// Bytes of these jobs in the store.
+    pub bytes: u64,
+    /// The highest priority of a job.
+    pub priority: i32,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Users { submissions_per_minute: 6_000, jobs: 1_000_000, bytes: 4 << 30, priority: 1_000 }
+    }
+}
+
+impl Users {
+    /// For the interface.
+    pub fn limits(self) -> UserLimits {
+        let Users { submissions_per_minute, jobs, bytes, priority } = self;
+        UserLimits { submissions_per_minute, jobs, bytes, priority }
+    }
+}
+
+/// Whose output and commands a user reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reads {
+    /// Of their own jobs.
+    #[default]
+    Own,
+    /// Of everybody's.
+    All,
 }
 
 /// How many connections there may be over TCP.
@@ -163,6 +205,10 @@ pub struct Auth {
     pub required: Option<bool>,
     /// Tokens may go over the network in plain text.
     pub insecure_plaintext: bool,
+    /// Whose output and commands users and viewers read: `own`, or `all`.
+    pub read: Reads,
+    /// Old files of the audit log that are kept.
+    pub audit_files: Option<u32>,
 }
 
 /// Why a file is not used.
@@ -221,6 +267,7 @@ impl Default for Config {
             auth: Auth::default(),
             connections: Connections::default(),
             compass: Compass::default(),
+            users: Users::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the rest of the process has of the shell.
 
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::events::{Events, Subscription};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
@@ -54,6 +55,7 @@ struct Shared {
     last_link: AtomicU64,
     progress: Arc<ProgressBoard>,
     clock: Arc<Clock>,
+    disk: Arc<Disk>,
     closing: watch::Sender<bool>,
 }
 
@@ -66,10 +68,11 @@ impl Handle {
         links: Arc<Links>,
         progress: Arc<ProgressBoard>,
         clock: Arc<Clock>,
+        disk: Arc<Disk>,
     ) -> Self {
         let (closing, _) = watch::channel(false);
         let last_link = AtomicU64::new(0);
-        let shared = Shared { store, events, metrics, links, last_link, progress, clock, closing };
+        let shared = Shared { store, events, metrics, links, last_link, progress, clock, disk, closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -111,6 +114,11 @@ impl Handle {
     /// The engine's clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    /// The store's disk.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.shared.disk
     }
 
     /// A number for a new connection of a worker.

@@ -10,6 +10,7 @@ mod bodies;
 mod clock;
 mod compass;
 mod config;
+mod disk;
 mod events;
 mod grpc;
 mod handle;
@@ -26,10 +27,10 @@ mod retention;
 mod shell;
 mod tls;
 
-pub use config::{Auth as AuthConfig, Charge, Config, ConfigError, Lease, Tls as TlsConfig};
+pub use config::{Auth as AuthConfig, Charge, Config, ConfigError, Lease, Reads, Tls as TlsConfig};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
-pub use http::{OPENAPI_PATH, ServeOptions, openapi, serve};
+pub use http::{OPENAPI_PATH, ServeOptions, UserLimits, openapi, serve};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };

@@ -38,6 +38,8 @@ pub struct Metrics {
     pub batch_writes: Histogram,
     /// Batches that the store did not take.
     pub store_failures: Counter,
+    /// Without a value where the store is on no disk.
+    store_free: Family<[(&'static str, &'static str); 0], Gauge>,
     /// Connections and requests that were refused for what they are or who sent them.
     pub refusals: Counter,
     /// What workers measured and said, and that cannot be.
@@ -67,6 +69,7 @@ impl Metrics {
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
             batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
             store_failures: Counter::default(),
+            store_free: Family::default(),
             refusals: Counter::default(),
             load_reports_refused: Counter::default(),
             audit_lost: Counter::default(),
@@ -93,6 +96,7 @@ impl Metrics {
         r.register_with_unit("round", "A round that booked", seconds.clone(), self.round_seconds.clone());
         r.register_with_unit("commit", "A batch until durable", seconds, self.commit_seconds.clone());
         r.register("batch_writes", "Writes of a batch", self.batch_writes.clone());
+        r.register_with_unit("store_free", "Free on the store's disk", Unit::Bytes, self.store_free.clone());
         r.register("store_failures", "Batches the store did not take", self.store_failures.clone());
         r.register("refusals", "Connections and requests refused", self.refusals.clone());
         r.register("load_reports_refused", "Measures not taken", self.load_reports_refused.clone());
@@ -118,7 +122,10 @@ impl Metrics {
     }
 
     /// The text, with gauges as they are now.
-    pub fn encode(&self, now: &Gauges) -> String {
+    pub fn encode(&self, now: &Gauges, free_bytes: Option<u64>) -> String {
+        if let Some(bytes) = free_bytes {
+            self.store_free.get_or_create(&[]).set(bytes as i64);
+        }
         let Gauges { counts, workers, saturated, left_out, reserved, waiting, stranded_cpu } = now;
         let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
         for (state, n) in gauges {

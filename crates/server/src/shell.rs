@@ -2,6 +2,7 @@
 
 use crate::bodies::{self, Read as BodyRead, StepId};
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::events::Events;
 use crate::handle::{Handle, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
@@ -67,6 +68,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
+    let disk = Arc::new(Disk::of_store(store.path()));
+    disk.prepare();
     let handle = Handle::new(
         sender,
         store.clone(),
@@ -75,11 +78,13 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         links.clone(),
         progress.clone(),
         clock.clone(),
+        disk.clone(),
     );
     let mut shell = Shell {
         engine,
         store,
         clock,
+        disk,
         out: Outbox::default(),
         in_flight: None,
         pending: BTreeMap::new(),
@@ -119,6 +124,7 @@ struct Shell {
     engine: Engine,
     store: Store,
     clock: Arc<Clock>,
+    disk: Arc<Disk>,
     /// The batch that forms.
     out: Outbox,
     /// The batch that the store has.
@@ -447,6 +453,9 @@ impl Shell {
     fn failed(&mut self, batch: &Outbox, error: &StoreError) {
         let why = Unavailable::from_store(error);
         tracing::error!("{why}");
+        if matches!(error, StoreError::Full(_)) {
+            self.disk.give_way();
+        }
         let forming = std::mem::take(&mut self.out);
         let touched = self.engine.failed([batch, &forming]);
         for (request, _) in batch.answers.iter().chain(&forming.answers) {
@@ -485,6 +494,7 @@ impl Shell {
                 message = inbox.recv() => match message {
                     Some(Inbox::Request(_, answer)) => _ = answer.send(Err(why.clone())),
                     Some(Inbox::Worker { link, mut messages }) => {
+                        messages.iter().for_each(|message| self.keep_lease(link, message));
                         // Without its hello there is no way to reach a worker.
                         messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
                         if !messages.is_empty() {
@@ -498,6 +508,16 @@ impl Shell {
                 },
             }
         }
+    }
+
+    /// Whoever is heard keeps its lease although nothing can be written: a server that starts with what was written
+    /// gives all leases anew.
+    fn keep_lease(&mut self, link: u64, message: &WorkerMessage) {
+        let WorkerMessage::Beat { sent, .. } = message else { return };
+        let Some(worker) = self.link_owners.get(&link).copied() else { return };
+        let mut out = Outbox::default();
+        self.engine.keep_lease(self.clock.now(), worker, *sent, &mut out);
+        self.outgoing.send(&self.engine, out.sends);
     }
 
     async fn read_again(

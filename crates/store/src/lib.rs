@@ -103,6 +103,14 @@ pub enum StoreError {
     Closed,
 }
 
+/// Copies the database of a store, which a server may have open, into a new file, as it is at one moment.
+pub fn backup(address: &str, to: &Path) -> Result<(), StoreError> {
+    match address.strip_prefix("sqlite:") {
+        Some(path) => sqlite::backup(Path::new(path), to),
+        None => Err(StoreError::Address(address.to_owned())),
+    }
+}
+
 impl Store {
     /// Opens `memory` or `sqlite:PATH`, bringing the schema up to date.
     pub fn open(address: &str) -> Result<Store, StoreError> {
@@ -202,6 +210,49 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(memory.job_by_key(&user, &key)),
             Store::Sqlite(sqlite) => sqlite.read(move |db| db.job_by_key(&user, &key)).await,
+        }
+    }
+
+    /// How many jobs of a user there are, ended ones too, and how many bytes they and what they run take.
+    pub async fn user_totals(&self, user: String) -> Result<(u64, u64), StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.user_totals(&user)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.user_totals(&user)).await,
+        }
+    }
+
+    /// A number of the server's own under that name.
+    pub async fn number(&self, name: &'static str) -> Result<Option<u64>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.number(name)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.number(name)).await,
+        }
+    }
+
+    /// Keeps a number of the server's own.
+    pub async fn keep_number(&self, name: &'static str, number: u64) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(memory) => {
+                memory.keep_number(name, number);
+                Ok(())
+            }
+            Store::Sqlite(sqlite) => sqlite.keep_number(name, number).await,
+        }
+    }
+
+    /// Gives a part of the room that deletions left back to the file system; true if there is more to give.
+    pub async fn shrink(&self) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(_) => Ok(false),
+            Store::Sqlite(sqlite) => sqlite.shrink().await,
+        }
+    }
+
+    /// The store's file; a store in memory has none.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Store::Memory(_) => None,
+            Store::Sqlite(sqlite) => Some(sqlite.path()),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::HISTORY_MAX;
 use crate::gather::Gather;
+use crate::spec::spec_to_json;
 use crate::view::{
     AttemptView, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord,
 };
@@ -34,6 +35,7 @@ struct Tables {
     history: BTreeMap<TaskId, Vec<AttemptView>>,
     workers: BTreeMap<WorkerId, WorkerRecord>,
     tokens: BTreeMap<String, TokenRecord>,
+    numbers: BTreeMap<String, u64>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
     foreign_jobs: BTreeMap<JobId, (bool, String)>,
@@ -156,6 +158,28 @@ impl Memory {
         jobs.find(|job| job.spec.user == user && job.spec.key.as_deref() == Some(key)).map(|job| job.id)
     }
 
+    /// See [`Store::user_totals`](crate::Store::user_totals).
+    pub fn user_totals(&self, user: &str) -> (u64, u64) {
+        let tables = self.lock();
+        let (mut jobs, mut bytes) = (0, 0);
+        for job in tables.jobs.values().filter(|job| job.spec.user == user) {
+            let bodies = tables.bodies.range((job.id, 0)..=(job.id, u16::MAX)).map(|(_, body)| body.len());
+            jobs += 1;
+            bytes += (spec_to_json(&job.spec).len() + bodies.sum::<usize>()) as u64;
+        }
+        (jobs, bytes)
+    }
+
+    /// See [`Store::number`](crate::Store::number).
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.lock().numbers.get(name).copied()
+    }
+
+    /// See [`Store::keep_number`](crate::Store::keep_number).
+    pub fn keep_number(&self, name: &str, number: u64) {
+        self.lock().numbers.insert(name.to_owned(), number);
+    }
+
     /// See [`Store::jobs`](crate::Store::jobs).
     pub fn jobs(&self, filter: &JobFilter, before: Option<JobId>, limit: usize) -> Vec<JobView> {
         let tables = self.lock();
@@ -274,6 +298,7 @@ impl Default for Tables {
             next_job: 0,
             jobs: BTreeMap::new(),
             bodies: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             tasks: BTreeMap::new(),
             history: BTreeMap::new(),
             workers: BTreeMap::new(),

@@ -266,6 +266,16 @@ pub fn exits_from_json(text: &str) -> Result<BTreeSet<i32>, serde_json::Error> {
     serde_json::from_str(text)
 }
 
+/// The users of a queue as JSON.
+pub fn users_to_json(from: &BTreeSet<String>) -> String {
+    serde_json::to_string(from).expect("strings always serialize")
+}
+
+/// The users of a queue from JSON; what cannot be read lets nobody in.
+pub fn users_from_json(text: Option<String>) -> BTreeSet<String> {
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
 /// A step that backs off: its place, the limit, since when and until when in nanoseconds, how often in a row.
 type BackOffJson = (u16, String, u64, u64, u32);
 

@@ -461,6 +461,30 @@ fn a_file_of_the_first_schema_is_brought_up_to_date() {
 }
 
 #[test]
+fn a_file_is_copied_before_it_is_brought_up_to_date() {
+    let job = |id: u64, user: &str| {
+        let spec = r#"{"name":"n","queue":"q","user":"u","priority":0,"after":[],"steps":[]}"#;
+        format!(
+            "INSERT INTO jobs (id, name, queue, user, spec, created, state) VALUES ({id}, 'n', 'q', '{user}', '{spec}', 1, 1);
+             INSERT INTO bodies VALUES ({id}, 0, '12345');"
+        )
+    };
+    let (dir, store) = opened_from_schema(4, &[job(1, "ann"), job(2, "ann"), job(3, "bob")].concat());
+    let (jobs, bytes) = block_on(store.user_totals("ann".to_owned())).unwrap();
+    assert!(jobs == 2 && bytes > 10, "{jobs} {bytes}");
+    let copy = dir.path().join("w.before-upgrade-4.db");
+    let db = rusqlite::Connection::open(&copy).unwrap();
+    let version: i64 =
+        db.query_row("SELECT max(version) FROM refinery_schema_history", [], |row| row.get(0)).unwrap();
+    assert_eq!(version, 4);
+    let mode = std::fs::metadata(&copy).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    let db = rusqlite::Connection::open(dir.path().join("w.db")).unwrap();
+    let vacuum: i64 = db.pragma_query_value(None, "auto_vacuum", |row| row.get(0)).unwrap();
+    assert_eq!(vacuum, 2, "a file of before gives room back, too");
+}
+
+#[test]
 fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.db");
@@ -587,6 +611,7 @@ fn queues_and_limits_are_as_they_were_set_last() {
             band: Some(0),
             burst_cpu: Some(u32::MAX),
             paused: Some("the 'disk' is full\n".to_owned()),
+            users: ["ann".to_owned(), "*".to_owned()].into(),
             ..queue("a", 10_000, Some(u32::MAX))
         };
         let writes = vec![

@@ -56,7 +56,12 @@ pub struct Farm {
 impl Farm {
     /// Nothing is started: the first `windlass run` starts a server by itself.
     pub fn new() -> Farm {
-        Farm { dir: tempfile::tempdir().unwrap(), options: Vec::new(), server: None }
+        Farm::not_started_in(tempfile::tempdir().unwrap())
+    }
+
+    /// The same in a directory of the caller's.
+    pub fn not_started_in(dir: tempfile::TempDir) -> Farm {
+        Farm { dir, options: Vec::new(), server: None }
     }
 
     /// A server with these flags, started here.

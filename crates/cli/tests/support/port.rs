@@ -3,7 +3,7 @@
 use super::{Farm, show, wait_until};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 /// A server that listens on a port of this machine.
@@ -18,7 +18,12 @@ pub struct Port {
 impl Port {
     /// With these flags; files of a certificate authority are in the directory `ca`.
     pub fn open(flags: &[&str]) -> Port {
-        let farm = Farm::new();
+        Port::open_in(tempfile::tempdir().unwrap(), flags)
+    }
+
+    /// The same in a directory of the caller's.
+    pub fn open_in(dir: tempfile::TempDir, flags: &[&str]) -> Port {
+        let farm = Farm::not_started_in(dir);
         let dir = farm.work();
         farm.ok(&["ca", "init", "ca"]);
         farm.ok(&["ca", "issue", "ca", "--server", "127.0.0.1,localhost"]);
@@ -54,9 +59,9 @@ impl Port {
     }
 
     /// The command that runs a worker of this server.
-    fn worker_command(&self, token: &str, name: &str) -> Command {
+    fn worker_command(&self, dir: &Path, token: &str, name: &str) -> Command {
         let mut command = self.farm.command(&["worker", "start", "--name", name, "--cpus", "1", "--as-root"]);
-        command.env("WINDLASS_STATE", self.dir.join(name)).env("WINDLASS_TOKEN", token);
+        command.env("WINDLASS_STATE", dir.join(name)).env("WINDLASS_TOKEN", token);
         command.env("WINDLASS_SERVER", self.url()).env("WINDLASS_CA", "ca/ca.pem");
         command
     }
@@ -70,14 +75,25 @@ impl Port {
 
     /// A worker of this server.
     pub fn worker(&self, token: &str, name: &str) -> KillOnDrop {
-        KillOnDrop(self.worker_command(token, name).stderr(Stdio::null()).spawn().unwrap())
+        self.worker_in(&self.dir, token, name)
+    }
+
+    /// One with its state in that directory.
+    pub fn worker_in(&self, dir: &Path, token: &str, name: &str) -> KillOnDrop {
+        KillOnDrop(self.worker_command(dir, token, name).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Ends the server at once.
+    pub fn stop(&mut self) {
+        _ = self.server.kill();
+        _ = self.server.wait();
     }
 
     /// What a worker says first that is not let in.
     pub fn refused_worker(&self, token: &str) -> String {
         let path = self.dir.join("worker.log");
         let log = std::fs::File::create(&path).unwrap();
-        let _worker = KillOnDrop(self.worker_command(token, "box1").stderr(log).spawn().unwrap());
+        let _worker = KillOnDrop(self.worker_command(&self.dir, token, "box1").stderr(log).spawn().unwrap());
         let said = || std::fs::read_to_string(&path).unwrap();
         wait_until("the worker says why", || said().contains("trying again"));
         said()
@@ -100,8 +116,15 @@ impl Port {
 
     /// What an administrator does on this machine.
     pub fn admin(&self, args: &[&str]) -> String {
+        let output = self.admin_output(args);
+        assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, whatever comes of it.
+    pub fn admin_output(&self, args: &[&str]) -> Output {
         let socket = format!("unix:{}", self.farm.state().join("admin.sock").display());
-        self.farm.ok(&[&["--server", &socket], args].concat())
+        self.farm.run(&[&["--server", &socket], args].concat())
     }
 
     pub fn token(&self, flags: &[&str]) -> String {

@@ -1,14 +1,15 @@
 //! Leases: how long the tasks of a worker that is not heard from may run.
 //!
 //! A worker that fences ends its tasks itself when its lease runs out. The lease is granted by the
-//! answer to a hello or a beat, never for longer than is durable, and counts from when the worker sent
-//! that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
+//! answer to a hello or a beat, never for longer than is durable but while the store fails, and counts from when the
+//! worker sent that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
 //! before the worker has ended it.
 
 use super::event::Hello;
 use super::{Answer, Engine, Holder, Note, Order, Outbox, Refusal, Write};
 use crate::ids::{RequestId, WorkerId};
 use crate::limits;
+use crate::time::Time;
 use crate::worker::{Worker, WorkerState};
 
 impl Engine {
@@ -73,6 +74,16 @@ impl Engine {
         let until = self.now.after(lease_ns);
         self.workers.renew(id, until);
         out.writes.push(Write::Lease { worker: id, until });
+    }
+
+    /// A worker that is heard while nothing can be written keeps its lease. The next engine may then believe that it ran out
+    /// earlier, which does no harm: it gives each lease anew for its whole length before it judges.
+    pub fn keep_lease(&mut self, now: Time, id: WorkerId, sent: u64, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        let held = self.workers.get(id).is_some_and(|worker| worker.lease_until.is_some());
+        let Some(lease_ns) = self.lease_ns.filter(|_| held) else { return };
+        self.workers.renew(id, self.now.after(lease_ns));
+        self.grant(id, sent, out);
     }
 
     /// Tells a worker how long its lease lasts: until what is durable when this batch is. Never longer

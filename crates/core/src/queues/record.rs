@@ -1,10 +1,18 @@
 //! Queues as somebody set them.
 
 use super::band_of;
-use crate::limits::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, WEIGHT_MAX};
+use crate::limits::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
+use std::collections::BTreeSet;
 
 /// The weight of a queue that nobody set.
 pub const WEIGHT_DEFAULT: u32 = 100;
+
+/// Stands for everybody among the users of a queue.
+const EVERYBODY: &str = "*";
+/// The queue for what may wait, which is everybody's until somebody says whose it is.
+const IDLE: &str = "idle";
+/// In a higher band, even a user's own queue is open only to those who are listed.
+const BAND_OPEN_MAX: u8 = 3;
 
 /// The highest band.
 pub const BAND_MAX: u8 = 9;
@@ -25,6 +33,8 @@ pub struct QueueRecord {
     pub burst_cpu: Option<u32>,
     /// Why it starts nothing; `None`: it does.
     pub paused: Option<String>,
+    /// Who may submit to it besides administrators, and besides the user whose name it has; `*` is everybody.
+    pub users: BTreeSet<String>,
 }
 
 impl QueueRecord {
@@ -37,7 +47,16 @@ impl QueueRecord {
             quota_cpu: None,
             burst_cpu: None,
             paused: None,
+            users: BTreeSet::new(),
         }
+    }
+
+    /// True if that user may submit to it: those who are listed may, and everybody to the queue of their own name
+    /// as long as it goes before nobody else's, and to one that comes after all others.
+    pub fn is_open_to(&self, user: &str) -> bool {
+        let listed = self.users.contains(user) || self.users.contains(EVERYBODY);
+        let own = self.name == user && self.band() <= BAND_OPEN_MAX;
+        listed || own || (self.users.is_empty() && self.name == IDLE)
     }
 
     /// The band that it is in.
@@ -53,6 +72,12 @@ impl QueueRecord {
         }
         if let Some(bytes) = self.paused.as_ref().map(String::len).filter(|bytes| *bytes > NOTE_BYTES_MAX) {
             return Err(BadSetting::Note(bytes));
+        }
+        if self.users.len() > QUEUE_USERS_MAX {
+            return Err(BadSetting::Users(self.users.len()));
+        }
+        for user in &self.users {
+            check_name("the name of a user", user)?;
         }
         match (self.quota_cpu, self.burst_cpu) {
             _ if !(1..=WEIGHT_MAX).contains(&self.weight) => Err(BadSetting::Weight(self.weight)),
@@ -98,6 +123,9 @@ pub enum BadSetting {
     /// A note that is too long.
     #[error("the note has {0} bytes, and may have {NOTE_BYTES_MAX}")]
     Note(usize),
+    /// Too many users.
+    #[error("a queue has {0} users, and may have {QUEUE_USERS_MAX}; '*' is everybody")]
+    Users(usize),
     /// A limit that limits nothing.
     #[error("a limit needs max, per_worker or busy_exits; remove it to hold nothing back")]
     LimitsNothing,
@@ -123,5 +151,24 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), BadSetting> {
     match name.len() {
         1..=NAME_BYTES_MAX => Ok(()),
         bytes => Err(BadSetting::Name { what, bytes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_its_user_s_and_theirs_who_are_listed() {
+        let open = |name: &str, band: Option<u8>, users: &[&str], user: &str| {
+            let users = users.iter().map(ToString::to_string).collect();
+            QueueRecord { band, users, ..QueueRecord::named(name) }.is_open_to(user)
+        };
+        assert!(open("ann", None, &[], "ann") && !open("ann", None, &[], "bob"));
+        assert!(open("ann", None, &["bob"], "bob") && open("ann", None, &["bob"], "ann"));
+        assert!(open("film", None, &["*"], "bob") && !open("film", None, &[], "bob"));
+        assert!(!open("vip", None, &[], "vip") && open("vip", None, &["vip"], "vip"));
+        assert!(!open("ann", Some(4), &[], "ann") && open("ann", Some(4), &["ann"], "ann"));
+        assert!(open("idle", None, &[], "bob") && !open("idle", None, &["ann"], "bob"));
     }
 }

@@ -3,6 +3,7 @@
 //! tells of itself, as the `job_token` that its host was given.
 
 use crate::auth::{Auth, Caller, Role};
+use crate::http::known_as;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use windlass_api::compass::Fields;
@@ -117,8 +118,12 @@ pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -
         (None, None) => None,
     };
     match caller {
-        Some(caller) if caller.may_act_for(&account) => Ok(caller),
-        _ if !auth.knows_user(&account) => {
+        Some(caller) if caller.may_act_for(&account) => {
+            known_as(&caller);
+            Ok(caller)
+        }
+        // Whoever shows no token that is known does not hear which accounts there are.
+        Some(_) if !auth.knows_user(&account) => {
             Err(say(StatusCode::NOT_FOUND, format!("Account {account} not found")).into())
         }
         _ => {

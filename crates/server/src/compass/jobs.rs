@@ -6,7 +6,7 @@ use super::record::{BadUpdate, Params};
 use super::view::{View, date_text, time_text};
 use crate::auth::{Caller, Role};
 use crate::handle::Unavailable;
-use crate::http::App;
+use crate::http::{App, may_submit, may_use_queue};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, Query, State};
@@ -28,8 +28,10 @@ use windlass_core::{JobId, TaskId};
 
 /// How long somebody may wait for jobs at a time.
 const WAIT: Duration = Duration::from_secs(10);
-/// Queues that anybody may name; all others are accounts' own.
-const SHARED_QUEUES: [&str; 4] = ["vip", "idle", "single-build", "bisect"];
+/// Queues that anybody may name; all others are for those whom an administrator lists, and so is the one that goes
+/// before everything.
+const SHARED_QUEUES: [&str; 3] = ["idle", "single-build", "bisect"];
+const URGENT_QUEUE: &str = "vip";
 
 /// An answer that cannot be.
 const OTHER_QUESTION: &str = "the engine gave an answer to another question";
@@ -98,12 +100,12 @@ pub(super) async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
-    account_of(app.auth(), who(&caller).cloned(), &fields)?;
+    let caller = account_of(app.auth(), who(&caller).cloned(), &fields)?;
     let job = CompassJob::parse(fields).map_err(|bad| not_taken(StatusCode::BAD_REQUEST, bad))?;
-    Ok(Json(json!([accept(&app, job).await?])).into_response())
+    Ok(Json(json!([accept(&app, &caller, job).await?])).into_response())
 }
 
-async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Refused> {
+async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value, Refused> {
     let bad = |why: &dyn ToString| not_taken(StatusCode::BAD_REQUEST, why.to_string());
     let (now, waits) = (now_s(), !job.wait.wait_on.is_empty());
     let date = date_text(now);
@@ -117,9 +119,10 @@ async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Refused> {
     let asked = job.clone();
     let found = app.compass().look(move |lab| machines_for(lab, &asked)).await.map_err(unavailable)?;
     let preferred = found.map_err(|e| bad(&e))?;
-    let queue = queue_of(app, &job).await.map_err(unavailable)?;
+    let queue = queue_of(app, caller, &job).await.map_err(unavailable)?;
     let fields = job.fields.clone();
     let spec = job.into_spec(queue, preferred).map_err(|e| bad(&e))?;
+    may_submit(app, caller, spec.priority).await.map_err(|e| not_taken(e.status(), e))?;
     let submit = move |request| {
         let (existing, outcomes) = (None, BTreeMap::new());
         Event::Submit(Box::new(Submit {
@@ -152,9 +155,15 @@ async fn accept(app: &App, mut job: CompassJob) -> Result<Value, Refused> {
 
 /// The queue that a job names where it is for everybody, a project's that somebody set up too; else its
 /// account's own.
-async fn queue_of(app: &App, job: &CompassJob) -> Result<String, Unavailable> {
+async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String, Unavailable> {
     let Some(named) = job.queue.clone() else { return Ok(job.account.clone()) };
     if SHARED_QUEUES.contains(&named.as_str()) {
+        return Ok(named);
+    }
+    if may_use_queue(app, caller, &named).await.is_err() {
+        return Ok(job.account.clone());
+    }
+    if named == URGENT_QUEUE {
         return Ok(named);
     }
     let name = named.clone();

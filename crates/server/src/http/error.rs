@@ -27,6 +27,11 @@ impl ApiError {
         self
     }
 
+    /// Its HTTP status.
+    pub fn status(&self) -> axum::http::StatusCode {
+        status_of(self.detail.code)
+    }
+
     /// A body over the limit.
     pub fn too_large(bytes_max: usize) -> Self {
         let limit = bytes_max >> 20;
@@ -54,6 +59,12 @@ impl ApiError {
     pub fn no_task(id: impl std::fmt::Display) -> Self {
         let error = ApiError::new(ErrorCode::NotFound, format!("there is no task {id}"));
         error.hint("'windlass job tasks JOB' lists those of a job")
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail.message)
     }
 }
 

@@ -13,6 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use windlass_api::ErrorCode;
 
@@ -48,6 +49,16 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
     asked.answer(request, next).await
 }
 
+tokio::task_local! {
+    /// Who it is, where a handler finds that out.
+    static FOUND: Arc<OnceLock<Caller>>;
+}
+
+/// Notes who makes the request under way, where its body showed that.
+pub(crate) fn known_as(caller: &Caller) {
+    _ = FOUND.try_with(|found| found.set(caller.clone()));
+}
+
 /// A request, who makes it, and why not.
 struct Asked {
     app: App,
@@ -59,13 +70,18 @@ struct Asked {
 }
 
 impl Asked {
-    async fn answer(self, mut request: Request, next: Next) -> Response {
+    async fn answer(mut self, mut request: Request, next: Next) -> Response {
         let response = match (&self.caller, self.denied) {
             (Some(caller), None) => {
                 request.extensions_mut().insert(caller.clone());
                 self.until_revoked(in_request(next.run(request)).await)
             }
-            (None, None) => in_request(next.run(request)).await,
+            (None, None) => {
+                let found = Arc::<OnceLock<Caller>>::default();
+                let response = FOUND.scope(found.clone(), in_request(next.run(request))).await;
+                self.caller = found.get().cloned();
+                response
+            }
             (_, denied) => {
                 let grpc = text_of(request.headers(), "content-type")
                     .is_some_and(|kind| kind.starts_with("application/grpc"));
@@ -99,9 +115,10 @@ impl Asked {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
                 let why = denied.unwrap_or(Denied::Role);
-                // What floods the log must not push the past out of the audit log either.
+                // What floods the log must not push the past out of the audit log either, whoever does it.
                 let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));
-                if told || caller.is_some() {
+                let known = || caller.as_ref().is_some_and(|caller| app.shared.noted.take(&caller.user));
+                if told || known() {
                     note();
                 }
             }

@@ -1,7 +1,8 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
 use super::error::ApiError;
-use super::{App, page_size};
+use super::rights::may_read;
+use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size};
 use crate::auth::{Caller, Role};
 use crate::handle::Handle;
 use axum::body::Bytes;
@@ -42,6 +43,8 @@ pub async fn submit(
         let why = format!("'{}' may not submit as '{}'", caller.user, spec.user);
         return Err(ApiError::new(ErrorCode::Forbidden, why).hint("leave out 'user', or give your own"));
     }
+    may_use_queue(&app, &caller, &spec.queue).await?;
+    may_submit(&app, &caller, spec.priority).await?;
     let store = app.handle.store();
     let existing = match spec.key.clone() {
         Some(key) => store.job_by_key(spec.user.clone(), key).await?,
@@ -78,6 +81,9 @@ fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), Api
     Ok((request.placeable_only, request.into_spec(user)?))
 }
 
+/// Jobs that are looked at for one part of a list; then the part is given as it is, and the caller goes on.
+const LOOKED_MAX: usize = 20_000;
+
 /// Which jobs to list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +107,7 @@ pub struct ListQuery {
     responses((status = 200, description = "A part of the list", body = Page<Job>)))]
 pub async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page<Job>>, ApiError> {
     let Query(query) = query?;
@@ -119,22 +126,28 @@ pub async fn list(
         name: query.name,
     };
     let mut items = Vec::new();
-    let mut before = query.cursor.map(JobId);
+    let (mut before, mut looked) = (query.cursor.map(JobId), 0);
+    // Pending, running and held are one state to the store: a part may be filtered to less.
+    let part = if wanted.is_empty() { limit } else { PAGE_MAX };
     loop {
-        let views = app.handle.store().jobs(filter.clone(), before, limit).await?;
-        let whole = views.len() == limit;
-        before = views.last().map(|view| view.id);
-        for job in complete(&app.handle, views).await? {
+        let views = app.handle.store().jobs(filter.clone(), before, part).await?;
+        let whole = views.len() == part;
+        (before, looked) = (views.last().map(|view| view.id), looked + views.len());
+        for mut job in complete(&app.handle, views).await? {
             if wanted.is_empty() || wanted.contains(&job.state) {
+                if !may_read(&app, &caller, &job.user) {
+                    hide_commands(&mut job);
+                }
                 items.push(job);
             }
         }
-        // Pending, running and held are one state to the store: a part may be filtered to less.
-        if items.len() >= limit || !whole {
-            let more = whole || items.len() > limit;
+        if items.len() >= limit || !whole || looked >= LOOKED_MAX {
+            let next = match items.len() >= limit {
+                true => items.get(limit - 1).filter(|_| whole || items.len() > limit).map(|job| job.id),
+                false => before.map(|id| id.0).filter(|_| whole),
+            };
             items.truncate(limit);
-            let next = items.last().filter(|_| more).map(|job| job.id.to_string());
-            return Ok(Json(Page { items, next }));
+            return Ok(Json(Page { items, next: next.map(|id| id.to_string()) }));
         }
     }
 }
@@ -167,15 +180,20 @@ fn unrank(rank: u8) -> core::JobState {
     }
 }
 
-/// Shows a job.
+/// Shows a job; what its tasks run, only to those who may read that.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path)), responses(
     (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn show(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     let mut job = find(&app.handle, JobId(id)).await?;
+    if !may_read(&app, &caller, &job.user) {
+        hide_commands(&mut job);
+        return Ok(Json(job));
+    }
     for (number, step) in (0u16..).zip(&mut job.steps) {
         let raw = app.handle.store().body(JobId(id), number).await?;
         if let Some(body) = raw.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok()) {
@@ -184,6 +202,13 @@ pub async fn show(
         }
     }
     Ok(Json(job))
+}
+
+/// Leaves out what tells something of what the tasks run.
+fn hide_commands(job: &mut Job) {
+    for step in &mut job.steps {
+        step.hints.shape.clear();
+    }
 }
 
 /// Cancels a job: what runs is killed, what waits never starts.

@@ -2,7 +2,9 @@
 
 use super::error::ApiError;
 use super::{App, tasks};
+use crate::auth::Caller;
 use crate::link::{LogChunk, LogRequest};
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -56,12 +58,17 @@ pub struct LogQuery {
               (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn log(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let (Path(id), Query(query)) = (id?, query?);
     let id = tasks::parse_id(&id)?;
-    let task = tasks::find(&app.handle, id).await?;
+    let (task, readable) = tasks::find(&app, &caller, id).await?;
+    if !readable {
+        let message = format!("the output of task {id} is somebody else's");
+        return Err(ApiError::new(ErrorCode::Forbidden, message).hint("ask its user or an administrator"));
+    }
     let attempt = query.attempt.unwrap_or(task.attempt.attempt).max(u32::from(query.follow));
     if query.attempt.is_some_and(|asked| asked == 0 || asked > task.attempt.attempt) {
         let message = format!("task {id} has no attempt {attempt}; it has {}", task.attempt.attempt);
@@ -122,7 +129,11 @@ impl Reader {
             let over = !self.follow || *self.closing.borrow() || self.is_over().await;
             match self.read().await {
                 Ok(Some(LogChunk { next, bytes })) => {
-                    self.request.offset = next as i64;
+                    // What is no place after this one would be read for ever.
+                    match i64::try_from(next) {
+                        Ok(next) if next >= self.request.offset => self.request.offset = next,
+                        _ => return Err(io::Error::other("its worker says that the file goes backwards")),
+                    }
                     if !bytes.is_empty() {
                         return Ok(Some(bytes));
                     }

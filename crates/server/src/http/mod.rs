@@ -10,6 +10,7 @@ mod loads;
 mod logs;
 mod openapi;
 mod queues;
+mod rights;
 mod status;
 mod tasks;
 mod tokens;
@@ -17,7 +18,10 @@ mod watch;
 mod workers;
 
 pub(crate) use guard::busy;
+pub(crate) use guard::known_as;
 pub use openapi::{OPENAPI_PATH, openapi};
+pub use rights::UserLimits;
+pub(crate) use rights::{may_submit, may_use_queue};
 
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
@@ -54,6 +58,8 @@ const JOBS_PATH: &str = "/api/v1/jobs";
 /// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
 const ADMINS_MAX: usize = 256;
 const LOCAL_MAX: usize = 60_000;
+/// Refusals of one user that are noted in a minute.
+const NOTED_PER_MINUTE: u32 = 60;
 /// Entries of one part of a list.
 const PAGE_MAX: usize = 1000;
 /// Entries of a list where the caller does not say.
@@ -82,6 +88,12 @@ struct AppShared {
     compass: Compass,
     compass_enabled: bool,
     intake: intake::Intake,
+    user_limits: UserLimits,
+    rates: rights::Rates,
+    /// Refusals of known users that are noted.
+    noted: rights::Rates,
+    /// Whether users read the output and the commands of others' jobs.
+    read_all: bool,
     /// Tasks that lend their cpus, and how many waits of each are under way.
     loans: Mutex<BTreeMap<TaskId, usize>>,
 }
@@ -127,6 +139,12 @@ pub struct ServeOptions {
     pub compass: bool,
     /// How many connections there may be over TCP.
     pub room: RoomLimits,
+    /// What one user may have.
+    pub user_limits: UserLimits,
+    /// Whether users read the output and the commands of others' jobs.
+    pub read_all: bool,
+    /// Old files of the audit log that are kept.
+    pub audit_files: u32,
 }
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
@@ -144,13 +162,17 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         started: Instant::now(),
         store: options.store,
         auth: Arc::new(options.auth),
-        audit: Audit::start(options.audit, metrics.audit_lost.clone()),
+        audit: Audit::start(options.audit, options.audit_files, metrics.audit_lost.clone()),
         refusals: refusals.clone(),
         open: AtomicUsize::new(0),
         last_ms: AtomicU64::new(0),
         compass,
         compass_enabled: options.compass,
         intake: intake::Intake::default(),
+        user_limits: options.user_limits,
+        rates: rights::Rates::new(options.user_limits.submissions_per_minute),
+        noted: rights::Rates::new(NOTED_PER_MINUTE),
+        read_all: options.read_all,
         loans: Mutex::default(),
     };
     let app = App { handle: handle.clone(), shared: Arc::new(shared) };

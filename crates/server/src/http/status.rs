@@ -39,7 +39,8 @@ pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let now = app.handle.query(Gauges::read).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], app.handle.metrics().encode(&now)).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], app.handle.metrics().encode(&now, app.handle.disk().free_bytes()))
+        .into_response())
 }
 
 /// Ends the server in good order; running tasks go on and are taken over by the next one.

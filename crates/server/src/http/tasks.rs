@@ -1,8 +1,11 @@
 //! Tasks: list, show, why.
 
 use super::error::ApiError;
+use super::rights::may_read;
 use super::{App, page_size};
+use crate::auth::Caller;
 use crate::handle::Handle;
+use axum::Extension;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -39,6 +42,7 @@ pub struct ListQuery {
               (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page<Task>>, ApiError> {
@@ -69,7 +73,7 @@ pub async fn list(
     }
     let next = items.get(limit).map(|task| task.index.to_string());
     items.truncate(limit);
-    job.fill_values(&app.handle, &mut items).await?;
+    job.fill_values(&app.handle, &mut items, may_read(&app, &caller, &job.spec.user)).await?;
     Ok(Json(Page { items, next }))
 }
 
@@ -92,25 +96,28 @@ fn parse_states(text: &str) -> Result<Vec<TaskState>, ApiError> {
     (status = 200, body = Task), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn show(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Task>, ApiError> {
     let Path(id) = id?;
-    find(&app.handle, parse_id(&id)?).await.map(Json)
+    find(&app, &caller, parse_id(&id)?).await.map(|(task, _)| Json(task))
 }
 
-/// One task with its history.
-pub async fn find(handle: &Handle, id: TaskId) -> Result<Task, ApiError> {
+/// One task with its history, and whether the caller may read what it wrote.
+pub async fn find(app: &App, caller: &Caller, id: TaskId) -> Result<(Task, bool), ApiError> {
+    let handle = &app.handle;
     let job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
     if id.index >= job.total() {
         return Err(ApiError::no_task(id));
     }
     let rows = handle.store().tasks(id.job, id.index..id.index + 1).await?;
     let mut tasks = [job.task(id.index, rows.first())];
-    job.fill_values(handle, &mut tasks).await?;
+    let readable = may_read(app, caller, &job.spec.user);
+    job.fill_values(handle, &mut tasks, readable).await?;
     let [mut task] = tasks;
     let history = handle.store().history(id).await?;
     task.history = history.into_iter().map(|attempt| job.earlier(attempt)).collect();
-    Ok(task)
+    Ok((task, readable))
 }
 
 /// Says why a task is where it is, and what would make it run.
@@ -118,6 +125,7 @@ pub async fn find(handle: &Handle, id: TaskId) -> Result<Task, ApiError> {
     (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn why(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Why>, ApiError> {
     let Path(text) = id?;
@@ -144,7 +152,7 @@ pub async fn why(
         };
         return app.handle.query(explain).await?.map(Json).ok_or_else(|| ApiError::no_task(id));
     }
-    let task = find(&app.handle, id).await?;
+    let (task, _) = find(&app, &caller, id).await?;
     let message = match (task.state, task.attempt.end) {
         (TaskState::Skipped, _) => {
             let stopped = super::jobs::find(&app.handle, id.job).await?.stopped;
@@ -359,8 +367,8 @@ impl Snapshot {
         (self.spec.steps.len().saturating_sub(1), 0)
     }
 
-    /// Adds the values of these tasks and how far they are, reading the body of each step once.
-    async fn fill_values(&self, handle: &Handle, tasks: &mut [Task]) -> Result<(), ApiError> {
+    /// Adds how far these tasks are and, where they may be read, their values, reading the body of each step once.
+    async fn fill_values(&self, handle: &Handle, tasks: &mut [Task], readable: bool) -> Result<(), ApiError> {
         let mut bodies: BTreeMap<usize, Option<StepBody>> = BTreeMap::new();
         for task in tasks {
             if task.state == TaskState::Running
@@ -370,7 +378,7 @@ impl Snapshot {
                 (task.progress, task.status) = (said.percent, said.status);
             }
             let (step, place) = self.step_of(task.index);
-            if self.spec.steps[step].tasks == 1 {
+            if !readable || self.spec.steps[step].tasks == 1 {
                 continue;
             }
             let body = match bodies.entry(step) {

@@ -31,6 +31,10 @@ mod embedded {
 
 /// Batches and deletions that may wait for the writer.
 const WRITER_QUEUE_MAX: usize = 16;
+/// Files of an earlier form cannot give room back until all of them is written again.
+const FIRST_THAT_SHRINKS: i64 = 9;
+/// Pages that are given back to the file system in one transaction, so that commits of others need not wait long.
+const SHRINK_PAGES: u32 = 1_000;
 /// Reading connections kept open.
 const READERS_MAX: usize = 4;
 /// Pages of log after which a commit also moves them into the database file: 32 MiB.
@@ -57,6 +61,8 @@ enum Job {
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
     Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
     Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
+    Number(&'static str, u64, oneshot::Sender<Result<(), StoreError>>),
+    Shrink(oneshot::Sender<Result<bool, StoreError>>),
 }
 
 impl Sqlite {
@@ -100,6 +106,22 @@ impl Sqlite {
         let (done, result) = oneshot::channel();
         self.inner.writer.send(Job::Recount(done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn keep_number(&self, name: &'static str, number: u64) -> Result<(), StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Number(name, number, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn shrink(&self) -> Result<bool, StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Shrink(done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.inner.path
     }
 
     pub(crate) async fn write_token(&self, write: TokenWrite) -> Result<bool, StoreError> {
@@ -155,6 +177,15 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
                 let result = foreign::apply(db, &writes);
                 _ = done.send(result.map_err(|e| sql_error(path, "kept what hosts said", e)));
             }
+            Job::Number(name, number, done) => {
+                let set =
+                    "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+                let kept = db.execute(set, (name, number as i64)).map(|_| ());
+                _ = done.send(kept.map_err(|e| sql_error(path, "kept a number", e)));
+            }
+            Job::Shrink(done) => {
+                _ = done.send(write::shrink(db, SHRINK_PAGES).map_err(|e| sql_error(path, "shrank", e)));
+            }
             Job::Recount(done) => {
                 _ = done.send(parked::recount(db).map_err(|e| sql_error(path, "counted", e)));
             }
@@ -206,6 +237,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     let open = || {
         let db = Connection::open(path)?;
         db.busy_timeout(std::time::Duration::from_secs(10))?;
+        // It can be chosen only before there is anything in the file.
+        db.pragma_update(None, "auto_vacuum", "incremental")?;
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
         db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -222,15 +255,64 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let known = runner.get_migrations().iter().map(|m| m.version()).max().unwrap_or(0);
     let table = "SELECT count(*) FROM sqlite_master WHERE name = 'refinery_schema_history'";
     let exists: i64 = db.query_row(table, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
+    if exists == 0 {
+        // It can be chosen only before there is anything in the file.
+        db.pragma_update(None, "auto_vacuum", "incremental")
+            .map_err(|e| sql_error(path, "made the file", e))?;
+    }
     if exists > 0 {
         let newest = "SELECT coalesce(max(version), 0) FROM refinery_schema_history";
         let found = db.query_row(newest, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
         if i64::from(known) < found {
             return Err(StoreError::Newer { path: path.to_owned(), found: found as i32, known });
         }
+        if i64::from(known) > found {
+            keep_copy(db, path, found)?;
+            if found < FIRST_THAT_SHRINKS {
+                let change = "PRAGMA auto_vacuum = incremental; VACUUM";
+                db.execute_batch(change).map_err(|e| sql_error(path, "made the file able to shrink", e))?;
+            }
+        }
     }
     let migrated = runner.run(db).map(|_| ());
     migrated.map_err(|e| StoreError::Corrupt { path: path.to_owned(), why: e.to_string() })
+}
+
+/// Before the form of a database changes it is copied: the release before, which does not know the new form, can go on
+/// with the copy. The copy of an earlier change goes.
+fn keep_copy(db: &Connection, path: &Path, version: i64) -> Result<(), StoreError> {
+    let copy = path.with_extension(format!("before-upgrade-{version}.db"));
+    let others = path.parent().and_then(|dir| std::fs::read_dir(dir).ok()).into_iter().flatten().flatten();
+    let stem = format!("{}.before-upgrade-", path.file_stem().unwrap_or_default().to_string_lossy());
+    for other in others.filter(|other| other.file_name().to_string_lossy().starts_with(&stem)) {
+        _ = std::fs::remove_file(other.path());
+    }
+    copy_into(db, &copy).map_err(|e| sql_error(path, "copied the file before an upgrade", e))
+}
+
+/// Copies the database of a store that a server may have open into a new file.
+pub(crate) fn backup(path: &Path, to: &Path) -> Result<(), StoreError> {
+    let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
+    // SQLite would make what is not there.
+    std::fs::metadata(path).map_err(|source| io(path, source))?;
+    if to.exists() {
+        return Err(io(to, std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let db = Connection::open(path).map_err(|e| sql_error(path, "opened the file", e))?;
+    db.busy_timeout(std::time::Duration::from_secs(60)).map_err(|e| sql_error(path, "opened the file", e))?;
+    copy_into(&db, to).map_err(|e| sql_error(to, "copied the file", e))
+}
+
+/// It has all that the database has, so it is readable by its owner alone.
+fn copy_into(db: &Connection, to: &Path) -> rusqlite::Result<()> {
+    let failed = |e: std::io::Error| rusqlite::Error::ToSqlConversionFailure(e.into());
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    made.map_err(failed)?;
+    let copied = db.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map(|_| ());
+    if copied.is_err() {
+        _ = std::fs::remove_file(to);
+    }
+    copied
 }
 
 fn sql_error(path: &Path, doing: &'static str, error: rusqlite::Error) -> StoreError {

@@ -172,6 +172,18 @@ impl Reader {
         foreign::held(&self.db)
     }
 
+    pub fn user_totals(&self, user: &str) -> rusqlite::Result<(u64, u64)> {
+        let mut one = self.db.prepare_cached("SELECT jobs, bytes FROM user_totals WHERE user = ?1")?;
+        let found =
+            one.query_row([user], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)));
+        Ok(found.optional()?.unwrap_or_default())
+    }
+
+    pub fn number(&self, name: &str) -> rusqlite::Result<Option<u64>> {
+        let mut one = self.db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
+        one.query_row([name], |row| row.get::<_, i64>(0)).optional().map(|found| found.map(|n| n as u64))
+    }
+
     pub fn job_by_key(&self, user: &str, key: &str) -> rusqlite::Result<Option<JobId>> {
         let mut one = self.db.prepare_cached("SELECT id FROM jobs WHERE user = ?1 AND key = ?2")?;
         one.query_row((user, key), |row| Ok(JobId(row.get::<_, i64>(0)? as u64))).optional()

@@ -49,18 +49,21 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
 
 /// Keeps a queue as it was set.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
-    let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused } = queue;
+    let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users } = queue;
+    let users = (!users.is_empty()).then(|| spec::users_to_json(users));
     tx.prepare_cached(
-        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, band = excluded.band,
-             quota_cpu = excluded.quota_cpu, burst_cpu = excluded.burst_cpu, paused = excluded.paused",
+             quota_cpu = excluded.quota_cpu, burst_cpu = excluded.burst_cpu, paused = excluded.paused,
+             users = excluded.users",
     )?
-    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused])
+    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users])
 }
 
 /// All queues that were set, by name.
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
-    let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused FROM queues ORDER BY name";
+    let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused, users FROM queues ORDER BY name";
     let mut rows = db.prepare_cached(sql)?;
     let rows = rows.query_map([], |row| {
         Ok(QueueRecord {
@@ -70,6 +73,7 @@ pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
             quota_cpu: row.get(3)?,
             burst_cpu: row.get(4)?,
             paused: row.get(5)?,
+            users: spec::users_from_json(row.get(6)?),
         })
     })?;
     rows.collect()

@@ -109,11 +109,21 @@ fn insert_job(
     created: Time,
 ) -> rusqlite::Result<()> {
     let json = spec::spec_to_json(job);
+    let bytes = json.len() + job.steps.iter().map(|step| step.body.len()).sum::<usize>();
     tx.prepare_cached(
-        "INSERT INTO jobs (id, name, queue, user, key, spec, created, state)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)",
+        "INSERT INTO jobs (id, name, queue, user, key, spec, created, state, bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8)",
     )?
-    .execute(params![int(id.0), job.name, job.queue, job.user, job.key, json, time(created)])?;
+    .execute(params![
+        int(id.0),
+        job.name,
+        job.queue,
+        job.user,
+        job.key,
+        json,
+        time(created),
+        bytes as i64
+    ])?;
     for (number, step) in job.steps.iter().enumerate() {
         tx.prepare_cached("INSERT INTO bodies (job, step, body) VALUES (?1, ?2, ?3)")?.execute(params![
             int(id.0),
@@ -261,6 +271,15 @@ pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Res
     left -= settings::forget_history(&tx, before, left)?.min(left);
     tx.commit()?;
     Ok((gone, left == 0))
+}
+
+/// Gives up to `pages` pages that deletions left empty back to the file system; true if there are more than a
+/// tenth of the file.
+pub fn shrink(db: &Connection, pages: u32) -> rusqlite::Result<bool> {
+    let number = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    db.pragma(None, "incremental_vacuum", pages, |_| Ok(()))?;
+    Ok(number("auto_vacuum")? == 2
+        && number("freelist_count")? > number("page_count")? / 10 + i64::from(pages))
 }
 
 fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite::Result<Vec<JobId>> {

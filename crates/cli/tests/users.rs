@@ -1,0 +1,125 @@
+//! What one user may have, and what is nobody else's.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use support::port::Port;
+use support::{Farm, show};
+
+/// A server of which ann and bob have tokens.
+fn with_users(config: &str) -> (Port, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server.toml");
+    std::fs::write(&path, config).unwrap();
+    let port = Port::open(&["--config", path.to_str().unwrap()]);
+    let token = |user: &str| port.token(&["--role", "user", "--user", user]);
+    let tokens = (token("ann"), token("bob"));
+    (port, tokens.0, tokens.1)
+}
+
+#[test]
+fn h6_a_queue_is_for_its_users() {
+    let (port, ann, bob) = with_users("");
+    let submit = |queue: &str| ["submit", "--cwd", "/", "--queue", queue, "--", "true"].map(str::to_owned);
+    let denied = |token: &str, queue: &str| {
+        let args = submit(queue);
+        port.denied(token, &args.each_ref().map(String::as_str))
+    };
+    let taken = |token: &str, queue: &str| {
+        let args = submit(queue);
+        port.ok_as(token, &args.each_ref().map(String::as_str))
+    };
+    for queue in ["vip", "ann", "film"] {
+        let said = denied(&bob, queue);
+        assert!(said.contains(&format!("may not submit to queue '{queue}'")), "{said}");
+        assert!(said.contains(&format!("windlass queue set {queue} --users")), "{said}");
+    }
+    taken(&bob, "bob");
+    taken(&bob, "idle");
+    port.admin(&["queue", "set", "film", "--users", "ann,cy", "--weight", "300"]);
+    taken(&ann, "film");
+    assert!(denied(&bob, "film").contains("its users are ann, cy"));
+    port.admin(&["queue", "set", "film", "--users", "*"]);
+    taken(&bob, "film");
+    let urgent = ["submit", "--cwd", "/", "--priority", "1000000", "--", "true"];
+    assert!(port.denied(&bob, &urgent).contains("a priority above 1000 is for administrators"));
+    port.admin(&urgent);
+    // Kept, and by a queue in a high band its own user needs it, too.
+    port.admin(&["queue", "set", "bob", "--band", "5"]);
+    assert!(denied(&bob, "bob").contains("nobody but administrators"));
+}
+
+#[test]
+fn m1_what_a_task_wrote_and_runs_is_its_user_s() {
+    const SECRET: &str = "the-secret-of-ann";
+    let script = format!("echo {SECRET}");
+    let run = ["run", "--cwd", "/", "--", "sh", "-c", &script];
+    let (port, ann, bob) = with_users("");
+    assert!(port.ok_as(&ann, &run).contains(SECRET));
+    let said = port.denied(&bob, &["logs", "1.0"]);
+    assert!(said.contains("somebody else's") && !said.contains(SECRET), "{said}");
+    for looked in [&["job", "show", "1"][..], &["job", "tasks", "1"], &["jobs"]] {
+        let said = show(&port.run_as(&bob, &[looked, &["-o", "json"]].concat()));
+        assert!(said.contains("succeeded") && !said.contains(SECRET), "{looked:?}: {said}");
+    }
+    assert!(port.ok_as(&ann, &["job", "show", "1", "-o", "json"]).contains(SECRET));
+    assert!(port.admin(&["logs", "1.0"]).contains(SECRET));
+    let (port, ann, bob) = with_users("[auth]\nread = \"all\"\n");
+    port.ok_as(&ann, &run);
+    assert!(port.ok_as(&bob, &["logs", "1.0"]).contains(SECRET));
+}
+
+#[test]
+fn h5_one_user_takes_only_a_part_of_the_store() {
+    let submit = ["submit", "--cwd", "/", "--", "true"];
+    let (port, ann, bob) = with_users("[users]\njobs = 2\nbytes = 100000\n");
+    port.ok_as(&ann, &submit);
+    port.ok_as(&ann, &submit);
+    assert!(port.denied(&ann, &submit).contains("has 2 jobs here"));
+    let large = format!("V={}", "x".repeat(100_000));
+    port.ok_as(&bob, &["submit", "--cwd", "/", "--env", &large, "--", "true"]);
+    let said = port.denied(&bob, &submit);
+    assert!(said.contains("of the store, of 97.7 KiB at most"), "{said}");
+    port.admin(&submit);
+    let (port, ann, bob) = with_users("[users]\nsubmissions_per_minute = 2\n");
+    port.ok_as(&ann, &submit);
+    port.ok_as(&ann, &submit);
+    let said = show(&port.run_as(&ann, &submit));
+    assert!(said.contains("submitted 2 jobs within a minute") && said.contains("--array"), "{said}");
+    port.ok_as(&bob, &submit);
+}
+
+#[test]
+fn m15_a_known_user_s_refusals_do_not_push_out_what_was_done_before() {
+    let (port, ann, bob) = with_users("");
+    port.ok_as(&ann, &["run", "--cwd", "/", "--", "true"]);
+    for _ in 0..30 {
+        port.denied(&bob, &["job", "cancel", "1"]);
+        port.denied(&bob, &["worker", "drain", "x"]);
+        port.denied(&bob, &["queue", "pause", "x"]);
+    }
+    let audit = port.audit();
+    let of_bob = audit.lines().filter(|line| line.contains("\"bob\"")).count();
+    assert!(of_bob > 0 && of_bob <= 80, "{of_bob} lines");
+    assert!(audit.contains("\"ann\""));
+}
+
+#[test]
+fn m17_a_database_is_copied_while_its_server_runs() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    farm.ok(&["run", "--", "true"]);
+    let copy = farm.work().join("copy.db");
+    let file = copy.to_str().unwrap();
+    let said = farm.ok(&["server", "backup", file]);
+    assert!(said.contains("start a server with it"), "{said}");
+    assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = farm.fails(1, &["server", "backup", file]);
+    assert!(again.contains("no copy was made") && again.contains("exists"), "{again}");
+    assert!(farm.fails(1, &["server", "backup", "other.db", "--state", "none"]).contains("none"));
+    farm.ok(&["run", "--", "true"]);
+    let state = tempfile::tempdir().unwrap();
+    std::fs::create_dir(state.path().join("state")).unwrap();
+    std::fs::rename(&copy, state.path().join("state/windlass.db")).unwrap();
+    let other = Farm::in_dir(state, &["--cpus", "1"]);
+    assert_eq!(other.ok(&["jobs", "-o", "name"]).trim(), "1");
+}

@@ -1,0 +1,150 @@
+//! What a user may submit: to which queues, how important, how often, and how much in all.
+
+use super::App;
+use super::error::ApiError;
+use crate::auth::{Caller, Role};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use windlass_api::ErrorCode;
+use windlass_core::queues::QueueRecord;
+use windlass_core::resources::Bytes;
+
+/// Users whose rate is remembered; whoever has not submitted for a minute is forgotten first.
+const RATES_MAX: usize = 10_000;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What one user may have, administrators excepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UserLimits {
+    /// Submissions a minute.
+    pub submissions_per_minute: u32,
+    /// Jobs, ended ones that are still kept too.
+    pub jobs: u64,
+    /// Bytes of these jobs in the store.
+    pub bytes: u64,
+    /// The highest priority of a job.
+    pub priority: i32,
+}
+
+/// How often users did something lately, and how often they may within a minute.
+pub(super) struct Rates {
+    per_minute: u32,
+    users: Mutex<BTreeMap<String, Rate>>,
+}
+
+/// A bucket that fills by the minute.
+#[derive(Clone, Copy)]
+struct Rate {
+    left: f64,
+    at: Instant,
+}
+
+impl Rates {
+    /// For so many a minute.
+    pub fn new(per_minute: u32) -> Rates {
+        Rates { per_minute, users: Mutex::default() }
+    }
+
+    /// Counts one; false if the user has had all of a minute's.
+    pub fn take(&self, user: &str) -> bool {
+        self.take_at(user, Instant::now())
+    }
+
+    fn take_at(&self, user: &str, now: Instant) -> bool {
+        let mut rates = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if rates.len() >= RATES_MAX && !rates.contains_key(user) {
+            rates.retain(|_, rate| now.duration_since(rate.at) < MINUTE);
+        }
+        let full = f64::from(self.per_minute);
+        let rate = rates.entry(user.to_owned()).or_insert(Rate { left: full, at: now });
+        let passed = now.duration_since(rate.at).as_secs_f64() / MINUTE.as_secs_f64();
+        (rate.left, rate.at) = ((rate.left + passed * full).min(full), now);
+        let fits = rate.left >= 1.0;
+        if fits {
+            rate.left -= 1.0;
+        }
+        fits
+    }
+}
+
+/// True where the caller may read what a user's tasks wrote, and what they run.
+pub(super) fn may_read(app: &App, caller: &Caller, user: &str) -> bool {
+    app.shared.read_all || caller.role == Role::Admin || caller.user == user
+}
+
+/// True where the caller may submit to the queue.
+pub(crate) async fn may_use_queue(app: &App, caller: &Caller, queue: &str) -> Result<(), ApiError> {
+    if caller.role == Role::Admin {
+        return Ok(());
+    }
+    let (name, user) = (queue.to_owned(), caller.user.clone());
+    let look = move |engine: &windlass_core::Engine| {
+        let set = engine.queues().id(&name).map(|id| engine.queues().get(id).record.clone());
+        let record = set.unwrap_or_else(|| QueueRecord::named(&name));
+        (record.is_open_to(&user), record.users)
+    };
+    let (open, users) = app.handle.query(look).await?;
+    if open {
+        return Ok(());
+    }
+    let names: Vec<&str> = users.iter().take(10).map(String::as_str).collect();
+    let whose = match names.as_slice() {
+        [] => "nobody but administrators submits to it".to_owned(),
+        names => format!("its users are {}", names.join(", ")),
+    };
+    let why = format!("'{}' may not submit to queue '{queue}': {whose}", caller.user);
+    let hint =
+        format!("leave out the queue, or ask an administrator for 'windlass queue set {queue} --users …'");
+    Err(ApiError::new(ErrorCode::Forbidden, why).hint(hint))
+}
+
+/// Refuses a submission that is more than the caller may have.
+pub(crate) async fn may_submit(app: &App, caller: &Caller, priority: i32) -> Result<(), ApiError> {
+    app.handle.disk().may_submit()?;
+    if caller.role == Role::Admin {
+        return Ok(());
+    }
+    let limits = app.shared.user_limits;
+    let forbidden = |why: String, hint: &str| Err(ApiError::new(ErrorCode::Forbidden, why).hint(hint));
+    if priority > limits.priority {
+        let why = format!(
+            "a priority above {} is for administrators, and {priority} was asked for",
+            limits.priority
+        );
+        return forbidden(why, "give a lower --priority");
+    }
+    if !app.shared.rates.take(&caller.user) {
+        let why =
+            format!("'{}' submitted {} jobs within a minute", caller.user, limits.submissions_per_minute);
+        return Err(
+            ApiError::new(ErrorCode::Unavailable, why).hint("submit many tasks as one job: --array, --each")
+        );
+    }
+    let (jobs, bytes) = app.handle.store().user_totals(caller.user.clone()).await?;
+    if jobs >= limits.jobs {
+        let why =
+            format!("'{}' has {jobs} jobs here, ended ones too, of {} at most", caller.user, limits.jobs);
+        return forbidden(why, "submit many tasks as one job: --array, --each; old jobs go by themselves");
+    }
+    if bytes >= limits.bytes {
+        let (has, max) = (Bytes(bytes), Bytes(limits.bytes));
+        let why = format!("the jobs of '{}' take {has} of the store, of {max} at most", caller.user);
+        return forbidden(why, "put what is large into files; old jobs go by themselves");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_s_rate_fills_by_the_minute_and_is_nobody_else_s() {
+        let (rates, now) = (Rates::new(60), Instant::now());
+        let taken = |user: &str, at| (0..100).filter(|_| rates.take_at(user, at)).count();
+        assert_eq!((taken("ann", now), taken("bob", now)), (60, 60));
+        assert_eq!(taken("ann", now + Duration::from_millis(900)), 0);
+        assert_eq!(taken("ann", now + Duration::from_secs(11)), 11);
+    }
+}

@@ -1,0 +1,69 @@
+//! What jobs take of the store, and what deletions give back.
+
+mod support;
+
+use std::sync::Arc;
+use support::{commit, on_all};
+use windlass_core::engine::Write;
+use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
+use windlass_core::{JobId, Time};
+use windlass_store::Store;
+
+fn job(id: u64, user: &str, bytes: usize) -> Write {
+    let step =
+        StepSpec { name: "main".to_owned(), tasks: 1, body: vec![7; bytes].into(), ..StepSpec::default() };
+    let spec = JobSpec { user: user.to_owned(), steps: vec![step], ..JobSpec::default() };
+    Write::Job { id: JobId(id), spec: Arc::new(spec), created: Time(1) }
+}
+
+fn ended(id: u64) -> Write {
+    Write::JobEnd { job: JobId(id), state: JobState::Succeeded, at: Time(5), counts: Counts::default() }
+}
+
+#[test]
+fn what_a_user_has_is_counted_with_the_jobs() {
+    on_all(async |store| {
+        let totals = async |user: &str| store.user_totals(user.to_owned()).await.unwrap();
+        assert_eq!(totals("ann").await, (0, 0));
+        commit(&store, vec![job(1, "ann", 5000), job(2, "ann", 5000), job(3, "bob", 1)]).await;
+        let (jobs, bytes) = totals("ann").await;
+        assert!(jobs == 2 && (10_000..12_000).contains(&bytes), "{jobs} {bytes}");
+        assert_eq!(totals("bob").await.0, 1);
+        commit(&store, vec![ended(1), ended(3)]).await;
+        assert_eq!(store.retain(Time(20), 10).await.unwrap().0, [JobId(1), JobId(3)]);
+        assert_eq!((totals("ann").await, totals("bob").await), ((1, bytes / 2), (0, 0)));
+    });
+}
+
+#[test]
+fn numbers_of_the_server_are_kept() {
+    on_all(async |store| {
+        assert_eq!(store.number("x").await.unwrap(), None);
+        store.keep_number("x", 1).await.unwrap();
+        store.keep_number("x", u64::MAX >> 1).await.unwrap();
+        assert_eq!(store.number("x").await.unwrap(), Some(u64::MAX >> 1));
+    });
+}
+
+#[tokio::test]
+async fn what_was_deleted_goes_back_to_the_file_system() {
+    const JOBS: u64 = 100;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let store = Store::open(&format!("sqlite:{}", path.display())).unwrap();
+    commit(&store, (1..=JOBS).map(|id| job(id, "ann", 500_000)).collect()).await;
+    commit(&store, (1..=JOBS).map(ended).collect()).await;
+    while store.retain(Time(20), 1000).await.unwrap().1 {}
+    let bytes = || {
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        std::fs::metadata(&path).unwrap().len()
+    };
+    assert!(bytes() > 40 << 20, "{}", bytes());
+    let mut steps = 0;
+    while store.shrink().await.unwrap() {
+        steps += 1;
+    }
+    assert!(steps > 2, "one step would hold up commits");
+    assert!(bytes() < 8 << 20, "{}", bytes());
+}
