@@ -255,11 +255,6 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let known = runner.get_migrations().iter().map(|m| m.version()).max().unwrap_or(0);
     let table = "SELECT count(*) FROM sqlite_master WHERE name = 'refinery_schema_history'";
     let exists: i64 = db.query_row(table, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
-    if exists == 0 {
-        // It can be chosen only before there is anything in the file.
-        db.pragma_update(None, "auto_vacuum", "incremental")
-            .map_err(|e| sql_error(path, "made the file", e))?;
-    }
     if exists > 0 {
         let newest = "SELECT coalesce(max(version), 0) FROM refinery_schema_history";
         let found = db.query_row(newest, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
