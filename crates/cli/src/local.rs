@@ -84,6 +84,9 @@ pub async fn start(
         log_bytes_max,
         store: handle.store().id(),
         caches,
+        logs_bytes_max: None,
+        // The store is the one of this very directory: where it is another, the one before is gone.
+        adopt: true,
     };
     let agent = tokio::task::spawn_blocking(move || {
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
@@ -251,7 +254,17 @@ impl Link {
         let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
         // Users are mapped by workers of their own: their directory lets others in.
         let (run_as, refused) = (None, None);
-        into.push(ToKeeper::Body { job, step, command, env, cwd, session, run_as, refused });
+        into.push(ToKeeper::Body {
+            job,
+            step,
+            command,
+            env,
+            cwd,
+            session,
+            run_as,
+            refused,
+            refused_now: false,
+        });
     }
 }
 

@@ -8,8 +8,8 @@ use crate::serve::{start_logging, stop_signal};
 use crate::watchdog;
 use anyhow::Context as _;
 use clap::Args;
-use std::fs::{DirBuilder, File, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use windlass_api::client::Address;
 use windlass_core::tags::Attributes;
@@ -51,6 +51,13 @@ pub struct StartArgs {
     /// Run the tasks of all submitters as root, where this is root and --map-user is not given
     #[arg(long, env = "WINDLASS_AS_ROOT", conflicts_with = "map_user")]
     pub as_root: bool,
+    /// How much all output together may take of the disk; then the oldest of ended tasks is cut [default: until a
+    /// twentieth of the disk, or 1GiB, is left]
+    #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
+    logs_bytes_max: Option<u64>,
+    /// End what runs for a server of another database, instead of waiting until its lease is over
+    #[arg(long)]
+    adopt: bool,
     /// The worker's directory: its keeper, and the output of tasks
     #[arg(long, env = "WINDLASS_WORKER_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
@@ -87,6 +94,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         ));
     }
     windlass_worker::raise_file_limit();
+    windlass_worker::protect_from_oom();
     start_logging();
     windlass_server::end_process_on_panic();
     let state = args.state()?;
@@ -118,6 +126,8 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         users: UserMap::new(args.map_user).map_err(anyhow::Error::from)?,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         caches: args.caches,
+        logs_bytes_max: args.logs_bytes_max,
+        adopt: args.adopt,
     };
     talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
     let stop = stop_signal().context("cannot hear signals")?;
@@ -171,7 +181,8 @@ fn check_passable(state: &Path) -> anyhow::Result<()> {
 /// Two agents of one directory would take the keeper from each other again and again.
 fn lock(state: &Path) -> anyhow::Result<File> {
     let path = state.join("agent.lock");
-    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = open.with_context(|| format!("cannot make {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => anyhow::bail!(

@@ -68,8 +68,9 @@ impl Handle {
         links: Arc<Links>,
         progress: Arc<ProgressBoard>,
         clock: Arc<Clock>,
-        disk: Arc<Disk>,
     ) -> Self {
+        let disk = Arc::new(Disk::of_store(store.path()));
+        disk.prepare();
         let (closing, _) = watch::channel(false);
         let last_link = AtomicU64::new(0);
         let shared = Shared { store, events, metrics, links, last_link, progress, clock, disk, closing };
@@ -117,7 +118,7 @@ impl Handle {
     }
 
     /// The store's disk.
-    pub(crate) fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.shared.disk
     }
 

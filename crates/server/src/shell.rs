@@ -68,8 +68,6 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
-    let disk = Arc::new(Disk::of_store(store.path()));
-    disk.prepare();
     let handle = Handle::new(
         sender,
         store.clone(),
@@ -78,8 +76,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         links.clone(),
         progress.clone(),
         clock.clone(),
-        disk.clone(),
     );
+    let disk = handle.disk().clone();
     let mut shell = Shell {
         engine,
         store,

@@ -4,6 +4,7 @@
 use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
+use crate::keep;
 use crate::keeper::upgrade::program_of_this_process;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
 use crate::logs::LogDir;
@@ -14,7 +15,7 @@ use crate::watch::{Due, LOOK_EVERY, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -52,6 +53,10 @@ pub struct AgentOptions {
     pub store: i64,
     /// Caches whose keys are reported.
     pub caches: Vec<CacheDir>,
+    /// Bytes that all output may take; `None` is what the disk has room for.
+    pub logs_bytes_max: Option<u64>,
+    /// End what runs for a server of another store at once.
+    pub adopt: bool,
 }
 
 /// What the agent tells.
@@ -153,6 +158,17 @@ pub enum AgentError {
         /// The keeper.
         pid: i32,
     },
+    /// Tasks of another server's run here.
+    #[error(
+        "this worker runs tasks for a server of another database (it was {was}, this one is {is}); they end when \
+         their lease is over. 'windlass worker start --adopt' ends them at once"
+    )]
+    OtherStore {
+        /// The store for whose jobs it worked.
+        was: String,
+        /// The one that this server has.
+        is: String,
+    },
     /// Something that ran under an earlier keeper cannot be ended.
     #[error("processes of an earlier keeper do not end")]
     Leftovers,
@@ -172,6 +188,8 @@ struct Shared {
     upgraded: AtomicBool,
     measured: Measured,
     watch: Watch,
+    /// What the keeper holds, as it said last.
+    held: Mutex<BTreeSet<TaskRef>>,
 }
 
 /// The way to the keeper, and which connection that is.
@@ -193,7 +211,8 @@ impl Agent {
         let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
         let measured = Measured::default();
         let (writer, watch) = (Mutex::default(), Watch::default());
-        let shared = Shared { options, writer, stopped, upgraded, measured, watch };
+        let held = Mutex::default();
+        let shared = Shared { options, writer, stopped, upgraded, measured, watch, held };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store()?;
         let first = agent.connect()?;
@@ -201,6 +220,8 @@ impl Agent {
         agent.measure(&on)?;
         let this = agent.clone();
         spawn("watch", move || this.watch())?;
+        let this = agent.clone();
+        spawn("logs", move || this.keep_room())?;
         let this = agent.clone();
         let listen = move || {
             let mut on = |agent: &Agent, messages| lock(&on)(agent, messages);
@@ -279,6 +300,28 @@ impl Agent {
             tracing::warn!("the keeper does not take messages: {e}");
             _ = stream.shutdown(Shutdown::Both);
             writer.stream = None;
+        }
+    }
+
+    /// Sees to it that output does not fill the disk, until this agent stops.
+    fn keep_room(&self) {
+        let mut looked = Instant::now();
+        while !self.shared.stopped.load(Ordering::Relaxed) {
+            thread::sleep(LOOK_EVERY);
+            if looked.elapsed() < keep::EVERY {
+                continue;
+            }
+            looked = Instant::now();
+            let held = lock(&self.shared.held).clone();
+            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &held) {
+                Ok(0) => {}
+                Ok(bytes) => {
+                    tracing::warn!(
+                        "the disk is full: {bytes} bytes of old output were deleted, all but its beginning"
+                    );
+                }
+                Err(e) => tracing::warn!("cannot look after the output of tasks: {e}"),
+            }
         }
     }
 
@@ -373,7 +416,8 @@ impl Agent {
         }
     }
 
-    /// Ends a keeper of another store's jobs, and removes their output.
+    /// Ends a keeper of another store's jobs once nothing runs there any more, and puts their output aside: the store may
+    /// be another by mistake.
     fn leave_other_store(&self) -> Result<(), AgentError> {
         let state = &self.shared.options.state;
         let io = |source| AgentError::State { path: state.clone(), source };
@@ -385,16 +429,18 @@ impl Agent {
         if let Some(file) = KeeperFile::read(state).filter(|_| !theirs.is_empty()) {
             if let Ok(mut stream) = dial(state) {
                 let mut line = Vec::new();
-                to_line(&ToKeeper::Shutdown, &mut line);
+                let end =
+                    if self.shared.options.adopt { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfEnded };
+                to_line(&end, &mut line);
                 _ = stream.write_all(&line);
                 if !wait_for_end(&file, KEEPER_ANSWER) {
-                    return Err(AgentError::Stuck { pid: file.pid });
+                    return Err(match self.shared.options.adopt {
+                        true => AgentError::Stuck { pid: file.pid },
+                        false => AgentError::OtherStore { was: theirs, is: ours },
+                    });
                 }
             }
-            match fs::remove_dir_all(state.join("logs")) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(io(e)),
-                _ => {}
-            }
+            put_aside(state, &theirs).map_err(io)?;
         }
         crate::identity::write(&path, &ours).map_err(io)
     }
@@ -420,6 +466,11 @@ impl Agent {
                     // It answered once; from now on it may be silent for as long as it likes.
                     _ = stream.set_read_timeout(None);
                     messages.iter().for_each(|message| self.shared.measured.hear(message));
+                    for message in &messages {
+                        if let FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } = message {
+                            *lock(&self.shared.held) = held.iter().map(|held| held.task).collect();
+                        }
+                    }
                     let messages: Vec<FromAgent> =
                         messages.into_iter().filter_map(|message| from_keeper(message, connection)).collect();
                     self.upgrade(connection, &messages);
@@ -543,6 +594,23 @@ fn from_keeper(message: FromKeeper, connection: u64) -> Option<FromAgent> {
         FromKeeper::Fetched { .. } => return None,
         FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
     })
+}
+
+/// Puts the output of another store's jobs where it is kept until nobody can want it any more.
+fn put_aside(state: &Path, store: &str) -> io::Result<()> {
+    let aside = state.join(format!("logs-of-{store}"));
+    match fs::remove_dir_all(&aside) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    match fs::rename(state.join("logs"), &aside) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        Err(_) => Ok(()),
+        Ok(()) => {
+            tracing::warn!("the output of another server's tasks is kept in {}", aside.display());
+            Ok(())
+        }
+    }
 }
 
 fn dial(state: &Path) -> io::Result<UnixStream> {

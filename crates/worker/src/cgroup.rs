@@ -23,6 +23,10 @@ pub struct Cgroups {
     memory_v1: Option<PathBuf>,
     /// v2 groups of ours have the memory controller.
     memory_v2: bool,
+    /// v2 groups of ours count processes. Those of v1 are left alone: to join another group costs each start more than
+    /// all else that is done for it.
+    #[serde(default)]
+    pids_v2: bool,
     free: Vec<Slot>,
     made: u32,
 }
@@ -40,6 +44,12 @@ pub struct Slot {
     #[serde(with = "kept_file")]
     cpu: File,
     memory: Option<Memory>,
+}
+
+/// Processes and threads that one task may have: a fork bomb ends with itself. More where a machine has very many cores.
+fn processes_max() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    4096.max(64 * cores)
 }
 
 /// The memory side of a slot.
@@ -67,17 +77,23 @@ impl Cgroups {
             _ = fs::remove_dir(&base);
             return Err("the kernel's cgroups have no cgroup.kill (Linux 5.14)".to_owned());
         }
-        let memory_v2 = enable_memory(&own, &base, step_aside && may_step_aside);
+        let memory_v2 = enable("memory", &own, &base, step_aside && may_step_aside);
+        // The root may have it to give where it has no memory controller, and the other way round.
+        let pids_v2 = enable("pids", &own, &base, false);
         let memory_v1 = match mounts.memory_v1 {
             Some(group) if !memory_v2 => make(&group.own, name).ok(),
             _ => None,
         };
-        Ok(Cgroups { base, memory_v1, memory_v2, free: Vec::new(), made: 0 })
+        Ok(Cgroups { base, memory_v1, memory_v2, pids_v2, free: Vec::new(), made: 0 })
+    }
+
+    fn bases(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten()
     }
 
     /// The directories that are ours.
     pub fn dirs(&self) -> Vec<PathBuf> {
-        [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten().cloned().collect()
+        self.bases().cloned().collect()
     }
 
     /// True if the kernel holds tasks to their memory limits.
@@ -104,6 +120,9 @@ impl Cgroups {
                 limit: None,
             }),
         };
+        if self.pids_v2 {
+            fs::write(dir.join("pids.max"), processes_max().to_string())?;
+        }
         Ok(Slot {
             procs: OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?,
             events: File::open(dir.join("cgroup.events"))?,
@@ -122,9 +141,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for base in [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten() {
-            remove(base);
-        }
+        self.bases().for_each(|base| remove(base));
     }
 }
 
@@ -143,7 +160,7 @@ impl Slot {
         Ok(true)
     }
 
-    /// Files into which a process writes `0` to join; the second only where `limit` asks for it.
+    /// Files into which a process writes `0` to join; that for memory only where `limit` asks for it.
     pub fn join_fds(&self, limit: bool) -> [Option<RawFd>; 2] {
         let memory = self.memory.as_ref().filter(|_| limit).and_then(|m| m.procs.as_ref());
         [Some(self.procs.as_raw_fd()), memory.map(AsRawFd::as_raw_fd)]
@@ -241,20 +258,21 @@ fn place(own: PathBuf) -> (PathBuf, bool) {
     }
 }
 
-/// Gives our groups the memory controller where the group above has it to give. A group with
+/// Gives our groups a controller where the group above has it to give. A group with
 /// processes of its own cannot pass it on (unless it is the root), so where only this process and its
 /// parent are in it, they step aside.
-fn enable_memory(own: &Path, base: &Path, step_aside: bool) -> bool {
+fn enable(controller: &str, own: &Path, base: &Path, step_aside: bool) -> bool {
     let has = |file: &str| {
         let text = fs::read_to_string(own.join(file));
-        text.is_ok_and(|text| text.split_whitespace().any(|name| name == "memory"))
+        text.is_ok_and(|text| text.split_whitespace().any(|name| name == controller))
     };
-    let enable = || fs::write(own.join("cgroup.subtree_control"), "+memory").is_ok();
+    let plus = format!("+{controller}");
+    let enable = || fs::write(own.join("cgroup.subtree_control"), &plus).is_ok();
     if !has("cgroup.controllers") {
         return false;
     }
     let passed_on = has("cgroup.subtree_control") || enable() || (step_aside && make_way(own, enable));
-    passed_on && fs::write(base.join("cgroup.subtree_control"), "+memory").is_ok()
+    passed_on && fs::write(base.join("cgroup.subtree_control"), &plus).is_ok()
 }
 
 /// Moves this process and its parent one group down if nobody else is in theirs; back if that does

@@ -48,6 +48,16 @@ impl LogDir {
         self.job_dir(task.job).join(format!("{}.{}.{name}", task.index, task.attempt))
     }
 
+    /// The directory itself, which need not be there yet.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The files of one attempt.
+    pub fn paths(&self, task: TaskRef) -> [PathBuf; 2] {
+        [Stream::Out, Stream::Err].map(|stream| self.path(task, stream))
+    }
+
     /// Opens a file for a task to append to, making the job's directory at need.
     pub fn create(&self, task: TaskRef, stream: Stream) -> io::Result<File> {
         let path = self.path(task, stream);

@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where programs are looked for where a task's environment does not say.
@@ -344,6 +345,16 @@ fn prepare(setup: &Setup) -> io::Result<()> {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
+    if OOM_PROTECTED.load(Ordering::Relaxed) {
+        // A task is no more precious than others. The namespace may have no such file.
+        _ = fs::write("/proc/self/oom_score_adj", "0");
+    }
+    // Core files would fill whatever disk the task works on; one that wants them may raise it again.
+    let core = rustix::process::getrlimit(rustix::process::Resource::Core);
+    _ = rustix::process::setrlimit(
+        rustix::process::Resource::Core,
+        rustix::process::Rlimit { current: Some(0), ..core },
+    );
     for (from, to) in [(setup.null, 0), (setup.out, 1), (setup.err, 2)] {
         // SAFETY: the keeper holds the descriptors.
         check(unsafe { libc::dup2(from, to) })?;
@@ -461,6 +472,17 @@ pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
         text.split(' ').nth(1)?.parse::<u64>().ok()
     });
     pages.sum::<u64>() * page
+}
+
+/// This process is among the last that the kernel ends for want of memory.
+static OOM_PROTECTED: AtomicBool = AtomicBool::new(false);
+
+/// Lets the kernel end this process last for want of memory, where it may ask for that: with the keeper all tasks end.
+pub fn protect_from_oom() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    _ = fs::write(FILE, "-900");
+    let now = fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    OOM_PROTECTED.store(now.is_some_and(|now| now < 0), Ordering::Relaxed);
 }
 
 /// The limit of open files that this process was started with, soft and hard.

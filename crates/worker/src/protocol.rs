@@ -81,6 +81,9 @@ pub enum ToKeeper {
         /// Why they must not run here.
         #[serde(default)]
         refused: Option<String>,
+        /// That is a matter of this worker and passes, and not of the one who submits.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused_now: bool,
     },
     /// No start with this body is coming.
     DropBody {
@@ -156,6 +159,8 @@ pub enum ToKeeper {
     Shutdown,
     /// End if you hold nothing.
     ShutdownIfIdle,
+    /// End if nothing of yours runs: nobody will ask for your results.
+    ShutdownIfEnded,
 }
 
 /// From keeper to agent.

@@ -8,17 +8,19 @@ use crate::agent::{Agent, AgentError, AgentOptions, FromAgent, fresh_number};
 use crate::caches::CacheDir;
 use crate::clock::boot_ns;
 use crate::measure::LOAD_EVERY;
+use crate::names::{Names, Resolved};
+use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
 use crate::protocol::{TaskRef, ToKeeper};
-use crate::users::UserMap;
+use crate::users::{BadUser, UserMap};
 use crate::wire::{report_to_wire, start_from_wire, task_from_wire};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
@@ -39,8 +41,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The pause after the server refused us: somebody has to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
-/// Messages that may wait for the server; then the keeper waits.
-const REPORTS_MAX: usize = 1_024;
+/// Messages of the keeper that may wait for the way to the server.
+const SAID_MAX: usize = 1_024;
+/// Orders that may wait for the user database.
+const ORDERS_MAX: usize = 65_536;
 /// Bytes of one message of the server.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Between two reports of load, at least and at most.
@@ -84,6 +88,10 @@ pub struct RemoteOptions {
     pub log_bytes_max: u64,
     /// Caches whose keys are reported.
     pub caches: Vec<CacheDir>,
+    /// Bytes that all output may take; `None` is what the disk has room for.
+    pub logs_bytes_max: Option<u64>,
+    /// End what runs for a server of another store.
+    pub adopt: bool,
 }
 
 /// Why there is no stream to the server.
@@ -126,7 +134,8 @@ pub enum RemoteError {
 pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) -> Result<(), RemoteError> {
     let endpoint = endpoint(&options.server)?;
     let token = token(&options.server)?;
-    let mut remote = Remote { options, endpoint, token, agent: None, up: Arc::default() };
+    let names = Names::new(options.users.clone());
+    let mut remote = Remote { options, endpoint, token, agent: None, up: Arc::default(), names };
     let mut pause = PAUSE_MIN;
     tokio::pin!(stop);
     loop {
@@ -167,17 +176,18 @@ struct Remote {
     /// The agent, and the store for whose jobs it works.
     agent: Option<(i64, Agent)>,
     up: Up,
+    names: Names,
 }
 
 impl Remote {
     /// One stream, from its opening to its end.
     async fn session(&mut self) -> Result<(), RemoteError> {
-        let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
+        let (reports, outgoing) = outgoing::channel();
         let mut orders = self.open(outgoing).await?;
         let greeting = self.greeting(&mut orders).await?;
         let agent = self.agent_for(greeting.store).await?;
         tracing::info!("connected to {} (version {})", self.options.server.url, greeting.version);
-        let (up, mut said) = mpsc::channel(REPORTS_MAX);
+        let (up, mut said) = mpsc::channel(SAID_MAX);
         *lock(&self.up) = Some(up);
         if greeting.lease_ms.is_none() {
             agent.send_now(&[ToKeeper::Lease { until: None }]);
@@ -185,8 +195,17 @@ impl Remote {
         agent.set_load_every(load_every(greeting.load_ms));
         agent.send_now(&[agent.hello()]);
         sweep_logs(&agent);
-        let mut session =
-            Session { remote: self, agent, greeting, reports, connection: 0, epoch: 0, env: BTreeMap::new() };
+        let mut session = Session {
+            remote: self,
+            agent,
+            greeting,
+            reports,
+            connection: 0,
+            epoch: 0,
+            env: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            looking: None,
+        };
         session.env.insert("WINDLASS_SERVER".to_owned(), session.remote.options.server.url.clone());
         let beat = Duration::from_millis(session.greeting.beat_ms.max(1));
         let mut beats = interval_at(Instant::now() + beat, beat);
@@ -199,12 +218,14 @@ impl Remote {
                     Err(status) => return Err(session.remote.denied(&status)),
                 },
                 Some(messages) = said.recv() => session.pass_up(messages).await?,
+                found = async { session.looking.as_mut().expect("guarded by the condition").await },
+                    if session.looking.is_some() => session.found(found),
                 _ = beats.tick() => session.agent.send_now(&[ToKeeper::Beat { sent: boot_ns() }]),
             }
         }
     }
 
-    async fn open(&self, outgoing: mpsc::Receiver<FromWorker>) -> Result<Streaming<ToWorker>, RemoteError> {
+    async fn open(&self, outgoing: Outgoing) -> Result<Streaming<ToWorker>, RemoteError> {
         let channel = timeout(CONNECT_PATIENCE, self.endpoint.connect()).await;
         let channel: Channel = match channel {
             Err(_) => return Err(self.gone("it does not answer")),
@@ -212,7 +233,7 @@ impl Remote {
             Ok(Ok(channel)) => channel,
         };
         let mut client = WorkersClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let mut request = Request::new(ReceiverStream::new(outgoing));
+        let mut request = Request::new(outgoing);
         if let Some(token) = &self.token {
             request.metadata_mut().insert("authorization", token.clone());
         }
@@ -247,6 +268,8 @@ impl Remote {
             log_bytes_max: self.options.log_bytes_max,
             store,
             caches: self.options.caches.clone(),
+            logs_bytes_max: self.options.logs_bytes_max,
+            adopt: self.options.adopt,
         };
         let (before, up) = (self.agent.take(), self.up.clone());
         let start = move || {
@@ -282,16 +305,22 @@ impl Remote {
 
 /// A stream that is open.
 struct Session<'a> {
-    remote: &'a Remote,
+    remote: &'a mut Remote,
     agent: Agent,
     greeting: Greeting,
-    reports: mpsc::Sender<FromWorker>,
+    reports: Reports,
     /// The connection to the keeper that was said hello for.
     connection: u64,
     epoch: u64,
     /// Added to every task's environment.
     env: BTreeMap<String, String>,
+    /// Orders behind a body whose user is being looked up: the keeper passes over what comes behind a later one.
+    waiting: VecDeque<Order>,
+    looking: Option<LookUp>,
 }
+
+/// A submitter that is being looked up.
+type LookUp = Pin<Box<dyn Future<Output = (String, Resolved)> + Send>>;
 
 impl Session<'_> {
     async fn pass_up(&mut self, messages: Vec<FromAgent>) -> Result<(), RemoteError> {
@@ -312,23 +341,64 @@ impl Session<'_> {
             let options = &self.remote.options;
             reports.push(report_to_wire(message, options));
         }
-        let sent = self.reports.send(FromWorker { reports }).await;
+        let sent = self.reports.first.send(FromWorker { reports }).await;
         sent.map_err(|_| self.remote.gone("the stream ended"))
     }
 
     fn take(&mut self, orders: Vec<Order>) -> Result<(), RemoteError> {
-        let mut messages = Vec::with_capacity(orders.len());
-        for Order { seq, what } in orders {
+        for order in orders {
+            match &order.what {
+                Some(order::What::Refused(refused)) => {
+                    let (url, why) = (self.remote.options.server.url.clone(), refused.why.clone());
+                    return Err(RemoteError::Refused { url, why });
+                }
+                // Tasks must not end because a user database is slow.
+                Some(order::What::Lease(lease)) if !self.waiting.is_empty() => {
+                    if let Some(full_ms) = self.greeting.lease_ms {
+                        let lease = ToKeeper::Lease { until: Some(lease_end(*lease, full_ms)) };
+                        self.agent.send(self.connection, &[lease]);
+                    }
+                }
+                _ => self.waiting.push_back(order),
+            }
+        }
+        if self.waiting.len() > ORDERS_MAX {
+            return Err(self.remote.gone("more orders came than can wait for the user database"));
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// Passes on what waits, as far as all users are known.
+    fn go_on(&mut self) {
+        if self.looking.is_some() {
+            return;
+        }
+        let mut messages = Vec::new();
+        while let Some(Order { seq, what }) = self.waiting.pop_front() {
             // A kind that a later release added.
             let Some(what) = what else { continue };
-            if let order::What::Refused(refused) = what {
-                let url = self.remote.options.server.url.clone();
-                return Err(RemoteError::Refused { url, why: refused.why });
+            if let order::What::Body(body) = &what
+                && self.remote.names.get(&body.user, now()).is_none()
+            {
+                self.looking = Some(Box::pin(self.remote.names.look_up(body.user.clone())));
+                self.waiting.push_front(Order { seq, what: Some(what) });
+                break;
             }
             messages.extend(self.order(seq, what));
         }
         self.agent.send(self.connection, &messages);
-        Ok(())
+    }
+
+    fn found(&mut self, (submitter, resolved): (String, Resolved)) {
+        self.looking = None;
+        if let Err(bad) = &resolved
+            && bad.is_worker_s()
+        {
+            tracing::error!("{bad}");
+        }
+        self.remote.names.keep(submitter, resolved, now());
+        self.go_on();
     }
 
     fn order(&mut self, seq: u64, what: order::What) -> Option<ToKeeper> {
@@ -351,9 +421,24 @@ impl Session<'_> {
                 };
                 let mut env = parsed.env.clone();
                 env.extend(self.env.clone());
-                let (run_as, refused) = self.remote.options.users.resolve_or_refuse(&body.user);
+                let resolved = self.remote.names.get(&body.user, now()).unwrap_or(Ok(None));
+                let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
+                let (run_as, refused) = match resolved {
+                    Ok(run_as) => (run_as, None),
+                    Err(bad) => (None, Some(bad.to_string())),
+                };
                 let StepBody { command, cwd, session, .. } = parsed;
-                ToKeeper::Body { job: body.job, step, command, env, cwd, session, run_as, refused }
+                ToKeeper::Body {
+                    job: body.job,
+                    step,
+                    command,
+                    env,
+                    cwd,
+                    session,
+                    run_as,
+                    refused,
+                    refused_now,
+                }
             }
             What::DropBody(body) => {
                 ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }
@@ -391,7 +476,7 @@ impl Session<'_> {
         tokio::task::spawn_blocking(move || {
             let task = read.task.map_or(TaskRef { job: 0, index: 0, attempt: 0 }, task_from_wire);
             let stream = if read.stderr { crate::Stream::Err } else { crate::Stream::Out };
-            let bytes_max = (read.bytes_max as usize).min(MESSAGE_BYTES_MAX / 8);
+            let bytes_max = (read.bytes_max as usize).min(PART_BYTES_MAX);
             let mut part = LogPart { id: read.id, ..LogPart::default() };
             match logs.read(task, stream, read.offset, bytes_max) {
                 Ok(Some((next, bytes))) => (part.next, part.bytes) = (next, bytes),
@@ -400,9 +485,13 @@ impl Session<'_> {
             }
             let what = Some(report::What::Log(part));
             // The stream may have ended; whoever asked hears that.
-            _ = reports.blocking_send(FromWorker { reports: vec![Report { what }] });
+            _ = reports.parts.blocking_send(FromWorker { reports: vec![Report { what }] });
         });
     }
+}
+
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
 }
 
 /// How often the load is told: as often as the server says, within reason.

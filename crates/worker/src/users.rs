@@ -121,12 +121,23 @@ impl UserMap {
 }
 
 impl UserMap {
-    /// As [`UserMap::resolve`], in the two fields of a body for the keeper.
-    pub fn resolve_or_refuse(&self, submitter: &str) -> (Option<RunAs>, Option<String>) {
-        match self.resolve(submitter) {
-            Ok(run_as) => (run_as, None),
-            Err(bad) => (None, Some(bad.to_string())),
-        }
+    /// True where all tasks run as the worker's own user.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The map of these entries, whoever this process is.
+    #[cfg(test)]
+    pub fn for_test(entries: &[&str]) -> UserMap {
+        let entries = entries.iter().map(|text| text.parse::<UserEntry>().unwrap());
+        UserMap { entries: entries.map(|e| (e.submitter, e.user)).collect() }
+    }
+}
+
+impl BadUser {
+    /// True where that is a matter of the worker and passes, and not of the one who submits.
+    pub fn is_worker_s(&self) -> bool {
+        matches!(self, BadUser::LookUp { .. })
     }
 }
 
@@ -178,8 +189,7 @@ mod tests {
     use super::*;
 
     fn map(entries: &[&str]) -> UserMap {
-        let entries = entries.iter().map(|text| text.parse::<UserEntry>().unwrap());
-        UserMap { entries: entries.map(|e| (e.submitter, e.user)).collect() }
+        UserMap::for_test(entries)
     }
 
     #[test]

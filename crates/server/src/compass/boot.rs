@@ -32,14 +32,16 @@ impl BootType {
         })
     }
 
-    /// The answer to a machine for which there is nothing: it asks again.
-    pub fn no_job(self, why: &str, server: &str) -> String {
+    /// The answer to a machine for which there is nothing: it asks again, in the way in which it asked, with the same
+    /// scheme, port and password; or at the `server` that it named.
+    pub fn no_job(self, why: &str, server: Option<&str>) -> String {
+        let server = server.map(|server| format!("http://{server}")).unwrap_or_default();
         match self {
             BootType::Native => json!({"job_id": "0"}).to_string(),
             BootType::Libvirt => json!({"job_id": ""}).to_string(),
             BootType::Grub => format!("#!grub\necho ...\necho {why}\necho ...\nsleep 5\nreboot\n"),
             BootType::Ipxe => format!(
-                "#!ipxe\necho ...\necho {why}\necho ...\nchain http://{server}/boot.ipxe/mac/${{mac:hexhyp}}\
+                "#!ipxe\necho ...\necho {why}\necho ...\nchain {server}/boot.ipxe/mac/${{mac:hexhyp}}\
                  ?arch=${{buildarch}}&hostname=${{hostname}}&ip=${{net0/ip}}\n"
             ),
         }
@@ -253,7 +255,9 @@ mod tests {
         assert!(text.ends_with("\nboot\n"));
         assert!(boot.text(BootType::Grub).contains("linux (http,os)/vmlinuz user=lkp a b\n"));
         assert!(boot.text(BootType::Native).contains("\"job_id\":\"7\""));
-        assert!(BootType::Ipxe.no_job("No job now", "s:3000").contains("chain http://s:3000/boot.ipxe/mac/"));
+        let again = |server| BootType::Ipxe.no_job("No job now", server);
+        assert!(again(Some("s:3000")).contains("chain http://s:3000/boot.ipxe/mac/"));
+        assert!(again(None).contains("chain /boot.ipxe/mac/"));
         assert_eq!(BootType::parse("lilo"), None);
     }
 }

@@ -12,7 +12,7 @@ use crate::http::{App, busy};
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -211,14 +211,13 @@ pub(super) async fn dispatch(
     State(app): State<App>,
     caller: Who,
     Query(query): Query<BTreeMap<String, String>>,
-    headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let missing = || say(StatusCode::BAD_REQUEST, "Missing MAC address");
     let mac = given(&query, "mac").ok_or_else(missing)?;
     let Some(boot) = BootType::parse(&given(&query, "boot_type").unwrap_or_else(|| "ipxe".to_owned())) else {
         return Err(say(StatusCode::BAD_REQUEST, "boot_type must be ipxe, grub, native or libvirt").into());
     };
-    wait_for_job(app, caller, (mac, boot), &query, &headers).await
+    wait_for_job(app, caller, (mac, boot), &query).await
 }
 
 /// The same where iPXE asks.
@@ -227,9 +226,8 @@ pub(super) async fn boot_ipxe(
     caller: Who,
     Path((_, mac)): Path<(String, String)>,
     Query(query): Query<BTreeMap<String, String>>,
-    headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    wait_for_job(app, caller, (mac, BootType::Ipxe), &query, &headers).await
+    wait_for_job(app, caller, (mac, BootType::Ipxe), &query).await
 }
 
 /// The same where grub asks.
@@ -238,9 +236,8 @@ pub(super) async fn boot_grub(
     caller: Who,
     Path((_, mac)): Path<(String, String)>,
     Query(query): Query<BTreeMap<String, String>>,
-    headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    wait_for_job(app, caller, (mac, BootType::Grub), &query, &headers).await
+    wait_for_job(app, caller, (mac, BootType::Grub), &query).await
 }
 
 /// Says that a machine does not wait any more, also where its connection broke.
@@ -261,17 +258,14 @@ async fn wait_for_job(
     caller: Who,
     (mac, boot): (String, BootType),
     query: &BTreeMap<String, String>,
-    headers: &HeaderMap,
 ) -> Result<Response, Refused> {
     check_any_host(who(&caller))?;
-    let asked = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
-    let server = match (given(query, "sched_host"), given(query, "sched_port")) {
-        (Some(host), port) => format!("{host}:{}", port.as_deref().unwrap_or("3000")),
-        (None, _) => asked.to_owned(),
-    };
-    // It becomes part of a script.
-    let server: String =
-        server.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect();
+    let server = given(query, "sched_host").map(|host| {
+        let port = given(query, "sched_port");
+        let server = format!("{host}:{}", port.as_deref().unwrap_or("3000"));
+        // It becomes part of a script.
+        server.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect::<String>()
+    });
     let (ticket, (reply, mut answer)) = (app.compass().next_id(), oneshot::channel());
     let worker = who(&caller).and_then(|caller| caller.worker.clone());
     let machine = Machine { mac, arch: given(query, "arch"), worker, boot, server, ticket, reply };

@@ -35,18 +35,25 @@ pub struct Body {
     pub run_as: Option<RunAs>,
     /// Why they must not run here.
     refused: Option<String>,
+    /// That is a matter of this worker.
+    #[serde(default)]
+    refused_now: bool,
 }
 
 impl Body {
     /// Whether its tasks may run here.
     pub fn check(&self) -> Result<(), Refused> {
-        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::Job(why.clone())))
+        match &self.refused {
+            None => Ok(()),
+            Some(why) if self.refused_now => Err(Refused::Worker(why.clone())),
+            Some(why) => Err(Refused::Job(why.clone())),
+        }
     }
 
     /// The body in a message; `None` if it is another message.
     pub fn from_message(message: ToKeeper) -> Option<Body> {
         match message {
-            ToKeeper::Body { command, mut env, cwd, session, run_as, refused, .. } => {
+            ToKeeper::Body { command, mut env, cwd, session, run_as, refused, refused_now, .. } => {
                 if let Some(who) = &run_as {
                     for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
                         env.entry(name.to_owned()).or_insert_with(|| value.clone());
@@ -56,7 +63,7 @@ impl Body {
                 {
                     env.entry("HOME".to_owned()).or_insert(home);
                 }
-                Some(Body { command, env, cwd, session, run_as, refused })
+                Some(Body { command, env, cwd, session, run_as, refused, refused_now })
             }
             _ => None,
         }
@@ -183,7 +190,7 @@ impl Ground {
             null: self.null.as_raw_fd(),
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
-            join: started.slot.as_ref().map_or([None, None], |slot| slot.join_fds(memory.is_some())),
+            join: started.slot.as_ref().map_or([None; 2], |slot| slot.join_fds(memory.is_some())),
             // A backstop for what grows between two samples; the limit itself is on what the whole
             // tree really holds. Programs map more than they use.
             data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),

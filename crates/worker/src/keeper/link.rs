@@ -3,7 +3,6 @@
 use crate::protocol::{FromKeeper, Lines, ToKeeper, to_line};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -30,8 +29,11 @@ impl Link {
         let dir = std::fs::File::open(state)?;
         let path = socket_path(&dir);
         _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        // Nobody else may come in between its making and a change of its mode. This process has one thread.
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(&path);
+        rustix::process::umask(before);
+        let listener = bound?;
         listener.set_nonblocking(true)?;
         Ok(Link { listener, connection: None, had_agent: false, lines: Lines::default(), output: Vec::new() })
     }

@@ -26,6 +26,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -50,6 +51,8 @@ pub struct KeeperOptions {
     pub fallback: Option<i32>,
 }
 
+/// Bytes of the keeper's own log.
+const LOG_BYTES_MAX: u64 = 16 << 20;
 /// How long a keeper that is to die with its agent waits for the first one.
 const FIRST_AGENT: Duration = Duration::from_secs(10);
 /// How long a keeper that holds nothing waits for another agent.
@@ -66,6 +69,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     }
     process::close_inherited();
     process::raise_file_limit();
+    process::protect_from_oom();
     let mut notes = Vec::new();
     // Before there is a namespace: inside, the processes of our own group have no numbers.
     let cgroups = Cgroups::open(&namespace::cgroup_name(options.incarnation), true);
@@ -105,6 +109,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
 
 /// Goes on as the keeper that another program was until now.
 fn resume(options: KeeperOptions, memory: i32) -> ExitCode {
+    process::protect_from_oom();
     match Keeper::resume(&options, memory) {
         Ok(mut keeper) => keeper.live(),
         Err(e) => {
@@ -120,12 +125,20 @@ fn resume(options: KeeperOptions, memory: i32) -> ExitCode {
 
 /// Writes a line to the keeper's log. That this may fail, on a full disk, must not end the keeper.
 fn say(what: fmt::Arguments<'_>) {
+    let log = File::from(match rustix::io::dup(rustix::stdio::stderr()) {
+        Ok(stderr) => stderr,
+        Err(_) => return,
+    });
+    if log.metadata().is_ok_and(|found| found.is_file() && found.len() > LOG_BYTES_MAX) {
+        _ = log.set_len(0);
+        _ = writeln!(io::stderr(), "keeper: this file was too large and begins again here");
+    }
     _ = writeln!(io::stderr(), "keeper: {what}");
 }
 
 /// Standard output and error go to the keeper's own log from here on.
 fn detach_output(state: &Path) {
-    let log = OpenOptions::new().append(true).create(true).open(state.join("keeper.log"));
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(state.join("keeper.log"));
     let Ok(target) = log.or_else(|_| OpenOptions::new().write(true).open("/dev/null")) else { return };
     _ = rustix::stdio::dup2_stdout(&target);
     _ = rustix::stdio::dup2_stderr(&target);
@@ -327,6 +340,7 @@ impl Keeper {
             ToKeeper::Upgrade { program } => self.upgrade_to = Some(program),
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),
+            ToKeeper::ShutdownIfEnded => self.done |= !self.tasks.runs(),
             other => self.tasks.handle(other, &mut self.link),
         }
     }

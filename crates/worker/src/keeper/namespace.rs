@@ -7,6 +7,7 @@ use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,10 @@ impl KeeperFile {
     fn write(&self, state: &Path) -> io::Result<()> {
         let path = keeper_file(state);
         let fresh = path.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(self)?)?;
+        // It names the marker by which processes are found where there are no control groups.
+        _ = fs::remove_file(&fresh);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
         fs::rename(&fresh, &path)
     }
 }
@@ -135,6 +139,9 @@ fn mount_proc() -> io::Result<()> {
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", "/proc", "proc", flags, None)?;
+    // Users do not see each other's arguments. A kernel or a machine may not have it.
+    if mount("proc", "/proc", "proc", flags, c"hidepid=2").is_err() {
+        mount("proc", "/proc", "proc", flags, None)?;
+    }
     Ok(())
 }

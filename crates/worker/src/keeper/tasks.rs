@@ -31,6 +31,7 @@ const SAMPLE: Duration = Duration::from_millis(200);
 const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
 /// How often a group that was killed is asked whether it is empty.
 pub const EMPTY_POLL: Duration = Duration::from_millis(1);
+const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
 /// How long sessions may take to be left when the keeper ends.
 const LAST_EXITS: Duration = Duration::from_secs(5);
 /// Steps whose body is kept: more than an agent says at a time, which forgets what it said with every
@@ -205,6 +206,11 @@ impl Tasks {
         self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
     }
 
+    /// True while anything of a task runs, or is to.
+    pub fn runs(&self) -> bool {
+        !self.waiting.is_empty() || !self.running.is_empty()
+    }
+
     /// What is held, for the agent.
     pub fn held(&self) -> Vec<Held> {
         let waiting = self.waiting.iter().map(|w| Held { task: w.task, phase: HeldPhase::Queued });
@@ -270,7 +276,8 @@ impl Tasks {
             | ToKeeper::Upgrade { .. }
             | ToKeeper::Lease { .. }
             | ToKeeper::Shutdown
-            | ToKeeper::ShutdownIfIdle => {}
+            | ToKeeper::ShutdownIfIdle
+            | ToKeeper::ShutdownIfEnded => {}
         }
     }
 
@@ -642,7 +649,8 @@ impl Tasks {
     pub fn next_deadline(&self) -> Option<Instant> {
         let now = Instant::now();
         let tasks = self.running.values().flat_map(|running| {
-            let emptying = running.exit.map(|_| now + EMPTY_POLL);
+            // What is slow to end may be so for long: the kernel waits with it for a file system.
+            let emptying = running.exit.map(|(_, at)| now + poll_after(at));
             let late = running.started.launch.as_ref().map(process::Launch::due);
             [running.time_limit_at, running.kill_at, emptying, late].into_iter().flatten()
         });
@@ -682,6 +690,12 @@ impl Tasks {
         }
         self.sessions.kill_all(&self.ground);
     }
+}
+
+/// Between two looks whether the group of a process that ended then is empty, in nanoseconds since the Unix epoch.
+fn poll_after(ended_ns: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now.saturating_sub(Duration::from_nanos(ended_ns)) / 8).clamp(EMPTY_POLL, EMPTY_POLL_MAX)
 }
 
 impl Running {

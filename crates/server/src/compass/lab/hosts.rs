@@ -41,7 +41,7 @@ pub(in crate::compass) struct Machine {
     pub worker: Option<String>,
     pub boot: BootType,
     /// Where it asks again.
-    pub server: String,
+    pub server: Option<String>,
     pub ticket: u64,
     pub reply: oneshot::Sender<Answer>,
 }
@@ -75,6 +75,16 @@ pub(in crate::compass) struct Host {
     incarnation: Option<u64>,
     /// Jobs that are elsewhere by now and must not go on here.
     pub(super) orphans: BTreeMap<JobId, u32>,
+}
+
+/// The addresses of a host's network interfaces.
+fn macs_of(fields: &Fields) -> Vec<String> {
+    let all = match fields.get("mac_addr") {
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(one)) => vec![one.as_str()],
+        _ => Vec::new(),
+    };
+    all.into_iter().map(normal_mac).collect()
 }
 
 impl Host {
@@ -115,12 +125,7 @@ impl Host {
 
     /// True if one of its network addresses is this.
     fn has_mac(&self, mac: &str) -> bool {
-        let all = match self.info.get("mac_addr") {
-            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
-            Some(Value::String(one)) => vec![one.as_str()],
-            _ => Vec::new(),
-        };
-        all.into_iter().any(|known| normal_mac(known) == mac)
+        macs_of(&self.info).iter().any(|known| known == mac)
     }
 
     /// Takes in what it asks for work by. True if the engine must be told what it is.
@@ -152,6 +157,10 @@ impl Lab {
             return;
         }
         let host = self.hosts.entry(name.clone()).or_insert_with(|| Host::new(name.clone(), Fields::new()));
+        // Two that came one after the other may be heard of the other way round: the later one stays.
+        if host.session.as_ref().is_some_and(|known| known.id > session.id) {
+            return;
+        }
         host.session = Some(session);
         host.heard = Some(Instant::now());
         self.go_down(&name);
@@ -362,6 +371,11 @@ impl Lab {
             return Err(format!("there are {WORKERS_MAX} hosts already"));
         }
         HostRequest::bare_metal(&name, &fields).map_err(|bad| bad.to_string())?;
+        if let Some((mac, other)) = self.others_mac(&name, &fields) {
+            return Err(format!(
+                "mac_addr {mac} is the one of host '{other}'; register that without it first"
+            ));
+        }
         let host = self.hosts.entry(name.clone()).or_insert_with(|| Host::new(name.clone(), Fields::new()));
         if metrics {
             // What changes by the second is not kept.
@@ -372,6 +386,13 @@ impl Lab {
         let doc = Value::Object(host.info.clone()).to_string();
         self.writes.push(ForeignWrite::Host { name, doc });
         Ok(())
+    }
+
+    /// A host boots by its address: one that another host has is not given away.
+    fn others_mac(&self, name: &str, fields: &Fields) -> Option<(String, &str)> {
+        let others = || self.hosts.values().filter(|host| host.name != name);
+        let mut macs = macs_of(fields).into_iter();
+        macs.find_map(|mac| others().find(|host| host.has_mac(&mac)).map(|host| (mac, host.name.as_str())))
     }
 
     /// A host that has not said what it is since the server started is what it was.
@@ -403,9 +424,10 @@ impl Lab {
     pub(super) async fn booting(&mut self, machine: Machine) {
         let mac = normal_mac(&machine.mac);
         let may = |host: &&Host| machine.worker.as_ref().is_none_or(|name| *name == host.name);
-        let found = self.hosts.values().find(|host| host.has_mac(&mac)).filter(may);
+        let found = self.hosts.values().filter(may).find(|host| host.has_mac(&mac));
         let Some(name) = found.map(|host| host.name.clone()) else {
-            let text = machine.boot.no_job("No job now: nobody registered this machine", &machine.server);
+            let text =
+                machine.boot.no_job("No job now: nobody registered this machine", machine.server.as_deref());
             return self.after(move || _ = machine.reply.send(Answer { found: false, text }));
         };
         let here: Vec<JobId> = self.runs_on(&name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
@@ -442,7 +464,7 @@ impl Lab {
 
 /// Tells a machine to ask again later.
 fn give_up(machine: Machine) {
-    let text = machine.boot.no_job("No job now", &machine.server);
+    let text = machine.boot.no_job("No job now", machine.server.as_deref());
     _ = machine.reply.send(Answer { found: false, text });
 }
 

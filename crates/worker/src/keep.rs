@@ -1,0 +1,120 @@
+//! How much of what tasks wrote a worker keeps: as its disk fills, the oldest output of tasks that have ended is cut to
+//! its beginning.
+
+use crate::logs::LogDir;
+use crate::protocol::TaskRef;
+use rustix::fs::statvfs;
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Between two looks.
+pub const EVERY: Duration = Duration::from_secs(30);
+/// Bytes that are to be free on a large disk; on a small one, that part of it.
+const FLOOR_BYTES: u64 = 1 << 30;
+const FLOOR_PART: u64 = 20;
+/// Bytes of a file that is cut.
+const HEAD_BYTES: u64 = 4 << 10;
+/// A file that was written to so lately may be a task's that just starts.
+const SETTLED: Duration = Duration::from_secs(60);
+
+/// Cuts output, the oldest first, until enough is free and all of it takes no more than `bytes_max`. `held` are the
+/// attempts whose output is still written. Returns how many bytes that gave back.
+pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>) -> io::Result<u64> {
+    let disk = match statvfs(logs.root()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(0),
+        found => found?,
+    };
+    let (free, total) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+    let floor = FLOOR_BYTES.min(total / FLOOR_PART);
+    let lacking = floor.saturating_sub(free);
+    if lacking == 0 && bytes_max.is_none() {
+        return Ok(0);
+    }
+    let held: BTreeSet<PathBuf> = held.iter().flat_map(|task| logs.paths(*task)).collect();
+    let mut files = files(logs.root())?;
+    let taken: u64 = files.iter().map(|file| file.bytes).sum();
+    let wanted = lacking.max(taken.saturating_sub(bytes_max.unwrap_or(u64::MAX)));
+    files.sort_by_key(|file| file.changed);
+    let mut given = 0;
+    for file in files {
+        if given >= wanted {
+            break;
+        }
+        let settled = file.changed.elapsed().is_ok_and(|age| age > SETTLED);
+        if settled && file.bytes > 2 * HEAD_BYTES && !held.contains(&file.path) {
+            cut(&file.path)?;
+            given += file.bytes - HEAD_BYTES;
+        }
+    }
+    Ok(given)
+}
+
+struct Output {
+    path: PathBuf,
+    /// On the disk: holes take none.
+    bytes: u64,
+    changed: SystemTime,
+}
+
+fn files(root: &Path) -> io::Result<Vec<Output>> {
+    let mut files = Vec::new();
+    for dir in fs::read_dir(root)?.flatten() {
+        // A file here was put by somebody else: output is in a directory for each job.
+        let Ok(entries) = fs::read_dir(dir.path()) else { continue };
+        for entry in entries.flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            if let (true, Ok(changed)) = (found.is_file(), found.modified()) {
+                files.push(Output { path: entry.path(), bytes: found.blocks() * 512, changed });
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn cut(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    file.set_len(HEAD_BYTES)?;
+    file.write_all(b"\n[windlass: the rest was deleted, for the disk of this worker was full]\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::Stream;
+
+    #[test]
+    fn the_oldest_output_of_ended_tasks_is_cut_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = LogDir::new(dir.path());
+        let task = |index| TaskRef { job: 1, index, attempt: 1 };
+        let write = |index, age_s, bytes: usize| {
+            let mut file = logs.create(task(index), Stream::Out).unwrap();
+            file.write_all(&vec![7; bytes]).unwrap();
+            file.sync_all().unwrap();
+            let changed = SystemTime::now() - Duration::from_secs(age_s);
+            file.set_modified(changed).unwrap();
+        };
+        let bytes = |index| fs::metadata(logs.path(task(index), Stream::Out)).unwrap().len();
+        write(1, 4000, 1 << 20);
+        write(2, 3000, 1 << 20);
+        write(3, 5000, 1 << 20);
+        write(4, 1, 1 << 20);
+        write(5, 9000, 100);
+        let held = BTreeSet::from([task(3)]);
+        let given = make_room(&logs, Some(5 << 20), &held).unwrap();
+        assert_eq!(given, 0, "there is room");
+        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &held).unwrap();
+        assert!(given > 900 << 10, "{given}");
+        assert!(bytes(1) < 5000, "the oldest that has ended");
+        assert_eq!([bytes(2), bytes(3), bytes(4), bytes(5)], [1 << 20, 1 << 20, 1 << 20, 100]);
+        make_room(&logs, Some(0), &held).unwrap();
+        assert!(bytes(2) < 5000);
+        assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
+        let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
+    }
+}

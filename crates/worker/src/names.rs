@@ -1,0 +1,112 @@
+//! As whom submitters' tasks run, as it was looked up lately. A user database may be far away and take for ever,
+//! so it is asked aside, not by the thread that the server hears, and what it said counts for a while.
+
+use crate::users::{BadUser, RunAs, UserMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the user database may take.
+const LOOK_UP_MAX: Duration = Duration::from_secs(2);
+/// How long a user counts as found, as not there, and as not to be found now.
+const FOUND: Duration = Duration::from_secs(600);
+const ABSENT: Duration = Duration::from_secs(60);
+const FAILED: Duration = Duration::from_secs(10);
+/// Submitters that are remembered.
+const NAMES_MAX: usize = 10_000;
+
+/// What is known of one submitter.
+pub type Resolved = Result<Option<RunAs>, BadUser>;
+
+/// What was looked up.
+pub struct Names {
+    map: Arc<UserMap>,
+    known: BTreeMap<String, (Instant, Resolved)>,
+}
+
+impl Names {
+    /// Nothing yet.
+    pub fn new(map: UserMap) -> Names {
+        Names { map: Arc::new(map), known: BTreeMap::new() }
+    }
+
+    /// What is known of a submitter; `None` where it is to be looked up first.
+    pub fn get(&self, submitter: &str, now: Instant) -> Option<Resolved> {
+        if self.map.is_empty() {
+            return Some(Ok(None));
+        }
+        self.known.get(submitter).filter(|(until, _)| now < *until).map(|(_, resolved)| resolved.clone())
+    }
+
+    /// Looks a submitter up.
+    pub fn look_up(&self, submitter: String) -> impl Future<Output = (String, Resolved)> + use<> {
+        let (map, asked) = (self.map.clone(), submitter.clone());
+        async move {
+            let looked = tokio::task::spawn_blocking(move || map.resolve(&asked));
+            let late = |why: &str| BadUser::LookUp { user: submitter.clone(), why: why.to_owned() };
+            let resolved = match tokio::time::timeout(LOOK_UP_MAX, looked).await {
+                Ok(Ok(resolved)) => resolved,
+                Ok(Err(_)) => Err(late("it was not looked up")),
+                Err(_) => Err(late("the user database does not answer")),
+            };
+            (submitter, resolved)
+        }
+    }
+
+    /// Keeps what was found. Where the user database fails, what it said before goes on to count.
+    pub fn keep(&mut self, submitter: String, resolved: Resolved, now: Instant) {
+        let before = self.known.remove(&submitter).map(|(_, before)| before);
+        let (lasts, resolved) = match (resolved, before) {
+            (Err(BadUser::LookUp { .. }), Some(Ok(before))) => (FAILED, Ok(before)),
+            (Err(failed @ BadUser::LookUp { .. }), _) => (FAILED, Err(failed)),
+            (Err(absent), _) => (ABSENT, Err(absent)),
+            (Ok(found), _) => (FOUND, Ok(found)),
+        };
+        if self.known.len() >= NAMES_MAX {
+            self.known.retain(|_, (until, _)| now < *until);
+            if self.known.len() >= NAMES_MAX {
+                self.known.clear();
+            }
+        }
+        self.known.insert(submitter, (now + lasts, resolved));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(UserMap::for_test(&["ann=nobody"]))
+    }
+
+    fn failed() -> Resolved {
+        Err(BadUser::LookUp { user: "ann".to_owned(), why: "sssd".to_owned() })
+    }
+
+    #[test]
+    fn where_nobody_is_mapped_nothing_is_looked_up() {
+        assert_eq!(Names::new(UserMap::default()).get("ann", Instant::now()), Some(Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn what_was_found_counts_for_a_while_and_longer_where_the_database_fails() {
+        let (mut names, now) = (names(), Instant::now());
+        assert_eq!(names.get("ann", now), None);
+        let (submitter, found) = names.look_up("ann".to_owned()).await;
+        assert_eq!(found.as_ref().unwrap().as_ref().unwrap().name, "nobody");
+        names.keep(submitter, found.clone(), now);
+        assert_eq!(names.get("ann", now + FOUND / 2), Some(found.clone()));
+        assert_eq!(names.get("ann", now + FOUND), None);
+        names.keep("ann".to_owned(), failed(), now + FOUND);
+        assert_eq!(names.get("ann", now + FOUND), Some(found));
+        assert_eq!(names.get("ann", now + FOUND + FAILED), None);
+        let (_, other) = names.look_up("bob".to_owned()).await;
+        assert_eq!(other, Err(BadUser::NotMapped("bob".to_owned())));
+        names.keep("bob".to_owned(), other.clone(), now);
+        assert_eq!(names.get("bob", now), Some(other));
+        names.keep("cy".to_owned(), failed(), now);
+        assert_eq!(names.get("cy", now), Some(failed()));
+        assert_eq!(names.get("cy", now + FAILED), None);
+    }
+}
