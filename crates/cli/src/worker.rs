@@ -227,7 +227,10 @@ fn state_in_words(worker: &Worker) -> String {
             format!("{word}: not heard from; 'windlass worker forget {}' if it is gone", worker.name)
         }
         WorkerState::Suspect => {
-            format!("{word}: not heard from; its tasks run elsewhere when its lease is over")
+            format!(
+                "{word}: not heard from, or its keeper does not answer ('windlass doctor worker' there); its tasks run \
+                 elsewhere when its lease is over"
+            )
         }
         WorkerState::Draining if worker.connected == Some(false) => format!("{word}, not heard from"),
         WorkerState::Expired => format!("{word}: its lease is over, and what it ran runs elsewhere"),

@@ -208,6 +208,10 @@ fn keeper(state: &Path, program: &Path) -> Finding {
         return found(true, WHAT, "the last one has ended, and its tasks with it", "");
     }
     let detail = format!("process {pid}, incarnation {incarnation:016x}");
+    if let Some(why) = stands_still(pid) {
+        let advice = "it cannot answer its agent: let it go on, or end it with 'kill -9'; its tasks end with it and run again";
+        return needed(false, WHAT, format!("{detail}, {why}"), advice);
+    }
     if !namespaced {
         let detail = format!("{detail}, without a namespace");
         return found(
@@ -222,6 +226,16 @@ fn keeper(state: &Path, program: &Path) -> Finding {
     }
     let detail = format!("{detail}, another program than {}", program.display());
     found(false, WHAT, detail, "start the worker again: its keeper becomes this program, and its tasks go on")
+}
+
+/// Why a process does nothing, where that shows.
+fn stands_still(pid: i32) -> Option<&'static str> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    match stat.rsplit(')').next()?.split_whitespace().next()? {
+        "T" | "t" => Some("somebody stopped it"),
+        "D" => Some("the kernel waits with it for a disk or a file system"),
+        _ => None,
+    }
 }
 
 /// Whether a process runs this very file.
@@ -279,6 +293,21 @@ mod tests {
         assert!(!other.ok && other.detail.contains("another program"), "{other:?}");
         write(ticks, false);
         assert!(keeper(dir.path(), &program).detail.contains("without a namespace"));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_is_told() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id() as i32;
+        crate::process::signal(pid, rustix::process::Signal::STOP);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while stands_still(pid).is_none() {
+            assert!(std::time::Instant::now() < deadline, "it does not stop");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(stands_still(std::process::id() as i32), None);
     }
 
     #[test]

@@ -77,6 +77,11 @@ impl Farm {
         farm
     }
 
+    /// The directory of all of it.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The directory of files that the test's tasks make.
     pub fn work(&self) -> PathBuf {
         let dir = self.dir.path().join("work");

@@ -83,6 +83,23 @@ impl Port {
         KillOnDrop(self.worker_command(dir, token, name).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// One that gives so many cores and runs submitters' tasks as these users.
+    pub fn mapping_worker(&self, token: &str, name: &str, cpus: &str, users: &str) -> KillOnDrop {
+        let mut command = self.farm.command(&["worker", "start", "--name", name, "--cpus", cpus]);
+        command.args(["--memory", "4GiB", "--map-user", users, "--state"]).arg(self.dir.join(name));
+        command.env("WINDLASS_TOKEN", token);
+        command.env("WINDLASS_SERVER", self.url()).env("WINDLASS_CA", "ca/ca.pem");
+        let log = std::fs::File::create(self.dir.join(format!("{name}.log"))).unwrap();
+        KillOnDrop(command.stderr(log).spawn().unwrap())
+    }
+
+    /// The keeper of a worker of this server.
+    pub fn keeper_pid(&self, name: &str) -> u32 {
+        let path = self.dir.join(name).join("keeper.json");
+        let file: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        u32::try_from(file["pid"].as_u64().unwrap()).unwrap()
+    }
+
     /// Ends the server at once.
     pub fn stop(&mut self) {
         _ = self.server.kill();
