@@ -262,10 +262,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// A server answers on several threads, so that no request waits for what another costs.
+/// A server that others may reach answers on several threads, so that no request waits for what another costs. One on a
+/// socket of its own user's has one, which spares each answer a hop.
 fn runtime_of(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = match command {
-        Command::Server(server::ServerCommand::Start(_)) => tokio::runtime::Builder::new_multi_thread(),
+        Command::Server(server::ServerCommand::Start(options)) if options.may_listen_on_tcp() => {
+            tokio::runtime::Builder::new_multi_thread()
+        }
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);

@@ -106,6 +106,13 @@ pub struct ServeOptions {
     pub placement: PlacementFlags,
 }
 
+impl ServeOptions {
+    /// Whether the server may listen on TCP, as far as its flags tell.
+    pub fn may_listen_on_tcp(&self) -> bool {
+        self.config.is_some() || self.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"))
+    }
+}
+
 /// Flags about who comes in, and how.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct AccessFlags {

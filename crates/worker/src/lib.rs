@@ -15,6 +15,7 @@ mod doctor;
 mod identity;
 mod keep;
 mod keeper;
+mod launcher;
 mod load;
 mod logs;
 mod measure;

@@ -4,14 +4,16 @@
 //! files of its session. Any of these may take for ever, on a file server that is gone or because the user
 //! stops it. So nobody waits: the process says through a pipe how it went.
 
+use crate::launcher::Launcher;
 use crate::users::RunAs;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -184,6 +186,22 @@ impl Command {
         Command { files, ..self }
     }
 
+    /// The places of its program, its arguments, its environment and its directory.
+    pub fn parts(&self) -> (&[CString], &[CString], &[CString], &CString) {
+        (&self.programs, &self.argv, &self.env, &self.cwd)
+    }
+
+    /// Of these parts, and as whom.
+    pub fn from_parts(
+        programs: Vec<CString>,
+        argv: Vec<CString>,
+        env: Vec<CString>,
+        cwd: CString,
+        run_as: Option<RunAs>,
+    ) -> Command {
+        Command { programs, argv, env, cwd, run_as, files: Vec::new() }
+    }
+
     /// The program as it was named, and the working directory.
     pub fn texts(&self) -> (String, String) {
         let program = self.argv.first().map_or("".into(), |program| program.to_string_lossy());
@@ -227,30 +245,84 @@ impl Launch {
     }
 }
 
-/// Starts the command in a session of its own, and does not wait for it.
-pub fn spawn(command: &Command, setup: &Setup) -> Result<(i32, Launch), SpawnError> {
+/// Starts the command in a session of its own, and does not wait for it. `launcher` makes the process where it can.
+pub fn spawn(
+    command: &Command,
+    setup: &Setup,
+    launcher: Option<&Launcher>,
+) -> Result<(i32, Launch), SpawnError> {
     let made = |source| SpawnError { step: Step::Make, source };
     let (report, say) = pipe().map_err(made)?;
+    let launch =
+        |report| Launch { report: File::from(report), since: Instant::now(), texts: command.texts() };
+    if let Some(spawned) = launcher.and_then(|launcher| launcher.spawn(command, setup, say.as_fd())) {
+        return spawned.map(|pid| (pid, launch(report)));
+    }
     // SAFETY: this process has one thread, so its child may do whatever the parent may.
     let pid = unsafe { libc::fork() };
     match pid {
-        0 => {
-            drop(report);
-            let failed = std::panic::catch_unwind(AssertUnwindSafe(|| become_task(command, setup)));
-            let SpawnError { step, source } = failed.unwrap_or_else(|_| made(io::ErrorKind::Other.into()));
-            let mut said = vec![step as u8];
-            said.extend(source.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
-            // Nobody may listen any more.
-            _ = File::from(say).write_all(&said);
-            // SAFETY: ends this process without running anything of the keeper's.
-            unsafe { libc::_exit(127) }
-        }
+        0 => become_child(command, setup, say.as_raw_fd()),
         pid if pid < 0 => Err(made(io::Error::last_os_error())),
-        pid => {
-            let launch = Launch { report: File::from(report), since: Instant::now(), texts: command.texts() };
-            Ok((pid, launch))
+        pid => Ok((pid, launch(report))),
+    }
+}
+
+/// The life of a new process until it is its program; where that fails it says why, and ends.
+pub fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
+    let failed = std::panic::catch_unwind(AssertUnwindSafe(|| become_task(command, setup)));
+    let made = |source| SpawnError { step: Step::Make, source };
+    let SpawnError { step, source } = failed.unwrap_or_else(|_| made(io::ErrorKind::Other.into()));
+    let mut said = vec![step as u8];
+    said.extend(source.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
+    // SAFETY: the descriptor is open; nobody may listen any more. The end of this process runs nothing of the keeper's.
+    unsafe {
+        libc::write(report, said.as_ptr().cast(), said.len());
+        libc::_exit(127)
+    }
+}
+
+/// Makes this process the one that makes the others: what all of them are to have alike, it has.
+pub fn settle_launcher(socket: BorrowedFd<'_>, die_with_keeper: Option<i32>) {
+    if die_with(die_with_keeper).is_err() {
+        return;
+    }
+    let (first, last) = (socket.as_raw_fd() as u32, u32::MAX);
+    // SAFETY: nothing here uses another descriptor above the standard ones.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, first + 1, last, 0);
+        if first > 3 {
+            libc::syscall(libc::SYS_close_range, 3, first - 1, 0);
         }
     }
+    // Whoever reads what the keeper says must not wait for this process.
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        _ = rustix::stdio::dup2_stdin(&null);
+        _ = rustix::stdio::dup2_stdout(&null);
+        _ = rustix::stdio::dup2_stderr(&null);
+    }
+    take_common_limits();
+    OOM_PROTECTED.store(false, Ordering::Relaxed);
+    IS_LAUNCHER.store(true, Ordering::Relaxed);
+}
+
+/// What every task has: the limit of open files that the worker was started with, no core files, and no precedence
+/// where memory is short.
+fn take_common_limits() {
+    if let Some((soft, hard)) = FILES_BEFORE.get() {
+        let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
+        // SAFETY: the limit is valid.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+    if OOM_PROTECTED.load(Ordering::Relaxed) {
+        // The namespace may have no such file.
+        _ = fs::write("/proc/self/oom_score_adj", "0");
+    }
+    // Core files would fill whatever disk the task works on; one that wants them may raise it again.
+    let core = rustix::process::getrlimit(rustix::process::Resource::Core);
+    _ = rustix::process::setrlimit(
+        rustix::process::Resource::Core,
+        rustix::process::Rlimit { current: Some(0), ..core },
+    );
 }
 
 /// A pipe that closes at exec, whose reading end does not wait.
@@ -323,16 +395,151 @@ fn become_task(command: &Command, setup: &Setup) -> SpawnError {
     SpawnError { step: Step::Execute, source: io::Error::from_raw_os_error(reason) }
 }
 
+/// As [`become_task`], by a process that shares its memory with the launcher: it allocates nothing, and no error of it is
+/// kept where another process would overwrite it. Returns only if something failed.
+pub fn become_program(
+    command: &Command,
+    setup: &Setup,
+    argv: &[*const c_char],
+    env: &[*const c_char],
+) -> (Step, Errno) {
+    if let Err(error) = prepare_sharing(setup) {
+        return (Step::Make, error);
+    }
+    if let Some(who) = &command.run_as {
+        if let Err(error) = become_user_sharing(who) {
+            return (Step::BecomeUser, error);
+        }
+        // Becoming somebody else undid it.
+        if let Err(error) = die_with_sharing(setup.die_with) {
+            return (Step::Make, error);
+        }
+    }
+    if let Err(error) = rustix::process::chdir(command.cwd.as_c_str()) {
+        return (Step::EnterDir, error);
+    }
+    let mut reason = Errno::NOENT;
+    for program in &command.programs {
+        // SAFETY: a NUL-terminated string, and lists of them that end with a null pointer.
+        match unsafe { execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) } {
+            // As a shell does: look further, but remember a file that may not be run.
+            Errno::NOENT | Errno::NOTDIR => {}
+            other => reason = other,
+        }
+    }
+    (Step::Execute, reason)
+}
+
+fn prepare_sharing(setup: &Setup) -> rustix::io::Result<()> {
+    // It leads no group: it is new.
+    _ = rustix::process::setsid();
+    die_with_sharing(setup.die_with)?;
+    for fd in setup.join.iter().flatten() {
+        // SAFETY: the launcher holds the descriptor.
+        rustix::io::write(unsafe { BorrowedFd::borrow_raw(*fd) }, b"0")?;
+    }
+    // SAFETY: the task starts with neither a blocked nor an ignored signal; these calls cannot fail.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+    // SAFETY: the launcher holds the descriptors.
+    unsafe {
+        rustix::stdio::dup2_stdin(BorrowedFd::borrow_raw(setup.null))?;
+        rustix::stdio::dup2_stdout(BorrowedFd::borrow_raw(setup.out))?;
+        rustix::stdio::dup2_stderr(BorrowedFd::borrow_raw(setup.err))?;
+    }
+    if let Some(bytes) = setup.data_limit {
+        let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        rustix::process::setrlimit(rustix::process::Resource::Data, limit)?;
+    }
+    Ok(())
+}
+
+fn die_with_sharing(keeper: Option<i32>) -> rustix::io::Result<()> {
+    let Some(keeper) = keeper else { return Ok(()) };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    match rustix::process::getppid() {
+        Some(parent) if parent.as_raw_pid() == keeper => Ok(()),
+        _ => Err(Errno::SRCH),
+    }
+}
+
+fn become_user_sharing(who: &RunAs) -> rustix::io::Result<()> {
+    let call = |number: libc::c_long, a: usize, b: usize, c: usize| {
+        // SAFETY: numbers, and a list that outlives the call.
+        let result = unsafe { system_call(number, a, b, c) };
+        if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
+    };
+    let (uid, gid) = (who.uid as usize, who.gid as usize);
+    call(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr() as usize, 0)?;
+    call(libc::SYS_setresgid, gid, gid, gid)?;
+    call(libc::SYS_setresuid, uid, uid, uid)
+}
+
+/// Becomes a program; returns only why not.
+///
+/// # Safety
+/// As of execve(2).
+unsafe fn execve(program: *const c_char, argv: *const *const c_char, env: *const *const c_char) -> Errno {
+    // SAFETY: the caller's.
+    let result = unsafe { system_call(libc::SYS_execve, program as usize, argv as usize, env as usize) };
+    Errno::from_raw_os_error(-result as i32)
+}
+
+/// A system call whose error is in its result, and not where the C library keeps it for all who share memory.
+///
+/// # Safety
+/// As of the call.
+#[cfg(target_arch = "x86_64")]
+unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's convention on this machine.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// The same.
+///
+/// # Safety
+/// As of the call.
+#[cfg(target_arch = "aarch64")]
+unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's convention on this machine.
+    unsafe {
+        std::arch::asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c,
+            options(nostack));
+    }
+    result
+}
+
+/// The same where the convention is not known here: an error may be another process's.
+///
+/// # Safety
+/// As of the call.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
+    // SAFETY: the caller's.
+    match unsafe { libc::syscall(number, a, b, c) } {
+        -1 => -(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) as isize),
+        result => result as isize,
+    }
+}
+
 /// Makes this process one of its task's: its session, group, limits and files.
 fn prepare(setup: &Setup) -> io::Result<()> {
     let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: plain system calls on valid descriptors.
     unsafe { libc::setsid() };
     die_with(setup.die_with)?;
-    if let Some((soft, hard)) = FILES_BEFORE.get() {
-        let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
-        // SAFETY: the limit is valid.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    if !IS_LAUNCHER.load(Ordering::Relaxed) {
+        take_common_limits();
     }
     for fd in setup.join.iter().flatten() {
         // SAFETY: the keeper holds the descriptor.
@@ -345,16 +552,6 @@ fn prepare(setup: &Setup) -> io::Result<()> {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
-    if OOM_PROTECTED.load(Ordering::Relaxed) {
-        // A task is no more precious than others. The namespace may have no such file.
-        _ = fs::write("/proc/self/oom_score_adj", "0");
-    }
-    // Core files would fill whatever disk the task works on; one that wants them may raise it again.
-    let core = rustix::process::getrlimit(rustix::process::Resource::Core);
-    _ = rustix::process::setrlimit(
-        rustix::process::Resource::Core,
-        rustix::process::Rlimit { current: Some(0), ..core },
-    );
     for (from, to) in [(setup.null, 0), (setup.out, 1), (setup.err, 2)] {
         // SAFETY: the keeper holds the descriptors.
         check(unsafe { libc::dup2(from, to) })?;
@@ -476,6 +673,9 @@ pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
 
 /// This process is among the last that the kernel ends for want of memory.
 static OOM_PROTECTED: AtomicBool = AtomicBool::new(false);
+
+/// This process makes the others: those have what it has.
+static IS_LAUNCHER: AtomicBool = AtomicBool::new(false);
 
 /// Lets the kernel end this process last for want of memory, where it may ask for that: with the keeper all tasks end.
 pub fn protect_from_oom() {

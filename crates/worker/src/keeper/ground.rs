@@ -2,6 +2,7 @@
 
 use crate::cgroup::{Cgroups, Slot};
 use crate::keeper::MARKER;
+use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::process::{self, Command, Launch, Setup, SpawnError, Step};
 use crate::protocol::{TaskRef, ToKeeper};
@@ -82,6 +83,8 @@ pub struct Ground {
     pub null: File,
     /// Processes that do something for the keeper in a user's name, and when they are killed.
     pub helpers: BTreeMap<i32, Instant>,
+    /// What makes processes, where it is there.
+    pub launcher: Option<Launcher>,
     /// What did not come to its program in time and does not end when it is killed: the kernel waits with it for
     /// a file system. None of it ever ran.
     pub stuck: Vec<Started>,
@@ -196,7 +199,11 @@ impl Ground {
             data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
             die_with: (!self.namespaced).then(|| std::process::id() as i32),
         };
-        let (pid, launch) = process::spawn(command, &setup).map_err(|e| refuse_spawn(e, &command.texts()))?;
+        if self.launcher.as_ref().is_some_and(Launcher::is_gone) {
+            self.launcher = Launcher::start(setup.die_with).ok();
+        }
+        let (pid, launch) = process::spawn(command, &setup, self.launcher.as_ref())
+            .map_err(|e| refuse_spawn(e, &command.texts()))?;
         (started.pid, started.launch) = (pid, Some(launch));
         Ok(())
     }

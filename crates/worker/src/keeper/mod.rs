@@ -13,6 +13,7 @@ pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT};
 
 use crate::cgroup::Cgroups;
+use crate::launcher::Launcher;
 use crate::logs::LogDir;
 use crate::process;
 use crate::protocol::{FromKeeper, ToKeeper};
@@ -197,6 +198,8 @@ impl Keeper {
             log_bytes_max: options.log_bytes_max,
             null: File::open("/dev/null")?,
             helpers: BTreeMap::new(),
+            // Before anything is held that it would have to copy.
+            launcher: Launcher::start((!namespaced).then(|| std::process::id() as i32)).ok(),
             stuck: Vec::new(),
             namespaced,
             incarnation: options.incarnation,

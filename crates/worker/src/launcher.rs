@@ -1,0 +1,342 @@
+//! A small process that makes the others. To make a process by fork is to copy what the one that makes it holds; this one
+//! shares its memory with what it makes (`CLONE_VM`) until that is its program, and waits for none of them. They are
+//! the keeper's children all the same (`CLONE_PARENT`).
+//!
+//! The keeper must not do that itself. The kernel ends all that share memory where one of them is over the memory limit of
+//! its group, which a task can bring about on its way to its program; it then ends this process, and the keeper starts
+//! another. Where it is gone, or what is to be run is too large to be told, the keeper makes the process by fork.
+//!
+//! What shares its memory allocates nothing, and its system calls do not go by the C library where they may fail: that
+//! keeps the error where another of them would overwrite it.
+
+use crate::process::{Command, Setup, SpawnError, Step, become_program, settle_launcher};
+use crate::users::RunAs;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
+};
+use std::cell::Cell;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Bytes of one request: what is larger does not fit into a socket's buffer.
+const REQUEST_BYTES_MAX: usize = 96 << 10;
+/// Descriptors of one request: input, output, errors, the report, and two groups to join.
+const FDS_MAX: usize = 6;
+
+/// The keeper's end.
+pub struct Launcher {
+    socket: OwnedFd,
+    /// It does not answer any more: it was ended, perhaps for want of memory.
+    gone: Cell<bool>,
+}
+
+impl Launcher {
+    /// Makes it. `die_with` is the keeper where no namespace ends it.
+    pub fn start(die_with: Option<i32>) -> io::Result<Launcher> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // SAFETY: this process has one thread, so its child may do whatever the parent may.
+        match unsafe { libc::fork() } {
+            0 => {
+                drop(ours);
+                _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serve(&theirs, die_with)));
+                // SAFETY: ends this process without running anything of the keeper's.
+                unsafe { libc::_exit(0) }
+            }
+            pid if pid < 0 => Err(io::Error::last_os_error()),
+            _ => Ok(Launcher { socket: ours, gone: Cell::new(false) }),
+        }
+    }
+
+    /// Lets it make a process that says through `report` how it went. `None` where it cannot be told.
+    pub fn spawn(
+        &self,
+        command: &Command,
+        setup: &Setup,
+        report: BorrowedFd<'_>,
+    ) -> Option<Result<i32, SpawnError>> {
+        let request = encode(command, setup)?;
+        let answered = self.ask(&request, setup, report);
+        self.gone.set(answered.is_none());
+        answered
+    }
+
+    /// True where another is to be started.
+    pub fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    fn ask(&self, request: &[u8], setup: &Setup, report: BorrowedFd<'_>) -> Option<Result<i32, SpawnError>> {
+        let raw = [Some(setup.null), Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
+        let raw: Vec<RawFd> = raw.into_iter().chain(setup.join).flatten().collect();
+        // SAFETY: the keeper holds all of them while this borrows them.
+        let fds: Vec<BorrowedFd<'_>> = raw.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&self.socket, &[IoSlice::new(request)], &mut control, SendFlags::NOSIGNAL).ok()?;
+        let mut answer = [0; 4];
+        // It waits for nothing that somebody else controls, so the answer comes at once, or it is gone.
+        let (bytes, _) = recv(&self.socket, &mut answer, RecvFlags::empty()).ok()?;
+        match i32::from_le_bytes(answer) {
+            _ if bytes != answer.len() => None,
+            pid if pid > 0 => Some(Ok(pid)),
+            error => {
+                let source = io::Error::from_raw_os_error(-error);
+                Some(Err(SpawnError { step: Step::Make, source }))
+            }
+        }
+    }
+}
+
+/// The other end's life.
+fn serve(socket: &OwnedFd, die_with: Option<i32>) {
+    settle_launcher(socket.as_fd(), die_with);
+    let mut request = vec![0; REQUEST_BYTES_MAX];
+    let mut made = Made(Vec::new());
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(socket, &mut [IoSliceMut::new(&mut request)], &mut control, RecvFlags::CMSG_CLOEXEC);
+        let Ok(received) = received else { return };
+        if received.bytes == 0 || received.flags.contains(ReturnFlags::TRUNC) {
+            return;
+        }
+        let mut fds = Vec::with_capacity(FDS_MAX);
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                fds.extend(some);
+            }
+        }
+        let answer = match decode(&request[..received.bytes], &fds) {
+            Some((command, setup, report)) => made.make(command, setup, report),
+            None => -libc::EINVAL,
+        };
+        if send(socket, &answer.to_le_bytes(), SendFlags::NOSIGNAL).is_err() {
+            return;
+        }
+    }
+}
+
+/// What processes have in the memory that they share until they are their programs.
+struct Made(Vec<Box<Way>>);
+
+/// Processes that may be on their way at a time: each has a stack.
+const WAYS_MAX: usize = 4_096;
+/// Bytes of such a stack.
+const STACK_BYTES: usize = 64 << 10;
+
+/// One process's.
+struct Way {
+    /// Its number, until it does not share this memory any more: the kernel makes it 0 then (`CLONE_CHILD_CLEARTID`).
+    pid: AtomicI32,
+    stack: Vec<u128>,
+    task: Option<Task>,
+}
+
+/// What it is to become, in the form in which the kernel takes it.
+struct Task {
+    command: Command,
+    setup: Setup,
+    report: RawFd,
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+}
+
+impl Made {
+    /// A process of the keeper's: its number, or the negated error.
+    fn make(&mut self, command: Command, setup: Setup, report: RawFd) -> i32 {
+        let free = self.0.iter().position(|way| way.pid.load(Ordering::Acquire) == 0);
+        let place = match free {
+            Some(place) => place,
+            None if self.0.len() >= WAYS_MAX => return -libc::EAGAIN,
+            None => {
+                let stack = vec![0; STACK_BYTES / size_of::<u128>()];
+                self.0.push(Box::new(Way { pid: AtomicI32::new(0), stack, task: None }));
+                self.0.len() - 1
+            }
+        };
+        let way = &mut *self.0[place];
+        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+            strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (_, argv, env, _) = command.parts();
+        let (argv, env) = (pointers(argv), pointers(env));
+        way.task = Some(Task { command, setup, report, argv, env });
+        // Until it runs it counts as there.
+        way.pid.store(-1, Ordering::Release);
+        let flags = libc::CLONE_VM | libc::CLONE_PARENT | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+        let (task, pid) =
+            (way.task.as_mut().map_or(std::ptr::null_mut(), |task| &raw mut *task), way.pid.as_ptr());
+        // SAFETY: the stack, the task and the number are this process's alone until the kernel says that it does not use
+        // them any more; the end of the stack is aligned.
+        let made = unsafe {
+            let top = way.stack.as_mut_ptr_range().end;
+            libc::clone(
+                go,
+                top.cast(),
+                flags,
+                task.cast(),
+                std::ptr::null_mut::<i32>(),
+                std::ptr::null_mut::<u8>(),
+                pid,
+            )
+        };
+        if made < 0 {
+            way.pid.store(0, Ordering::Release);
+            return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
+        }
+        made
+    }
+}
+
+/// What a process does on its way to its program.
+extern "C" fn go(task: *mut c_void) -> c_int {
+    // SAFETY: it is the task that was made for this process, and stays until the kernel says otherwise.
+    let Task { command, setup, report, argv, env } = unsafe { &*task.cast::<Task>() };
+    let (step, error) = become_program(command, setup, argv, env);
+    let [a, b, c, d] = error.raw_os_error().to_le_bytes();
+    // SAFETY: the descriptor is open. Nobody may listen any more.
+    _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(*report) }, &[step as u8, a, b, c, d]);
+    // SAFETY: ends this process alone.
+    unsafe { libc::_exit(127) }
+}
+
+/// What is to be run, in bytes; `None` if these are too many, or it writes files first.
+fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
+    if !command.files.is_empty() {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(4096);
+    let number = |bytes: &mut Vec<u8>, n: u64| bytes.extend(n.to_le_bytes());
+    number(&mut bytes, setup.data_limit.map_or(0, |limit| limit.max(1)));
+    number(&mut bytes, setup.die_with.map_or(0, |pid| pid as u64));
+    number(&mut bytes, u64::from(setup.join[0].is_some()) | u64::from(setup.join[1].is_some()) << 1);
+    match &command.run_as {
+        None => number(&mut bytes, 0),
+        Some(who) => {
+            number(&mut bytes, 1);
+            number(&mut bytes, u64::from(who.uid));
+            number(&mut bytes, u64::from(who.gid));
+            number(&mut bytes, who.groups.len() as u64);
+            who.groups.iter().for_each(|group| number(&mut bytes, u64::from(*group)));
+        }
+    }
+    let (programs, argv, env, cwd) = command.parts();
+    for list in [programs, argv, env] {
+        number(&mut bytes, list.len() as u64);
+        for text in list {
+            bytes.extend(text.as_bytes_with_nul());
+            if bytes.len() > REQUEST_BYTES_MAX {
+                return None;
+            }
+        }
+    }
+    bytes.extend(cwd.as_bytes_with_nul());
+    (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
+}
+
+/// The same again, with the descriptors that came along; the last part is where it reports.
+fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
+    let mut rest = Rest(bytes);
+    let data_limit = Some(rest.number()?).filter(|limit| *limit > 0);
+    let die_with = i32::try_from(rest.number()?).ok()?;
+    let joins = rest.number()?;
+    let run_as = match rest.number()? {
+        0 => None,
+        _ => {
+            let (uid, gid, count) = (rest.number()?, rest.number()?, rest.number()?);
+            let groups = (0..count).map(|_| u32::try_from(rest.number()?).ok()).collect::<Option<_>>()?;
+            let (uid, gid) = (u32::try_from(uid).ok()?, u32::try_from(gid).ok()?);
+            Some(RunAs { uid, gid, groups, name: String::new(), home: String::new() })
+        }
+    };
+    let mut lists = [Vec::new(), Vec::new(), Vec::new()];
+    for list in &mut lists {
+        for _ in 0..rest.number()? {
+            list.push(rest.text()?);
+        }
+    }
+    let (cwd, [programs, argv, env]) = (rest.text()?, lists);
+    let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
+    let (null, out, err, report) = (raw.next()?, raw.next()?, raw.next()?, raw.next()?);
+    let mut join = [None, None];
+    for (place, fd) in join.iter_mut().enumerate() {
+        if joins & (1 << place) != 0 {
+            *fd = Some(raw.next()?);
+        }
+    }
+    let setup = Setup { null, out, err, join, data_limit, die_with: Some(die_with).filter(|pid| *pid > 0) };
+    Some((Command::from_parts(programs, argv, env, cwd, run_as), setup, report))
+}
+
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*first))
+    }
+
+    fn text(&mut self) -> Option<CString> {
+        let end = self.0.iter().position(|byte| *byte == 0)?;
+        let (text, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        CString::new(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn command(argument: &str) -> Command {
+        let argv = ["prog", argument].map(str::to_owned);
+        let env = [("A", "1"), ("PATH", "/bin:/usr/bin")];
+        let mut command = Command::new(&argv, env.into_iter(), "/tmp").unwrap();
+        let (name, home) = (String::new(), String::new());
+        command.run_as = Some(RunAs { uid: 7, gid: u32::MAX - 1, groups: vec![1, 2], name, home });
+        command
+    }
+
+    #[test]
+    fn what_is_told_is_what_was_meant() {
+        let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let fds: Vec<OwnedFd> = (0..5).map(|_| null()).collect();
+        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        let (null, out, err) = (raw[0], raw[1], raw[2]);
+        let setup = Setup {
+            null,
+            out,
+            err,
+            join: [None, Some(raw[4])],
+            data_limit: Some(1 << 40),
+            die_with: Some(17),
+        };
+        let command = command("x y\n");
+        let bytes = encode(&command, &setup).unwrap();
+        let (told, its, report) = decode(&bytes, &fds).unwrap();
+        assert_eq!(told.parts(), command.parts());
+        assert_eq!(told.run_as, command.run_as);
+        assert_eq!((its.join, its.data_limit, its.die_with), ([None, Some(raw[4])], Some(1 << 40), Some(17)));
+        assert_eq!(report, raw[3]);
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end], &fds).is_none(), "{end}");
+        }
+        assert!(decode(&bytes, &fds[..3]).is_none());
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_told() {
+        let setup = Setup { null: 0, out: 1, err: 2, join: [None; 2], data_limit: None, die_with: None };
+        assert!(encode(&command(&"x".repeat(REQUEST_BYTES_MAX)), &setup).is_none());
+        assert!(encode(&command(&"x".repeat(REQUEST_BYTES_MAX / 2)), &setup).is_some());
+    }
+}
