@@ -118,6 +118,10 @@ impl CliError {
             | CliError::Failed { hint, .. } => hint.clone(),
             CliError::Request { source, .. } => match source {
                 ClientError::Refused(ErrorDetail { hint, .. }) => hint.clone(),
+                // What a TLS server says to whoever does not speak it.
+                ClientError::Unreachable { .. } if self.message().contains("invalid HTTP version") => {
+                    Some("this port speaks TLS: write https://HOST:PORT, and give --ca".to_owned())
+                }
                 ClientError::Unreachable { .. } => Some(
                     "'windlass server status' tells whether one runs, 'windlass server start' starts one"
                         .to_owned(),

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 pub const ADMIN_SOCKET: &str = "admin.sock";
 /// Old files of the audit log that are kept where nobody says otherwise.
 const AUDIT_FILES: u32 = 8;
+/// Bytes of the background server's log after which its next start begins another.
+const LOG_BYTES_MAX: u64 = 16 << 20;
 /// Who changed what, in the state directory.
 const AUDIT_LOG: &str = "audit.log";
 /// How long the background server may take to answer its first request.
@@ -417,7 +419,11 @@ pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliErro
 /// store; the others end, and all callers find the one.
 fn launch(paths: &Paths) -> anyhow::Result<()> {
     let log = paths.state.join("server.log");
-    let open = || OpenOptions::new().append(true).create(true).open(&log);
+    if std::fs::metadata(&log).is_ok_and(|found| found.len() > LOG_BYTES_MAX) {
+        // The one before it goes.
+        _ = std::fs::rename(&log, log.with_extension("log.1"));
+    }
+    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
     let output = open().with_context(|| format!("cannot write {}", log.display()))?;
     let before = output.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);

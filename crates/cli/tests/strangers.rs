@@ -195,3 +195,10 @@ fn l1_a_name_of_somebody_else_s_is_refused_over_http2_too() {
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("web pages are refused"), "{}", show(&output));
 }
+
+#[test]
+fn l3_whoever_speaks_plainly_to_a_port_with_tls_is_told() {
+    let port = Port::with_tls(&["--no-worker"]);
+    let output = port.run_as("", &["--server", port.host(), "jobs"]);
+    assert!(show(&output).contains("this port speaks TLS: write https://"), "{}", show(&output));
+}

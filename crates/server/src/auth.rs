@@ -11,7 +11,7 @@ use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -238,6 +238,12 @@ impl Auth {
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let found = self.store.tokens().await?;
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        // Of those that ended, whatever the store has forgotten; one that was made this moment may not be found yet.
+        let at = now();
+        let ended =
+            |token: &TokenRecord| token.revoked.is_some() || token.expires.is_some_and(|end| end <= at);
+        let known: BTreeSet<&String> = found.iter().map(|token| &token.id).collect();
+        tokens.retain(|id, token| !ended(token) || known.contains(id));
         for token in found {
             let known = tokens.entry(token.id.clone()).or_insert_with(|| token.clone());
             known.revoked = known.revoked.or(token.revoked);

@@ -468,7 +468,7 @@ impl Shell {
     /// `stalled` set if the server is told to end.
     async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
         let Some((touched, why)) = self.stalled.clone() else { return };
-        let mut later = Vec::new();
+        let (mut later, mut workers) = (Vec::new(), BTreeMap::<u64, Vec<WorkerMessage>>::new());
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
         while self.stopping.is_none() {
@@ -480,7 +480,8 @@ impl Shell {
                             let now = self.clock.now();
                             self.engine.reload(now, &touched, records, parked, &mut self.out);
                             self.stalled = None;
-                            later.into_iter().for_each(|message| self.take(message));
+                            later.into_iter().for_each(|event| self.take(event));
+                            workers.into_iter().for_each(|(link, messages)| self.take(Inbox::Worker { link, messages }));
                             return;
                         }
                         Err(error) => {
@@ -495,8 +496,14 @@ impl Shell {
                         messages.iter().for_each(|message| self.keep_lease(link, message));
                         // Without its hello there is no way to reach a worker.
                         messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
-                        if !messages.is_empty() {
-                            later.push(Inbox::Worker { link, messages });
+                        // The last one counts, so that no link has more than two of them here.
+                        if let Some(last) = messages.pop() {
+                            let before = workers.entry(link).or_default();
+                            if matches!(last, WorkerMessage::Hello { .. }) {
+                                before.clear();
+                            }
+                            before.truncate(1);
+                            before.push(last);
                         }
                     }
                     Some(Inbox::Query(question)) => question(&self.engine),

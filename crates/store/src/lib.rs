@@ -391,7 +391,8 @@ impl Store {
         }
     }
 
-    /// Deletes jobs that ended before `before`, oldest first, and samples of tasks of which none ran since,
+    /// Deletes jobs that ended before `before`, oldest first, samples of tasks of which none ran since, and tokens that
+    /// ended before it,
     /// but not more than about `rows` rows. Returns the jobs that are gone, and whether there is more to delete.
     pub async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         match self {

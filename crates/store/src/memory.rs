@@ -281,6 +281,8 @@ impl Memory {
             tables.history.retain(|task, _| task.job != *id);
         }
         tables.samples.retain(|_, (at, _)| *at >= before);
+        let ended = |at: Option<Time>| at.is_some_and(|at| at < before);
+        tables.tokens.retain(|_, token| !ended(token.revoked) && !ended(token.expires));
         old
     }
 

@@ -7,7 +7,7 @@ use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
 use windlass_core::{JobId, Time};
-use windlass_store::Store;
+use windlass_store::{Store, TokenRecord};
 
 fn job(id: u64, user: &str, bytes: usize) -> Write {
     let step =
@@ -32,6 +32,36 @@ fn what_a_user_has_is_counted_with_the_jobs() {
         commit(&store, vec![ended(1), ended(3)]).await;
         assert_eq!(store.retain(Time(20), 10).await.unwrap().0, [JobId(1), JobId(3)]);
         assert_eq!((totals("ann").await, totals("bob").await), ((1, bytes / 2), (0, 0)));
+    });
+}
+
+#[test]
+fn tokens_that_ended_long_ago_are_forgotten() {
+    on_all(async |store| {
+        let token = |id: &str, expires, revoked| TokenRecord {
+            id: id.to_owned(),
+            hash: [7; 32],
+            role: "user".to_owned(),
+            user: "ann".to_owned(),
+            worker: None,
+            note: String::new(),
+            created: Time(1),
+            expires,
+            revoked,
+        };
+        let all = [
+            token("good", None, None),
+            token("later", Some(Time(100)), None),
+            token("over", Some(Time(10)), None),
+            token("lately", None, Some(Time(60))),
+            token("ended", Some(Time(100)), Some(Time(10))),
+        ];
+        for one in all {
+            assert!(store.create_token(one).await.unwrap());
+        }
+        store.retain(Time(50), 100).await.unwrap();
+        let left: Vec<String> = store.tokens().await.unwrap().into_iter().map(|token| token.id).collect();
+        assert_eq!(left, ["good", "lately", "later"]);
     });
 }
 

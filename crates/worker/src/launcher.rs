@@ -124,6 +124,7 @@ fn serve(socket: &OwnedFd, die_with: Option<i32>) {
 }
 
 /// What processes have in the memory that they share until they are their programs.
+#[expect(clippy::vec_box, reason = "the kernel has the address of each")]
 struct Made(Vec<Box<Way>>);
 
 /// Processes that may be on their way at a time: each has a stack.

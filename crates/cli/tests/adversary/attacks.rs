@@ -69,7 +69,7 @@ pub fn begin<'scope>(
             let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (number as u64) << 32 | 1);
             while !stop.load(Ordering::Relaxed) {
                 counted.fetch_add(attack(target, &mut random), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(pause_ms));
+                std::thread::park_timeout(Duration::from_millis(pause_ms));
             }
         });
         (name, made)
@@ -262,7 +262,8 @@ fn false_worker(target: &Target, random: &mut Random) -> u64 {
     command.env("WINDLASS_TOKEN", &target.rogue).current_dir(&target.dir);
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(worker) = command.spawn().map(Ended) else { return 0 };
-    std::thread::sleep(Duration::from_secs(1));
+    // As long as it takes to be refused, and a while.
+    std::thread::park_timeout(Duration::from_secs(1));
     drop(worker);
     let keeper = std::fs::read(state.join("keeper.json")).ok();
     let keeper = keeper.and_then(|json| serde_json::from_slice::<Value>(&json).ok()?["pid"].as_i64());

@@ -145,7 +145,7 @@ fn twenty_attacks_at_once_go_unnoticed() {
                 if starts.len().is_multiple_of(8) {
                     cancels.push(ann.cancel());
                 }
-                std::thread::sleep(PAUSE);
+                std::thread::park_timeout(PAUSE);
             }
         }));
         stop.store(true, Ordering::Relaxed);

@@ -197,7 +197,7 @@ fn start(farm: &Farm, flags: &[&str], files: Option<u32>) -> Child {
         unsafe {
             command.pre_exec(move || {
                 let nofile = rustix::process::Resource::Nofile;
-                rustix::process::setrlimit(nofile, limit.clone()).map_err(std::io::Error::from)
+                rustix::process::setrlimit(nofile, limit).map_err(std::io::Error::from)
             });
         }
     }

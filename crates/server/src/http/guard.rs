@@ -255,7 +255,10 @@ pub async fn close_when_idle(app: App, idle: Duration) {
 mod tests {
     use super::*;
 
-    fn request(uri: &str, headers: &[(&str, &[u8])]) -> Request {
+    /// Names and values of headers.
+    type Headers<'a> = &'a [(&'a str, &'a [u8])];
+
+    fn request(uri: &str, headers: Headers<'_>) -> Request {
         let mut request = axum::http::Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_browser_says_whose_page_asks() {
-        let cases: [(&str, &[(&str, &[u8])], bool); 8] = [
+        let cases: [(&str, Headers<'_>, bool); 8] = [
             ("/", &[("host", b"a:1")], false),
             ("/", &[("host", b"a:1"), ("origin", b"http://a:1")], false),
             ("/", &[("host", b"a:1"), ("sec-fetch-site", b"same-origin")], false),

@@ -3,7 +3,7 @@
 use super::write::time;
 use crate::view::TokenRecord;
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use windlass_core::Time;
 
 const TOKEN: &str = "SELECT id, hash, role, user, worker, note, created, expires, revoked FROM tokens";
@@ -68,4 +68,13 @@ fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
         expires: at(7)?,
         revoked: at(8)?,
     })
+}
+
+/// Deletes up to `limit` tokens that ended before `before`; returns how many went.
+pub fn forget(tx: &Transaction<'_>, before: Time, limit: usize) -> rusqlite::Result<usize> {
+    tx.prepare_cached(
+        "DELETE FROM tokens WHERE id IN
+             (SELECT id FROM tokens WHERE revoked < ?1 OR expires < ?1 ORDER BY id LIMIT ?2)",
+    )?
+    .execute((time(before), limit as i64))
 }

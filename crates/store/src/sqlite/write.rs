@@ -2,7 +2,7 @@
 
 use super::codes;
 use super::parked::{self, Deltas};
-use super::settings;
+use super::{settings, tokens};
 use crate::spec;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::collections::BTreeSet;
@@ -269,6 +269,7 @@ pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Res
     sweep(&tx, &mut left)?;
     let gone = retain_jobs(&tx, before, &mut left)?;
     left -= settings::forget_history(&tx, before, left)?.min(left);
+    left -= tokens::forget(&tx, before, left)?.min(left);
     tx.commit()?;
     Ok((gone, left == 0))
 }
