@@ -117,6 +117,8 @@ fn serve(socket: &OwnedFd, die_with: Option<i32>) {
             Some((command, setup, report)) => made.make(command, setup, report),
             None => -libc::EINVAL,
         };
+        // Before the keeper hears of it: the report ends only when nobody but the process has it.
+        drop(fds);
         if send(socket, &answer.to_le_bytes(), SendFlags::NOSIGNAL).is_err() {
             return;
         }
