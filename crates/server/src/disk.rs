@@ -8,8 +8,6 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use windlass_core::resources::Bytes;
 
 /// Bytes that must be free for a submission, where the disk is large; on a small one, that part of it.
@@ -20,13 +18,10 @@ const BALLAST_BYTES: u64 = 64 << 20;
 const BALLAST_PART: u64 = 64;
 /// The file in the store's directory.
 const BALLAST: &str = "ballast";
-/// For so long the disk counts as it was found.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The disk on which a store is; of a store in memory there is none.
 pub(crate) struct Disk {
     dir: Option<PathBuf>,
-    found: Mutex<Option<(Instant, Space)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +51,7 @@ impl Disk {
     pub fn of_store(path: Option<&Path>) -> Disk {
         let dir = path.map(|path| path.parent().filter(|dir| !dir.as_os_str().is_empty()));
         let dir = dir.map(|dir| dir.unwrap_or(Path::new(".")).to_owned());
-        Disk { dir, found: Mutex::new(None) }
+        Disk { dir }
     }
 
     /// Bytes that are free, where that is known.
@@ -105,15 +100,7 @@ impl Disk {
 
     fn space(&self) -> Option<Space> {
         let dir = self.dir.as_ref()?;
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, space)) = *found
-            && at.elapsed() < LOOK_EVERY
-        {
-            return Some(space);
-        }
-        let space = Space::of(dir).ok()?;
-        *found = Some((Instant::now(), space));
-        Some(space)
+        Space::of(dir).ok()
     }
 }
 
