@@ -44,7 +44,7 @@ impl Port {
         });
     }
 
-    /// Starts it again as a process that may have so many files open.
+    /// Kills the server and starts another, whose limit on open files is `files`.
     pub fn restart_with_limit(&mut self, files: u32) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
@@ -83,7 +83,7 @@ impl Port {
         KillOnDrop(self.worker_command(dir, token, name).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// One that gives so many cores and runs submitters' tasks as these users.
+    /// A worker with that number of cores and that `--map-user` map.
     pub fn mapping_worker(&self, token: &str, name: &str, cpus: &str, users: &str) -> KillOnDrop {
         let mut command = self.farm.command(&["worker", "start", "--name", name, "--cpus", cpus]);
         command.args(["--memory", "4GiB", "--map-user", users, "--state"]).arg(self.dir.join(name));
@@ -216,8 +216,10 @@ impl Drop for KillOnDrop {
 
 /// A connection from another of this machine's addresses, as if from another machine.
 pub fn connect_from(source: &str, host: &str) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    // A server that another test starts meanwhile must not inherit it: its limit on descriptors may be small.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     let address = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
     bind(&socket, &address(&format!("{source}:0"))).unwrap();
     connect(&socket, &address(host)).unwrap();
