@@ -9,7 +9,9 @@
 //! What shares its memory allocates nothing, and its system calls do not go by the C library where they may fail: that
 //! keeps the error where another of them would overwrite it.
 
-use crate::process::{Command, Setup, SpawnError, Step, become_program, settle_launcher};
+use crate::process::{
+    Command, Setup, SpawnError, Step, become_program, pointers, report_and_end, settle_launcher,
+};
 use crate::users::RunAs;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -165,9 +167,6 @@ impl Made {
             }
         };
         let way = &mut *self.0[place];
-        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
-            strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-        };
         let (_, argv, env, _) = command.parts();
         let (argv, env) = (pointers(argv), pointers(env));
         way.task = Some(Task { command, setup, report, argv, env });
@@ -202,12 +201,7 @@ impl Made {
 extern "C" fn go(task: *mut c_void) -> c_int {
     // SAFETY: it is the task that was made for this process, and stays until the kernel says otherwise.
     let Task { command, setup, report, argv, env } = unsafe { &*task.cast::<Task>() };
-    let (step, error) = become_program(command, setup, argv, env);
-    let [a, b, c, d] = error.raw_os_error().to_le_bytes();
-    // SAFETY: the descriptor is open. Nobody may listen any more.
-    _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(*report) }, &[step as u8, a, b, c, d]);
-    // SAFETY: ends this process alone.
-    unsafe { libc::_exit(127) }
+    report_and_end(*report, become_program(command, setup, argv, env))
 }
 
 /// What is to be run, in bytes; `None` if these are too many, or it writes files first.

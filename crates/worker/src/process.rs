@@ -267,18 +267,29 @@ pub fn spawn(
     }
 }
 
-/// The life of a new process until it is its program; where that fails it says why, and ends.
-pub fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
-    let failed = std::panic::catch_unwind(AssertUnwindSafe(|| become_task(command, setup)));
-    let made = |source| SpawnError { step: Step::Make, source };
-    let SpawnError { step, source } = failed.unwrap_or_else(|_| made(io::ErrorKind::Other.into()));
-    let mut said = vec![step as u8];
-    said.extend(source.raw_os_error().unwrap_or(libc::EIO).to_le_bytes());
-    // SAFETY: the descriptor is open; nobody may listen any more. The end of this process runs nothing of the keeper's.
+/// The life of a process that was forked until it is its program; where that fails it says why, and ends.
+fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
+    let become_it = || {
+        let (argv, env) = (pointers(&command.argv), pointers(&command.env));
+        become_program(command, setup, &argv, &env)
+    };
+    let failed = std::panic::catch_unwind(AssertUnwindSafe(become_it));
+    report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
+}
+
+/// Says how far a process came and why no further, and ends it without running anything of the keeper's.
+pub fn report_and_end(report: RawFd, (step, error): (Step, Errno)) -> ! {
+    let [a, b, c, d] = error.raw_os_error().to_le_bytes();
+    // SAFETY: the descriptor is open; nobody may listen any more.
     unsafe {
-        libc::write(report, said.as_ptr().cast(), said.len());
+        _ = rustix::io::write(BorrowedFd::borrow_raw(report), &[step as u8, a, b, c, d]);
         libc::_exit(127)
     }
+}
+
+/// A list of strings in the form in which the kernel takes it.
+pub fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Makes this process the one that makes the others: what all of them are to have alike, it has.
@@ -352,67 +363,30 @@ pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
     }
 }
 
-/// The child between fork and exec. Returns only if something failed.
-fn become_task(command: &Command, setup: &Setup) -> SpawnError {
-    let failed = |step| SpawnError { step, source: io::Error::last_os_error() };
-    if let Err(source) = prepare(setup) {
-        return SpawnError { step: Step::Make, source };
-    }
-    if let Some(who) = &command.run_as
-        && let Err(source) = become_user(who)
-    {
-        return SpawnError { step: Step::BecomeUser, source };
-    }
-    // Becoming somebody else undid it.
-    if command.run_as.is_some()
-        && let Err(source) = die_with(setup.die_with)
-    {
-        return SpawnError { step: Step::Make, source };
-    }
-    for file in &command.files {
-        if let Err(source) = write_file(file) {
-            return SpawnError { step: Step::WriteFiles, source };
-        }
-    }
-    // SAFETY: a NUL-terminated string.
-    if unsafe { libc::chdir(command.cwd.as_ptr()) } < 0 {
-        return failed(Step::EnterDir);
-    }
-    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
-        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    let (argv, env) = (pointers(&command.argv), pointers(&command.env));
-    let mut reason = libc::ENOENT;
-    for program in &command.programs {
-        // SAFETY: NUL-terminated strings, and lists of them that end with a null pointer.
-        unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
-        match io::Error::last_os_error().raw_os_error() {
-            // As a shell does: look further, but remember a file that may not be run.
-            Some(libc::ENOENT | libc::ENOTDIR) => {}
-            other => reason = other.unwrap_or(libc::ENOENT),
-        }
-    }
-    SpawnError { step: Step::Execute, source: io::Error::from_raw_os_error(reason) }
-}
-
-/// As [`become_task`], by a process that shares its memory with the launcher: it allocates nothing, and no error of it is
-/// kept where another process would overwrite it. Returns only if something failed.
+/// A new process's way to its program, in memory of its own or in that of the launcher: it allocates nothing, but for
+/// files, which the launcher's never write, and no error is kept where another process would overwrite it.
+/// Returns only if something failed.
 pub fn become_program(
     command: &Command,
     setup: &Setup,
     argv: &[*const c_char],
     env: &[*const c_char],
 ) -> (Step, Errno) {
-    if let Err(error) = prepare_sharing(setup) {
+    if let Err(error) = prepare(setup) {
         return (Step::Make, error);
     }
     if let Some(who) = &command.run_as {
-        if let Err(error) = become_user_sharing(who) {
+        if let Err(error) = become_user(who) {
             return (Step::BecomeUser, error);
         }
         // Becoming somebody else undid it.
-        if let Err(error) = die_with_sharing(setup.die_with) {
+        if let Err(error) = die_with(setup.die_with) {
             return (Step::Make, error);
+        }
+    }
+    for file in &command.files {
+        if let Err(error) = write_file(file) {
+            return (Step::WriteFiles, Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
     }
     if let Err(error) = rustix::process::chdir(command.cwd.as_c_str()) {
@@ -430,10 +404,15 @@ pub fn become_program(
     (Step::Execute, reason)
 }
 
-fn prepare_sharing(setup: &Setup) -> rustix::io::Result<()> {
+/// Makes this process one of its task's: its session, group, limits and files.
+fn prepare(setup: &Setup) -> rustix::io::Result<()> {
     // It leads no group: it is new.
     _ = rustix::process::setsid();
-    die_with_sharing(setup.die_with)?;
+    die_with(setup.die_with)?;
+    // What the launcher makes has them from it.
+    if !IS_LAUNCHER.load(Ordering::Relaxed) {
+        take_common_limits();
+    }
     for fd in setup.join.iter().flatten() {
         // SAFETY: the launcher holds the descriptor.
         rustix::io::write(unsafe { BorrowedFd::borrow_raw(*fd) }, b"0")?;
@@ -458,7 +437,8 @@ fn prepare_sharing(setup: &Setup) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn die_with_sharing(keeper: Option<i32>) -> rustix::io::Result<()> {
+/// Ends this process when the keeper ends.
+fn die_with(keeper: Option<i32>) -> rustix::io::Result<()> {
     let Some(keeper) = keeper else { return Ok(()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     match rustix::process::getppid() {
@@ -467,7 +447,8 @@ fn die_with_sharing(keeper: Option<i32>) -> rustix::io::Result<()> {
     }
 }
 
-fn become_user_sharing(who: &RunAs) -> rustix::io::Result<()> {
+/// Gives up all that this process may do beyond what that user may.
+fn become_user(who: &RunAs) -> rustix::io::Result<()> {
     let call = |number: libc::c_long, a: usize, b: usize, c: usize| {
         // SAFETY: numbers, and a list that outlives the call.
         let result = unsafe { system_call(number, a, b, c) };
@@ -532,70 +513,10 @@ unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isi
     }
 }
 
-/// Makes this process one of its task's: its session, group, limits and files.
-fn prepare(setup: &Setup) -> io::Result<()> {
-    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: plain system calls on valid descriptors.
-    unsafe { libc::setsid() };
-    die_with(setup.die_with)?;
-    if !IS_LAUNCHER.load(Ordering::Relaxed) {
-        take_common_limits();
-    }
-    for fd in setup.join.iter().flatten() {
-        // SAFETY: the keeper holds the descriptor.
-        check(unsafe { libc::write(*fd, c"0".as_ptr().cast(), 1) } as i32)?;
-    }
-    // SAFETY: the keeper blocks SIGCHLD and ignores SIGPIPE; the task starts with neither.
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-    }
-    for (from, to) in [(setup.null, 0), (setup.out, 1), (setup.err, 2)] {
-        // SAFETY: the keeper holds the descriptors.
-        check(unsafe { libc::dup2(from, to) })?;
-    }
-    if let Some(bytes) = setup.data_limit {
-        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-        // SAFETY: the limit is valid.
-        unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) };
-    }
-    Ok(())
-}
-
-/// Ends this process when the keeper ends.
-fn die_with(keeper: Option<i32>) -> io::Result<()> {
-    let Some(keeper) = keeper else { return Ok(()) };
-    // SAFETY: plain system calls.
-    let parent = unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::getppid()
-    };
-    if parent == keeper { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
-}
-
 #[cfg(target_pointer_width = "32")]
 compile_error!(
     "on 32-bit machines these system calls take 16 bits of a user's number, and 65536 would be root"
 );
-
-/// Gives up all that this process may do beyond what that user may.
-fn become_user(who: &RunAs) -> io::Result<()> {
-    let ids = [(libc::SYS_setresgid, who.gid), (libc::SYS_setresuid, who.uid)];
-    // SAFETY: the list of groups outlives the call.
-    unsafe {
-        if libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr()) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        for (call, id) in ids {
-            if libc::syscall(call, id, id, id) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-    }
-    Ok(())
-}
 
 /// Writes it, with the directory that it is in.
 pub fn write_file(file: &NewFile) -> io::Result<()> {

@@ -27,7 +27,7 @@ use tonic::{Code, Request, Status, Streaming};
 use windlass_api::StepBody;
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
-    FromWorker, Greeting, Lease, LogPart, Order, ReadLog, Report, ToWorker, order, report,
+    Body, FromWorker, Greeting, Lease, LogPart, Order, ReadLog, Report, ToWorker, order, report,
 };
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
@@ -378,14 +378,19 @@ impl Session<'_> {
         while let Some(Order { seq, what }) = self.waiting.pop_front() {
             // A kind that a later release added.
             let Some(what) = what else { continue };
-            if let order::What::Body(body) = &what
-                && self.remote.names.get(&body.user, now()).is_none()
-            {
-                self.looking = Some(Box::pin(self.remote.names.look_up(body.user.clone())));
-                self.waiting.push_front(Order { seq, what: Some(what) });
-                break;
+            let order::What::Body(body) = what else {
+                messages.extend(self.order(seq, what));
+                continue;
+            };
+            // One look decides: what is known may end between two.
+            match self.remote.names.get(&body.user, now()) {
+                Some(resolved) => messages.extend(self.body(body, resolved)),
+                None => {
+                    self.looking = Some(Box::pin(self.remote.names.look_up(body.user.clone())));
+                    self.waiting.push_front(Order { seq, what: Some(order::What::Body(body)) });
+                    break;
+                }
             }
-            messages.extend(self.order(seq, what));
         }
         self.agent.send(self.connection, &messages);
     }
@@ -401,6 +406,27 @@ impl Session<'_> {
         self.go_on();
     }
 
+    /// What tasks of a step run, and as whom.
+    fn body(&self, body: Body, resolved: Resolved) -> Option<ToKeeper> {
+        let (job, step) = (body.job, u16::try_from(body.step).ok()?);
+        let parsed: StepBody = match serde_json::from_slice(&body.body) {
+            Ok(parsed) => parsed,
+            Err(e) => {
+                // Its starts end with a reason.
+                tracing::error!("what step {step} of job {job} runs cannot be read: {e}");
+                return None;
+            }
+        };
+        let StepBody { command, mut env, cwd, session, .. } = parsed;
+        env.extend(self.env.clone());
+        let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
+        let (run_as, refused) = match resolved {
+            Ok(run_as) => (run_as, None),
+            Err(bad) => (None, Some(bad.to_string())),
+        };
+        Some(ToKeeper::Body { job, step, command, env, cwd, session, run_as, refused, refused_now })
+    }
+
     fn order(&mut self, seq: u64, what: order::What) -> Option<ToKeeper> {
         use order::What;
         Some(match what {
@@ -409,37 +435,6 @@ impl Session<'_> {
                 return None;
             }
             What::Lease(lease) => ToKeeper::Lease { until: Some(lease_end(lease, self.greeting.lease_ms?)) },
-            What::Body(body) => {
-                let step = u16::try_from(body.step).ok()?;
-                let parsed: StepBody = match serde_json::from_slice(&body.body) {
-                    Ok(parsed) => parsed,
-                    Err(e) => {
-                        // Its starts end with a reason.
-                        tracing::error!("what step {step} of job {} runs cannot be read: {e}", body.job);
-                        return None;
-                    }
-                };
-                let mut env = parsed.env.clone();
-                env.extend(self.env.clone());
-                let resolved = self.remote.names.get(&body.user, now()).unwrap_or(Ok(None));
-                let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
-                let (run_as, refused) = match resolved {
-                    Ok(run_as) => (run_as, None),
-                    Err(bad) => (None, Some(bad.to_string())),
-                };
-                let StepBody { command, cwd, session, .. } = parsed;
-                ToKeeper::Body {
-                    job: body.job,
-                    step,
-                    command,
-                    env,
-                    cwd,
-                    session,
-                    run_as,
-                    refused,
-                    refused_now,
-                }
-            }
             What::DropBody(body) => {
                 ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }
             }
@@ -467,7 +462,8 @@ impl Session<'_> {
                 });
                 return None;
             }
-            What::Greeting(_) | What::Refused(_) => return None,
+            // Bodies are passed on with their user.
+            What::Greeting(_) | What::Refused(_) | What::Body(_) => return None,
         })
     }
 
