@@ -96,7 +96,7 @@ pub enum Reads {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Connections {
-    /// Of all; by default 60000, and never so many that fewer than 512 open files are left.
+    /// Connections in all: 60000 by default. The limit on open files lowers it, for 512 files stay reserved.
     pub max: Option<usize>,
     /// Of one machine, on which nobody was let in yet; by default 1024.
     pub per_machine_max: Option<usize>,

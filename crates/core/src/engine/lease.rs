@@ -76,8 +76,8 @@ impl Engine {
         out.writes.push(Write::Lease { worker: id, until });
     }
 
-    /// A worker that is heard while nothing can be written keeps its lease. The next engine may then believe that it ran out
-    /// earlier, which does no harm: it gives each lease anew for its whole length before it judges.
+    /// Renews the lease of a worker that is heard while the store cannot be written. After a restart the stored lease may
+    /// look expired too early. That is safe, because a restart renews every lease in full before it expires any.
     pub fn keep_lease(&mut self, now: Time, id: WorkerId, sent: u64, out: &mut Outbox) {
         self.now = self.now.max(now);
         let held = self.workers.get(id).is_some_and(|worker| worker.lease_until.is_some());

@@ -169,8 +169,8 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// The name and port by which the server is addressed: over HTTP/2 they are in the address. What is no text is no
-/// name of this machine.
+/// The host and port that the client addressed: from the URI over HTTP/2, from the Host header over HTTP/1. A Host header
+/// that is not text becomes `?`, which no check accepts.
 fn host_of(request: &Request) -> String {
     let of_uri = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let of_header = || request.headers().get("host").map(|host| host.to_str().unwrap_or("?").to_owned());
@@ -276,7 +276,7 @@ mod tests {
             ("/", &[("host", b"a:1"), ("origin", b"null")], true),
             ("/", &[("host", b"a:1"), ("origin", b"\xff")], true),
             ("/", &[("host", b"a:1"), ("sec-fetch-site", b"cross-site")], true),
-            // Over HTTP/2 there is no such header, and the address has the name.
+            // HTTP/2 carries the name in the request's URI instead of a Host header.
             ("http://a:1/", &[("origin", b"http://b:1")], true),
         ];
         for (uri, headers, foreign) in cases {
