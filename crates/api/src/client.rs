@@ -2,8 +2,8 @@
 
 use crate::error::{ErrorBody, ErrorCode, ErrorDetail};
 use crate::{
-    CreateToken, CreatedToken, Job, Limit, Page, Queue, ServerEvent, SetLimit, SetQueue, SubmitRequest,
-    Submitted, Task, Token, Version, Why, Worker, WorkerWhy,
+    CLOCK_HEADER, CreateToken, CreatedToken, Job, Limit, Page, Queue, ServerEvent, SetLimit, SetQueue,
+    SubmitRequest, Submitted, Task, Token, Version, Why, Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -11,7 +11,8 @@ use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder, Resp
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long making a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -520,6 +521,7 @@ impl Client {
             .send()
             .await
             .map_err(|source| ClientError::Unreachable { address: self.address.clone(), source })?;
+        note_clock(response.headers());
         if response.status().is_success() {
             return Ok(response);
         }
@@ -535,6 +537,29 @@ impl Client {
     }
 }
 
+/// A difference of clocks that is taken for the time that an answer takes.
+const CLOCKS_AGREE_MS: u64 = 2_000;
+
+/// See [`server_ahead_ms`].
+static AHEAD_MS: AtomicI64 = AtomicI64::new(0);
+
+/// Milliseconds by which the clock of the server that answered last is ahead of this machine's; 0 if they agree within two
+/// seconds.
+pub fn server_ahead_ms() -> i64 {
+    AHEAD_MS.load(Ordering::Relaxed)
+}
+
+fn note_clock(headers: &HeaderMap) {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+    AHEAD_MS.store(ahead_ms(headers, here), Ordering::Relaxed);
+}
+
+fn ahead_ms(headers: &HeaderMap, here_ms: i64) -> i64 {
+    let said = headers.get(CLOCK_HEADER).and_then(|value| value.to_str().ok()?.parse::<i64>().ok());
+    let ahead = said.map_or(0, |there_ms| there_ms.saturating_sub(here_ms));
+    if ahead.unsigned_abs() < CLOCKS_AGREE_MS { 0 } else { ahead }
+}
+
 /// A name that people chose as one part of a path.
 fn segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
@@ -548,6 +573,19 @@ fn segment(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_whose_clock_is_not_ours_is_believed_of_its_times() {
+        let ahead = |said: &'static str| {
+            let headers =
+                HeaderMap::from_iter([(CLOCK_HEADER.parse().unwrap(), HeaderValue::from_static(said))]);
+            ahead_ms(&headers, 5_000_000)
+        };
+        assert_eq!((ahead("5001999"), ahead("4998001")), (0, 0));
+        assert_eq!((ahead("8600000"), ahead("0")), (3_600_000, -5_000_000));
+        assert_eq!(ahead("9223372036854775807"), i64::MAX - 5_000_000);
+        assert_eq!((ahead("soon"), ahead_ms(&HeaderMap::new(), 5_000_000)), (0, 0));
+    }
 
     #[test]
     fn names_are_one_part_of_a_path() {

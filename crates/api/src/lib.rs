@@ -47,3 +47,7 @@ pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, Judged, RulePoints, RuledOut, Turn, Why};
 pub use worker::{Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
+
+/// The header in which a server says its clock, in milliseconds since 1970. All times of that answer are of this clock,
+/// which goes on evenly when the machine's is set.
+pub const CLOCK_HEADER: &str = "windlass-clock-ms";

@@ -1,6 +1,7 @@
 //! Sizes, durations and amounts as people write and read them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
+use windlass_api::client::server_ahead_ms;
 
 /// Bytes from `500M`, `2GiB`, `1.5g` or a plain number; every unit is a power of 1024.
 pub fn parse_size(text: &str) -> Result<u64, String> {
@@ -148,8 +149,9 @@ pub fn clock_time(ms: u64) -> String {
     moment.split_once(' ').map_or(moment.clone(), |(_, time)| time.to_owned())
 }
 
-/// A moment in the zone of this machine.
+/// A moment of the server's clock, in the zone and by the clock of this machine.
 pub fn moment(ms: u64) -> String {
+    let ms = ms.saturating_add_signed(server_ahead_ms().saturating_neg());
     let stamp = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     stamp.map_or_else(
         || format!("{ms} ms after 1970"),
@@ -157,9 +159,11 @@ pub fn moment(ms: u64) -> String {
     )
 }
 
-/// Milliseconds since the Unix epoch.
+/// Milliseconds since the Unix epoch by the clock of the server that answered last: ages are right although that clock or
+/// this machine's is not.
 pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    here.saturating_add_signed(server_ahead_ms())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod support;
 
+use serde_json::json;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -221,4 +222,32 @@ fn garbage_on_the_socket_disturbs_nobody() {
         }
     }
     farm.ok(&["run", "--", "true"]);
+}
+
+/// A server's clock was 15 days off when it was set: what happened five minutes ago was five minutes ago.
+#[test]
+fn ages_are_by_the_clock_of_the_server() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    const CREATED_MS: u64 = 1_600_000_000_000;
+    let now_ms = CREATED_MS + 300_000;
+    let token = json!({"id": "a1", "role": "user", "user": "ann", "created_ms": CREATED_MS, "expires_ms": now_ms + 9});
+    let body = json!({"name": "windlass", "version": "0.1.0", "store": "memory", "pid": 1, "items": [token]})
+        .to_string();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nWindlass-Clock-Ms: {now_ms}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            _ = stream.read(&mut request);
+            _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    let farm = Farm::not_started_in(tempfile::tempdir().unwrap());
+    let list = farm.ok(&["--server", &address, "token", "list"]);
+    assert!(list.contains(" 5m ") && list.contains("valid"), "{list}");
 }

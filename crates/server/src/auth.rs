@@ -456,7 +456,8 @@ pub(crate) fn random<const N: usize>() -> Result<String, TokenError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn now() -> Time {
+/// The wall clock, by which tokens end.
+pub(crate) fn now() -> Time {
     Time(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
 }
 

@@ -8,14 +8,15 @@ use crate::compass;
 use crate::panics::in_request;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use windlass_api::ErrorCode;
+use windlass_api::{CLOCK_HEADER, ErrorCode};
+use windlass_core::Time;
 
 /// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
 /// notes who changed something or was refused.
@@ -202,10 +203,17 @@ fn names_this_machine(host: &str) -> bool {
 }
 
 /// Counts requests under way, so that an idle server can tell that it is. Those whose client hung up are
-/// over, too.
+/// over, too. Says the server's clock with the answer.
 pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
-    let _open = busy(app);
-    next.run(request).await
+    let open = busy(app);
+    say_clock(next.run(request).await, open.0.handle.clock().now())
+}
+
+/// Says with an answer what the clock of its times is now, where that is not said yet.
+pub fn say_clock(mut response: Response, now: Time) -> Response {
+    let name = HeaderName::from_static(CLOCK_HEADER);
+    response.headers_mut().entry(name).or_insert_with(|| HeaderValue::from(now.as_ms()));
+    response
 }
 
 /// The server is not idle until this is dropped.

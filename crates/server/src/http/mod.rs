@@ -251,8 +251,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         .route("/limits", get(limits::list))
         .route("/limits/{name}", put(limits::set).delete(limits::remove))
         .route("/events", get(watch::events))
-        .route("/tokens", get(tokens::list).post(tokens::create))
-        .route("/tokens/{id}", delete(tokens::revoke))
+        .merge(tokens())
         .route("/shutdown", post(status::shutdown));
     Router::new()
         .nest("/api/v1", api)
@@ -276,6 +275,14 @@ fn router(app: App, terms: WorkerTerms) -> Router {
             ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()
         }))
         .with_state(app)
+}
+
+/// Tokens end by the wall clock.
+fn tokens() -> Router<App> {
+    Router::new()
+        .route("/tokens", get(tokens::list).post(tokens::create))
+        .route("/tokens/{id}", delete(tokens::revoke))
+        .layer(middleware::map_response(|response| async { guard::say_clock(response, auth::now()) }))
 }
 
 fn board() -> Router<App> {

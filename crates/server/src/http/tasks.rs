@@ -131,9 +131,9 @@ pub async fn why(
     let Path(text) = id?;
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
-        let names = engine.workers().iter().map(|w| (w.id.0, w.name.to_string())).collect::<BTreeMap<_, _>>();
         let policy = engine.policy().name();
-        let name_of = |n| names.get(&n).cloned().unwrap_or_default();
+        let name_of =
+            |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
         match engine.explain(id) {
             Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
             // The engine does not hold its job: it has ended. How it was placed may still be remembered.
