@@ -11,7 +11,7 @@ use windlass_core::engine::{Attempt, Decision, Engine};
 use windlass_core::ids::StepKey;
 use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
 use windlass_core::load::pressure::Pressure;
-use windlass_core::matcher;
+use windlass_core::plan::placement;
 use windlass_core::score::policy::Breakdown;
 use windlass_core::worker as core;
 use windlass_core::{TaskId, Time};
@@ -99,7 +99,7 @@ impl ServerLoad {
     pub fn from_core(worker: &core::Worker, settings: &LoadSettings) -> Self {
         let Percents { cpu, memory, io } = Percents::of(worker);
         let effective = worker.load_with(100, settings);
-        let unfit = matcher::unfit(worker).next().map(|why| why.to_string());
+        let unfit = placement::unfit(worker).next().map(|why| why.to_string());
         let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
         let reason = unfit.or(full);
         ServerLoad {

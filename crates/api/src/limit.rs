@@ -3,8 +3,8 @@
 use crate::queue::given;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::engine::Engine;
-use windlass_core::limits::BACK_OFF_MS_DEFAULT;
 use windlass_core::queues::{self as core, BadSetting, Busy};
 
 /// A limit: licences, say, of which each task of a step that names it takes one.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use windlass_core::ids::BadTaskId;
 use windlass_core::job::{self as core, Dependency, DependencyKind, Hints, JobSpec, StepSpec};
 use windlass_core::tags::Need;
-use windlass_core::{JobId, limits};
+use windlass_core::{JobId, bounds};
 
 /// A new job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -312,7 +312,7 @@ pub enum SubmitError {
         cwd: String,
     },
     /// More tasks than a job may have.
-    #[error("step '{step}' has {is} tasks, more than the limit of {}", limits::TASKS_PER_JOB_MAX)]
+    #[error("step '{step}' has {is} tasks, more than the limit of {}", bounds::TASKS_PER_JOB_MAX)]
     TooManyTasks {
         /// The step.
         step: String,
@@ -409,7 +409,7 @@ impl StepRequest {
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
         let (params, tasks) = params_of(self.param, &name)?;
-        let Some(tasks) = u32::try_from(tasks).ok().filter(|n| *n <= limits::TASKS_PER_JOB_MAX) else {
+        let Some(tasks) = u32::try_from(tasks).ok().filter(|n| *n <= bounds::TASKS_PER_JOB_MAX) else {
             return Err(SubmitError::TooManyTasks { step: name, is: tasks });
         };
         let mut depends = Vec::new();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::explain::{self as core_explain, Explanation, Reason};
 use windlass_core::job::Stop;
-use windlass_core::matcher as core;
+use windlass_core::plan::placement as core;
 use windlass_core::resources::{Bytes, Cpus, Short};
 
 /// Why a task is where it is.

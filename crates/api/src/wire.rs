@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{self, HeldPhase, Order as CoreOrder};
 use windlass_core::job::{End as CoreEnd, TaskResult};
 use windlass_core::tags::Attributes;
-use windlass_core::{JobId, Resources, TaskId, Time, limits};
+use windlass_core::{JobId, Resources, TaskId, Time, bounds};
 
 /// Attempts that one worker may say it holds.
 pub const HELD_MAX: usize = 100_000;
@@ -37,7 +37,7 @@ pub const TEXT_BYTES_MAX: usize = 4 << 10;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadHello {
     /// A name that is empty, too long, or holds what names do not.
-    #[error("'{0}' cannot name a worker: a name has 1 to {max} letters, digits, dots, dashes or underscores", max = limits::NAME_BYTES_MAX)]
+    #[error("'{0}' cannot name a worker: a name has 1 to {max} letters, digits, dots, dashes or underscores", max = bounds::NAME_BYTES_MAX)]
     Name(String),
     /// It does not say who it is.
     #[error("the worker does not say {0}")]
@@ -65,7 +65,7 @@ pub fn cut(mut text: String) -> String {
 
 /// True of what may name a worker.
 pub fn is_worker_name(name: &str) -> bool {
-    let fits = (1..=limits::NAME_BYTES_MAX).contains(&name.len());
+    let fits = (1..=bounds::NAME_BYTES_MAX).contains(&name.len());
     fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use windlass_api::{SubmitRequest, fill_in};
 use windlass_core::tags::Need;
-use windlass_core::{TaskId, limits};
+use windlass_core::{TaskId, bounds};
 
 /// Submissions that are nearly right: the shape holds, the values are anything.
 fn nearly() -> impl Strategy<Value = String> {
@@ -38,7 +38,7 @@ proptest! {
             && let Ok(spec) = request.into_spec("u")
         {
             let step = &spec.steps[0];
-            prop_assert!(step.tasks > 0 && step.tasks <= limits::TASKS_PER_JOB_MAX);
+            prop_assert!(step.tasks > 0 && step.tasks <= bounds::TASKS_PER_JOB_MAX);
             prop_assert!(step.request.cpu <= 4_000_000_000);
             let body: windlass_api::StepBody = serde_json::from_slice(&step.body).unwrap();
             prop_assert!(body.params.value(step.tasks - 1).is_some());

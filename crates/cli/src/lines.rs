@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use windlass_core::limits::TASKS_PER_JOB_MAX;
+use windlass_core::bounds::TASKS_PER_JOB_MAX;
 
 /// The kernel takes no single argument of this many bytes or more, its final NUL not counted
 /// (MAX_ARG_STRLEN).

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{Hello, Inventory, Order};
-use windlass_core::score::keys::CacheKeys;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{

@@ -14,7 +14,7 @@ use table::{Outcome, Replayed};
 use windlass_core::engine::{Policy, Settings};
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::score::policy::{POLICIES, packing, policy_by_name};
-use windlass_core::workers::Saturation;
+use windlass_core::worker::Saturation;
 use windlass_sim::swf::{self, Farm, Figures, Trace, Workload};
 
 /// Replays workloads.

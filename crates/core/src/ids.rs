@@ -23,7 +23,7 @@ number_id!(/// A machine with its agent.
     WorkerId, u64);
 number_id!(/// How often a worker's bookings were fenced off: rises when a keeper starts anew.
     Epoch, u64);
-number_id!(/// A question whose [`Answer`](crate::engine::Answer) somebody waits for.
+number_id!(/// A request whose reply a client waits for.
     RequestId, u64);
 number_id!(/// A volatile place given to an outside client by `alloc`.
     AllocId, u64);

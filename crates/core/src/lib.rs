@@ -7,21 +7,23 @@
 //!
 //! Read `engine` first, then `matcher` and `queues`.
 
+pub mod bounds;
+pub mod cache_keys;
+pub mod class;
 pub mod engine;
 pub mod explain;
 pub mod hash;
 pub mod ids;
 pub mod job;
-pub mod limits;
 pub mod load;
-pub mod matcher;
+pub mod plan;
 pub mod queues;
 pub mod ranges;
+pub mod residency;
 pub mod resources;
 pub mod score;
 pub mod tags;
 pub mod time;
-pub mod tries;
 pub mod worker;
 pub mod workers;
 

@@ -8,9 +8,9 @@ use windlass_core::score::history::{
     auto_cpus, probing, sized_memory,
 };
 use windlass_core::score::speed::{SPEED_HALF_LIFE_NS, Speed};
-use windlass_core::score::warmth::{DISPLACED_AFTER, Warmth};
 use windlass_core::score::windows::{Metric, Windowed, Windows};
 use windlass_core::time::NS_PER_S;
+use windlass_core::worker::{DISPLACED_AFTER, Warmth};
 use windlass_core::{Resources, Time};
 
 const GIB: u64 = 1 << 30;

@@ -5,10 +5,10 @@ use windlass_core::engine::{Engine, Event, Hello, Inventory, Outbox, Report, Set
 use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::matcher::RuledOut;
+use windlass_core::plan::ReserveSettings;
+use windlass_core::plan::placement::RuledOut;
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
-use windlass_core::workers::ReserveSettings;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
 const REQUEST: RequestId = RequestId(1);

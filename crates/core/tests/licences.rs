@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::bounds::BACK_OFF_FACTOR_MAX;
+use windlass_core::class::Class;
 use windlass_core::engine::{
     Attempt, Engine, Event, Ground, Hello, Inventory, Note, Outbox, Report, Settings, Submit, WaitReason,
     Write,
 };
 use windlass_core::ids::StepKey;
 use windlass_core::job::{BackOff, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
-use windlass_core::limits::BACK_OFF_FACTOR_MAX;
-use windlass_core::matcher::Class;
 use windlass_core::queues::{Busy, Limit};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};

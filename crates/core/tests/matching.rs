@@ -2,16 +2,18 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::cache_keys::Reads;
+use windlass_core::class::Class;
 use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
+use windlass_core::job::Candidate;
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::matcher::{self, Ask, Class, Found, Scene};
-use windlass_core::queues::{Candidate, Charge, Queues, Skip, TurnSettings};
+use windlass_core::plan::placement::{self, Ask, Found, Scene};
+use windlass_core::queues::{Charge, Queues, Skip, TurnSettings};
 use windlass_core::score::context::{InstanceContext, JobContext};
-use windlass_core::score::keys::Reads;
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::tags::{Attributes, Need};
-use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
-use windlass_core::workers::{Saturation, Workers};
+use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
+use windlass_core::workers::Workers;
 use windlass_core::{Resources, Time, WorkerId};
 
 /// It prefers no worker.
@@ -68,7 +70,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         known: None,
         key_bytes: None,
     };
-    match matcher::push(&ask, &scene, None) {
+    match placement::push(&ask, &scene, None) {
         Found::Best(ranked) => Some(ranked[0].worker),
         Found::NoRoom | Found::Held(..) => None,
     }
@@ -92,11 +94,11 @@ proptest! {
             let class = Class { request: request.clone(), needs, targets, ..Class::default() };
             workers.learn(class.needs.iter());
             let found = push(&class, &workers);
-            let fitting: Vec<&Worker> = workers.iter().filter(|w| matcher::fits_now(&class, w)).collect();
+            let fitting: Vec<&Worker> = workers.iter().filter(|w| placement::fits_now(&class, w)).collect();
             prop_assert_eq!(found.is_some(), !fitting.is_empty());
             if let Some(id) = found {
                 let chosen = workers.get(id).unwrap();
-                prop_assert!(matcher::fits_now(&class, chosen) && matcher::could_ever(&class, chosen));
+                prop_assert!(placement::fits_now(&class, chosen) && placement::could_ever(&class, chosen));
                 // Of equal points the least loaded of those that fit, or the fullest.
                 let rank = |w: &Worker| {
                     let load = w.load_with(request.cpu, workers.load_settings());

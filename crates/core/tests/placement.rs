@@ -2,19 +2,19 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::cache_keys::{CacheKeys, Reads};
+use windlass_core::class::Class;
 use windlass_core::engine::{
-    Answer, Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit,
+    Answer, Engine, Event, Hello, Inventory, Order, Outbox, Policy, Report, Settings, Submit, WaitReason,
 };
-use windlass_core::engine::{Policy, WaitReason};
 use windlass_core::explain::Reason;
 use windlass_core::ids::{ClassId, Epoch, StepKey};
 use windlass_core::job::{End, Hints, JobSpec, Kind, Step, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::matcher::{self, Ask, Class, Found, Reserved, Scene};
+use windlass_core::plan::placement::{self, Ask, Found, Reserved, Scene};
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::context::{InstanceContext, JobContext};
-use windlass_core::score::keys::{CacheKeys, Reads};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::time::NS_PER_S;
@@ -319,7 +319,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
     let mut no_fit = 0;
     for (key, step) in ready(engine) {
         let class = engine.class_of(key).expect("a step has a class");
-        let could = engine.workers().present().any(|worker| matcher::could_ever(class, worker));
+        let could = engine.workers().present().any(|worker| placement::could_ever(class, worker));
         let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
         let reason = engine.explain(task).expect("it is explained").reason;
         if !could {
@@ -335,7 +335,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
         let mut open = engine
             .workers()
             .iter()
-            .filter(|worker| matcher::fits_now(class, worker) && !reserved.contains(&worker.id));
+            .filter(|worker| placement::fits_now(class, worker) && !reserved.contains(&worker.id));
         if let Some(worker) = open.next().filter(|_| !waits_for_others) {
             return Err(TestCaseError::fail(format!(
                 "{task} waits, and {} has room: {reason:?}",
@@ -384,7 +384,7 @@ proptest! {
         // All that fits somewhere, and whose licences there are, has run.
         let left = ready(&farm.engine).filter(|(key, _)| {
             let class = farm.engine.class_of(*key).expect("a step has a class");
-            let could = farm.engine.workers().iter().any(|worker| matcher::could_ever(class, worker));
+            let could = farm.engine.workers().iter().any(|worker| placement::could_ever(class, worker));
             could && !(limit == Some(0) && class.limits.contains("l0"))
         });
         prop_assert_eq!(left.count(), 0);
@@ -481,21 +481,21 @@ proptest! {
             let starts = reserved.get(id).map(|reserved| reserved.starts);
             starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts))
         };
-        let fitting: Vec<_> = scene.workers.iter().filter(|worker| matcher::fits_now(&class, worker)).collect();
+        let fitting: Vec<_> = scene.workers.iter().filter(|worker| placement::fits_now(&class, worker)).collect();
         for worker in scene.workers.iter() {
-            let says = |now| matcher::rule_out(&class, worker, now).next().is_none();
-            prop_assert_eq!(matcher::fits_now(&class, worker), says(true));
-            prop_assert_eq!(matcher::could_ever(&class, worker), matcher::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
+            let says = |now| placement::rule_out(&class, worker, now).next().is_none();
+            prop_assert_eq!(placement::fits_now(&class, worker), says(true));
+            prop_assert_eq!(placement::could_ever(&class, worker), placement::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
         }
         let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
-            let context = matcher::worker_context(worker, scene.workers.load_settings());
+            let context = placement::worker_context(worker, scene.workers.load_settings());
             let load = worker.load_with(class.request.cpu, scene.workers.load_settings());
             let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, load));
             breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
         });
         let open: BTreeMap<WorkerId, f64> = open.collect();
         let best = open.values().copied().fold(f64::NEG_INFINITY, f64::max);
-        match matcher::push(&ask, &scene, None) {
+        match placement::push(&ask, &scene, None) {
             Found::Best(ranked) => {
                 prop_assert_eq!(open.get(&ranked[0].worker), Some(&best));
                 prop_assert!(ranked.iter().all(|ranked| open.contains_key(&ranked.worker)));

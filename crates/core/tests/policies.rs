@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use windlass_core::cache_keys::Missing;
 use windlass_core::job::Kind;
-use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
+use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{
     DEFAULT_POLICY, FREE_MEMORY, POLICIES, ScoringPolicy, Verdict, packing, policy_by_name, rule_catalog,
@@ -11,7 +12,7 @@ use windlass_core::score::policy::{
 };
 use windlass_core::score::rule::Contribution;
 use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};
-use windlass_core::workers::Saturation;
+use windlass_core::worker::Saturation;
 
 fn names(policy: &str) -> Vec<&'static str> {
     policy_by_name(policy).0.rules().iter().map(|rule| rule.name()).collect()

@@ -7,7 +7,7 @@ use windlass_core::engine::{
 };
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskRow, TaskState};
-use windlass_core::matcher::RuledOut;
+use windlass_core::plan::placement::RuledOut;
 use windlass_core::queues::TurnSettings;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::worker::{WorkerRecord, WorkerState};

@@ -1,13 +1,13 @@
 //! Every numeric vector of Gradient's rules, and where ours are repaired, why.
 
+use windlass_core::cache_keys::{CacheKeys, Missing, Reads, missing};
 use windlass_core::job::{Hints, Kind};
-use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
+use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
-use windlass_core::score::keys::{CacheKeys, Reads, missing};
 use windlass_core::score::policy::{Verdict, packing, policy_by_name};
 use windlass_core::score::rule::Contribution;
 use windlass_core::score::windows::{Metric, Windowed};
-use windlass_core::workers::Saturation;
+use windlass_core::worker::Saturation;
 
 const MIB: u64 = 1 << 20;
 const UNKNOWN_SIZE: Option<u64> = None;

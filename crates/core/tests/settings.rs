@@ -3,10 +3,10 @@
 //! restored engine has them.
 
 use windlass_core::Time;
+use windlass_core::bounds::{self, LIMITS_MAX, WEIGHT_MAX};
 use windlass_core::engine::{Answer, Engine, Event, Ground, Outbox, Refusal, Settings, Submit, Write};
 use windlass_core::ids::RequestId;
 use windlass_core::job::{JobSpec, StepSpec};
-use windlass_core::limits::{self, LIMITS_MAX, WEIGHT_MAX};
 use windlass_core::queues::{BadSetting, Busy, Limit, QueueRecord};
 
 const REQUEST: RequestId = RequestId(1);
@@ -124,21 +124,21 @@ fn submitted(change: impl FnOnce(&mut StepSpec)) -> Answer {
 #[test]
 fn hints_have_bounds() {
     let many = |n: usize| (0..n).map(|n| n.to_string());
-    let caches = |n: usize| many(n).map(|key| (key, Some(limits::CACHE_BYTES_MAX))).collect();
+    let caches = |n: usize| many(n).map(|key| (key, Some(bounds::CACHE_BYTES_MAX))).collect();
     let most = submitted(|step| {
-        step.limits = many(limits::LIMITS_PER_STEP_MAX).collect();
-        step.hints.caches = caches(limits::CACHES_PER_STEP_MAX);
-        step.hints.shape = "s".repeat(limits::SHAPE_BYTES_MAX);
-        step.hints.deadline_ms = Some(limits::DEADLINE_MS_MAX);
+        step.limits = many(bounds::LIMITS_PER_STEP_MAX).collect();
+        step.hints.caches = caches(bounds::CACHES_PER_STEP_MAX);
+        step.hints.shape = "s".repeat(bounds::SHAPE_BYTES_MAX);
+        step.hints.deadline_ms = Some(bounds::DEADLINE_MS_MAX);
     });
     assert!(matches!(most, Answer::Submitted { .. }), "{most:?}");
     let refused = |change: &dyn Fn(&mut StepSpec), what: &str| match submitted(change) {
         Answer::Refused(refusal) => assert!(refusal.to_string().starts_with(what), "{refusal}"),
         other => panic!("{what}: {other:?}"),
     };
-    refused(&|s| s.limits = many(limits::LIMITS_PER_STEP_MAX + 1).collect(), "limits of a step: 17");
+    refused(&|s| s.limits = many(bounds::LIMITS_PER_STEP_MAX + 1).collect(), "limits of a step: 17");
     refused(&|s| s.limits = ["l".repeat(256)].into(), "bytes of the name of a limit: 256");
-    refused(&|s| s.hints.caches = caches(limits::CACHES_PER_STEP_MAX + 1), "caches of a step: 1001");
+    refused(&|s| s.hints.caches = caches(bounds::CACHES_PER_STEP_MAX + 1), "caches of a step: 1001");
     refused(&|s| s.hints.caches = [("k".repeat(256), None)].into(), "bytes of a cache key: 256");
     refused(
         &|s| s.hints.caches = [("k".to_owned(), Some(u64::MAX))].into(),

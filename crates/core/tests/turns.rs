@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
 use windlass_core::ids::{ClassId, StepKey};
-use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::queues::{Candidate, Charge, Limit, QueueRecord, Queues, Skip, TurnSettings};
+use windlass_core::job::{Candidate, End, JobSpec, StepSpec, TaskResult};
+use windlass_core::queues::{Charge, Limit, QueueRecord, Queues, Skip, TurnSettings};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time};
 

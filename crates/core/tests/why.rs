@@ -5,7 +5,7 @@ use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Repo
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::matcher::RuledOut;
+use windlass_core::plan::placement::RuledOut;
 use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
 use windlass_core::Time;
-use windlass_core::limits::NAME_BYTES_MAX;
+use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::time::NS_PER_MS;
 use windlass_store::{Store, StoreError, TokenRecord};
 

@@ -22,7 +22,7 @@ use windlass_api::wire::{
     Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
-use windlass_core::score::keys::CacheKeys;
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::{Epoch, JobId, Time};
 
 /// Connected workers.

@@ -5,10 +5,10 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{Hello, Inventory, Order};
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
-use windlass_core::score::keys::CacheKeys;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// A connection to a worker's agent.

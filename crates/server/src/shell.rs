@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::{Answer, Engine, Event, Fetch, Hello, Outbox, Report, Settings};
 use windlass_core::job::{End, JobRecord, TaskResult};
-use windlass_core::queues::parked::{ParkedCount, ParkedDrift};
+use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_store::{Store, StoreError};
 

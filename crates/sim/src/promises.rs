@@ -8,8 +8,9 @@ use std::sync::Arc;
 use windlass_core::engine::{Engine, Fetch, Wanted, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
-use windlass_core::job::{DependencyKind, End, Job, JobRecord, JobSpec, JobState, TaskRow, TaskState};
-use windlass_core::queues::parked::{Place, Tally};
+use windlass_core::job::{
+    DependencyKind, End, Job, JobRecord, JobSpec, JobState, Place, Tally, TaskRow, TaskState,
+};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
 

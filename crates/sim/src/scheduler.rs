@@ -5,11 +5,11 @@ use crate::brief;
 use crate::machine::Word;
 use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{
     Engine, Event, Fetch, Hello, Order, Outbox, Release, Report, Send, Settings, Wanted, Write,
 };
 use windlass_core::job::JobRecord;
-use windlass_core::score::keys::CacheKeys;
 use windlass_core::{JobId, Time, WorkerId};
 
 /// A scheduler from its start to its death.

@@ -16,10 +16,10 @@ use args::Args;
 use conduct::Conduct;
 use meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::bounds;
 use windlass_core::engine::{Answer, Event, Note, Policy, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, TaskResult};
-use windlass_core::limits;
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
@@ -461,7 +461,7 @@ impl Stage {
     /// Another scheduler starts, set up so.
     fn settings(&mut self, args: &Args) -> Result<(), String> {
         self.world.settings.lease_ns = args.named_duration_ns("lease")?;
-        self.world.settings.suspect_ns = args.named_duration_ns("suspect")?.unwrap_or(limits::SUSPECT_NS);
+        self.world.settings.suspect_ns = args.named_duration_ns("suspect")?.unwrap_or(bounds::SUSPECT_NS);
         self.world.settings.load.pressure = args.has("pressure");
         self.world.settings.policy = match args.named("policy").map(|name| (name, policy_by_name(name))) {
             Some((name, (_, false))) => return Err(format!("there is no policy '{name}'")),

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use windlass_core::engine::Engine;
 use windlass_core::explain::Reason;
 use windlass_core::ids::{QueueId, StepKey};
+use windlass_core::job::Candidate;
 use windlass_core::job::Job;
-use windlass_core::matcher::could_ever;
-use windlass_core::queues::Candidate;
+use windlass_core::plan::placement::could_ever;
+use windlass_core::score::dependents::ranked_since;
 use windlass_core::{TaskId, Time, WorkerId};
 
 /// Seconds for which a task may wait although some worker would take it: what a rule held is judged again each
@@ -48,7 +49,7 @@ impl Waits {
         for (key, waiting) in &mut self.steps {
             let Some(other) = engine.job(key.job).filter(|other| other.queue == job.queue) else { continue };
             let at = |job: &Job, key: &StepKey| {
-                let ranked = job.steps[usize::from(key.step)].ranked();
+                let ranked = ranked_since(&job.steps[usize::from(key.step)]);
                 Candidate::new(job.spec.priority, ranked, *key)
             };
             let out_of_turn = at(other, key) < at(job, &own);

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use windlass_core::engine::Settings;
 use windlass_core::queues::{Charge, TurnSettings};
-use windlass_core::workers::Saturation;
+use windlass_core::worker::Saturation;
 use windlass_sim::swf::{
     self, Baseline, Farm, Figures, LeftOut, Machine, Record, Schedule, Trace, TraceError, Work, Workload,
 };

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, Outbox};
 use windlass_core::job::JobRecord;
-use windlass_core::queues::parked::{ParkedCount, ParkedDrift};
+use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, TaskId, Time};
 
 /// Signatures whose samples an engine starts with.

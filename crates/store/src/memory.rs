@@ -12,9 +12,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::{Fetch, Ground, Wanted, Write};
-use windlass_core::job::{BackOff, JobRecord, JobSpec, JobState, TaskResult, TaskRow, TaskState};
-use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
+use windlass_core::job::{
+    BackOff, JobRecord, JobSpec, JobState, Parked, Place, Tally, TaskResult, TaskRow, TaskState,
+};
 use windlass_core::queues::{Limit, QueueRecord};
+use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 use windlass_core::engine::Ground;
-use windlass_core::job::{Counts, JobSpec, JobState, Stop, TaskResult, TaskRow};
-use windlass_core::queues::parked::Parked;
+use windlass_core::job::{Counts, JobSpec, JobState, Parked, Stop, TaskResult, TaskRow};
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// What an engine starts from.

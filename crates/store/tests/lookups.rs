@@ -102,7 +102,7 @@ fn a_read_that_failed_is_tried_again_after_a_while() {
     desk.engine.round(Time(1), 1, &mut out);
     assert!(out.fetches.is_empty());
     let at = desk.engine.next_wakeup().expect("it wakes to try again");
-    assert_eq!(at, Time(1).after(windlass_core::limits::READ_AGAIN_NS));
+    assert_eq!(at, Time(1).after(windlass_core::bounds::READ_AGAIN_NS));
     desk.engine.handle(at, Event::Tick, &mut out);
     desk.wanted.extend(out.fetches);
     let found = desk.read();

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::{commit, on_all};
 use windlass_core::engine::{Fetch, Wanted, Write};
-use windlass_core::job::{Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, StepSpec};
-use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
+use windlass_core::job::{
+    Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, Parked, Place, StepSpec, Tally,
+};
+use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
 use windlass_store::{JobFilter, Store};
 

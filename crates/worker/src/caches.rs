@@ -6,7 +6,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use windlass_core::limits::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
+use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
 
 /// Entries of one directory that are looked at.
 const ENTRIES_MAX: usize = 1 << 18;

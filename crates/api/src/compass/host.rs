@@ -4,7 +4,7 @@ use super::testbox::group_of;
 use super::{EXECUTOR_NAME, Fields, TboxType, scalar, text_of, texts};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::limits::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
+use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
 use windlass_core::tags::{Attributes, EXECUTOR};
 
 /// Mebibytes of memory that a host may say: more is a mistake.

@@ -8,8 +8,8 @@ use super::{
 use crate::body::StepBody;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::bounds::{CACHES_PER_STEP_MAX, NAME_BYTES_MAX, NEEDS_PER_STEP_MAX, SHAPE_BYTES_MAX};
 use windlass_core::job::{Hints, JobSpec, StepSpec};
-use windlass_core::limits::{CACHES_PER_STEP_MAX, NAME_BYTES_MAX, NEEDS_PER_STEP_MAX, SHAPE_BYTES_MAX};
 use windlass_core::tags::{EXECUTOR, Need};
 use windlass_core::{JobId, Resources};
 

@@ -4,7 +4,7 @@
 
 use super::quantity::parse_memory;
 use std::fmt;
-use windlass_core::limits::NAME_BYTES_MAX;
+use windlass_core::bounds::NAME_BYTES_MAX;
 
 /// Cores that a name may say.
 const CPUS_MAX: u32 = 65_536;

@@ -4,7 +4,7 @@ use super::job::BadJob;
 use super::{Fields, Health, Readiness, Stage, scalar, text_of};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::limits::AFTER_MAX;
+use windlass_core::bounds::AFTER_MAX;
 
 /// What must be true of another job; all of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::{Cached, Caches, Load, Pressure, Pressures, Stall};
 use std::collections::BTreeMap;
-use windlass_core::limits::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
+use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
 use windlass_core::load::pressure as core;
 
 /// Why what a worker says of its load or its caches is not believed.

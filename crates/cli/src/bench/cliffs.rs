@@ -4,9 +4,9 @@
 use super::place::Farm;
 use std::collections::BTreeSet;
 use std::time::Instant;
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::Event;
 use windlass_core::job::{JobSpec, StepSpec};
-use windlass_core::score::keys::CacheKeys;
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::tags::Need;
 use windlass_core::{Resources, WorkerId};

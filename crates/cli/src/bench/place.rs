@@ -4,20 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hint::black_box;
 use std::time::Instant;
+use windlass_core::cache_keys::Reads;
+use windlass_core::class::Class;
 use windlass_core::engine::{
     Engine, Event, Ground, Hello, Inventory, Order, Outbox, Policy, Report, Settings, Submit,
 };
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::matcher::{self, Ask, Class, Found, Scene};
+use windlass_core::plan::placement::{self, Ask, Found, Scene};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::history::{Sample, Signature};
-use windlass_core::score::keys::Reads;
 use windlass_core::score::policy::{ScoringPolicy, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
-use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
-use windlass_core::workers::{Saturation, Workers};
+use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
+use windlass_core::workers::Workers;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
 /// It prefers no worker.
@@ -227,7 +228,7 @@ fn scan(policy: &'static dyn ScoringPolicy, workers: u64) -> f64 {
 }
 
 fn best_by_scan(ask: &Ask, scene: &Scene) -> Option<WorkerId> {
-    let fitting = scene.workers.iter().filter(|worker| matcher::fits_now(ask.class, worker));
+    let fitting = scene.workers.iter().filter(|worker| placement::fits_now(ask.class, worker));
     let judged = fitting.filter_map(|worker| Some((scene.judge(ask, worker).ok()?, worker)));
     let best = judged.max_by(|(a, w), (b, v)| {
         a.score.total_cmp(&b.score).then(b.load.total_cmp(&a.load)).then_with(|| v.name.cmp(&w.name))
@@ -294,7 +295,7 @@ fn packing(count: u64) {
     let engine = placed as f64 / clock.elapsed().as_secs_f64();
     let class = Class { request: Resources::new(10, 64 << 20), ..Class::default() };
     let (matched, by_matcher) =
-        fill(&class, policy, count, |ask, scene| match matcher::push(ask, scene, None) {
+        fill(&class, policy, count, |ask, scene| match placement::push(ask, scene, None) {
             Found::Best(ranked) => Some(ranked[0].worker),
             Found::NoRoom | Found::Held(..) => None,
         });

@@ -3,8 +3,9 @@
 use super::median;
 use std::hint::black_box;
 use std::time::Instant;
+use windlass_core::cache_keys::Missing;
 use windlass_core::job::Kind;
-use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Missing, Pair, WorkerContext};
+use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{ScoringPolicy, Verdict, policy_by_name, winner};
 use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::compass::{CompassJob, HostRequest};
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
-use windlass_core::score::keys::CacheKeys;
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 

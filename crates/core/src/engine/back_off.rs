@@ -2,9 +2,9 @@
 //! nobody's fault; its step starts nothing for a while, twice as long each time in a row.
 
 use super::{Attempt, Engine, Outbox, Write};
+use crate::bounds::BACK_OFF_FACTOR_MAX;
 use crate::ids::{JobId, StepKey, TaskId};
 use crate::job::{BackOff, End};
-use crate::limits::BACK_OFF_FACTOR_MAX;
 use crate::queues::Busy;
 use crate::time::{NS_PER_MS, Time};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,9 @@
 use super::{Engine, Lent};
 
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
-use crate::queues::Candidate;
+use crate::job::Candidate;
 use crate::resources::Resources;
+use crate::score::dependents::ranked_since;
 use crate::worker::{Licences, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +81,7 @@ impl Engine {
                 let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
                 let open = open && self.back_off(key).is_none();
                 let wanted = (open && !step.ready.is_empty())
-                    .then(|| Candidate::new(job.spec.priority, step.ranked(), key));
+                    .then(|| Candidate::new(job.spec.priority, ranked_since(step), key));
                 if wanted != step.enlisted {
                     return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
                 }

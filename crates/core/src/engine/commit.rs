@@ -3,7 +3,7 @@
 use super::{Attempt, Engine, Order, Outbox, Release, Write};
 use crate::ids::{JobId, QueueId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobState};
-use crate::queues::parked::ParkedCount;
+use crate::residency::subqueues::ParkedCount;
 use crate::time::Time;
 use crate::worker::{Worker, WorkerRecord};
 use std::collections::{BTreeMap, BTreeSet};

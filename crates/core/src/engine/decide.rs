@@ -1,11 +1,13 @@
 //! Decisions as they were made, and why work waits.
 
 use super::{Engine, Policy};
+use crate::bounds;
+use crate::cache_keys::Missing;
+use crate::class::Class;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::limits;
-use crate::matcher::{self, Class, Ranked};
-use crate::queues::Candidate;
-use crate::score::context::{InstanceContext, JobContext, Missing, Pair, WorkerContext};
+use crate::job::Candidate;
+use crate::plan::placement::{self, Ranked};
+use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::Breakdown;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +136,7 @@ impl Engine {
         let scene = self.scene();
         let ranked = ranked.into_iter().filter_map(|ranked| {
             let worker = scene.workers.get(ranked.worker)?;
-            let context = matcher::worker_context(worker, scene.workers.load_settings());
+            let context = placement::worker_context(worker, scene.workers.load_settings());
             let pair = scene.pair(&ask, worker, &context, ranked.load);
             let Pair { missing, step_cpu, warmth, load, .. } = pair;
             Some(Seen { worker: ranked.worker, context, missing, step_cpu, warmth, load })
@@ -148,7 +150,7 @@ impl Engine {
             others_wait: ask.others_wait,
             seen: ranked.collect(),
         };
-        if self.decisions.len() == limits::DECISIONS_MAX {
+        if self.decisions.len() == bounds::DECISIONS_MAX {
             self.decisions.pop_front();
         }
         self.decisions.push_back(decision);
@@ -190,7 +192,7 @@ impl Engine {
         let (job, step) = (self.jobs.get(&key.job)?, self.step(key)?);
         let could = || {
             let class = self.classes.get(step.class);
-            self.workers.present().any(|worker| matcher::could_ever(class, worker))
+            self.workers.present().any(|worker| placement::could_ever(class, worker))
         };
         Some(match () {
             // What waits for the first of its kind may be one that fits nowhere.
@@ -251,7 +253,7 @@ impl Engine {
             |name: &String| self.limits.get(name).is_some_and(|limit| limit.per_worker.is_some());
         let unlimited = Class { limits: BTreeSet::new(), ..class.clone() };
         class.limits.iter().any(per_worker)
-            && self.workers.present().any(|worker| matcher::fits_now(&unlimited, worker))
+            && self.workers.present().any(|worker| placement::fits_now(&unlimited, worker))
     }
 
     /// A task of the step that is booked on the worker takes one of each of its limits, or gives it back.

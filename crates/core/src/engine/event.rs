@@ -1,12 +1,12 @@
 //! What the engine is told.
 
+use crate::cache_keys::CacheKeys;
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
 use crate::load::pressure::LoadReport;
-use crate::queues::parked::ParkedDrift;
 use crate::queues::{Limit, QueueRecord};
+use crate::residency::subqueues::ParkedDrift;
 use crate::resources::Resources;
-use crate::score::keys::CacheKeys;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! Classes that fitted no worker when a round tried them: they are not tried again before a worker gains room.
 
+use crate::class::{Class, Classes};
 use crate::ids::ClassId;
-use crate::matcher::{self, Class, Classes};
+use crate::plan::placement;
 use crate::worker::Worker;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +60,7 @@ impl FullClasses {
             let (cpu, memory) = (worker.free().cpu, worker.memory_room());
             let small = self.by_request.range(..=(cpu, u64::MAX, ClassId(u32::MAX)));
             let small = small.filter(move |(_, asks, _)| *asks <= memory).map(|(.., id)| *id);
-            small.filter(move |id| matcher::fits_now(classes.get(*id), worker))
+            small.filter(move |id| placement::fits_now(classes.get(*id), worker))
         })
     }
 }

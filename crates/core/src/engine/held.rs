@@ -3,8 +3,8 @@
 
 use super::Engine;
 use crate::ids::{ClassId, QueueId, StepKey};
-use crate::matcher::{self, RuledOut};
-use crate::queues::Candidate;
+use crate::job::Candidate;
+use crate::plan::placement::{self, RuledOut};
 use crate::score::weights;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,8 +139,9 @@ impl Engine {
         let mut back = Vec::new();
         for (class, steps) in &self.held.by_class {
             let asks = self.classes.get(*class);
-            let roomy: Option<Vec<_>> =
-                gained.as_ref().map(|gained| gained.iter().filter(|w| matcher::fits_now(asks, w)).collect());
+            let roomy: Option<Vec<_>> = gained
+                .as_ref()
+                .map(|gained| gained.iter().filter(|w| placement::fits_now(asks, w)).collect());
             if roomy.as_ref().is_some_and(Vec::is_empty) {
                 continue;
             }

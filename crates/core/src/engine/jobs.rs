@@ -1,13 +1,14 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
 use super::{Attempt, Engine, Key, Lent, Note, Outbox, Write};
+use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
+use crate::job::Candidate;
 use crate::job::{
     DependencyKind, End, EndedTasks, Job, JobState, Step, Stop, TaskResult, TaskRow, TaskState, Tries,
 };
-use crate::limits;
-use crate::queues::Candidate;
 use crate::ranges::RangeSet;
+use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -22,7 +23,8 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
         let open = open && self.back_offs.in_force(key).is_none();
-        let wanted = (open && !step.ready.is_empty()).then(|| Candidate::new(priority, step.ranked(), key));
+        let wanted =
+            (open && !step.ready.is_empty()).then(|| Candidate::new(priority, ranked_since(step), key));
         if wanted == step.enlisted {
             return;
         }
@@ -247,7 +249,7 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
         step.mean_ms = Some(mean_ms);
-        if mean_ms < limits::PREFETCH_MS {
+        if mean_ms < bounds::PREFETCH_MS {
             self.short.insert(key);
         } else {
             self.short.remove(&key);
@@ -259,15 +261,15 @@ impl Engine {
     fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let step = &mut job.steps[usize::from(key.step)];
-        if step.succeeded.len() - step.noted.min(step.succeeded.len()) < limits::NOTED_TASKS {
+        if step.succeeded.len() - step.noted.min(step.succeeded.len()) < bounds::NOTED_TASKS {
             return;
         }
         step.noted = step.succeeded.len();
         let mut ranges: Vec<Range<u32>> = job.steps.iter().flat_map(|step| step.succeeded.ranges()).collect();
-        if ranges.len() > limits::NOTED_RANGES_MAX {
+        if ranges.len() > bounds::NOTED_RANGES_MAX {
             // The longest say most.
             ranges.sort_by_key(|range| (Reverse(range.len()), range.start));
-            ranges.truncate(limits::NOTED_RANGES_MAX);
+            ranges.truncate(bounds::NOTED_RANGES_MAX);
         }
         let mut tasks = RangeSet::default();
         ranges.into_iter().for_each(|range| tasks.insert_range(range));
@@ -433,7 +435,7 @@ fn state_after(end: &End, unasked: bool, tries: &mut Tries, retries: u32, stoppe
         End::Canceled | End::Recalled if !unasked => TaskState::Ready,
         End::Canceled | End::Recalled | End::Lost => {
             tries.losses += 1;
-            if tries.losses <= limits::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
+            if tries.losses <= bounds::LOSSES_MAX { TaskState::Ready } else { TaskState::Failed }
         }
         _ => {
             tries.failures += 1;

@@ -7,8 +7,8 @@
 
 use super::event::Hello;
 use super::{Answer, Engine, Holder, Note, Order, Outbox, Refusal, Write};
+use crate::bounds;
 use crate::ids::{RequestId, WorkerId};
-use crate::limits;
 use crate::time::Time;
 use crate::worker::{Worker, WorkerState};
 
@@ -17,7 +17,7 @@ impl Engine {
     /// when nothing of the first can run any more.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
         let Some(known) = self.workers.by_name(&hello.name) else {
-            let (what, is, max) = ("workers", self.workers.len() as u64, limits::WORKERS_MAX as u64);
+            let (what, is, max) = ("workers", self.workers.len() as u64, bounds::WORKERS_MAX as u64);
             return if is < max { Ok(()) } else { Err(Refusal::TooMany { what, is, max }) };
         };
         if known.incarnation == hello.incarnation {

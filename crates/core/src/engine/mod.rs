@@ -38,23 +38,25 @@ pub use outbox::{
 };
 pub(crate) use submit::class_of;
 
+use crate::bounds;
+use crate::cache_keys::MissingMemo;
+use crate::class::{Class, Classes};
 use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
-use crate::limits;
 use crate::load::formula::LoadSettings;
-use crate::matcher::{self, Class, Classes, Reserved};
-use crate::queues::parked::ParkedCount;
+use crate::plan::placement::{self, Reserved};
+use crate::plan::{ReserveSettings, Reserves};
 use crate::queues::{Limit, QueueRecord, Queues, TurnSettings};
+use crate::residency::subqueues::ParkedCount;
 use crate::resources::Resources;
 use crate::score::context::InstanceContext;
 use crate::score::history::{Histories, Sample, Signature};
-use crate::score::keys::MissingMemo;
 use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
 use crate::score::weights;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
-use crate::worker::{Worker, WorkerRecord};
-use crate::workers::{ReserveSettings, Reserves, Saturation, Successes, Workers};
+use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
+use crate::workers::Workers;
 use back_off::BackOffs;
 use charge::Charged;
 use full::FullClasses;
@@ -99,23 +101,23 @@ pub struct Settings {
 /// them small, so that small farms reach them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// See [`limits::STEP_MISSES_MAX`].
+    /// See [`bounds::STEP_MISSES_MAX`].
     pub step_misses: usize,
-    /// See [`limits::CANDIDATES_MAX`].
+    /// See [`bounds::CANDIDATES_MAX`].
     pub candidates: usize,
-    /// See [`limits::RECENT_JOBS_MAX`].
+    /// See [`bounds::RECENT_JOBS_MAX`].
     pub recent_jobs: usize,
-    /// See [`limits::PREFETCH_LOOKS_MAX`].
+    /// See [`bounds::PREFETCH_LOOKS_MAX`].
     pub prefetch_looks: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
         Bounds {
-            step_misses: limits::STEP_MISSES_MAX,
-            candidates: limits::CANDIDATES_MAX,
-            recent_jobs: limits::RECENT_JOBS_MAX,
-            prefetch_looks: limits::PREFETCH_LOOKS_MAX,
+            step_misses: bounds::STEP_MISSES_MAX,
+            candidates: bounds::CANDIDATES_MAX,
+            recent_jobs: bounds::RECENT_JOBS_MAX,
+            prefetch_looks: bounds::PREFETCH_LOOKS_MAX,
         }
     }
 }
@@ -147,13 +149,13 @@ impl Default for Settings {
         Settings {
             saturation: Saturation::default(),
             first_job: 1,
-            lease_ns: Some(limits::LEASE_NS),
-            suspect_ns: limits::SUSPECT_NS,
+            lease_ns: Some(bounds::LEASE_NS),
+            suspect_ns: bounds::SUSPECT_NS,
             load: LoadSettings::default(),
             reserve: ReserveSettings::default(),
             policy: Policy::default(),
             wait_deadline_ms: weights::DEADLINE_MS,
-            cache_steps: limits::CACHE_STEPS,
+            cache_steps: bounds::CACHE_STEPS,
             turn: TurnSettings::default(),
             bounds: Bounds::default(),
         }
@@ -562,7 +564,7 @@ impl Engine {
         needs: &[crate::tags::Need],
         out: &mut Outbox,
     ) {
-        let Some(worker) = matcher::alloc(amounts, needs, &self.workers, &self.reserved) else {
+        let Some(worker) = placement::alloc(amounts, needs, &self.workers, &self.reserved) else {
             out.volatile.push((request, Answer::NoPlace));
             return;
         };

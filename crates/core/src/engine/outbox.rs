@@ -1,9 +1,8 @@
 //! What the engine wants done.
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
-use crate::job::{BackOff, Counts, JobSpec, JobState, Stop, TaskResult, TaskState};
-use crate::matcher::RuledOut;
-use crate::queues::parked::{Parked, Place};
+use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, Place, Stop, TaskResult, TaskState};
+use crate::plan::placement::RuledOut;
 use crate::queues::{BadSetting, Limit, QueueRecord};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;

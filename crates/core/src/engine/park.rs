@@ -1,5 +1,5 @@
 //! Which jobs the engine holds. The store has all; of those that nobody touched the engine holds the first of
-//! each line ([`crate::queues::parked`]) and lets the others go. Loading and letting go of a parked job writes
+//! each line ([`crate::residency::subqueues`]) and lets the others go. Loading and letting go of a parked job writes
 //! nothing: the first booking, or whatever else somebody does with the job, takes it off the parked.
 //!
 //! Each line may hold an equal share of the steps that the cache has room for. One that holds less than half
@@ -7,12 +7,11 @@
 //! longest line is parked. Requests about a job that the engine does not hold wait until it was looked up.
 
 use super::{Engine, Event, Fetch, Key, Outbox, Wanted, Write};
+use crate::bounds;
 use crate::ids::{JobId, StepKey};
-use crate::job::{Counts, Job, JobRecord, JobState};
-use crate::limits;
-use crate::queues::parked::{
-    LineKey, Lines, Parked, ParkedCount, ParkedDrift, Place, Standing, Tally, class_number,
-};
+use crate::job::{Counts, Job, JobRecord, JobState, Parked, Place, Tally};
+use crate::residency::subqueues::{LineKey, Lines, ParkedCount, ParkedDrift, Standing, class_number};
+use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -199,12 +198,13 @@ impl Engine {
     /// How a job would be parked.
     fn parked_as(&self, job: &Job) -> Parked {
         let first = job.steps.iter().filter(|step| !step.ready.is_empty());
-        let (ranked, ready) = first.map(|step| (step.ranked(), step.ready_since)).min().unwrap_or_default();
+        let (ranked, ready) =
+            first.map(|step| (ranked_since(step), step.ready_since)).min().unwrap_or_default();
         let class = class_number(&job.spec);
         let known = self.park.lines.get((job.queue, class)).is_some();
         Parked {
             // Of too many classes to tell apart.
-            class: if known || self.park.lines.len() < limits::LINES_MAX { class } else { 0 },
+            class: if known || self.park.lines.len() < bounds::LINES_MAX { class } else { 0 },
             place: Place { priority: Reverse(job.spec.priority), ranked, job: job.id },
             ready,
             tally: Tally::of(&job.spec),
@@ -331,7 +331,7 @@ impl Engine {
             self.park.lines.all_held(key);
             return;
         }
-        let steps = (share - line.steps()).min(limits::PAGE_STEPS_MAX);
+        let steps = (share - line.steps()).min(bounds::PAGE_STEPS_MAX);
         let from = self.park.lines.read_from(key).unwrap_or(Place::FIRST);
         let queue = self.queues.get(key.0).name().to_owned();
         self.fetch(Wanted::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
@@ -355,7 +355,7 @@ impl Engine {
                 let steps = self.park.standing.get(&place.job)?.steps;
                 (line.steps() - steps >= Park::low(share)).then_some(place.job)
             };
-            let longest = self.park.lines.longer_than(share).take(limits::PARK_LOOKS_MAX);
+            let longest = self.park.lines.longer_than(share).take(bounds::PARK_LOOKS_MAX);
             let Some(job) = longest.into_iter().find_map(last) else { break };
             self.put_away(job, out);
         }
@@ -416,7 +416,7 @@ impl Engine {
         let Some(records) = records else {
             if self.park.reads.contains_key(&number) {
                 self.park.again.insert(number);
-                self.park.again_at = Some(self.now.after(limits::READ_AGAIN_NS));
+                self.park.again_at = Some(self.now.after(bounds::READ_AGAIN_NS));
             }
             return;
         };

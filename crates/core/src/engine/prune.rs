@@ -1,8 +1,8 @@
 //! What nobody has used for long is forgotten: queues that only a name made, and workers that are gone.
 
 use super::{Engine, Outbox, Write};
+use crate::bounds;
 use crate::ids::WorkerId;
-use crate::limits;
 use crate::worker::WorkerState;
 
 impl Engine {
@@ -17,9 +17,9 @@ impl Engine {
                 && !worker.has_attempts()
                 && worker.allocs.is_empty()
                 && Some(worker.id) != last
-                && self.now.since(worker.greeted) >= limits::WORKER_GONE_NS
+                && self.now.since(worker.greeted) >= bounds::WORKER_GONE_NS
         });
-        let gone: Vec<WorkerId> = gone.map(|worker| worker.id).take(limits::PRUNED_MAX).collect();
+        let gone: Vec<WorkerId> = gone.map(|worker| worker.id).take(bounds::PRUNED_MAX).collect();
         for id in gone {
             self.reserves.release(id);
             self.workers.remove(id);

@@ -2,9 +2,9 @@
 
 use super::event::{HeldPhase, Hello, Inventory, Report};
 use super::{Answer, Attempt, Engine, Lent, Note, Order, Outbox, Refusal, Write};
+use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
-use crate::limits::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerRecord, WorkerState};

@@ -1,9 +1,10 @@
 //! Reservations of this engine: who gets which worker, when it could start there, and when it is over.
 
 use super::Engine;
+use crate::bounds;
+use crate::class::Class;
 use crate::ids::{ClassId, TaskId, WorkerId};
-use crate::limits;
-use crate::matcher::{self, Class, Reserved};
+use crate::plan::placement::{self, Reserved};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Licences, Worker};
@@ -30,7 +31,7 @@ impl Engine {
     fn could_run(&mut self, id: ClassId) -> bool {
         let Some(class) = self.classes.find(id) else { return false };
         let (opened, shifts) = (self.workers.opened(), self.workers.shifts());
-        let could = |w: &&Worker| w.takes_work() && matcher::could_ever(class, w);
+        let could = |w: &&Worker| w.takes_work() && placement::could_ever(class, w);
         match self.could_run.get(&id) {
             Some(CouldRun::By(_, at)) if *at == shifts => return true,
             Some(CouldRun::By(worker, _)) if self.workers.get(*worker).as_ref().is_some_and(could) => {
@@ -72,10 +73,10 @@ impl Engine {
             let both = worker.zip(classes.find(class));
             let needed = blocked.contains(&class)
                 && !lending.contains(&id)
-                && both.is_some_and(|(worker, class)| matcher::could_ever(class, worker));
+                && both.is_some_and(|(worker, class)| placement::could_ever(class, worker));
             // The round that ends left the room free: a rule, a limit or a quota keeps the holder from it. Two
             // classes that each wait for the worker of the other would otherwise wait for ever.
-            let unused = both.is_some_and(|(worker, class)| matcher::fits_now(class, worker));
+            let unused = both.is_some_and(|(worker, class)| placement::fits_now(class, worker));
             if needed && unused {
                 refused.push(class);
             }
@@ -128,14 +129,14 @@ impl Engine {
         let avoided = self.avoided_by_all(class);
         let (mut fitting, mut widest) = (0, Resources::default());
         let mut best: Option<(FreeFirst, WorkerId)> = None;
-        for worker in self.workers.present().filter(|worker| matcher::could_ever(asks, worker)) {
+        for worker in self.workers.present().filter(|worker| placement::could_ever(asks, worker)) {
             fitting += 1;
             widest.cpu = widest.cpu.max(worker.capacity.cpu);
             widest.memory = widest.memory.max(worker.capacity.memory);
             let reserved = self.reserves.holder(worker.id).is_some();
             // Where there is room already, it is something else that the class waits for.
             let useless =
-                !worker.takes_work() || avoided == Some(worker.id) || matcher::fits_now(asks, worker);
+                !worker.takes_work() || avoided == Some(worker.id) || placement::fits_now(asks, worker);
             if useless || reserved || self.lends(worker) {
                 continue;
             }
@@ -164,7 +165,7 @@ impl Engine {
     /// The worker on which the first steps of a class that wait all failed, and to which they do not go back as long
     /// as another could run them.
     fn avoided_by_all(&self, class: ClassId) -> Option<WorkerId> {
-        let steps = self.queues.steps_of(class).take(limits::PICKS_MAX);
+        let steps = self.queues.steps_of(class).take(bounds::PICKS_MAX);
         let mut avoided = steps.map(|key| self.step(key).and_then(|step| step.avoids()));
         let first = avoided.next()??;
         let asks = self.classes.find(class)?;

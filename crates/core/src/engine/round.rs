@@ -2,10 +2,11 @@
 //! workers whose tasks are short.
 
 use super::{Attempt, Engine, Lent, Note, Outbox, Waits};
+use crate::bounds;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::limits;
-use crate::matcher::{self, Ask, Found, Ranked, Scene};
-use crate::queues::{Candidate, Skip};
+use crate::job::Candidate;
+use crate::plan::placement::{self, Ask, Found, Ranked, Scene};
+use crate::queues::Skip;
 use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
@@ -97,7 +98,7 @@ impl Engine {
         if !some_open && !full.fitting(classes, gained()).any(|class| !closed.contains(&class)) {
             return None;
         }
-        let fits = |class: ClassId| gained().any(|worker| matcher::fits_now(classes.get(class), worker));
+        let fits = |class: ClassId| gained().any(|worker| placement::fits_now(classes.get(class), worker));
         self.queues.next(&mut round.skip, &|class| !full.contains(class) || fits(class))
     }
 
@@ -161,7 +162,7 @@ impl Engine {
         }
         // What was full fits nobody but those that gained room.
         let among = self.full.contains(class).then_some(&*round.gained);
-        match matcher::push(&self.ask(key, queue)?, &self.scene(), among) {
+        match placement::push(&self.ask(key, queue)?, &self.scene(), among) {
             Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
             Found::NoRoom => {
                 round.skip.closed.insert(class);
@@ -197,7 +198,7 @@ impl Engine {
             return (candidate, class, ranked);
         }
         let is_open =
-            |class| !self.full.contains(class) || matcher::fits_now(self.classes.get(class), worker);
+            |class| !self.full.contains(class) || placement::fits_now(self.classes.get(class), worker);
         let rivals = self.queues.get(queue).rivals(queue, &candidate, &round.skip, &is_open);
         let rivals: Vec<_> = rivals.collect();
         if rivals.is_empty() {
@@ -212,7 +213,7 @@ impl Engine {
         let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
         let asks = steps
             .filter_map(|step| Some(Ask { others_wait: false, locality: true, ..self.ask(step, queue)? }));
-        match matcher::pull(worker, asks, &scene) {
+        match placement::pull(worker, asks, &scene) {
             Some((step, score)) if step != candidate.step() => {
                 let load = ranked[0].load;
                 let only = vec![Ranked { worker: worker.id, score, load }];
@@ -294,7 +295,7 @@ impl Engine {
             } else if !self.short.contains(&candidate.step()) {
                 waiting.push(class);
                 skip.closed.insert(class);
-                if waiting.len() >= limits::PREFETCH_BEHIND_MAX {
+                if waiting.len() >= bounds::PREFETCH_BEHIND_MAX {
                     break;
                 }
             } else if let Some(worker) = self.worker_ahead(candidate.step(), class, &waiting, &mut looks) {
@@ -323,11 +324,11 @@ impl Engine {
         let from = self.prefetch_from;
         for worker in self.workers.with_room_ahead(from) {
             let blocked = |class: &ClassId| {
-                self.classes.find(*class).is_some_and(|waits| matcher::could_ever(waits, worker))
+                self.classes.find(*class).is_some_and(|waits| placement::could_ever(waits, worker))
             };
             let may = !self.reserved.contains_key(&worker.id)
                 && avoids != Some(worker.id)
-                && matcher::could_ever(asks, worker)
+                && placement::could_ever(asks, worker)
                 && worker.licences.first_full(&asks.limits).is_none()
                 && !waiting.iter().any(blocked);
             if may {
@@ -362,7 +363,7 @@ impl Engine {
         let (classes, queues, reserves) = (&self.classes, &self.queues, &mut self.reserves);
         round.watched.retain(|waiting| {
             let passed = *waiting != class
-                && classes.find(*waiting).is_some_and(|waiting| matcher::could_ever(waiting, worker))
+                && classes.find(*waiting).is_some_and(|waiting| placement::could_ever(waiting, worker))
                 && queues.overtakes(queue, &candidate, *waiting);
             if passed {
                 reserves.overtaken(*waiting);

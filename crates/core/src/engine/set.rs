@@ -2,8 +2,8 @@
 //! leaves nothing to take back.
 
 use super::{Answer, Engine, Order, Outbox, Refusal, Write};
+use crate::bounds::LIMITS_MAX;
 use crate::ids::{RequestId, TaskId, WorkerId};
-use crate::limits::LIMITS_MAX;
 use crate::queues::{Limit, QueueRecord, check_name};
 
 impl Engine {

@@ -2,17 +2,17 @@
 //! it will run; and how many may go first while nothing is known.
 
 use super::{Attempt, Engine, Outbox, Write};
+use crate::bounds::PEAK_BYTES_MAX;
+use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
 use crate::job::{End, StepSpec, TaskResult};
-use crate::limits::PEAK_BYTES_MAX;
-use crate::matcher::{self, Class};
+use crate::plan::placement;
 use crate::resources::Resources;
 use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
-use crate::worker::Worker;
-use crate::workers::{Ended, Health, Record, Verdict};
+use crate::worker::{Ended, Health, Record, Verdict, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl Engine {
             return known.clone();
         }
         let (mut fitting, mut sum) = (Fitting::default(), (0_u64, 0_u64));
-        for worker in self.workers.present().filter(|worker| matcher::could_ever(class, worker)) {
+        for worker in self.workers.present().filter(|worker| placement::could_ever(class, worker)) {
             fitting.largest.memory = fitting.largest.memory.max(worker.capacity.memory);
             fitting.largest.cpu = fitting.largest.cpu.max(worker.capacity.cpu);
             sum = (sum.0 + worker.capacity.memory / 1024, sum.1 + u64::from(worker.capacity.cpu));
@@ -306,7 +306,7 @@ impl Engine {
     pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
         let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
         let class = super::submit::class_of(spec);
-        let fits = self.workers.present().filter(|worker| matcher::could_ever(&class, worker));
+        let fits = self.workers.present().filter(|worker| placement::could_ever(&class, worker));
         fits.map(|worker| worker.capacity.memory)
             .max()
             .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)

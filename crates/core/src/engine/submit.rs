@@ -1,15 +1,15 @@
 //! What people ask for: submit, cancel, hold, retry.
 
 use super::{Answer, Engine, Looked, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
+use crate::bounds;
+use crate::cache_keys::Reads;
+use crate::class::Class;
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
-use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop};
-use crate::limits;
-use crate::matcher::{self, Class, RuledOut};
+use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap};
+use crate::plan::placement::{self, RuledOut};
 use crate::ranges::RangeSet;
 use crate::score::dependents::dependents;
-use crate::score::keys::Reads;
 use crate::time::Time;
-use crate::tries::TriesMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl Engine {
         }
         let mut reasons: BTreeMap<RuledOut, usize> = BTreeMap::new();
         for worker in self.workers.present() {
-            *reasons.entry(matcher::rule_out(class, worker, false).next()?).or_default() += 1;
+            *reasons.entry(placement::rule_out(class, worker, false).next()?).or_default() += 1;
         }
         Some(reasons.into_iter().collect())
     }
@@ -388,20 +388,20 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.steps.is_empty() {
         return Err(Refusal::NoStep);
     }
-    limit("steps of a job", spec.steps.len(), limits::STEPS_PER_JOB_MAX)?;
-    limit("jobs to come after", spec.after.len(), limits::AFTER_MAX)?;
+    limit("steps of a job", spec.steps.len(), bounds::STEPS_PER_JOB_MAX)?;
+    limit("jobs to come after", spec.after.len(), bounds::AFTER_MAX)?;
     let depends = spec.steps.iter().map(|step| step.depends.len()).sum();
-    limit("steps that wait for others, over all steps", depends, limits::DEPENDS_PER_JOB_MAX)?;
+    limit("steps that wait for others, over all steps", depends, bounds::DEPENDS_PER_JOB_MAX)?;
     let tasks: u64 = spec.steps.iter().map(|s| u64::from(s.tasks)).sum();
-    limit("tasks of a job", tasks as usize, limits::TASKS_PER_JOB_MAX as usize)?;
+    limit("tasks of a job", tasks as usize, bounds::TASKS_PER_JOB_MAX as usize)?;
     for name in [&spec.name, &spec.queue, &spec.user].into_iter().chain(spec.key.as_ref()) {
-        limit("bytes of a name", name.len(), limits::NAME_BYTES_MAX)?;
+        limit("bytes of a name", name.len(), bounds::NAME_BYTES_MAX)?;
     }
     let mut names = BTreeSet::new();
     for step in &spec.steps {
-        limit("bytes of a name", step.name.len(), limits::NAME_BYTES_MAX)?;
-        limit("requirements of a step", step.needs.len() + step.targets.len(), limits::NEEDS_PER_STEP_MAX)?;
-        limit("retries", step.retries as usize, limits::RETRIES_MAX as usize)?;
+        limit("bytes of a name", step.name.len(), bounds::NAME_BYTES_MAX)?;
+        limit("requirements of a step", step.needs.len() + step.targets.len(), bounds::NEEDS_PER_STEP_MAX)?;
+        limit("retries", step.retries as usize, bounds::RETRIES_MAX as usize)?;
         check_hints(step)?;
         check_needs(step)?;
         if step.tasks == 0 {
@@ -419,36 +419,36 @@ fn at_most(what: &'static str, is: u64, max: u64) -> Result<(), Refusal> {
     if is > max { Err(Refusal::TooMany { what, is, max }) } else { Ok(()) }
 }
 
-/// Refuses requirements, amounts and dependencies that exceed a limit of [`crate::limits`].
+/// Refuses requirements, amounts and dependencies that exceed a limit of [`crate::bounds`].
 fn check_needs(step: &StepSpec) -> Result<(), Refusal> {
-    let name = |what, name: &String| at_most(what, name.len() as u64, limits::NAME_BYTES_MAX as u64);
+    let name = |what, name: &String| at_most(what, name.len() as u64, bounds::NAME_BYTES_MAX as u64);
     for need in &step.needs {
         name("bytes of a requirement's key", &need.key)?;
-        at_most("values of a requirement", need.any_of.len() as u64, limits::VALUES_PER_NEED_MAX as u64)?;
+        at_most("values of a requirement", need.any_of.len() as u64, bounds::VALUES_PER_NEED_MAX as u64)?;
         need.any_of.iter().try_for_each(|value| name("bytes of a requirement's value", value))?;
     }
     step.targets.iter().try_for_each(|target| name("bytes of a target's name", target))?;
     step.hints.prefers.iter().try_for_each(|worker| name("bytes of a preferred worker's name", worker))?;
     let custom = &step.request.custom;
-    at_most("named amounts of a step", custom.len() as u64, limits::CUSTOM_PER_STEP_MAX as u64)?;
+    at_most("named amounts of a step", custom.len() as u64, bounds::CUSTOM_PER_STEP_MAX as u64)?;
     custom.keys().try_for_each(|amount| name("bytes of the name of an amount", amount))?;
-    at_most("steps that a step waits for", step.depends.len() as u64, limits::DEPENDS_PER_STEP_MAX as u64)
+    at_most("steps that a step waits for", step.depends.len() as u64, bounds::DEPENDS_PER_STEP_MAX as u64)
 }
 
-/// Refuses limits and hints that exceed a limit of [`crate::limits`].
+/// Refuses limits and hints that exceed a limit of [`crate::bounds`].
 fn check_hints(step: &StepSpec) -> Result<(), Refusal> {
     let Hints { caches, shape, deadline_ms, prefers, .. } = &step.hints;
-    at_most("limits of a step", step.limits.len() as u64, limits::LIMITS_PER_STEP_MAX as u64)?;
-    at_most("caches of a step", caches.len() as u64, limits::CACHES_PER_STEP_MAX as u64)?;
-    at_most("preferred workers of a step", prefers.len() as u64, limits::PREFERS_PER_STEP_MAX as u64)?;
-    at_most("bytes of a shape", shape.len() as u64, limits::SHAPE_BYTES_MAX as u64)?;
-    at_most("deadline_ms", deadline_ms.unwrap_or(0), limits::DEADLINE_MS_MAX)?;
+    at_most("limits of a step", step.limits.len() as u64, bounds::LIMITS_PER_STEP_MAX as u64)?;
+    at_most("caches of a step", caches.len() as u64, bounds::CACHES_PER_STEP_MAX as u64)?;
+    at_most("preferred workers of a step", prefers.len() as u64, bounds::PREFERS_PER_STEP_MAX as u64)?;
+    at_most("bytes of a shape", shape.len() as u64, bounds::SHAPE_BYTES_MAX as u64)?;
+    at_most("deadline_ms", deadline_ms.unwrap_or(0), bounds::DEADLINE_MS_MAX)?;
     for name in &step.limits {
-        at_most("bytes of the name of a limit", name.len() as u64, limits::NAME_BYTES_MAX as u64)?;
+        at_most("bytes of the name of a limit", name.len() as u64, bounds::NAME_BYTES_MAX as u64)?;
     }
     for (key, bytes) in caches {
-        at_most("bytes of a cache key", key.len() as u64, limits::NAME_BYTES_MAX as u64)?;
-        at_most("bytes of a cache", bytes.unwrap_or(0), limits::CACHE_BYTES_MAX)?;
+        at_most("bytes of a cache key", key.len() as u64, bounds::NAME_BYTES_MAX as u64)?;
+        at_most("bytes of a cache", bytes.unwrap_or(0), bounds::CACHE_BYTES_MAX)?;
     }
     Ok(())
 }

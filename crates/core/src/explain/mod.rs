@@ -5,12 +5,13 @@ mod worker;
 
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason};
 
+use crate::bounds;
+use crate::class::Class;
 use crate::engine::{Decision, Engine, Judged};
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, Stop, TaskState};
-use crate::limits;
 use crate::load::share::{Claim, Level, level};
-use crate::matcher::{self, Ask, Class, RuledOut};
+use crate::plan::placement::{self, Ask, RuledOut};
 use crate::time::Time;
 use crate::worker::Worker;
 use std::collections::BTreeMap;
@@ -285,7 +286,7 @@ impl Engine {
                 },
             },
         };
-        explanation.changes.truncate(limits::EXAMPLES_MAX);
+        explanation.changes.truncate(bounds::EXAMPLES_MAX);
         // When a queue, a licence or a kind is let go on is not for workers to say.
         let by_room =
             matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::Closed(_));
@@ -312,7 +313,7 @@ impl Engine {
         let rule = self.limits().get(&known.limit).and_then(|limit| limit.busy.as_ref());
         Change::TryAgain(
             known.limit.clone(),
-            rule.map_or(limits::BACK_OFF_MS_DEFAULT, |busy| busy.back_off_ms),
+            rule.map_or(bounds::BACK_OFF_MS_DEFAULT, |busy| busy.back_off_ms),
         )
     }
 
@@ -324,9 +325,9 @@ impl Engine {
         let (mut changes, mut open, mut mixed) = (Vec::new(), Vec::new(), false);
         for worker in self.workers().present() {
             found.workers += 1;
-            let could = matcher::could_ever(ask.class, worker);
+            let could = placement::could_ever(ask.class, worker);
             found.could += usize::from(could);
-            let mut unmet: Vec<RuledOut> = matcher::rule_out(ask.class, worker, true).collect();
+            let mut unmet: Vec<RuledOut> = placement::rule_out(ask.class, worker, true).collect();
             if unmet.is_empty() {
                 match scene.judge(ask, worker) {
                     Ok(ranked) => {
@@ -346,7 +347,7 @@ impl Engine {
             }
             let (count, examples) = counts.entry(first.clone()).or_default();
             *count += 1;
-            if examples.len() < limits::EXAMPLES_MAX {
+            if examples.len() < bounds::EXAMPLES_MAX {
                 examples.push(worker.name.to_string());
             }
             changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
@@ -359,15 +360,15 @@ impl Engine {
         explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
         changes.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         explanation.changes =
-            changes.into_iter().take(limits::EXAMPLES_MAX).map(|(_, change)| change).collect();
+            changes.into_iter().take(bounds::EXAMPLES_MAX).map(|(_, change)| change).collect();
         open.sort_by(|(a, w), (b, v)| {
             b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.name.cmp(&v.name))
         });
         explanation.judged = open
             .iter()
-            .take(limits::RANKED_MAX)
+            .take(bounds::RANKED_MAX)
             .map(|(ranked, worker)| {
-                let context = matcher::worker_context(worker, scene.workers.load_settings());
+                let context = placement::worker_context(worker, scene.workers.load_settings());
                 let breakdown = scene.policy_for(ask).detail(&scene.pair(ask, worker, &context, ranked.load));
                 Judged { worker: worker.id, load: ranked.load, breakdown }
             })
@@ -379,7 +380,7 @@ impl Engine {
     /// queues hold anywhere, and what of theirs is ready and fits one of these workers.
     pub fn pool(&self, class: &Class, of: &str) -> Pool {
         let workers: Vec<&Worker> =
-            self.workers().present().filter(|w| w.takes_work() && matcher::could_ever(class, w)).collect();
+            self.workers().present().filter(|w| w.takes_work() && placement::could_ever(class, w)).collect();
         let mut pool =
             Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
         let (mut claims, mut own) = (Vec::new(), Claim::default());
@@ -390,7 +391,7 @@ impl Engine {
                 let (Some(class), Some(step)) = (self.class(id), self.step(candidate.step())) else {
                     continue;
                 };
-                let fits = || workers.iter().any(|worker| matcher::could_ever(class, worker));
+                let fits = || workers.iter().any(|worker| placement::could_ever(class, worker));
                 if *fitting.entry(id).or_insert_with(fits) {
                     demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
                 }
@@ -417,7 +418,8 @@ impl Engine {
     /// workers have ended and left it room.
     fn expected_start(&self, ask: &Ask, tasks_ahead: u32, steps_ahead: usize) -> Option<Time> {
         let mut starts = Vec::new();
-        for worker in self.workers().present().filter(|w| w.takes_work() && matcher::could_ever(ask.class, w))
+        for worker in
+            self.workers().present().filter(|w| w.takes_work() && placement::could_ever(ask.class, w))
         {
             starts.push(self.starts_at(ask.class, worker)?);
             starts.extend(worker.running.iter().filter_map(|task| self.ends_at(*task)));

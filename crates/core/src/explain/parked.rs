@@ -1,13 +1,12 @@
 //! Jobs that the engine does not hold because others of their queue come first.
 
 use super::{Change, Explanation, Reason};
+use crate::bounds;
+use crate::class::Class;
 use crate::engine::{Engine, class_of};
 use crate::ids::{QueueId, StepKey, TaskId};
-use crate::job::{DependencyKind, JobSpec, TaskState};
-use crate::limits;
-use crate::matcher::{self, Class};
-use crate::queues::Candidate;
-use crate::queues::parked::Parked;
+use crate::job::{Candidate, DependencyKind, JobSpec, Parked, TaskState};
+use crate::plan::placement;
 use crate::worker::Worker;
 
 impl Engine {
@@ -42,7 +41,7 @@ impl Engine {
         if matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_)) {
             explanation.reason = parked_behind;
             explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
-            explanation.changes.truncate(limits::EXAMPLES_MAX);
+            explanation.changes.truncate(bounds::EXAMPLES_MAX);
         }
         (explanation.turn, explanation.judged, explanation.decided) = (None, Vec::new(), None);
         Some(explanation)
@@ -75,7 +74,7 @@ impl Engine {
         let demand = lines.filter_map(|line| {
             let first = self.first_ready(line.places().next()?.job)?;
             let class = self.class_of(first)?;
-            let fits = workers.iter().any(|worker| matcher::could_ever(class, worker));
+            let fits = workers.iter().any(|worker| placement::could_ever(class, worker));
             fits.then(|| line.away().ready * u64::from(class.request.cpu))
         });
         demand.sum()

@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::matcher::{self, Found, Ranked, RuledOut};
-use crate::queues::Candidate;
+use crate::job::Candidate;
+use crate::plan::placement::{self, Found, Ranked, RuledOut};
 use crate::time::Time;
 use crate::worker::Worker;
 
@@ -116,7 +116,7 @@ impl Engine {
     /// number of steps, those whose turn comes first.
     pub fn explain_worker(&self, id: WorkerId) -> Option<WorkerExplanation> {
         let worker = self.workers().get(id)?;
-        let unfit: Vec<RuledOut> = matcher::unfit(worker).collect();
+        let unfit: Vec<RuledOut> = placement::unfit(worker).collect();
         let heads = self.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
         let mut steps: Vec<Passed> =
             heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| self.pass(queue, head, worker)).collect();
@@ -148,11 +148,11 @@ impl Engine {
             _ if self.over_quota(queue, key).is_some() => PassedVerdict::Quota,
             Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
             None => {
-                let unmet: Vec<RuledOut> = matcher::rule_out(ask.class, worker, true).collect();
+                let unmet: Vec<RuledOut> = placement::rule_out(ask.class, worker, true).collect();
                 match scene.judge(&ask, worker) {
                     _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
                     Err(held) => PassedVerdict::Unmet(vec![held]),
-                    Ok(here) => match matcher::push(&ask, &scene, None) {
+                    Ok(here) => match placement::push(&ask, &scene, None) {
                         Found::Best(ranked) if ranked[0].worker != worker.id => {
                             PassedVerdict::Preferred { best: ranked[0], here }
                         }

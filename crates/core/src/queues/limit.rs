@@ -2,7 +2,7 @@
 //! when there was less of it than we thought.
 
 use super::BadSetting;
-use crate::limits::{BACK_OFF_MS, BUSY_EXITS_MAX};
+use crate::bounds::{BACK_OFF_MS, BUSY_EXITS_MAX};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
@@ -27,7 +27,7 @@ pub struct Busy {
     /// Exit codes that say so: such an attempt is no failure, and its task is ready again.
     pub exits: BTreeSet<i32>,
     /// Milliseconds for which its step starts nothing then; twice as long each time in a row, up to
-    /// [`BACK_OFF_FACTOR_MAX`](crate::limits::BACK_OFF_FACTOR_MAX) times that.
+    /// [`BACK_OFF_FACTOR_MAX`](crate::bounds::BACK_OFF_FACTOR_MAX) times that.
     pub back_off_ms: u64,
 }
 

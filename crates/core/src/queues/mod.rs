@@ -10,7 +10,6 @@
 mod bands;
 mod fair;
 mod limit;
-pub mod parked;
 mod record;
 mod turn;
 
@@ -19,10 +18,11 @@ pub use fair::{Advance, Share};
 pub use limit::{BUSY_EXITS, Busy, Limit};
 pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
-use crate::ids::{ClassId, JobId, QueueId, StepKey};
-use crate::limits;
+use crate::bounds;
+use crate::ids::{ClassId, QueueId, StepKey};
+use crate::job::Candidate;
 use crate::time::Time;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use turn::{Standing, Turns};
@@ -31,36 +31,6 @@ use turn::{Standing, Turns};
 /// of the step that it was found for.
 const RIVAL_CLASSES_MAX: usize = 8;
 const RIVALS_PER_CLASS_MAX: usize = 8;
-
-/// A step with ready tasks, in the order of its queue: smaller comes first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Candidate {
-    priority: Reverse<i32>,
-    ranked: Time,
-    step: StepKey,
-}
-
-impl Candidate {
-    /// A step, its job's priority, and since when it has been ready, less its head start.
-    pub fn new(priority: i32, ranked: Time, step: StepKey) -> Self {
-        Candidate { priority: Reverse(priority), ranked, step }
-    }
-
-    /// True if the other one has the same priority.
-    pub fn is_peer(&self, other: &Candidate) -> bool {
-        self.priority == other.priority
-    }
-
-    /// The step.
-    pub fn step(&self) -> StepKey {
-        self.step
-    }
-
-    /// Its job.
-    pub fn job(&self) -> JobId {
-        self.step.job
-    }
-}
 
 /// What bookings cost a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -218,7 +188,7 @@ impl Queue {
                 continue;
             }
             let open = self.by_class.get(&head.1).into_iter().flat_map(|waiting| &waiting.open);
-            let open = open.copied().find(|candidate| !skip.steps.contains(&candidate.step));
+            let open = open.copied().find(|candidate| !skip.steps.contains(&candidate.step()));
             best = open.map(|candidate| (candidate, head.1)).into_iter().chain(best).min();
         }
         if let Some(passed) = passed {
@@ -248,7 +218,7 @@ impl Queue {
                 .take(RIVALS_PER_CLASS_MAX)
         });
         steps.filter(move |(rival, _)| {
-            rival.is_peer(candidate) && rival != candidate && !skip.steps.contains(&rival.step)
+            rival.is_peer(candidate) && rival != candidate && !skip.steps.contains(&rival.step())
         })
     }
 
@@ -446,12 +416,12 @@ impl Queues {
     /// Forgets queues that nobody set and nobody has used for long, with what they had; looks at some of them.
     /// `is_needed` tells of one whether something else still names it.
     pub fn prune(&mut self, is_needed: impl Fn(QueueId) -> bool) {
-        for _ in 0..limits::PRUNED_MAX.min(self.all.len()) {
+        for _ in 0..bounds::PRUNED_MAX.min(self.all.len()) {
             self.looked = (self.looked + 1) % self.all.len();
             let (id, queue) = (QueueId(self.looked as u32), &mut self.all[self.looked]);
             let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
             let unset = queue.record == QueueRecord::named(&queue.record.name);
-            let old = self.now.since(queue.used) >= limits::QUEUE_IDLE_NS;
+            let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
             if queue.gone || !idle || !unset || !old || queue.parked || queue.awaits || is_needed(id) {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Queues as somebody set them.
 
 use super::band_of;
-use crate::limits::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
+use crate::bounds::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
 use std::collections::BTreeSet;
 
 /// The weight of a queue that nobody set.

@@ -3,6 +3,7 @@
 
 use super::history::Prediction;
 use super::windows::InstanceWindows;
+use crate::cache_keys::Missing;
 use crate::job::{Hints, Kind};
 use crate::resources::Resources;
 
@@ -129,13 +130,4 @@ impl From<&Resources> for Amounts {
     fn from(all: &Resources) -> Self {
         Amounts { cpu: all.cpu, gpus: all.gpus, memory: all.memory, gpu_memory: all.gpu_memory }
     }
-}
-
-/// What a step reads from caches and a worker lacks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Missing {
-    /// Keys.
-    pub keys: u32,
-    /// Their bytes.
-    pub bytes: u64,
 }

@@ -1,6 +1,8 @@
 //! What waits for a step: tasks downstream, weighted by how long the way through them is.
 
-use crate::job::{DependencyKind, StepSpec};
+use super::weights;
+use crate::job::{DependencyKind, Step, StepSpec};
+use crate::time::{NS_PER_MS, Time};
 
 /// What waits for one task of a step.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -17,6 +19,14 @@ impl Dependents {
     pub fn weight(&self) -> f64 {
         self.tasks as f64 * self.path
     }
+}
+
+/// Where a step comes among steps of its queue and priority: since when it is ready, less a head start for what waits for
+/// it, as much as the points for that are worth in waiting.
+pub fn ranked_since(step: &Step) -> Time {
+    let part = (step.dependents / (2.0 * weights::DEPENDENTS_MEAN)).clamp(0.0, 1.0);
+    let deadlines = weights::DEPENDENTS / weights::WAIT_PER_DEADLINE * part;
+    Time(step.ready_since.0.saturating_sub((deadlines * weights::DEADLINE_MS as f64) as u64 * NS_PER_MS))
 }
 
 /// What waits for each of a job's steps, in their order. `wall_ms` tells how long a task of a step is

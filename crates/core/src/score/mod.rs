@@ -8,11 +8,9 @@
 pub mod context;
 pub mod dependents;
 pub mod history;
-pub mod keys;
 pub mod policy;
 pub mod rule;
 mod rules;
 pub mod speed;
-pub mod warmth;
 pub mod weights;
 pub mod windows;

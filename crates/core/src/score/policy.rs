@@ -3,7 +3,7 @@
 use super::context::Pair;
 use super::rule::{Contribution, ScoreRule};
 use super::rules;
-use crate::workers::Saturation;
+use crate::worker::Saturation;
 use std::collections::BTreeMap;
 
 /// The policy where none is chosen.

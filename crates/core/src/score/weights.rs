@@ -9,8 +9,6 @@ pub const MISSING_KEYS: f64 = 20.0;
 pub const MISSING_BYTES: f64 = 500.0;
 /// Missing MiB of a mean step, where the farm has none yet.
 pub const MISSING_MIB: f64 = 1024.0;
-/// Bytes of a key of unknown size, where the farm knows of none.
-pub const KEY_BYTES: u64 = 64 << 20;
 /// How long a step waits for a worker to say what its caches hold, in milliseconds since it was ready.
 pub const UNKNOWN_CACHE_HOLD_MS: u64 = 20_000;
 

@@ -6,24 +6,15 @@
 //! cost follows groups, cells and candidates, not workers. A requirement that few workers meet (a host's
 //! name) is answered by the list of these.
 
+use crate::bounds;
+use crate::class::Class;
 use crate::ids::WorkerId;
-use crate::limits;
-use crate::matcher::Class;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need, asks_executor};
-use crate::worker::Worker;
+use crate::worker::{Saturation, Worker};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
-
-/// Which of several workers with room is taken first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Saturation {
-    /// Fill the worker with fewest free cpus first, instead of spreading.
-    pub cores: bool,
-    /// Take the worker with least free memory first.
-    pub memory: bool,
-}
 
 /// What the workers of a group have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -103,7 +94,7 @@ fn bucket_of(amount: u64) -> u32 {
 impl Index {
     /// An empty index with that policy.
     pub fn new(saturation: Saturation) -> Self {
-        Index { saturation, candidates_max: limits::CANDIDATES_MAX, ..Index::default() }
+        Index { saturation, candidates_max: bounds::CANDIDATES_MAX, ..Index::default() }
     }
 
     /// An empty index that tells groups apart by the same keys.
@@ -138,7 +129,7 @@ impl Index {
         // What no worker has tells none apart.
         let open = open.filter(|key| self.present.contains_key(*key));
         let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
-        let new: Vec<String> = open.filter(|key| values(key) <= limits::GROUP_VALUES_MAX).cloned().collect();
+        let new: Vec<String> = open.filter(|key| values(key) <= bounds::GROUP_VALUES_MAX).cloned().collect();
         let learned = !new.is_empty();
         self.keys.extend(new);
         learned
@@ -160,7 +151,7 @@ impl Index {
         let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
         let before = self.keys.len();
         // Twice as many, so that one worker more or less does not turn it over and over.
-        self.keys.retain(|key| values(key) <= 2 * limits::GROUP_VALUES_MAX);
+        self.keys.retain(|key| values(key) <= 2 * bounds::GROUP_VALUES_MAX);
         self.keys.len() < before
     }
 

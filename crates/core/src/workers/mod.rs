@@ -1,12 +1,8 @@
 //! Who could run it: all workers, an index of their free room, and their deadlines.
 
-mod health;
 mod index;
-mod reserve;
 
-pub use health::{Ended, Fault, Health, Record, Successes, Verdict};
-pub use index::{Index, Saturation};
-pub use reserve::{ReserveSettings, Reserves};
+pub use index::Index;
 
 use crate::ids::WorkerId;
 use crate::load::formula::LoadSettings;
@@ -15,7 +11,7 @@ use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
-use crate::worker::{Marks, Worker, WorkerState};
+use crate::worker::{Marks, Saturation, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use windlass_api::compass::{
     BadJob, CompassJob, Fields, Stage, WaitSpec, Waited, public_fields, result_root, text_of,
 };
+use windlass_core::bounds::PREFERS_PER_STEP_MAX;
 use windlass_core::engine::{Answer, Event, Submit};
-use windlass_core::limits::PREFERS_PER_STEP_MAX;
 use windlass_core::queues::QueueRecord;
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, TaskId};

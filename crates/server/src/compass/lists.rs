@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use windlass_api::compass::{Fields, Stage, is_compass, public_fields, text_of};
 use windlass_core::JobId;
+use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::job::JobState;
-use windlass_core::limits::NAME_BYTES_MAX;
 use windlass_store::JobFilter;
 
 /// Rows of one list.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use windlass_api::compass::{Fields, text_of};
 use windlass_core::JobId;
-use windlass_core::limits::NAME_BYTES_MAX;
+use windlass_core::bounds::NAME_BYTES_MAX;
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;

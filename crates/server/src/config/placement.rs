@@ -6,12 +6,13 @@ use super::Config;
 use serde::Deserialize;
 use std::str::FromStr;
 use std::time::Duration;
+use windlass_core::bounds;
 use windlass_core::engine::{Policy, Settings};
-use windlass_core::limits;
 use windlass_core::load::formula::LoadSettings;
+use windlass_core::plan::ReserveSettings;
 use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
-use windlass_core::workers::{ReserveSettings, Saturation};
+use windlass_core::worker::Saturation;
 
 /// Nanoseconds of a millisecond.
 const NS_PER_MS: u64 = 1_000_000;
@@ -118,7 +119,7 @@ pub struct Cache {
 
 impl Default for Cache {
     fn default() -> Self {
-        Cache { steps: limits::CACHE_STEPS as u32 }
+        Cache { steps: bounds::CACHE_STEPS as u32 }
     }
 }
 

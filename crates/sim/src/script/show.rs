@@ -6,7 +6,7 @@ use crate::world::{S, World};
 use windlass_core::engine::{Answer, Engine, Note, Refusal, WaitReason};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
-use windlass_core::matcher::{self, RuledOut};
+use windlass_core::plan::placement::{self, RuledOut};
 use windlass_core::resources::{Bytes, Cpus};
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{JobId, TaskId, WorkerId};
@@ -227,7 +227,7 @@ fn worker(worker: &Worker) -> String {
     if !worker.backlog.is_empty() {
         line += &format!(", then {}", list(worker.backlog.iter().map(ToString::to_string).collect()));
     }
-    let unfit = matcher::unfit(worker).filter(|why| !matches!(why, RuledOut::Suspect | RuledOut::Draining));
+    let unfit = placement::unfit(worker).filter(|why| !matches!(why, RuledOut::Suspect | RuledOut::Draining));
     line.extend(unfit.map(|why| format!(", {why}")));
     if worker.expected > 0 {
         line += &format!(", expects {} more", Bytes(worker.expected));

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::Outbox;
-use windlass_core::queues::parked::ParkedDrift;
+use windlass_core::residency::subqueues::ParkedDrift;
 use windlass_core::{JobId, Time};
 
 mod embedded {

@@ -4,7 +4,8 @@ use super::write::{int, time};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use windlass_core::queues::parked::{Parked, ParkedCount, ParkedDrift, Place, Tally};
+use windlass_core::job::{Parked, Place, Tally};
+use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
 
 /// The next parked jobs of a line.

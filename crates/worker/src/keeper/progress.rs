@@ -6,7 +6,7 @@ use crate::protocol::TaskRef;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
-use windlass_core::limits::CACHE_KEY_BYTES_MAX;
+use windlass_core::bounds::CACHE_KEY_BYTES_MAX;
 
 /// Bytes of each output that one look goes through; of more, the end counts.
 const LOOK_BYTES_MAX: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 use crate::score::context::Pair;
 use crate::score::rule::{Contribution, ScoreRule};
 use crate::score::weights;
-use crate::workers::Saturation;
+use crate::worker::Saturation;
 
 /// Points for little load.
 pub struct Pressure;

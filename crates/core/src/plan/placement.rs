@@ -8,37 +8,22 @@
 //! Who is held back by a rule is no candidate, whatever its points; among candidates most points win, then
 //! the least load (or what is fullest, where that is to be filled), then the name.
 
+use crate::bounds;
+use crate::cache_keys::{self, Missing, MissingMemo, Reads};
+use crate::class::Class;
 use crate::ids::{ClassId, StepKey, WorkerId};
-use crate::limits;
 use crate::load::formula::{self, LoadSettings};
 use crate::resources::{Resources, Short};
-use crate::score::context::{InstanceContext, JobContext, Missing, Pair, WorkerContext};
-use crate::score::keys::{self, MissingMemo, Reads};
+use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
 use crate::score::weights;
 use crate::tags::{Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
-use crate::worker::{Worker, WorkerState};
-use crate::workers::{Fault, Workers};
+use crate::worker::{Fault, Worker, WorkerState};
+use crate::workers::Workers;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, iter};
-
-/// What steps of one class ask of a worker.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Class {
-    /// What a task holds.
-    pub request: Resources,
-    /// Bytes of that which nobody asked for: earlier tasks held so much more. No task waits for a guess on a
-    /// worker where all others wait for jobs of their own, perhaps for this one.
-    pub guess: u64,
-    /// What the worker must be.
-    pub needs: Vec<Need>,
-    /// The only workers, by name; empty is any.
-    pub targets: BTreeSet<String>,
-    /// Licences that a task takes one of.
-    pub limits: BTreeSet<String>,
-}
 
 /// Why a worker does not get a task, most lasting reason first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -325,7 +310,9 @@ impl Scene<'_> {
             return Some(Missing::default());
         }
         let held = worker.caches.as_ref()?;
-        let Some(known) = self.known else { return Some(keys::missing(ask.reads, held, self.key_bytes)) };
+        let Some(known) = self.known else {
+            return Some(cache_keys::missing(ask.reads, held, self.key_bytes));
+        };
         let pair = (ask.step, worker.id);
         Some(known.borrow_mut().missing(pair, worker.caches_version, ask.reads, held, self.key_bytes))
     }
@@ -415,9 +402,9 @@ pub fn push(ask: &Ask, scene: &Scene, among: Option<&[WorkerId]>) -> Found {
     let order = |a: &(Ranked, f64, &str), b: &(Ranked, f64, &str)| {
         b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
     };
-    if ranked.len() > limits::RANKED_MAX {
-        ranked.select_nth_unstable_by(limits::RANKED_MAX, order);
-        ranked.truncate(limits::RANKED_MAX);
+    if ranked.len() > bounds::RANKED_MAX {
+        ranked.select_nth_unstable_by(bounds::RANKED_MAX, order);
+        ranked.truncate(bounds::RANKED_MAX);
     }
     ranked.sort_by(order);
     Found::Best(ranked.into_iter().map(|(ranked, ..)| ranked).collect())
@@ -470,54 +457,4 @@ pub fn alloc(
         true
     });
     best.map(|(.., id)| id)
-}
-
-/// Classes by number, each kept as long as a step uses it.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Classes {
-    all: BTreeMap<ClassId, (Class, u32)>,
-    by_class: BTreeMap<Class, ClassId>,
-    next: u32,
-}
-
-impl Classes {
-    /// The number of a class, one use more.
-    pub fn intern(&mut self, class: Class) -> ClassId {
-        if let Some(id) = self.by_class.get(&class) {
-            if let Some((_, uses)) = self.all.get_mut(id) {
-                *uses += 1;
-            }
-            return *id;
-        }
-        let id = ClassId(self.next);
-        self.next += 1;
-        self.by_class.insert(class.clone(), id);
-        self.all.insert(id, (class, 1));
-        id
-    }
-
-    /// All classes that some step uses.
-    pub fn iter(&self) -> impl Iterator<Item = &Class> {
-        self.by_class.keys()
-    }
-
-    /// The class with this number, which some step uses.
-    pub fn get(&self, id: ClassId) -> &Class {
-        &self.all[&id].0
-    }
-
-    /// The class with this number, if some step uses it.
-    pub fn find(&self, id: ClassId) -> Option<&Class> {
-        self.all.get(&id).map(|(class, _)| class)
-    }
-
-    /// One use less.
-    pub fn release(&mut self, id: ClassId) {
-        let Some((class, uses)) = self.all.get_mut(&id) else { return };
-        *uses -= 1;
-        if *uses == 0 {
-            self.by_class.remove(class);
-            self.all.remove(&id);
-        }
-    }
 }

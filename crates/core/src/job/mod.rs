@@ -1,16 +1,18 @@
 //! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
 
+mod queued;
+mod tries;
+
+pub use queued::{Candidate, Parked, Place, Tally};
+pub use tries::TriesMap;
+
+use crate::bounds;
+use crate::cache_keys::Reads;
 use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
-use crate::limits;
-use crate::queues::Candidate;
-use crate::queues::parked::{Parked, Tally};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
-use crate::score::keys::Reads;
-use crate::score::weights;
 use crate::tags::Need;
-use crate::time::{NS_PER_MS, Time};
-use crate::tries::TriesMap;
+use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -446,7 +448,7 @@ impl Step {
     pub fn pick(&self, worker: WorkerId) -> Option<u32> {
         let failed_there =
             |index: &u32| self.tries.get(*index).is_some_and(|tries| tries.failed_on == Some(worker));
-        self.ready.iter().take(limits::PICKS_MAX).find(|index| !failed_there(index))
+        self.ready.iter().take(bounds::PICKS_MAX).find(|index| !failed_there(index))
     }
 
     /// The worker on which all of the first ready tasks failed the last time, if there is one. Looks at a bounded
@@ -456,17 +458,9 @@ impl Step {
             return None;
         }
         let failed_on = |index: u32| self.tries.get(index).and_then(|tries| tries.failed_on);
-        let mut first = self.ready.iter().take(limits::PICKS_MAX);
+        let mut first = self.ready.iter().take(bounds::PICKS_MAX);
         let worker = failed_on(first.next()?)?;
         first.all(|index| failed_on(index) == Some(worker)).then_some(worker)
-    }
-
-    /// Where it stands among steps of its queue and priority: since when it is ready, less a head start for
-    /// what waits for it, as much as the points for that are worth in waiting.
-    pub fn ranked(&self) -> Time {
-        let part = (self.dependents / (2.0 * weights::DEPENDENTS_MEAN)).clamp(0.0, 1.0);
-        let deadlines = weights::DEPENDENTS / weights::WAIT_PER_DEADLINE * part;
-        Time(self.ready_since.0.saturating_sub((deadlines * weights::DEADLINE_MS as f64) as u64 * NS_PER_MS))
     }
 }
 

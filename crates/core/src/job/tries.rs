@@ -1,7 +1,7 @@
 //! What earlier attempts of tasks came to, kept by ranges of tasks that are alike: ten million tasks that failed
 //! once are one entry.
 
-use crate::job::Tries;
+use super::Tries;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

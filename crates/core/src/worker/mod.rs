@@ -1,21 +1,34 @@
 //! Workers: what they have, what is booked on them.
 
+mod health;
+mod warmth;
+
+pub use health::{Ended, Fault, Health, Record, Successes, Verdict};
+pub use warmth::{DISPLACED_AFTER, Warmth};
+
+use crate::bounds;
+use crate::cache_keys::CacheKeys;
 use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
-use crate::limits;
 use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
-use crate::score::keys::CacheKeys;
-use crate::score::warmth::Warmth;
 use crate::tags::{Attributes, EXECUTOR};
 use crate::time::{NS_PER_S, Time};
-use crate::workers::Health;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How long nothing of ours must have run for the pressure on cpus not to be of our making: three times the
 /// ten seconds over which it is averaged.
 pub const REST_NS: u64 = 30 * NS_PER_S;
+
+/// Which of several workers with room is taken first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Saturation {
+    /// Fill the worker with fewest free cpus first, instead of spreading.
+    pub cores: bool,
+    /// Take the worker with least free memory first.
+    pub memory: bool,
+}
 
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,8 +232,8 @@ impl Worker {
             && self.allocs.is_empty()
             && self.lending == 0
             && !self.marks.foreign
-            && self.backlog.len() < limits::PREFETCH_MAX
-            && self.backlog_ms < limits::PREFETCH_MS * self.running.len() as f64
+            && self.backlog.len() < bounds::PREFETCH_MAX
+            && self.backlog_ms < bounds::PREFETCH_MS * self.running.len() as f64
     }
 
     /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.

@@ -3,11 +3,21 @@
 //! A key is taken for its hash of 64 bits. Two keys of one hash are taken for the same, which costs a fetch that nobody
 //! foresaw.
 
-use super::context::Missing;
-use super::weights;
 use crate::hash::Fnv;
 use crate::ids::{StepKey, WorkerId};
 use std::collections::BTreeMap;
+
+/// Bytes of a key of unknown size, where the farm knows of none.
+const KEY_BYTES: u64 = 64 << 20;
+
+/// What a step reads from caches and a worker lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Missing {
+    /// Keys.
+    pub keys: u32,
+    /// Their bytes.
+    pub bytes: u64,
+}
 
 /// The keys that a worker's caches hold: a table of hashes, at most half full.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -172,7 +182,7 @@ impl MissingMemo {
 
 impl Lacking {
     fn missing(&self, key_bytes: Option<u64>) -> Missing {
-        let each = key_bytes.unwrap_or(weights::KEY_BYTES);
+        let each = key_bytes.unwrap_or(KEY_BYTES);
         let bytes = self.bytes.saturating_add(each.saturating_mul(self.unsized_keys.into()));
         Missing { keys: self.keys, bytes }
     }

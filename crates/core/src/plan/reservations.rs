@@ -8,8 +8,8 @@
 //!
 //! Threshold, width test and caps after the planner that OpenCue's scheduler was replaced by.
 
+use crate::bounds;
 use crate::ids::{ClassId, WorkerId};
-use crate::limits;
 use crate::time::{NS_PER_S, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub struct ReserveSettings {
 
 impl Default for ReserveSettings {
     fn default() -> Self {
-        ReserveSettings { after_ns: 60 * NS_PER_S, holders_max: 8, watched_max: limits::BUCKETS_MAX }
+        ReserveSettings { after_ns: 60 * NS_PER_S, holders_max: 8, watched_max: bounds::BUCKETS_MAX }
     }
 }
 

@@ -1,0 +1,3 @@
+//! Which pending jobs are in memory. The store has all of them.
+
+pub mod subqueues;
