@@ -99,9 +99,9 @@ impl ServerLoad {
     pub fn from_core(worker: &core::Worker, settings: &LoadSettings) -> Self {
         let Percents { cpu, memory, io } = Percents::of(worker);
         let effective = worker.load_with(100, settings);
-        let unfit = placement::unfit(worker).next().map(|why| why.to_string());
+        let worker_blockers = placement::worker_blockers(worker).next().map(|why| why.to_string());
         let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
-        let reason = unfit.or(full);
+        let reason = worker_blockers.or(full);
         ServerLoad {
             server_id: worker.name.to_string(),
             num_cpus: f64::from(worker.capacity.cpu) / 100.0,
@@ -450,7 +450,7 @@ impl BoardWorker {
             draining: worker.draining,
             assigned_jobs: assigned(worker),
             cpus: f64::from(worker.capacity.cpu) / 100.0,
-            fetch: worker.marks.fetches,
+            fetch: worker.flags.fetches,
             architectures: architectures.collect(),
             // It may use more than it declares.
             cpu_usage_pct: usage.map(|percent| percent.min(100.0)),
@@ -494,7 +494,7 @@ impl WorkersLoad {
         for worker in workers {
             let tags = || worker.attributes.iter().filter(|(key, _)| !OF_ONE_MACHINE.contains(&key.as_str()));
             add(&mut capabilities, ("build", ""), worker);
-            if worker.marks.fetches {
+            if worker.flags.fetches {
                 add(&mut capabilities, ("fetch", ""), worker);
             }
             if worker.capacity.gpus > 0 {

@@ -44,7 +44,7 @@ pub use submit::{
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
-pub use why::{Change, Judged, RulePoints, RuledOut, Turn, Why};
+pub use why::{Change, IneligibleWorkers, Judged, RulePoints, Turn, Why};
 pub use worker::{Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 

@@ -57,14 +57,14 @@ impl Queue {
     pub fn list(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool) -> Vec<Self> {
         let (mut had, mut waiting) = (BTreeMap::<u8, i128>::new(), BTreeMap::<&str, u64>::new());
         for queue in engine.queues().iter() {
-            *had.entry(queue.band()).or_default() += queue.had.max(0);
+            *had.entry(queue.band()).or_default() += queue.charged.max(0);
         }
         for job in engine.jobs().filter(|job| job.stop.is_none() && job.after.is_empty()) {
             let ready = job.steps.iter().map(|step| u64::from(step.ready.len())).sum::<u64>();
             *waiting.entry(engine.queues().get(job.queue).name()).or_default() += ready;
         }
         let away = |from: &core::Queue| {
-            let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.lines().of(id));
+            let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.subqueues().of(id));
             lines.fold((0, 0), |(jobs, ready), line| (jobs + line.away().jobs, ready + line.away().ready))
         };
         let charge = match engine.turn().charge {
@@ -87,7 +87,7 @@ impl Queue {
             booked: from.share().tasks(),
             charge: charge.to_owned(),
             share: had.get(&from.band()).filter(|all| **all > 0).map(|all| {
-                let part = from.had.max(0) as f64 / *all as f64;
+                let part = from.charged.max(0) as f64 / *all as f64;
                 (part * 10_000.0).round() / 10_000.0
             }),
         };

@@ -74,7 +74,7 @@ pub enum SpaceError {
     Unknown(String),
     /// The combination leaves one out.
     #[error("the combination leaves out the parameter '{0}'")]
-    LeftOut(String),
+    Quarantined(String),
     /// What is associated differs in number, or is nothing.
     #[error("what is associated must be equally many, not {0} and {1}")]
     Uneven(u128, u128),
@@ -100,7 +100,7 @@ impl Space {
         };
         let count = self.count_of(combination, &mut names)?;
         match names.first() {
-            Some(left) => Err(SpaceError::LeftOut((*left).to_owned())),
+            Some(left) => Err(SpaceError::Quarantined((*left).to_owned())),
             None => Ok(count),
         }
     }
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(of(&[param("a b", &["1"])], None), Err(SpaceError::BadName("a b".into())));
         assert_eq!(of(&[frames(&[(1, 0, 1)])], None), Err(SpaceError::NoValue("Frame".into())));
         let two = [a, b];
-        assert_eq!(of(&two, Some(one("A"))), Err(SpaceError::LeftOut("B".into())));
+        assert_eq!(of(&two, Some(one("A"))), Err(SpaceError::Quarantined("B".into())));
         assert_eq!(of(&two, Some(one("C"))), Err(SpaceError::Unknown("C".into())));
         let uneven = Combination::Association(vec![one("A"), one("B")]);
         assert_eq!(of(&two, Some(uneven)), Err(SpaceError::Uneven(1, 2)));

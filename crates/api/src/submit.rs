@@ -250,7 +250,7 @@ pub struct Unplaceable {
     /// The step's name.
     pub step: String,
     /// What rules workers out, and how many.
-    pub reasons: Vec<crate::why::RuledOut>,
+    pub reasons: Vec<crate::why::IneligibleWorkers>,
 }
 
 /// What is wrong with a submission before the engine sees it.

@@ -40,7 +40,7 @@ pub struct Why {
     pub decided_ms: Option<u64>,
     /// What rules the others out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ruled_out: Vec<RuledOut>,
+    pub ruled_out: Vec<IneligibleWorkers>,
     /// What would make it run, smallest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
@@ -84,7 +84,7 @@ pub struct Turn {
 
 /// A reason that rules workers out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RuledOut {
+pub struct IneligibleWorkers {
     /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated,
     /// worker_limit, busy, foreign, reserved, held_by_rule.
     pub reason: String,
@@ -131,10 +131,10 @@ pub struct RulePoints {
     pub reason: String,
 }
 
-impl RuledOut {
+impl IneligibleWorkers {
     /// The reason as the core gives it, of that many workers.
-    pub fn from_core(reason: &core::RuledOut, workers: usize, examples: Vec<String>) -> Self {
-        RuledOut { reason: word(reason).to_owned(), message: reason.to_string(), workers, examples }
+    pub fn from_core(reason: &core::Ineligible, workers: usize, examples: Vec<String>) -> Self {
+        IneligibleWorkers { reason: word(reason).to_owned(), message: reason.to_string(), workers, examples }
     }
 }
 
@@ -151,71 +151,73 @@ impl Judged {
 }
 
 /// One word for a reason, for programs.
-fn word(reason: &core::RuledOut) -> &'static str {
+fn word(reason: &core::Ineligible) -> &'static str {
     match reason {
-        core::RuledOut::NotTarget => "not_target",
-        core::RuledOut::Executor => "executor",
-        core::RuledOut::Attribute(_) => "attribute",
-        core::RuledOut::TooSmall(_) => "too_small",
-        core::RuledOut::Suspect => "suspect",
-        core::RuledOut::Draining => "draining",
-        core::RuledOut::LeftOut { .. } => "left_out",
-        core::RuledOut::Saturated(_) => "saturated",
-        core::RuledOut::Limit { .. } => "worker_limit",
-        core::RuledOut::Busy(_) => "busy",
-        core::RuledOut::Foreign(_) => "foreign",
-        core::RuledOut::Reserved(_) => "reserved",
-        core::RuledOut::Held { .. } => "held_by_rule",
+        core::Ineligible::NotTarget => "not_target",
+        core::Ineligible::Executor => "executor",
+        core::Ineligible::Attribute(_) => "attribute",
+        core::Ineligible::TooSmall(_) => "too_small",
+        core::Ineligible::Suspect => "suspect",
+        core::Ineligible::Draining => "draining",
+        core::Ineligible::Quarantined { .. } => "left_out",
+        core::Ineligible::UnderPressure(_) => "saturated",
+        core::Ineligible::Limit { .. } => "worker_limit",
+        core::Ineligible::Busy(_) => "busy",
+        core::Ineligible::Foreign(_) => "foreign",
+        core::Ineligible::Reserved(_) => "reserved",
+        core::Ineligible::Vetoed { .. } => "held_by_rule",
     }
 }
 
 /// A reason for which a worker gets none of what waits, as a word and as a sentence about it.
-pub(crate) fn say_to_worker(reason: &core::RuledOut) -> (&'static str, String) {
+pub(crate) fn say_to_worker(reason: &core::Ineligible) -> (&'static str, String) {
     let sentence = match reason {
-        core::RuledOut::Suspect => "it has not been heard from".to_owned(),
-        core::RuledOut::Draining => "it is told to take nothing new".to_owned(),
-        core::RuledOut::Saturated(what) => format!("{what} pressure holds it"),
-        core::RuledOut::Limit { name, max } => {
+        core::Ineligible::Suspect => "it has not been heard from".to_owned(),
+        core::Ineligible::Draining => "it is told to take nothing new".to_owned(),
+        core::Ineligible::UnderPressure(what) => format!("{what} pressure holds it"),
+        core::Ineligible::Limit { name, max } => {
             format!("what it runs holds {max} of the limit '{name}', all that a worker may")
         }
-        core::RuledOut::Busy(_) => "it is full: what it runs holds what the waiting work needs".to_owned(),
-        core::RuledOut::Foreign(_) => {
+        core::Ineligible::Busy(_) => "it is full: what it runs holds what the waiting work needs".to_owned(),
+        core::Ineligible::Foreign(_) => {
             "something else than tasks holds what the waiting work needs".to_owned()
         }
-        core::RuledOut::Reserved(_) => "it is kept free for work that has waited long".to_owned(),
-        core::RuledOut::Held { reason, .. } => format!("what waits is held back: {reason}"),
+        core::Ineligible::Reserved(_) => "it is kept free for work that has waited long".to_owned(),
+        core::Ineligible::Vetoed { reason, .. } => format!("what waits is held back: {reason}"),
         other => other.to_string(),
     };
     (word(reason), sentence)
 }
 
 /// What somebody would do about a reason.
-fn remedy(reason: &core::RuledOut, worker: &str) -> String {
+fn remedy(reason: &core::Ineligible, worker: &str) -> String {
     match reason {
-        core::RuledOut::NotTarget => format!("let the step name {worker}, or no worker"),
-        core::RuledOut::Executor => format!("let another worker do it: {worker} {reason}"),
-        core::RuledOut::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
-        core::RuledOut::TooSmall(short) => ask_for(short),
-        core::RuledOut::Suspect => format!("bring {worker} back: it has not been heard from"),
-        core::RuledOut::Draining => format!("resume {worker}"),
-        core::RuledOut::LeftOut { .. } => format!("mend {worker}; it is tried again after a while"),
-        core::RuledOut::Saturated(what) => format!("end what puts {worker} under {what} pressure"),
-        core::RuledOut::Limit { name, max } => format!(
+        core::Ineligible::NotTarget => format!("let the step name {worker}, or no worker"),
+        core::Ineligible::Executor => format!("let another worker do it: {worker} {reason}"),
+        core::Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
+        core::Ineligible::TooSmall(short) => ask_for(short),
+        core::Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
+        core::Ineligible::Draining => format!("resume {worker}"),
+        core::Ineligible::Quarantined { .. } => format!("mend {worker}; it is tried again after a while"),
+        core::Ineligible::UnderPressure(what) => format!("end what puts {worker} under {what} pressure"),
+        core::Ineligible::Limit { name, max } => format!(
             "wait until a task on {worker} gives one of the limit '{name}' back, or raise it: \
              'windlass limit set {name} --per-worker {}'",
             max.saturating_add(1)
         ),
-        core::RuledOut::Busy(short) if short.have == 0 => format!("wait until {}", can_be_had(short, worker)),
-        core::RuledOut::Busy(short) => {
+        core::Ineligible::Busy(short) if short.have == 0 => {
+            format!("wait until {}", can_be_had(short, worker))
+        }
+        core::Ineligible::Busy(short) => {
             format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
         }
-        core::RuledOut::Foreign(short) => {
+        core::Ineligible::Foreign(short) => {
             format!("end what else holds memory on {worker}, or {}", ask_for(short))
         }
-        core::RuledOut::Reserved(_) => {
+        core::Ineligible::Reserved(_) => {
             format!("wait until the work for which {worker} is reserved has started")
         }
-        core::RuledOut::Held { rule, reason } => format!("wait: {rule} holds it on {worker} ({reason})"),
+        core::Ineligible::Vetoed { rule, reason } => format!("wait: {rule} holds it on {worker} ({reason})"),
     }
 }
 
@@ -297,7 +299,9 @@ impl Why {
             judged: judged.collect(),
             decided_ms: why.decided.map(|at| at.as_ms()),
             changes: why.changes.into_iter().map(Change::from_core).collect(),
-            ruled_out: ruled_out.map(|(why, n, examples)| RuledOut::from_core(&why, n, examples)).collect(),
+            ruled_out: ruled_out
+                .map(|(why, n, examples)| IneligibleWorkers::from_core(&why, n, examples))
+                .collect(),
         }
     }
 }
@@ -365,18 +369,18 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
     }
 }
 
-fn say_closed(closed: &core::RuledOut) -> String {
+fn say_closed(closed: &core::Ineligible) -> String {
     let every = "every worker that could run it";
     match closed {
-        core::RuledOut::Suspect => format!("{every} has not been heard from"),
-        core::RuledOut::Draining => format!("{every} is drained"),
-        core::RuledOut::LeftOut { .. } => format!("{every} is left out for what tasks came to there"),
-        core::RuledOut::Saturated(what) => format!("{every} is under {what} pressure"),
-        core::RuledOut::Limit { name, max } => {
+        core::Ineligible::Suspect => format!("{every} has not been heard from"),
+        core::Ineligible::Draining => format!("{every} is drained"),
+        core::Ineligible::Quarantined { .. } => format!("{every} is left out for what tasks came to there"),
+        core::Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
+        core::Ineligible::Limit { name, max } => {
             format!("{every} holds {max} of the limit '{name}', all that a worker may")
         }
-        core::RuledOut::Reserved(_) => format!("{every} is reserved for work that has waited long"),
-        core::RuledOut::Held { reason, .. } => format!("{every} is held back: {reason}"),
+        core::Ineligible::Reserved(_) => format!("{every} is reserved for work that has waited long"),
+        core::Ineligible::Vetoed { reason, .. } => format!("{every} is held back: {reason}"),
         closed => format!("{every} cannot now: {closed}"),
     }
 }

@@ -17,7 +17,7 @@ pub use load::BadLoad;
 use crate::TaskValue;
 use crate::wire::{held::Phase, order::What};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{self, HeldPhase, Order as CoreOrder};
+use windlass_core::engine::{self, HeldPhase, WorkerCommand as CoreOrder};
 use windlass_core::job::{End as CoreEnd, TaskResult};
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, Resources, TaskId, Time, bounds};
@@ -213,7 +213,7 @@ impl Finished {
 /// An order as it goes over the wire. A start's body goes before it, its value is put in by the caller.
 pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
-        CoreOrder::Welcome { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
+        CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
         CoreOrder::Lease { sent, lasts_ns } => What::Lease(Lease { sent, lasts_ns }),
         CoreOrder::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
             What::Start(Start {

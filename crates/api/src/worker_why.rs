@@ -1,7 +1,7 @@
 //! The answer to "why does this worker get no work".
 
 use crate::board::Percents;
-use crate::why::{RuledOut, say_to_worker};
+use crate::why::{IneligibleWorkers, say_to_worker};
 use crate::worker::WorkerState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -179,8 +179,8 @@ impl PassedStep {
         };
         let (reason, message) = match &passed.verdict {
             PassedVerdict::Unmet(unmet) => {
-                let unmet: Vec<RuledOut> =
-                    unmet.iter().map(|reason| RuledOut::from_core(reason, 1, Vec::new())).collect();
+                let unmet: Vec<IneligibleWorkers> =
+                    unmet.iter().map(|reason| IneligibleWorkers::from_core(reason, 1, Vec::new())).collect();
                 let all: Vec<&str> = unmet.iter().map(|reason| reason.message.as_str()).collect();
                 (unmet.first().map_or_else(String::new, |first| first.reason.clone()), all.join("; "))
             }

@@ -2,8 +2,8 @@
 //! to the connection or the server meanwhile.
 
 use crate::error::CliError;
-use crate::link::{Link, hung_up};
-use crate::printer::{Ended, Printer, Show};
+use crate::link::{ServerLink, hung_up};
+use crate::printer::{Ended, Printer, ShownOutput};
 use crate::progress::{self, Progress};
 use crate::signals::Stop;
 use crate::writer::Writer;
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// What of its tasks is shown.
-    pub show: Show,
+    pub show: ShownOutput,
     /// When its progress is.
     pub progress: progress::Show,
     /// Failed tasks are not spoken of.
@@ -32,7 +32,7 @@ pub struct Options {
 }
 
 struct Follow<'a> {
-    link: &'a mut Link,
+    link: &'a mut ServerLink,
     job: u64,
     printer: Printer,
     progress: Progress,
@@ -43,7 +43,7 @@ struct Follow<'a> {
 }
 
 /// Follows the job until it has ended.
-pub async fn follow(link: &mut Link, job: u64, options: Options, stop: &Stop) -> Result<Job, CliError> {
+pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &Stop) -> Result<Job, CliError> {
     let progress = Progress::new(options.progress, job);
     let writer = Writer::start(progress.bar(), stop.on_broken());
     let printer = Printer::new(writer.clone(), options.show, options.quiet);

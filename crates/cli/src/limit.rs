@@ -14,7 +14,7 @@ pub enum LimitCommand {
     /// List the limits
     List,
     /// Set how many tasks may hold one of a limit at a time, and how they say that it is busy, for administrators
-    Set(SetArgs),
+    Set(SetLimitArgs),
     /// Take a limit away: nothing is held back by it, for administrators
     Remove(RemoveArgs),
 }
@@ -22,7 +22,7 @@ pub enum LimitCommand {
 /// What to set of a limit; what is not given stays.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["max", "per_worker", "busy_exit", "back_off"]))]
-pub struct SetArgs {
+pub struct SetLimitArgs {
     /// The limit's name, as in run --limit
     #[arg(value_name = "NAME")]
     name: String,
@@ -68,7 +68,7 @@ pub struct RemoveArgs {
     name: String,
 }
 
-impl SetArgs {
+impl SetLimitArgs {
     fn change(&self) -> Result<SetLimit, CliError> {
         let exits = match self.busy_exit[..] {
             [] => None,
@@ -156,7 +156,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        set: SetArgs,
+        set: SetLimitArgs,
     }
 
     fn change(line: &str) -> Option<SetLimit> {

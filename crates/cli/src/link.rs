@@ -12,7 +12,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A client and what to do when it finds no server any more.
-pub struct Link {
+pub struct ServerLink {
     /// The client.
     pub client: Client,
     server: Option<Address>,
@@ -26,15 +26,15 @@ struct Outage {
     told: bool,
 }
 
-impl Link {
+impl ServerLink {
     /// The link of a client of the server that was asked for; of the per-user one if `None`.
     pub fn new(client: Client, server: Option<Address>) -> Self {
-        Link { client, server, own: false, outage: None }
+        ServerLink { client, server, own: false, outage: None }
     }
 
     /// The link to a server in this very process: if it is gone, so are we.
     pub fn to_own(client: Client) -> Self {
-        Link { client, server: None, own: true, outage: None }
+        ServerLink { client, server: None, own: true, outage: None }
     }
 
     /// The server answers.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Hello, Inventory, Order};
+use windlass_core::engine::{Hello, Inventory, WorkerCommand};
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
@@ -26,7 +26,7 @@ pub struct LocalWorker {
 }
 
 /// What both directions share.
-struct Link {
+struct KeeperLink {
     name: String,
     identity: u64,
     /// The connection to the keeper, and its number as the engine knows it.
@@ -63,7 +63,7 @@ pub async fn start(
     let name = windlass_worker::name(state, config.name.clone(), host)?;
     let identity = windlass_worker::identity(state)?;
     let (welcomed, welcome) = oneshot::channel();
-    let link = Arc::new(Link {
+    let link = Arc::new(KeeperLink {
         name,
         identity,
         connection: Mutex::default(),
@@ -104,7 +104,7 @@ impl LocalWorker {
     }
 }
 
-impl Link {
+impl KeeperLink {
     /// From agent to engine, on the agent's thread.
     fn pass_up(self: &Arc<Self>, agent: &Agent, messages: Vec<FromAgent>) {
         let messages: Vec<_> =
@@ -191,13 +191,13 @@ impl Link {
     fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut SentBodies, into: &mut Vec<ToKeeper>) {
         let Delivery { seq, order, start } = delivery;
         match order {
-            Order::Welcome { epoch } => {
+            WorkerCommand::Registered { epoch } => {
                 self.epoch.store(epoch.0, Ordering::Relaxed);
                 if let Some(welcomed) = lock(&self.welcomed).take() {
                     _ = welcomed.send(());
                 }
             }
-            Order::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
+            WorkerCommand::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
                 let Some(start) = start else { return };
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
@@ -212,24 +212,24 @@ impl Link {
                     params: start.params,
                 });
             }
-            Order::Kill { task, attempt } => {
+            WorkerCommand::Kill { task, attempt } => {
                 into.push(ToKeeper::Kill { task: TaskRef::new(task, attempt), seq })
             }
-            Order::Recall { task, attempt } => {
+            WorkerCommand::Recall { task, attempt } => {
                 into.push(ToKeeper::Recall { task: TaskRef::new(task, attempt), seq });
             }
-            Order::Ack { task, attempt } => {
+            WorkerCommand::Ack { task, attempt } => {
                 into.push(ToKeeper::Ack { task: TaskRef::new(task, attempt), seq })
             }
-            Order::Lend { task, attempt } => {
+            WorkerCommand::Lend { task, attempt } => {
                 into.push(ToKeeper::Lend { task: TaskRef::new(task, attempt), seq })
             }
-            Order::Reclaim { task, attempt } => {
+            WorkerCommand::Reclaim { task, attempt } => {
                 into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
             }
             // Its link is this process: it does not fence, and gets no lease.
-            Order::Lease { .. } => {}
-            Order::Resync => into.push(agent.hello()),
+            WorkerCommand::Lease { .. } => {}
+            WorkerCommand::Resync => into.push(agent.hello()),
         }
     }
 
@@ -271,7 +271,7 @@ impl Link {
 /// A connection to the keeper.
 struct LocalLink {
     id: u64,
-    link: Arc<Link>,
+    link: Arc<KeeperLink>,
     agent: Agent,
     connection: u64,
     bodies: Mutex<SentBodies>,

@@ -3,10 +3,10 @@
 use crate::Context;
 use crate::error::{CliError, Doing};
 use crate::follow::{self, follow};
-use crate::link::Link;
+use crate::link::ServerLink;
 use crate::list::each_task;
 use crate::output::{Format, talk};
-use crate::printer::{STREAMS, Show, copy};
+use crate::printer::{STREAMS, ShownOutput, copy};
 use crate::progress;
 use crate::select::TaskOrJob;
 use crate::signals::Stop;
@@ -60,9 +60,12 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
         TaskOrJob::Job(job) => {
             let id = job.resolve(&client).await?;
             if args.follow && !args.is_partial() {
-                let mut link = Link::new(client, context.server.clone());
-                let options =
-                    follow::Options { show: Show::Output, progress: progress::Show::Never, quiet: true };
+                let mut link = ServerLink::new(client, context.server.clone());
+                let options = follow::Options {
+                    show: ShownOutput::Output,
+                    progress: progress::Show::Never,
+                    quiet: true,
+                };
                 return follow(&mut link, id, options, &stop).await.map(|_| ());
             }
             show_job(&client, id, args, &stop).await

@@ -23,7 +23,7 @@ const LIVE_TRIES: u32 = 60;
 
 /// What of the tasks is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Show {
+pub enum ShownOutput {
     /// What they wrote.
     Output,
     /// One JSON object a task.
@@ -77,7 +77,7 @@ type Offsets = Arc<[AtomicU64; 2]>;
 /// Shows tasks.
 pub struct Printer {
     writer: Writer,
-    show: Show,
+    show: ShownOutput,
     quiet: bool,
     live: Option<Live>,
     /// The last attempt whose end was shown: a list may tell of that before the event of its start comes.
@@ -100,13 +100,13 @@ struct Unfinished {
 
 impl Printer {
     /// A printer that has shown nothing yet.
-    pub fn new(writer: Writer, show: Show, quiet: bool) -> Self {
+    pub fn new(writer: Writer, show: ShownOutput, quiet: bool) -> Self {
         Printer { writer, show, quiet, live: None, ended_attempt: 0, unfinished: None }
     }
 
     /// True if what tasks wrote is shown.
     pub fn shows_output(&self) -> bool {
-        self.show == Show::Output
+        self.show == ShownOutput::Output
     }
 
     /// A task started. The only task of a job is shown while it writes, if it will not be retried:
@@ -115,7 +115,7 @@ impl Printer {
         let retries = job.steps.first().map_or(0, |step| step.retries);
         let is_live = self.live.as_ref().is_some_and(|live| live.attempt >= attempt);
         let is_shown = is_live || self.ended_attempt >= attempt;
-        if job.counts.total != 1 || attempt <= retries || is_shown || self.show != Show::Output {
+        if job.counts.total != 1 || attempt <= retries || is_shown || self.show != ShownOutput::Output {
             return;
         }
         let offsets = Offsets::default();
@@ -155,7 +155,7 @@ impl Printer {
     async fn print(&self, client: &Client, job: &Job, task: &Unfinished) -> Result<(), ClientError> {
         let Unfinished { ended, offsets, .. } = task;
         let id = format!("{}.{}", job.id, ended.index);
-        if self.show == Show::Output {
+        if self.show == ShownOutput::Output {
             for (place, (stream, sink)) in STREAMS.into_iter().enumerate() {
                 if ended.bytes[place] > offsets[place].load(Ordering::SeqCst) {
                     let query = LogQuery { stream, attempt: Some(ended.attempt), ..Default::default() };
@@ -164,7 +164,7 @@ impl Printer {
             }
         }
         let failed = ended.state == TaskState::Failed;
-        let recorded = self.show == Show::Records && (failed || ended.attempt > 0);
+        let recorded = self.show == ShownOutput::Records && (failed || ended.attempt > 0);
         if !recorded && (!failed || self.quiet) {
             return Ok(());
         }

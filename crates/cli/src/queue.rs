@@ -15,18 +15,18 @@ pub enum QueueCommand {
     /// List the queues
     List,
     /// Show one queue
-    Show(NameArgs),
+    Show(QueueArgs),
     /// Set band, weight, quota or burst of a queue, for administrators
-    Set(SetArgs),
+    Set(SetQueueArgs),
     /// Let a queue start nothing, for administrators; what runs goes on
     Pause(PauseArgs),
     /// Let a paused queue start tasks again, for administrators
-    Resume(NameArgs),
+    Resume(QueueArgs),
 }
 
 /// A queue.
 #[derive(Args, Debug)]
-pub struct NameArgs {
+pub struct QueueArgs {
     /// The queue's name
     #[arg(value_name = "NAME")]
     name: String,
@@ -46,7 +46,7 @@ pub struct PauseArgs {
 /// What to set of a queue; what is not given stays.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users"]))]
-pub struct SetArgs {
+pub struct SetQueueArgs {
     /// The queue's name; it need not have had work yet
     #[arg(value_name = "NAME")]
     name: String,
@@ -108,7 +108,7 @@ fn parse_band(text: &str) -> Result<Band, String> {
 pub async fn command(context: &Context, command: QueueCommand) -> Result<(), CliError> {
     match command {
         QueueCommand::List => list(context).await,
-        QueueCommand::Show(NameArgs { name }) => {
+        QueueCommand::Show(QueueArgs { name }) => {
             let queue = context.client().await?.queue(&name).await;
             print(context, &queue.doing(format_args!("show queue {name}"))?)
         }
@@ -119,7 +119,7 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
             let said = format!("queue {name} is paused; 'windlass queue resume {name}' lets it go on");
             tell(context, &queue, &said)
         }
-        QueueCommand::Resume(NameArgs { name }) => {
+        QueueCommand::Resume(QueueArgs { name }) => {
             // A name that is mistyped makes no queue.
             let before = context.client().await?.queue(&name).await;
             let before = before.doing(format_args!("resume queue {name}"))?;
@@ -137,8 +137,8 @@ pub async fn list(context: &Context) -> Result<(), CliError> {
     print_list(context.format, &queues, |queue| queue.name.clone(), grid)
 }
 
-async fn set(context: &Context, args: SetArgs) -> Result<(), CliError> {
-    let SetArgs { name, band, weight, quota, burst, users } = args;
+async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
+    let SetQueueArgs { name, band, weight, quota, burst, users } = args;
     let change = SetQueue {
         band: band.map(|band| band.0),
         weight,

@@ -4,7 +4,7 @@ use crate::Context;
 use crate::args::{self, Inherit, TaskArgs};
 use crate::error::{BROKEN_PIPE, CliError, Doing, FAILED};
 use crate::follow::{self, follow};
-use crate::link::{Link, may_pass};
+use crate::link::{ServerLink, may_pass};
 use crate::output::{Format, count, print_json, print_jsonl, print_lines, talk};
 use crate::printer;
 use crate::progress;
@@ -86,12 +86,12 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     request.placeable_only = true;
     if args.foreground {
         let foreground = crate::serve::foreground().await?;
-        let link = Link::to_own(foreground.client.clone());
+        let link = ServerLink::to_own(foreground.client.clone());
         let result = run_on(context, args, request, link).await;
         foreground.stop().await;
         return result;
     }
-    let link = Link::new(context.client().await?, context.server.clone());
+    let link = ServerLink::new(context.client().await?, context.server.clone());
     run_on(context, args, request, link).await
 }
 
@@ -99,7 +99,7 @@ async fn run_on(
     context: &Context,
     args: &RunArgs,
     mut request: SubmitRequest,
-    mut link: Link,
+    mut link: ServerLink,
 ) -> Result<(), CliError> {
     args.tasks.complete(&mut request, &link.client, !args.detach).await?;
     let stop = Stop::listen(link.client.clone(), args.foreground)?;
@@ -122,9 +122,9 @@ async fn run_on(
         print_lines([job.to_string()].into_iter())?;
     }
     let show = match context.format {
-        Format::Table => printer::Show::Output,
-        Format::Jsonl => printer::Show::Records,
-        Format::Json | Format::Name => printer::Show::Nothing,
+        Format::Table => printer::ShownOutput::Output,
+        Format::Jsonl => printer::ShownOutput::Records,
+        Format::Json | Format::Name => printer::ShownOutput::Nothing,
     };
     let progress = match (args.quiet, args.progress) {
         (true, _) => progress::Show::Never,
@@ -146,7 +146,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }
-    let mut link = Link::new(context.client().await?, context.server.clone());
+    let mut link = ServerLink::new(context.client().await?, context.server.clone());
     let waits = args.wait || args.progress;
     args.tasks.complete(&mut request, &link.client, waits).await?;
     let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };
@@ -160,7 +160,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     }
     let Some(stop) = stop else { return Ok(()) };
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
-    let options = follow::Options { show: printer::Show::Nothing, progress, quiet: args.quiet };
+    let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
     let (job, code) = watch(&mut link, submitted.job, request.parent.as_deref(), options, &stop).await?;
     if context.format.is_json() {
         print_end(context.format, &job, code)?;
@@ -174,7 +174,7 @@ async fn submit_compass(
     args: &SubmitArgs,
     fields: &windlass_api::compass::Fields,
 ) -> Result<(), CliError> {
-    let mut link = Link::new(context.client().await?, context.server.clone());
+    let mut link = ServerLink::new(context.client().await?, context.server.clone());
     let job = link.client.submit_compass(fields).await.doing("submit the job")?;
     let submitted = Submitted { job, existing: false, unplaceable: Vec::new() };
     // It has one step of one task.
@@ -188,7 +188,7 @@ async fn submit_compass(
     }
     let stop = Stop::listen(link.client.clone(), false)?;
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
-    let options = follow::Options { show: printer::Show::Nothing, progress, quiet: args.quiet };
+    let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
     let (job, code) = watch(&mut link, job, None, options, &stop).await?;
     if context.format.is_json() {
         print_end(context.format, &job, code)?;
@@ -198,7 +198,7 @@ async fn submit_compass(
 
 /// Follows a job to its end and tells the exit code that it has.
 async fn watch(
-    link: &mut Link,
+    link: &mut ServerLink,
     job: u64,
     parent: Option<&str>,
     options: follow::Options,
@@ -237,7 +237,7 @@ fn lend(client: Client, job: u64, task: String) -> JoinHandle<()> {
 }
 
 /// Submits, again if the answer was lost: the request's key makes one job of them.
-async fn submit_once(link: &mut Link, request: &SubmitRequest) -> Result<Submitted, CliError> {
+async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<Submitted, CliError> {
     const DOING: &str = "submit the job";
     let mut tries = 0;
     loop {
@@ -263,7 +263,7 @@ async fn submit_once(link: &mut Link, request: &SubmitRequest) -> Result<Submitt
 }
 
 /// The exit code of a job that has ended: that of its first failed task.
-pub async fn exit_code(link: &mut Link, job: &Job) -> Result<i32, CliError> {
+pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError> {
     match job.state {
         JobState::Succeeded => return Ok(0),
         JobState::Canceled => return Ok(CANCELED),

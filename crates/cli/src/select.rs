@@ -18,10 +18,10 @@ pub enum JobRef {
 
 /// One or more jobs, separated by commas.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Jobs(Vec<Entry>);
+pub struct Jobs(Vec<SelectedEntry>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Entry {
+enum SelectedEntry {
     One(JobRef),
     Range(u64, u64),
 }
@@ -62,10 +62,10 @@ impl FromStr for Jobs {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let entries = text.split(',').map(|part| match part.split_once('-') {
-            None => part.parse().map(Entry::One),
+            None => part.parse().map(SelectedEntry::One),
             Some((first, last)) => match (number(first), number(last)) {
                 (Some(first), Some(last)) if first <= last && last - first < RANGE_MAX => {
-                    Ok(Entry::Range(first, last))
+                    Ok(SelectedEntry::Range(first, last))
                 }
                 _ => Err(format!("'{part}' is not a range of job ids; one looks like 1-5")),
             },
@@ -115,8 +115,8 @@ pub async fn resolve_all(client: &Client, selectors: &[Jobs]) -> Result<Vec<Name
     let mut seen = std::collections::BTreeSet::new();
     for entry in selectors.iter().flat_map(|jobs| &jobs.0) {
         let (first, last, in_range) = match *entry {
-            Entry::Range(first, last) => (first, last, true),
-            Entry::One(one) => {
+            SelectedEntry::Range(first, last) => (first, last, true),
+            SelectedEntry::One(one) => {
                 let id = one.resolve(client).await?;
                 (id, id, false)
             }
@@ -194,11 +194,14 @@ mod tests {
 
     #[test]
     fn job_selectors() {
-        let one = |id| Entry::One(JobRef::Id(id));
+        let one = |id| SelectedEntry::One(JobRef::Id(id));
         assert_eq!("12".parse(), Ok(Jobs(vec![one(12)])));
         assert_eq!("1,3".parse(), Ok(Jobs(vec![one(1), one(3)])));
-        assert_eq!("1-5,last".parse(), Ok(Jobs(vec![Entry::Range(1, 5), Entry::One(JobRef::Last)])));
-        assert_eq!("7-7".parse(), Ok(Jobs(vec![Entry::Range(7, 7)])));
+        assert_eq!(
+            "1-5,last".parse(),
+            Ok(Jobs(vec![SelectedEntry::Range(1, 5), SelectedEntry::One(JobRef::Last)]))
+        );
+        assert_eq!("7-7".parse(), Ok(Jobs(vec![SelectedEntry::Range(7, 7)])));
     }
 
     #[test]

@@ -160,7 +160,7 @@ pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     start_logging();
     windlass_server::end_process_on_panic();
     let (config, state) = settle(options)?;
-    let server = Server::start(&config, &state, Life::OfItsOwn).await?;
+    let server = OwnServer::start(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", server.address);
     talk!("windlass server listens on {}, state in {}", server.address, state.display());
     watchdog::ready();
@@ -244,17 +244,17 @@ pub enum Life {
 }
 
 /// A server of this process.
-struct Server {
+struct OwnServer {
     handle: Handle,
     address: String,
     http: tokio::task::JoinHandle<()>,
     worker: Option<LocalWorker>,
 }
 
-impl Server {
+impl OwnServer {
     /// Opens the store, starts the worker, and listens once the worker is there: what the first
     /// request asks for is judged by what this machine has.
-    async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<Server> {
+    async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<OwnServer> {
         let address = config.store.clone();
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
         let protection = protection(config)?;
@@ -299,7 +299,7 @@ impl Server {
             audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
         };
         let serve = windlass_server::serve(listeners, handle.clone(), options);
-        Ok(Server { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
+        Ok(OwnServer { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }
 
     /// Ends it: requests under way are answered, what is decided is committed. Tasks go on, unless
@@ -348,7 +348,7 @@ pub fn protection(config: &Config) -> anyhow::Result<Protection> {
 pub struct Foreground {
     /// A client of it.
     pub client: Client,
-    server: Server,
+    server: OwnServer,
     dir: PathBuf,
 }
 
@@ -360,7 +360,7 @@ pub async fn foreground() -> anyhow::Result<Foreground> {
         store: Some("memory".to_owned()),
         ..Config::default()
     };
-    let server = Server::start(&config, &dir, Life::OfThisRun).await?;
+    let server = OwnServer::start(&config, &dir, Life::OfThisRun).await?;
     let client = Client::new(Address::parse(&server.address))?;
     Ok(Foreground { client, server, dir })
 }

@@ -21,7 +21,7 @@ use windlass_sim::swf::{self, Farm, Figures, Trace, Workload};
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
     /// Replay a recorded workload under several settings in virtual time, and tell how they compare
-    Run(RunArgs),
+    Run(ReplayArgs),
     /// Write the tasks that ended on a farm as a trace in Standard Workload Format
     Export(export::ExportArgs),
 }
@@ -29,7 +29,7 @@ pub enum SimCommand {
 /// What to replay, on what, and how.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("farm").required(true).args(["slots", "workers"]))]
-pub struct RunArgs {
+pub struct ReplayArgs {
     /// A trace in Standard Workload Format, plain or packed with gzip
     #[arg(value_name = "TRACE.swf")]
     trace: PathBuf,
@@ -117,7 +117,7 @@ pub async fn command(context: &Context, command: SimCommand) -> Result<(), CliEr
     }
 }
 
-fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
+fn run(context: &Context, args: &ReplayArgs) -> Result<(), CliError> {
     let workload = workload(args)?;
     let mut outcomes = Vec::new();
     for setting in settings(args) {
@@ -149,7 +149,7 @@ enum How {
     Reference(swf::Baseline),
 }
 
-fn settings(args: &RunArgs) -> Vec<Setting> {
+fn settings(args: &ReplayArgs) -> Vec<Setting> {
     let baselines: BTreeSet<Baseline> = args.baseline.iter().copied().collect();
     let baselines = baselines.into_iter().filter_map(|baseline| {
         let (name, baseline) = match baseline {
@@ -178,7 +178,7 @@ fn settings(args: &RunArgs) -> Vec<Setting> {
     baselines.chain(policies).collect()
 }
 
-fn workload(args: &RunArgs) -> Result<Workload, CliError> {
+fn workload(args: &ReplayArgs) -> Result<Workload, CliError> {
     let farm = match (&args.workers, args.slots) {
         (Some(path), _) => workers::read(path)?,
         (None, slots) => Farm::slots(slots.unwrap_or(0))

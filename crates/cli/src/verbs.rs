@@ -2,7 +2,7 @@
 
 use crate::Context;
 use crate::error::{CliError, Doing};
-use crate::link::Link;
+use crate::link::ServerLink;
 use crate::output::{Format, print_json, print_jsonl, print_lines, talk};
 use crate::run::{end_with, exit_code, parent_task, summary};
 use crate::select::{Jobs, Outcomes, resolve_all};
@@ -76,7 +76,7 @@ pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), Cl
 pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let named = resolve_all(&client, &args.jobs).await?;
-    let mut link = Link::new(client, context.server.clone());
+    let mut link = ServerLink::new(client, context.server.clone());
     let mut outcomes = Outcomes::default();
     let (mut jobs, mut code) = (Vec::new(), 0);
     for named in named {
@@ -98,7 +98,7 @@ pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
 
 /// Waits for one job. Inside a task that task's cpus are lent meanwhile: on a small machine the job
 /// could not start otherwise.
-async fn wait_for(link: &mut Link, id: u64) -> Result<Job, CliError> {
+async fn wait_for(link: &mut ServerLink, id: u64) -> Result<Job, CliError> {
     let lend = parent_task(link.client.address());
     link.ask(&format!("wait for job {id}"), |client| {
         let lend = lend.clone();

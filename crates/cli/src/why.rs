@@ -8,7 +8,7 @@ use crate::select::{JobRef, TaskOrJob};
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::{Client, TasksQuery};
-use windlass_api::{Change, Judged, RuledOut, Turn, Why, WorkerWhy};
+use windlass_api::{Change, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
 
 /// Tells why a task does not run, and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
@@ -94,7 +94,7 @@ fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
     lines
 }
 
-fn ruled_out_line(reason: &RuledOut) -> String {
+fn ruled_out_line(reason: &IneligibleWorkers) -> String {
     let examples = if reason.examples.is_empty() {
         String::new()
     } else {
@@ -280,7 +280,7 @@ mod tests {
             policy: "simple".to_owned(),
             judged: Vec::new(),
             decided_ms: None,
-            ruled_out: vec![RuledOut {
+            ruled_out: vec![IneligibleWorkers {
                 reason: "busy".to_owned(),
                 message: "busy, cpus free".to_owned(),
                 workers: 4,

@@ -22,11 +22,11 @@ pub enum WorkerCommand {
     /// List the workers
     List(ListArgs),
     /// Show one worker
-    Show(NameArgs),
+    Show(WorkerArgs),
     /// Let a worker take no new work; what it runs goes on
-    Drain(NameArgs),
+    Drain(WorkerArgs),
     /// Let a drained worker take work again
-    Resume(NameArgs),
+    Resume(WorkerArgs),
     /// Say that a worker is gone for good: what it ran is run elsewhere
     Forget(ForgetArgs),
     /// Show what this machine would declare as a worker
@@ -43,7 +43,7 @@ pub struct ListArgs {
 
 /// A worker.
 #[derive(Args, Debug)]
-pub struct NameArgs {
+pub struct WorkerArgs {
     /// The worker's name
     #[arg(value_name = "NAME")]
     name: String,

@@ -1,6 +1,6 @@
 //! The rules of the tree, held by reading it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -70,6 +70,131 @@ fn crates_use_only_what_they_may() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let on = dependency["name"].as_str().unwrap();
             assert!(!on.starts_with("windlass") || may.contains(&on), "{name} must not use {on}");
+        }
+    }
+}
+
+/// The modules of the core that each of its modules may use. There is no circle.
+const CORE_EDGES: [(&str, &[&str]); 20] = [
+    ("hash", &[]),
+    ("ids", &[]),
+    ("ranges", &[]),
+    ("resources", &[]),
+    ("tags", &[]),
+    ("time", &[]),
+    ("bounds", &["time"]),
+    ("load", &["time"]),
+    ("cache_keys", &["hash", "ids"]),
+    ("class", &["ids", "resources", "tags"]),
+    ("job", &["bounds", "cache_keys", "ids", "ranges", "resources", "tags", "time"]),
+    ("worker", &["bounds", "cache_keys", "ids", "load", "resources", "tags", "time"]),
+    ("workers", &["bounds", "class", "ids", "load", "resources", "tags", "time", "worker"]),
+    ("score", &["cache_keys", "hash", "job", "resources", "time", "worker"]),
+    (
+        "plan",
+        &[
+            "bounds",
+            "cache_keys",
+            "class",
+            "ids",
+            "load",
+            "resources",
+            "score",
+            "tags",
+            "time",
+            "worker",
+            "workers",
+        ],
+    ),
+    ("queues", &["bounds", "ids", "job", "time"]),
+    ("residency", &["hash", "ids", "job"]),
+    (
+        "engine",
+        &[
+            "bounds",
+            "cache_keys",
+            "class",
+            "ids",
+            "job",
+            "load",
+            "plan",
+            "queues",
+            "ranges",
+            "residency",
+            "resources",
+            "score",
+            "tags",
+            "time",
+            "worker",
+            "workers",
+        ],
+    ),
+    ("explain", &["bounds", "class", "engine", "ids", "job", "load", "plan", "time", "worker"]),
+    ("lib", &["engine", "ids", "resources", "time"]),
+];
+
+#[test]
+fn modules_of_the_core_use_only_what_they_may() {
+    let allowed: BTreeMap<&str, &[&str]> = CORE_EDGES.into_iter().collect();
+    let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (module, uses) in CORE_EDGES {
+        // Each uses only what stands before it, so there is no circle.
+        let below = uses.iter().flat_map(|used| {
+            let below = reached
+                .get(used)
+                .unwrap_or_else(|| panic!("{module} is listed before {used}, which it uses"));
+            below.iter().copied().chain([*used])
+        });
+        let below = below.collect();
+        reached.insert(module, below);
+    }
+    for (path, text) in files(".rs") {
+        let Some(inside) = path.strip_prefix("crates/core/src/") else { continue };
+        let module = inside.split(['/', '.']).next().unwrap();
+        let may = allowed.get(module).unwrap_or_else(|| panic!("{module} is not in the list of modules"));
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for (_, rest) in
+            code.flat_map(|line| line.match_indices("crate::").map(move |(at, _)| line.split_at(at)))
+        {
+            let used: String =
+                rest["crate::".len()..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let is_module = allowed.contains_key(used.as_str()) && used != module;
+            assert!(!is_module || may.contains(&used.as_str()), "{path}: {module} must not use {used}");
+        }
+    }
+}
+
+#[test]
+fn no_type_of_a_crate_is_named_as_another() {
+    let mut seen: BTreeMap<(String, String), String> = BTreeMap::new();
+    for (path, text) in files(".rs") {
+        let Some((of, inside)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"))
+        else {
+            continue;
+        };
+        if inside.starts_with("generated/") {
+            continue;
+        }
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        for line in text.lines() {
+            let code = line.trim_start();
+            let code = code.strip_prefix("pub ").unwrap_or(code);
+            let code = code
+                .strip_prefix("pub(")
+                .and_then(|rest| rest.split_once(") "))
+                .map_or(code, |(_, rest)| rest);
+            // Associated types of traits are indented.
+            let kinds: &[&str] = if code == line || line.starts_with("pub") {
+                &["struct ", "enum ", "trait ", "type "]
+            } else {
+                &["struct ", "enum "]
+            };
+            let Some(rest) = kinds.iter().find_map(|kind| code.strip_prefix(kind)) else { continue };
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if let Some(other) = seen.insert((of.to_owned(), name.clone()), path.clone()) {
+                panic!("{path} and {other} both name a type {name}");
+            }
         }
     }
 }

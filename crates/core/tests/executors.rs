@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Answer, Engine, Event, Hello, Inventory, Order, Outbox, Settings, Submit};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Outbox, Reply, Settings, Submit, WorkerCommand,
+};
 use windlass_core::job::{Hints, JobSpec, StepSpec};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::{EXECUTOR, Need};
@@ -76,7 +78,7 @@ impl Farm {
         let mut out = Outbox::default();
         while self.engine.round(self.now, 1_000, &mut out) > 0 {}
         self.engine.committed(&out);
-        let starts = out.sends.iter().filter(|send| matches!(send.order, Order::Start { .. }));
+        let starts = out.sends.iter().filter(|send| matches!(send.order, WorkerCommand::Start { .. }));
         starts.map(|send| self.engine.workers().get(send.worker).unwrap().name.to_string()).collect()
     }
 }
@@ -86,7 +88,7 @@ fn each_takes_only_its_own_kind_of_work() {
     let mut farm = Farm::new();
     farm.worker("host", 64, true);
     let out = farm.submit(GIB, false, false);
-    let Answer::Submitted { unplaceable, .. } = &out.answers[0].1 else { panic!("{out:?}") };
+    let Reply::Submitted { unplaceable, .. } = &out.answers[0].1 else { panic!("{out:?}") };
     assert_eq!(unplaceable.len(), 1, "no worker of the farm is for it");
     assert_eq!(farm.starts(), [""; 0]);
     farm.worker("plain", 8, false);
@@ -122,7 +124,7 @@ fn a_job_may_be_held_from_the_start() {
     let mut farm = Farm::new();
     farm.worker("host", 64, true);
     let out = farm.submit(GIB, true, true);
-    let Answer::Submitted { job, .. } = out.answers[0].1 else { panic!("{out:?}") };
+    let Reply::Submitted { job, .. } = out.answers[0].1 else { panic!("{out:?}") };
     assert_eq!(out.writes.len(), 2, "in one batch with its row: {out:?}");
     assert_eq!(farm.starts(), [""; 0]);
     farm.tell(Event::Hold { request: REQUEST, job, held: false });

@@ -5,8 +5,8 @@ use windlass_core::engine::{Engine, Event, Hello, Inventory, Outbox, Report, Set
 use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::plan::ReserveSettings;
-use windlass_core::plan::placement::RuledOut;
+use windlass_core::plan::ReservationSettings;
+use windlass_core::plan::placement::Ineligible;
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
@@ -85,21 +85,21 @@ fn a_worker_of_which_nobody_knows_has_no_reasons() {
 fn an_idle_farm_has_nothing_to_do() {
     let why = Farm::new(Settings::default(), &[2]).why(1);
     assert_eq!((why.reason, why.waiting_queues, why.load), (WorkerReason::NothingWaits, 0, 0.5));
-    assert!(why.steps.is_empty() && why.lost.is_empty() && why.unfit.is_empty());
+    assert!(why.steps.is_empty() && why.lost.is_empty() && why.worker_blockers.is_empty());
 }
 
 #[test]
 fn one_that_takes_nothing_says_so_before_all_else() {
     let mut farm = Farm::new(Settings::default(), &[2]);
     farm.handle(Event::Drain { request: REQUEST, worker: WorkerId(1), draining: true });
-    assert_eq!(farm.why(1).reason, WorkerReason::Unfit(RuledOut::Draining));
+    assert_eq!(farm.why(1).reason, WorkerReason::Unfit(Ineligible::Draining));
     farm.submit(step("s", 1, 1));
     let why = farm.why(1);
     assert_eq!(
-        (why.reason, &why.unfit[..]),
-        (WorkerReason::Unfit(RuledOut::Draining), &[RuledOut::Draining][..])
+        (why.reason, &why.worker_blockers[..]),
+        (WorkerReason::Unfit(Ineligible::Draining), &[Ineligible::Draining][..])
     );
-    let verdict = PassedVerdict::Unmet(vec![RuledOut::Draining]);
+    let verdict = PassedVerdict::Unmet(vec![Ineligible::Draining]);
     assert_eq!(why.steps[0].verdict, verdict, "it would fit the step");
 }
 
@@ -108,13 +108,13 @@ fn a_full_one_is_told_from_one_that_is_too_small() {
     let mut farm = Farm::new(Settings::default(), &[2, 1]);
     farm.submit(step("long", 2, 2));
     let (full, small) = (farm.why(1), farm.why(2));
-    assert!(matches!(full.reason, WorkerReason::Closed(RuledOut::Busy(_))), "{full:?}");
+    assert!(matches!(full.reason, WorkerReason::Closed(Ineligible::Busy(_))), "{full:?}");
     assert_eq!((full.steps[0].step, full.steps[0].tasks), (StepKey { job: JobId(1), step: 0 }, 1));
     assert_eq!(small.reason, WorkerReason::FitsNone);
     // What fits when there is room is nearer than what never does, whoever's turn is first.
     farm.submit(step("more", 1, 9));
     let small = farm.why(2);
-    assert!(matches!(small.reason, WorkerReason::Closed(RuledOut::Busy(_))), "{small:?}");
+    assert!(matches!(small.reason, WorkerReason::Closed(Ineligible::Busy(_))), "{small:?}");
     assert_eq!(small.steps.len(), 2);
 }
 
@@ -167,7 +167,7 @@ fn a_worker_with_room_before_its_round_is_told_who_is_better() {
 
 #[test]
 fn a_reserved_worker_knows_for_whom() {
-    let reserve = ReserveSettings { after_ns: 5 * NS_PER_S, ..ReserveSettings::default() };
+    let reserve = ReservationSettings { after_ns: 5 * NS_PER_S, ..ReservationSettings::default() };
     let mut farm = Farm::new(Settings { reserve, ..Settings::default() }, &[4]);
     farm.submit(step("narrow", 1, 100));
     farm.submit(step("wide", 4, 1));

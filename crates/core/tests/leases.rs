@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Engine, Event, Ground, Hello, Inventory, Order, Outbox, Settings, Write};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Outbox, Settings, StoredState, WorkerCommand, Write,
+};
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Resources, Time, WorkerId};
 
@@ -40,7 +42,7 @@ fn beat(engine: &mut Engine, now: u64, worker: u64, sent: u64) -> Outbox {
 
 fn grants(out: &Outbox) -> Vec<(WorkerId, u64, u64)> {
     let leases = out.sends.iter().filter_map(|send| match send.order {
-        Order::Lease { sent, lasts_ns } => Some((send.worker, sent, lasts_ns)),
+        WorkerCommand::Lease { sent, lasts_ns } => Some((send.worker, sent, lasts_ns)),
         _ => None,
     });
     leases.collect()
@@ -83,7 +85,7 @@ fn silence_is_suspect_and_the_end_of_the_lease_raises_the_epoch() {
     assert_eq!(state(&engine), Some((WorkerState::Suspect, 1)));
     assert_eq!(engine.next_wakeup(), Some(Time(1300)));
     // It must say hello before it is granted more: what it holds is not known.
-    assert_eq!(beat(&mut engine, 1200, 1, 0).sends.first().map(|s| &s.order), Some(&Order::Resync));
+    assert_eq!(beat(&mut engine, 1200, 1, 0).sends.first().map(|s| &s.order), Some(&WorkerCommand::Resync));
     let out = handle(&mut engine, 1300, Event::Tick);
     assert_eq!(state(&engine), Some((WorkerState::Expired, 2)));
     assert!(matches!(&out.writes[..], [Write::Worker(WorkerRecord { lease_until: None, .. })]), "{out:?}");
@@ -197,7 +199,7 @@ impl Farm {
             Step::Restart(clock_off) => {
                 self.clock_off = clock_off;
                 let workers = self.rows.values().cloned().collect();
-                self.engine = Engine::restore(settings(), Ground { workers, ..Ground::default() });
+                self.engine = Engine::restore(settings(), StoredState { workers, ..StoredState::default() });
                 self.engine.settle_restored(Time(self.clock()), &mut Outbox::default());
             }
         }

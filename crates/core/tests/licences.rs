@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::BACK_OFF_FACTOR_MAX;
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    Attempt, Engine, Event, Ground, Hello, Inventory, Note, Outbox, Report, Settings, Submit, WaitReason,
-    Write,
+    Attempt, BlockedReason, Engine, Event, Fact, Hello, Inventory, Outbox, Report, Settings, StoredState,
+    Submit, Write,
 };
 use windlass_core::ids::StepKey;
 use windlass_core::job::{BackOff, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
@@ -22,7 +22,7 @@ struct Farm {
     now: Time,
     jobs: u64,
     writes: Vec<Write>,
-    notes: Vec<Note>,
+    notes: Vec<Fact>,
 }
 
 impl Farm {
@@ -134,7 +134,7 @@ fn a_busy_licence_is_nobodys_failure() {
     for round in 0..20 {
         farm.end(first(job), 11);
         assert!(!farm.is_placed(first(job)));
-        assert_eq!(farm.engine.waiting_tasks().get(&WaitReason::NoLicence), Some(&1));
+        assert_eq!(farm.engine.waiting_tasks().get(&BlockedReason::NoLicence), Some(&1));
         if round < 5 {
             let other = farm.submit(1, &[]);
             assert!(farm.is_placed(first(other)), "other steps of the queue go on");
@@ -152,7 +152,7 @@ fn a_busy_licence_is_nobodys_failure() {
     assert_eq!(again.collect::<Vec<_>>(), (1..=20).map(|attempt| (0, 0, attempt)).collect::<Vec<_>>());
     // Any other code is a failure, and there are no retries.
     farm.end(first(job), 1);
-    assert!(farm.notes.iter().any(|note| matches!(note, Note::JobEnded { state: JobState::Failed, .. })));
+    assert!(farm.notes.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Failed, .. })));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_code_means_busy_only_of_a_limit_of_its_step() {
     let job = farm.submit(1, &["nuke"]);
     farm.end(first(job), 11);
     assert!(
-        matches!(farm.notes.last(), Some(Note::JobEnded { state: JobState::Failed, .. })),
+        matches!(farm.notes.last(), Some(Fact::JobEnded { state: JobState::Failed, .. })),
         "{:?}",
         farm.notes
     );
@@ -196,7 +196,7 @@ fn back_offs_double_to_a_bound_and_are_short_again_after_a_success() {
     farm.wait(10);
     farm.end(first(job), 0);
     let kept = farm.writes.iter().rev().find_map(|write| match write {
-        Write::BackOffs { steps, .. } => Some(steps.len()),
+        Write::LicenceBackoffs { steps, .. } => Some(steps.len()),
         _ => None,
     });
     assert_eq!(kept, Some(0), "nothing is kept of what is over");
@@ -208,7 +208,7 @@ fn a_stopped_job_does_not_wait_for_a_licence() {
     let job = farm.submit(1, &[MAYA]);
     farm.tell(Event::Cancel { request: RequestId(9), job });
     farm.end(first(job), 11);
-    assert!(matches!(farm.notes.last(), Some(Note::JobEnded { state: JobState::Canceled, .. })));
+    assert!(matches!(farm.notes.last(), Some(Fact::JobEnded { state: JobState::Canceled, .. })));
     assert!(farm.engine.back_off(step(job)).is_none());
 }
 
@@ -231,8 +231,11 @@ fn restored(since_s: u64, now_s: u64) -> Engine {
         tasks: Vec::new(),
         back_offs: [(0, BackOff { limit: MAYA.to_owned(), since, until, times: 3 })].into(),
     };
-    let ground =
-        Ground { jobs: vec![record], limits: [(MAYA.to_owned(), busy(10))].into(), ..Ground::default() };
+    let ground = StoredState {
+        jobs: vec![record],
+        limits: [(MAYA.to_owned(), busy(10))].into(),
+        ..StoredState::default()
+    };
     let mut engine = Engine::restore(Settings::default(), ground);
     let mut out = Outbox::default();
     engine.settle_restored(at(now_s), &mut out);
@@ -272,7 +275,7 @@ fn workers_that_hold_all_that_they_may_are_not_looked_at() {
         seen
     };
     assert_eq!((seen(&farm, &[MAYA]), seen(&farm, &[]), seen(&farm, &["nuke"])), (0, 200, 200));
-    assert_eq!(farm.engine.waiting_tasks(), [(WaitReason::NoLicence, 1)].into());
+    assert_eq!(farm.engine.waiting_tasks(), [(BlockedReason::NoLicence, 1)].into());
     farm.end(first(job), 0);
     assert!(farm.is_placed(TaskId { job, index: 200 }));
     farm.end(TaskId { job, index: 1 }, 0);

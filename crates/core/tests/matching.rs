@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
-use windlass_core::job::Candidate;
+use windlass_core::job::QueuedStep;
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::plan::placement::{self, Ask, Found, Scene};
-use windlass_core::queues::{Charge, Queues, Skip, TurnSettings};
+use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest};
+use windlass_core::queues::{Charge, Queues, RoundFilter, TurnSettings};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::tags::{Attributes, Need};
@@ -47,7 +47,7 @@ fn amounts() -> impl Strategy<Value = Resources> {
 /// Where a task of the class goes, no step being anything special.
 fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
     let reads = Reads::default();
-    let ask = Ask {
+    let ask = PlacementRequest {
         step: StepKey { job: JobId(1), step: 0 },
         class_id: ClassId(0),
         band: 3,
@@ -61,7 +61,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         locality: false,
         prefers: &NONE,
     };
-    let scene = Scene {
+    let context = MatchContext {
         now: Time(0),
         workers,
         reserved: &BTreeMap::new(),
@@ -70,9 +70,9 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         known: None,
         key_bytes: None,
     };
-    match placement::push(&ask, &scene, None) {
-        Found::Best(ranked) => Some(ranked[0].worker),
-        Found::NoRoom | Found::Held(..) => None,
+    match placement::place_task(&ask, &context, None) {
+        PlacementOutcome::Best(ranked) => Some(ranked[0].worker),
+        PlacementOutcome::NoRoom | PlacementOutcome::Vetoed(..) => None,
     }
 }
 
@@ -98,7 +98,7 @@ proptest! {
             prop_assert_eq!(found.is_some(), !fitting.is_empty());
             if let Some(id) = found {
                 let chosen = workers.get(id).unwrap();
-                prop_assert!(placement::fits_now(&class, chosen) && placement::could_ever(&class, chosen));
+                prop_assert!(placement::fits_now(&class, chosen) && placement::eligible_when_idle(&class, chosen));
                 // Of equal points the least loaded of those that fit, or the fullest.
                 let rank = |w: &Worker| {
                     let load = w.load_with(request.cpu, workers.load_settings());
@@ -121,14 +121,14 @@ proptest! {
     #[test]
     fn turns_are_fair(queues in 2u32..7, rounds in 1usize..60, late in 0usize..40) {
         let mut all = Queues::new(TurnSettings { charge: Charge::Task, express: None });
-        let candidate = |q: u32| Candidate::new(0, Time(0), StepKey { job: JobId(u64::from(q)), step: 0 });
+        let candidate = |q: u32| QueuedStep::new(0, Time(0), StepKey { job: JobId(u64::from(q)), step: 0 });
         let ids: Vec<QueueId> = (0..queues).map(|q| all.intern(&format!("q{q}"))).collect();
         for (q, id) in (0..queues).zip(&ids).skip(1) {
             all.insert(*id, ClassId(0), candidate(q));
         }
         let mut had: BTreeMap<QueueId, u64> = ids.iter().map(|id| (*id, 0)).collect();
         let serve = |all: &mut Queues, had: &mut BTreeMap<QueueId, u64>| {
-            let mut skip = Skip::default();
+            let mut skip = RoundFilter::default();
             let (id, ..) = all.next(&mut skip, &|_| true).unwrap();
             all.charge(id, 1, &mut skip);
             *had.get_mut(&id).unwrap() += 1;

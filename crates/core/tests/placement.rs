@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::{CacheKeys, Reads};
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    Answer, Engine, Event, Hello, Inventory, Order, Outbox, Policy, Report, Settings, Submit, WaitReason,
+    BlockedReason, Engine, Event, Hello, Inventory, Outbox, Policy, Reply, Report, Settings, Submit,
+    WorkerCommand,
 };
 use windlass_core::explain::Reason;
 use windlass_core::ids::{ClassId, Epoch, StepKey};
 use windlass_core::job::{End, Hints, JobSpec, Kind, Step, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::plan::placement::{self, Ask, Found, Reserved, Scene};
+use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, Reservation};
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
@@ -69,7 +70,7 @@ impl Farm {
     }
 
     /// Tells the engine something, and commits what came of it.
-    fn tell(&mut self, event: Event) -> Vec<Answer> {
+    fn tell(&mut self, event: Event) -> Vec<Reply> {
         let mut out = Outbox::default();
         self.engine.handle(self.now, event, &mut out);
         self.go_out(out)
@@ -80,15 +81,15 @@ impl Farm {
         let outcomes = BTreeMap::new();
         let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
         match self.tell(Event::Submit(Box::new(submit))).pop() {
-            Some(Answer::Submitted { job, .. }) => job,
+            Some(Reply::Submitted { job, .. }) => job,
             other => panic!("{other:?}"),
         }
     }
 
-    fn go_out(&mut self, out: Outbox) -> Vec<Answer> {
+    fn go_out(&mut self, out: Outbox) -> Vec<Reply> {
         self.engine.committed(&out);
         for send in &out.sends {
-            if let Order::Start { task, attempt, step, .. } = &send.order {
+            if let WorkerCommand::Start { task, attempt, step, .. } = &send.order {
                 let job = self.engine.job(task.job).expect("what starts is known");
                 let seconds = job.spec.steps[usize::from(*step)].time_limit_ms.expect("each step says");
                 let (least, most) = (seconds / 1000 * 1000, seconds % 1000 * 1000);
@@ -319,7 +320,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
     let mut no_fit = 0;
     for (key, step) in ready(engine) {
         let class = engine.class_of(key).expect("a step has a class");
-        let could = engine.workers().present().any(|worker| placement::could_ever(class, worker));
+        let could = engine.workers().present().any(|worker| placement::eligible_when_idle(class, worker));
         let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
         let reason = engine.explain(task).expect("it is explained").reason;
         if !could {
@@ -343,7 +344,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
             )));
         }
     }
-    let said = engine.waiting_tasks().get(&WaitReason::NoFit).copied().unwrap_or(0);
+    let said = engine.waiting_tasks().get(&BlockedReason::NoFit).copied().unwrap_or(0);
     // What is held back for reasons of its own is counted there.
     prop_assert!(said <= no_fit);
     if engine.limits().is_empty() {
@@ -384,7 +385,7 @@ proptest! {
         // All that fits somewhere, and whose licences there are, has run.
         let left = ready(&farm.engine).filter(|(key, _)| {
             let class = farm.engine.class_of(*key).expect("a step has a class");
-            let could = farm.engine.workers().iter().any(|worker| placement::could_ever(class, worker));
+            let could = farm.engine.workers().iter().any(|worker| placement::eligible_when_idle(class, worker));
             could && !(limit == Some(0) && class.limits.contains("l0"))
         });
         prop_assert_eq!(left.count(), 0);
@@ -443,16 +444,16 @@ proptest! {
             farm.settle();
         }
         let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
-        let reserved: BTreeMap<WorkerId, Reserved> = reserved.into_iter().map(|(index, starts_s)| {
+        let reserved: BTreeMap<WorkerId, Reservation> = reserved.into_iter().map(|(index, starts_s)| {
             let starts = starts_s.map(|s| farm.now.after(s * NS_PER_S));
-            (*index.get(&all), Reserved { class: ClassId(7), band: 3, starts })
+            (*index.get(&all), Reservation { class: ClassId(7), band: 3, starts })
         }).collect();
         let class = Class { request: asked.request.clone(), needs: asked.needs.clone(), ..Class::default() };
         let hints = Hints { kind: if evaluation { Kind::Evaluation } else { Kind::Build }, ..Hints::default() };
         let reads = Reads::of(&reads.then(|| ("k".to_owned(), Some(GIB))).into_iter().collect());
         let mut context = JobContext::of(&hints, false, (&class.request).into());
         context.waited_ms = waited_s * 1_000;
-        let ask = Ask {
+        let ask = PlacementRequest {
             avoids: None,
             step: StepKey { job: JobId(99), step: 0 },
             class_id: ClassId(0),
@@ -466,7 +467,7 @@ proptest! {
             locality: true,
             prefers: &NONE,
         };
-        let scene = Scene {
+        let context = MatchContext {
             now: farm.now,
             workers: farm.engine.workers(),
             reserved: &reserved,
@@ -481,27 +482,27 @@ proptest! {
             let starts = reserved.get(id).map(|reserved| reserved.starts);
             starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts))
         };
-        let fitting: Vec<_> = scene.workers.iter().filter(|worker| placement::fits_now(&class, worker)).collect();
-        for worker in scene.workers.iter() {
-            let says = |now| placement::rule_out(&class, worker, now).next().is_none();
+        let fitting: Vec<_> = context.workers.iter().filter(|worker| placement::fits_now(&class, worker)).collect();
+        for worker in context.workers.iter() {
+            let says = |now| placement::ineligibilities(&class, worker, now).next().is_none();
             prop_assert_eq!(placement::fits_now(&class, worker), says(true));
-            prop_assert_eq!(placement::could_ever(&class, worker), placement::rule_out(&class, worker, false).all(|why| !why.is_lasting()));
+            prop_assert_eq!(placement::eligible_when_idle(&class, worker), placement::ineligibilities(&class, worker, false).all(|why| !why.is_lasting()));
         }
         let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
-            let context = placement::worker_context(worker, scene.workers.load_settings());
-            let load = worker.load_with(class.request.cpu, scene.workers.load_settings());
-            let breakdown = scene.policy.detail(&scene.pair(&ask, worker, &context, load));
+            let seen = placement::worker_context(worker, context.workers.load_settings());
+            let load = worker.load_with(class.request.cpu, context.workers.load_settings());
+            let breakdown = context.policy.detail(&context.pair(&ask, worker, &seen, load));
             breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
         });
         let open: BTreeMap<WorkerId, f64> = open.collect();
         let best = open.values().copied().fold(f64::NEG_INFINITY, f64::max);
-        match placement::push(&ask, &scene, None) {
-            Found::Best(ranked) => {
+        match placement::place_task(&ask, &context, None) {
+            PlacementOutcome::Best(ranked) => {
                 prop_assert_eq!(open.get(&ranked[0].worker), Some(&best));
                 prop_assert!(ranked.iter().all(|ranked| open.contains_key(&ranked.worker)));
             }
-            Found::Held(..) => prop_assert!(open.is_empty() && !fitting.is_empty()),
-            Found::NoRoom => prop_assert!(fitting.is_empty()),
+            PlacementOutcome::Vetoed(..) => prop_assert!(open.is_empty() && !fitting.is_empty()),
+            PlacementOutcome::NoRoom => prop_assert!(fitting.is_empty()),
         }
     }
 }

@@ -205,7 +205,7 @@ proptest! {
                     Contribution::Points { value, reason } => {
                         prop_assert!(value >= least && value <= most, "{}: {value} {reason}", rule.name());
                     }
-                    Contribution::Hold { reason } => prop_assert!(!reason.is_empty()),
+                    Contribution::Veto { reason } => prop_assert!(!reason.is_empty()),
                 }
             }
         }
@@ -222,7 +222,7 @@ proptest! {
                     prop_assert_eq!(detail.holds().count(), 0);
                     prop_assert_eq!(score, detail.total);
                 }
-                Verdict::Held { rule, reason } => prop_assert_eq!(detail.holds().next(), Some((rule, reason))),
+                Verdict::Vetoed { rule, reason } => prop_assert_eq!(detail.holds().next(), Some((rule, reason))),
             }
         }
     }
@@ -237,7 +237,7 @@ proptest! {
         let mut open: Vec<(usize, f64, f64)> = pairs
             .filter_map(|(key, pair)| match policy.score(&pair) {
                 Verdict::Score(score) => Some((key, score, pair.load)),
-                Verdict::Held { .. } => None,
+                Verdict::Vetoed { .. } => None,
             })
             .collect();
         open.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.total_cmp(&b.2)).then(a.0.cmp(&b.0)));

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
-    Answer, Engine, Event, Ground, Held, HeldPhase, Hello, Inventory, Order, Outbox, Report, Settings, Submit,
+    Engine, Event, Held, HeldPhase, Hello, Inventory, Outbox, Reply, Report, Settings, StoredState, Submit,
+    WorkerCommand,
 };
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskRow, TaskState};
-use windlass_core::plan::placement::RuledOut;
+use windlass_core::plan::placement::Ineligible;
 use windlass_core::queues::TurnSettings;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::worker::{WorkerRecord, WorkerState};
@@ -48,7 +49,7 @@ impl Farm {
         self.tell(hello(name, cpus, inventory));
     }
 
-    fn tell(&mut self, event: Event) -> Vec<Answer> {
+    fn tell(&mut self, event: Event) -> Vec<Reply> {
         let mut out = Outbox::default();
         self.engine.handle(self.now, event, &mut out);
         let mut answers = self.go_out(out);
@@ -63,10 +64,10 @@ impl Farm {
         }
     }
 
-    fn go_out(&mut self, out: Outbox) -> Vec<Answer> {
+    fn go_out(&mut self, out: Outbox) -> Vec<Reply> {
         self.engine.committed(&out);
         for send in &out.sends {
-            let Order::Start { task, step, attempt, .. } = &send.order else { continue };
+            let WorkerCommand::Start { task, step, attempt, .. } = &send.order else { continue };
             let job = self.engine.job(task.job).expect("what starts is known");
             let shape = &job.spec.steps[usize::from(*step)].hints.shape;
             let (seconds, exit) = shape.split_once('/').expect("seconds and exit code");
@@ -89,7 +90,7 @@ impl Farm {
         let (request, outcomes) = (RequestId(1), BTreeMap::new());
         let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
         match self.tell(Event::Submit(Box::new(submit))).as_slice() {
-            [Answer::Submitted { job, existing, .. }] => (*job, *existing),
+            [Reply::Submitted { job, existing, .. }] => (*job, *existing),
             other => panic!("{other:?}"),
         }
     }
@@ -305,7 +306,7 @@ fn a4_after_a_restart_what_runs_is_charged_from_then_on() {
     };
     let turn = TurnSettings { express: None, ..TurnSettings::default() };
     let settings = Settings { turn, lease_ns: None, ..Settings::default() };
-    let ground = Ground { workers: vec![worker], jobs: vec![job], ..Ground::default() };
+    let ground = StoredState { workers: vec![worker], jobs: vec![job], ..StoredState::default() };
     let mut farm = Farm::of(Engine::restore(settings, ground));
     farm.engine.settle_restored(START, &mut Outbox::default());
     let held =
@@ -417,7 +418,7 @@ fn a6_a_refused_retry_pins_no_key() {
         back_offs: BTreeMap::new(),
     };
     let answers = farm.tell(Event::Fetched { number: fetch.number, records: Some(vec![record]) });
-    assert!(matches!(answers.as_slice(), [Answer::Refused(_)]), "{answers:?}");
+    assert!(matches!(answers.as_slice(), [Reply::Refused(_)]), "{answers:?}");
     // Retention deletes it.
     farm.tell(Event::Deleted(BTreeSet::from([JobId(1)])));
     assert!(!farm.submit_spec(spec).1);
@@ -434,7 +435,7 @@ fn a7_why_names_the_rule_that_holds_a_retry() {
     assert!(!farm.is_placed(job));
     let explanation = farm.engine.explain(TaskId { job, index: 0 }).unwrap();
     assert_ne!(explanation.reason, Reason::Turn, "a rule holds it");
-    let names_it = |why: &RuledOut| matches!(why, RuledOut::Held { rule: "retry", .. });
+    let names_it = |why: &Ineligible| matches!(why, Ineligible::Vetoed { rule: "retry", .. });
     assert!(explanation.ruled_out.iter().any(|(why, ..)| names_it(why)), "{explanation:?}");
     assert_eq!(explanation.open_workers, 0);
     // Where w2 is gone for good, w1 is as good as any.

@@ -71,12 +71,12 @@ impl Case {
     fn points(&self, rule: &str) -> f64 {
         match self.says(rule) {
             Contribution::Points { value, .. } => value,
-            Contribution::Hold { reason } => panic!("{rule} holds: {reason}"),
+            Contribution::Veto { reason } => panic!("{rule} holds: {reason}"),
         }
     }
 
     fn is_held(&self, rule: &str) -> bool {
-        matches!(self.says(rule), Contribution::Hold { .. })
+        matches!(self.says(rule), Contribution::Veto { .. })
     }
 }
 
@@ -137,7 +137,7 @@ fn keys_of_unknown_size_are_no_bargain() {
         let case = Case::new(|c| c.missing = Some(missing(reads, &held, None)));
         match policy_by_name("simple").0.score(&case.pair()) {
             Verdict::Score(score) => score,
-            Verdict::Held { reason, .. } => panic!("{reason}"),
+            Verdict::Vetoed { reason, .. } => panic!("{reason}"),
         }
     };
     assert_eq!(total(&one), 495.0);
@@ -299,11 +299,11 @@ fn under_pressure_processors_of_others_rank_and_do_not_hold() {
     let verdict = |case: &Case| policy.score(&case.pair());
     assert!(matches!(verdict(&busy(100.0, |_| ())), Verdict::Score(_)));
     let short = busy(100.0, |c| c.worker.memory_available = Some(0));
-    assert!(matches!(verdict(&short), Verdict::Held { rule: "MemorySaturationRule", .. }));
+    assert!(matches!(verdict(&short), Verdict::Vetoed { rule: "MemorySaturationRule", .. }));
     let predicted = busy(0.0, |c| {
         (c.job.prediction, c.worker.memory_free) = (predicts_mib(10_000), Some(8_000 * MIB));
     });
-    assert!(matches!(verdict(&predicted), Verdict::Held { rule: "MemorySaturationRule", .. }));
+    assert!(matches!(verdict(&predicted), Verdict::Vetoed { rule: "MemorySaturationRule", .. }));
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn packing_cost() {
         let policy = packing(Saturation { cores, memory });
         match policy.score(&half_gpu.pair()) {
             Verdict::Score(score) => score,
-            Verdict::Held { reason, .. } => panic!("{reason}"),
+            Verdict::Vetoed { reason, .. } => panic!("{reason}"),
         }
     };
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} and {b}");

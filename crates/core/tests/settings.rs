@@ -4,7 +4,7 @@
 
 use windlass_core::Time;
 use windlass_core::bounds::{self, LIMITS_MAX, WEIGHT_MAX};
-use windlass_core::engine::{Answer, Engine, Event, Ground, Outbox, Refusal, Settings, Submit, Write};
+use windlass_core::engine::{Engine, Event, Outbox, Refusal, Reply, Settings, StoredState, Submit, Write};
 use windlass_core::ids::RequestId;
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::queues::{BadSetting, Busy, Limit, QueueRecord};
@@ -34,7 +34,7 @@ fn refused(engine: &mut Engine, event: Event) -> Refusal {
     let out = handle(engine, event);
     assert!(out.writes.is_empty(), "{:?}", out.writes);
     match out.answers.into_iter().next() {
-        Some((REQUEST, Answer::Refused(refusal))) => refusal,
+        Some((REQUEST, Reply::Refused(refusal))) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -100,7 +100,7 @@ fn what_cannot_be_is_refused_by_its_field() {
 #[test]
 fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
     let limits = (0..LIMITS_MAX).map(|n| (n.to_string(), Limit::of(1))).collect();
-    let ground = Ground { queues: vec![queue("a", 7, Some(1))], limits, ..Ground::default() };
+    let ground = StoredState { queues: vec![queue("a", 7, Some(1))], limits, ..StoredState::default() };
     let mut engine = Engine::restore(Settings::default(), ground);
     let set = engine.queues().by_name().next().unwrap();
     assert_eq!((set.share().weight(), set.record.quota_cpu), (7, Some(1)));
@@ -111,7 +111,7 @@ fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
 }
 
 /// What is said of a job whose step is like this.
-fn submitted(change: impl FnOnce(&mut StepSpec)) -> Answer {
+fn submitted(change: impl FnOnce(&mut StepSpec)) -> Reply {
     let mut step = StepSpec { name: "s".to_owned(), tasks: 1, ..StepSpec::default() };
     change(&mut step);
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
@@ -131,9 +131,9 @@ fn hints_have_bounds() {
         step.hints.shape = "s".repeat(bounds::SHAPE_BYTES_MAX);
         step.hints.deadline_ms = Some(bounds::DEADLINE_MS_MAX);
     });
-    assert!(matches!(most, Answer::Submitted { .. }), "{most:?}");
+    assert!(matches!(most, Reply::Submitted { .. }), "{most:?}");
     let refused = |change: &dyn Fn(&mut StepSpec), what: &str| match submitted(change) {
-        Answer::Refused(refusal) => assert!(refusal.to_string().starts_with(what), "{refusal}"),
+        Reply::Refused(refusal) => assert!(refusal.to_string().starts_with(what), "{refusal}"),
         other => panic!("{what}: {other:?}"),
     };
     refused(&|s| s.limits = many(bounds::LIMITS_PER_STEP_MAX + 1).collect(), "limits of a step: 17");

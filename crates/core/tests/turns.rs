@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
+};
 use windlass_core::ids::{ClassId, StepKey};
-use windlass_core::job::{Candidate, End, JobSpec, StepSpec, TaskResult};
-use windlass_core::queues::{Charge, Limit, QueueRecord, Queues, Skip, TurnSettings};
+use windlass_core::job::{End, JobSpec, QueuedStep, StepSpec, TaskResult};
+use windlass_core::queues::{Charge, Limit, QueueRecord, Queues, RoundFilter, TurnSettings};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time};
 
@@ -18,15 +20,15 @@ fn served(weights: &[u32], n: usize) -> Vec<usize> {
             queues.set(&QueueRecord { weight: weights[number], ..QueueRecord::named(&name) });
             let id = queues.intern(&name);
             let step = StepKey { job: JobId(number as u64 + 1), step: 0 };
-            queues.insert(id, ClassId(0), Candidate::new(0, Time(0), step));
+            queues.insert(id, ClassId(0), QueuedStep::new(0, Time(0), step));
             id
         })
         .collect();
     let next = |_| {
-        let mut skip = Skip::default();
+        let mut skip = RoundFilter::default();
         let (queue, ..) = queues.next(&mut skip, &|_| true).expect("all have work");
         queues.charge(queue, 1, &mut skip);
-        queues.stand_again(&mut skip);
+        queues.resume_exhausted(&mut skip);
         ids.iter().position(|id| *id == queue).expect("it is one of them")
     };
     (0..n).map(next).collect()
@@ -103,7 +105,7 @@ impl Farm {
     fn go_out(&mut self, out: &Outbox) {
         self.engine.committed(out);
         for send in &out.sends {
-            if let Order::Start { task, attempt, .. } = &send.order {
+            if let WorkerCommand::Start { task, attempt, .. } = &send.order {
                 let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
                 let by = Report { worker: send.worker, epoch, task: *task, attempt: *attempt };
                 self.engine.handle(self.now, Event::Started { by, at: self.now }, &mut Outbox::default());

@@ -1,11 +1,13 @@
 //! Thirteen reasons for which a task waits: each is named, with a change, and after that change the task starts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
+};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::plan::placement::RuledOut;
+use windlass_core::plan::placement::Ineligible;
 use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
@@ -102,7 +104,7 @@ fn step(cpus: u32, memory: u64) -> StepSpec {
 }
 
 /// What is in the way on the worker that comes first.
-fn unmet(why: &Explanation) -> &[RuledOut] {
+fn unmet(why: &Explanation) -> &[Ineligible] {
     match &why.changes[0] {
         Change::Worker { unmet, .. } => unmet,
         other => panic!("{other:?} is no change of a worker"),
@@ -118,7 +120,7 @@ fn a_missing_tag() {
     let why = farm.why(job, 0);
     assert_eq!(
         (&why.reason, unmet(&why)),
-        (&Reason::FitsNowhere, &[RuledOut::Attribute(needs[0].clone())][..])
+        (&Reason::FitsNowhere, &[Ineligible::Attribute(needs[0].clone())][..])
     );
     farm.worker("w", 2, GIB, Some("gpu"));
     assert!(farm.is_placed(job, 0));
@@ -132,7 +134,7 @@ fn more_memory_than_any_worker_has() {
     let job = farm.submit("q", vec![step(1, 64 * GIB)]);
     let why = farm.why(job, 0);
     assert_eq!(why.reason, Reason::FitsNowhere);
-    let [RuledOut::TooSmall(short)] = unmet(&why) else { panic!("{why:?}") };
+    let [Ineligible::TooSmall(short)] = unmet(&why) else { panic!("{why:?}") };
     assert_eq!(
         (&*short.resource, short.have),
         ("memory", 8 * GIB),
@@ -169,8 +171,8 @@ fn a_saturated_worker() {
     farm.memory_pressure(1, 60.0);
     let job = farm.submit("q", vec![step(1, 4 * GIB)]);
     let why = farm.why(job, 0);
-    assert_eq!(why.reason, Reason::Closed(RuledOut::Saturated("memory")));
-    assert_eq!(unmet(&why), [RuledOut::Saturated("memory")]);
+    assert_eq!(why.reason, Reason::Closed(Ineligible::UnderPressure("memory")));
+    assert_eq!(unmet(&why), [Ineligible::UnderPressure("memory")]);
     farm.memory_pressure(1, 41.0);
     assert!(!farm.is_placed(job, 0), "released below four fifths of 50");
     farm.memory_pressure(1, 39.0);
@@ -213,7 +215,10 @@ fn a_drained_farm() {
     farm.tell(drain(true));
     let job = farm.submit("q", vec![step(1, 0)]);
     let why = farm.why(job, 0);
-    assert_eq!((&why.reason, unmet(&why)), (&Reason::Closed(RuledOut::Draining), &[RuledOut::Draining][..]));
+    assert_eq!(
+        (&why.reason, unmet(&why)),
+        (&Reason::Closed(Ineligible::Draining), &[Ineligible::Draining][..])
+    );
     farm.tell(drain(false));
     assert!(farm.is_placed(job, 0));
 }
@@ -227,7 +232,10 @@ fn a_worker_that_is_not_heard_from() {
     assert!(farm.engine.workers().by_name("w").unwrap().load.is_none(), "what it said is stale");
     let job = farm.submit("q", vec![step(1, 0)]);
     let why = farm.why(job, 0);
-    assert_eq!((&why.reason, unmet(&why)), (&Reason::Closed(RuledOut::Suspect), &[RuledOut::Suspect][..]));
+    assert_eq!(
+        (&why.reason, unmet(&why)),
+        (&Reason::Closed(Ineligible::Suspect), &[Ineligible::Suspect][..])
+    );
     farm.worker("w", 2, GIB, None);
     assert!(farm.is_placed(job, 0));
 }
@@ -247,8 +255,8 @@ fn a_reserved_worker() {
     }
     farm.finish(narrow, 1);
     let why = farm.why(narrow, 3);
-    assert!(matches!(why.reason, Reason::Closed(RuledOut::Reserved(_))), "{why:?}");
-    assert!(matches!(unmet(&why), [RuledOut::Reserved(_)]));
+    assert!(matches!(why.reason, Reason::Closed(Ineligible::Reserved(_))), "{why:?}");
+    assert!(matches!(unmet(&why), [Ineligible::Reserved(_)]));
     // What runs there ends, so the holder starts; when it has ended the other does.
     farm.finish(narrow, 2);
     assert!(farm.is_placed(wide, 0) && !farm.is_placed(narrow, 3));
@@ -298,7 +306,7 @@ fn a_start_says_what_it_is_allowed_to_hold() {
         .sends
         .iter()
         .filter_map(|send| match &send.order {
-            Order::Start { memory_limit, .. } => Some(*memory_limit),
+            WorkerCommand::Start { memory_limit, .. } => Some(*memory_limit),
             _ => None,
         })
         .collect();
@@ -340,7 +348,7 @@ fn a_worker_that_holds_all_of_a_limit_that_it_may() {
     let each = |max| Limit { per_worker: Some(max), ..Limit::default() };
     set_limit(&mut farm, "maya", each(1));
     let job = farm.submit("q", vec![StepSpec { targets: ["w".to_owned()].into(), ..limited(3) }]);
-    let full = RuledOut::Limit { name: "maya".to_owned(), max: 1 };
+    let full = Ineligible::Limit { name: "maya".to_owned(), max: 1 };
     let why = farm.why(job, 1);
     assert_eq!((&why.reason, unmet(&why)), (&Reason::Closed(full.clone()), &[full][..]));
     set_limit(&mut farm, "maya", each(2));

@@ -4,7 +4,7 @@
 //! authentication is on, everybody who comes over TCP shows a bearer token, `wl_ID_SECRET`. The store
 //! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
 
-use crate::listen::Place;
+use crate::listen::ConnectionPlace;
 use axum::http::{HeaderMap, Method, header};
 use base64::Engine as _;
 use rustls::client::verify_server_name;
@@ -60,7 +60,7 @@ pub struct Peer {
     /// The certificate that it showed, which one of our authorities signed.
     pub certificate: Option<CertificateDer<'static>>,
     /// The room that its connection takes; `None` over a unix socket.
-    pub place: Option<Arc<Place>>,
+    pub place: Option<Arc<ConnectionPlace>>,
 }
 
 impl Peer {

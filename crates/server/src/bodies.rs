@@ -32,7 +32,7 @@ enum Kept {
 }
 
 /// A body as it was read.
-pub enum Read {
+pub enum LoadedBody {
     /// With its bytes in the store.
     Body(Arc<StepBody>, usize),
     /// None that can be sent: why.
@@ -41,15 +41,15 @@ pub enum Read {
     Gone,
 }
 
-impl Read {
+impl LoadedBody {
     /// Parses what the store has.
-    pub fn parse(raw: &[u8]) -> Read {
+    pub fn parse(raw: &[u8]) -> LoadedBody {
         match serde_json::from_slice::<StepBody>(raw) {
-            Err(_) => Read::Unfit("what it runs is damaged in the server's store"),
+            Err(_) => LoadedBody::Unfit("what it runs is damaged in the server's store"),
             Ok(body) if raw.len() > SENT_BYTES_MAX && body.sent_bytes() > SENT_BYTES_MAX => {
-                Read::Unfit("what it runs is larger than a worker can be sent")
+                LoadedBody::Unfit("what it runs is larger than a worker can be sent")
             }
-            Ok(body) => Read::Body(Arc::new(body), raw.len()),
+            Ok(body) => LoadedBody::Body(Arc::new(body), raw.len()),
         }
     }
 }
@@ -62,7 +62,7 @@ struct Entry {
 }
 
 /// What is known of a body.
-pub enum Look {
+pub enum BodyLookup {
     /// Here it is.
     Found(Arc<StepBody>),
     /// It has to be read.
@@ -110,26 +110,26 @@ impl Bodies {
     }
 
     /// The body of a step, if it is here; otherwise it is wanted from now on.
-    pub fn look(&mut self, step: StepId) -> Look {
+    pub fn look(&mut self, step: StepId) -> BodyLookup {
         let read = match self.kept.get(&step) {
-            Some(Entry { body: Kept::Parsed(body), .. }) => return Look::Found(body.clone()),
-            Some(Entry { body: Kept::Unfit(why), .. }) => return Look::Unfit(why),
-            Some(Entry { body: Kept::Raw(raw), .. }) => Read::parse(raw),
-            None if self.absent.contains(&step) => return Look::None,
+            Some(Entry { body: Kept::Parsed(body), .. }) => return BodyLookup::Found(body.clone()),
+            Some(Entry { body: Kept::Unfit(why), .. }) => return BodyLookup::Unfit(why),
+            Some(Entry { body: Kept::Raw(raw), .. }) => LoadedBody::parse(raw),
+            None if self.absent.contains(&step) => return BodyLookup::None,
             None => {
                 self.wanted.insert(step);
-                return Look::Missing;
+                return BodyLookup::Missing;
             }
         };
         let body = match read {
-            Read::Body(body, _) => body,
-            Read::Unfit(why) => return Look::Unfit(why),
-            Read::Gone => return Look::None,
+            LoadedBody::Body(body, _) => body,
+            LoadedBody::Unfit(why) => return BodyLookup::Unfit(why),
+            LoadedBody::Gone => return BodyLookup::None,
         };
         if let Some(entry) = self.kept.get_mut(&step) {
             entry.body = Kept::Parsed(body.clone());
         }
-        Look::Found(body)
+        BodyLookup::Found(body)
     }
 
     /// A body is needed when those before it have come: it may be read along with them.
@@ -148,11 +148,11 @@ impl Bodies {
     }
 
     /// A body was read.
-    pub fn read(&mut self, step: StepId, read: Read) {
+    pub fn read(&mut self, step: StepId, read: LoadedBody) {
         match read {
-            Read::Body(body, bytes) => self.keep(step, Kept::Parsed(body), bytes),
-            Read::Unfit(why) => self.keep(step, Kept::Unfit(why), 0),
-            Read::Gone => _ = self.absent.insert(step),
+            LoadedBody::Body(body, bytes) => self.keep(step, Kept::Parsed(body), bytes),
+            LoadedBody::Unfit(why) => self.keep(step, Kept::Unfit(why), 0),
+            LoadedBody::Gone => _ = self.absent.insert(step),
         }
     }
 
@@ -212,12 +212,12 @@ mod tests {
             assert!(bodies.bytes <= BYTES_MAX && bodies.order.len() == bodies.kept.len());
         }
         assert!(bodies.kept.len() > 500, "{}", bodies.kept.len());
-        assert!(matches!(bodies.look((JobId(1_999), 0)), Look::Found(_)));
-        assert!(matches!(bodies.look((JobId(0), 0)), Look::Missing));
+        assert!(matches!(bodies.look((JobId(1_999), 0)), BodyLookup::Found(_)));
+        assert!(matches!(bodies.look((JobId(0), 0)), BodyLookup::Missing));
         assert_eq!(bodies.take_wanted(), (vec![(JobId(0), 0)], 1));
         let large: StepBody = serde_json::from_str(&body(9)).unwrap();
-        bodies.read((JobId(0), 0), Read::Body(Arc::new(large), 2 * BYTES_MAX));
-        assert!(matches!(bodies.look((JobId(0), 0)), Look::Found(_)), "one may be larger, alone");
+        bodies.read((JobId(0), 0), LoadedBody::Body(Arc::new(large), 2 * BYTES_MAX));
+        assert!(matches!(bodies.look((JobId(0), 0)), BodyLookup::Found(_)), "one may be larger, alone");
         assert_eq!(bodies.kept.len(), 1);
         bodies.forget(JobId(0));
         assert_eq!((bodies.bytes, bodies.order.len()), (0, 0));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn what_waits_behind_others_is_read_along_with_them() {
         let mut bodies = Bodies::default();
-        assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
+        assert!(matches!(bodies.look((JobId(7), 0)), BodyLookup::Missing));
         (1..=3).for_each(|job| bodies.want_ahead((JobId(job), 0)));
         bodies.want_ahead((JobId(7), 0));
         let steps = [7, 1, 2, 3].map(|job| (JobId(job), 0)).to_vec();
@@ -240,7 +240,7 @@ mod tests {
     fn what_came_with_its_job_need_not_be_read() {
         let mut bodies = Bodies::default();
         bodies.found((JobId(1), 0), Arc::from(body(9).as_bytes()));
-        assert!(matches!(bodies.look((JobId(1), 0)), Look::Found(_)));
+        assert!(matches!(bodies.look((JobId(1), 0)), BodyLookup::Found(_)));
         bodies.found((JobId(1), 0), Arc::from(body(9).as_bytes()));
         assert!(
             matches!(bodies.kept[&(JobId(1), 0)].body, Kept::Parsed(_)),
@@ -252,22 +252,22 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said_once_it_was_looked_for() {
         let mut bodies = Bodies::default();
-        assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
-        bodies.read((JobId(7), 0), Read::Gone);
-        assert!(matches!(bodies.look((JobId(7), 0)), Look::None));
+        assert!(matches!(bodies.look((JobId(7), 0)), BodyLookup::Missing));
+        bodies.read((JobId(7), 0), LoadedBody::Gone);
+        assert!(matches!(bodies.look((JobId(7), 0)), BodyLookup::None));
         bodies.forget_absent();
-        assert!(matches!(bodies.look((JobId(7), 0)), Look::Missing));
+        assert!(matches!(bodies.look((JobId(7), 0)), BodyLookup::Missing));
     }
 
     #[test]
     fn what_no_worker_can_be_sent_is_told() {
         let mut bodies = Bodies::default();
         let told = |bodies: &mut Bodies, raw: &str| {
-            bodies.read((JobId(1), 0), Read::parse(raw.as_bytes()));
+            bodies.read((JobId(1), 0), LoadedBody::parse(raw.as_bytes()));
             match bodies.look((JobId(1), 0)) {
-                Look::Found(_) => "",
-                Look::Unfit(why) => why,
-                Look::Missing | Look::None => panic!("it was read"),
+                BodyLookup::Found(_) => "",
+                BodyLookup::Unfit(why) => why,
+                BodyLookup::Missing | BodyLookup::None => panic!("it was read"),
             }
         };
         assert_eq!(

@@ -2,7 +2,7 @@
 
 mod placement;
 
-pub use placement::{Cache, Charge, Load, Placement, Reservation, Score, Turn};
+pub use placement::{Cache, Charge, LoadConfig, Placement, Reservation, Score, Turn};
 
 use crate::http::UserLimits;
 use serde::Deserialize;
@@ -36,7 +36,7 @@ pub struct Config {
     /// How workers with room are ranked.
     pub score: Score,
     /// What the load of workers' machines does.
-    pub load: Load,
+    pub load: LoadConfig,
     /// What is kept free for work that is hard to place.
     pub reservation: Reservation,
     /// How much of what waits is held in memory.
@@ -44,11 +44,11 @@ pub struct Config {
     /// Encryption of connections over TCP.
     pub tls: Tls,
     /// Who is let in.
-    pub auth: Auth,
+    pub auth: AuthConfig,
     /// How many connections there may be over TCP.
     pub connections: Connections,
     /// The interface of Compass CI.
-    pub compass: Compass,
+    pub compass: CompassConfig,
     /// What one user may have, administrators excepted.
     pub users: Users,
 }
@@ -105,7 +105,7 @@ pub struct Connections {
 /// The interface of Compass CI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Compass {
+pub struct CompassConfig {
     /// True where its clients, providers and machines come to this server.
     pub enabled: bool,
 }
@@ -198,7 +198,7 @@ pub struct Tls {
 /// Who is let in.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Auth {
+pub struct AuthConfig {
     /// Requests over TCP need no token: every user of this machine is its administrator.
     pub trust_this_machine: bool,
     /// What was said before requests over TCP needed a token by themselves; only `true` is taken.
@@ -260,13 +260,13 @@ impl Default for Config {
             turn: Turn::default(),
             placement: Placement::default(),
             score: Score::default(),
-            load: Load::default(),
+            load: LoadConfig::default(),
             reservation: Reservation::default(),
             cache: Cache::default(),
             tls: Tls::default(),
-            auth: Auth::default(),
+            auth: AuthConfig::default(),
             connections: Connections::default(),
-            compass: Compass::default(),
+            compass: CompassConfig::default(),
             users: Users::default(),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use windlass_api::{JobEvent, JobState, ServerEvent, TaskEvent, TasksEvent, WorkerEvent, exit_code_of};
 use windlass_core::JobId;
-use windlass_core::engine::{Engine, Note, Outbox, Write};
+use windlass_core::engine::{Engine, Fact, Outbox, Write};
 use windlass_core::job::{self, Counts, TaskState};
 
 /// Events that a slow listener may be behind before it misses some.
@@ -56,10 +56,10 @@ impl Events {
         let mut jobs = Vec::new();
         for note in &batch.notes {
             match note {
-                Note::Started { task, attempt, .. } => {
+                Fact::Started { task, attempt, .. } => {
                     changes.entry(task.job).or_default().push(bare(task.index, TaskState::Running, *attempt));
                 }
-                Note::Ended { task, attempt, state, result } => {
+                Fact::Ended { task, attempt, state, result } => {
                     changes.entry(task.job).or_default().push(TaskEvent {
                         exit_code: exit_code_of(result),
                         out_bytes: result.out_bytes,
@@ -67,16 +67,16 @@ impl Events {
                         ..bare(task.index, *state, *attempt)
                     });
                 }
-                Note::Job { job, state } => {
+                Fact::Job { job, state } => {
                     let held = engine.job(*job).is_some_and(|job| job.held);
                     jobs.push(job_event(*job, *state, held, counts_of(*job)));
                 }
-                Note::JobEnded { job, state, counts } => jobs.push(job_event(*job, *state, false, *counts)),
-                Note::Worker { name, what, .. } => {
+                Fact::JobEnded { job, state, counts } => jobs.push(job_event(*job, *state, false, *counts)),
+                Fact::Worker { name, what, .. } => {
                     let event = WorkerEvent { worker: name.clone(), what: (*what).to_owned() };
                     jobs.push(ServerEvent::Worker(event));
                 }
-                Note::Booked { .. } | Note::Late { .. } => {}
+                Fact::Booked { .. } | Fact::Late { .. } => {}
             }
         }
         for (job, tasks) in changes {

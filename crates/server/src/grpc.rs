@@ -104,7 +104,7 @@ impl workers_server::Workers for Workers {
         else {
             return Err(Status::unauthenticated("nobody knows who asks"));
         };
-        let Some(place) = Place::take(&self.open) else {
+        let Some(place) = ConnectionSlot::take(&self.open) else {
             let why = "this server has as many workers as it can take";
             self.refusals.tell(peer, why);
             return Err(Status::resource_exhausted(why));
@@ -117,7 +117,7 @@ impl workers_server::Workers for Workers {
             lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
             load_ms: Some(self.terms.report.as_millis() as u64),
         }))]);
-        let listener = Listener {
+        let listener = WorkerReader {
             handle: self.handle.clone(),
             link,
             auth: self.auth.clone(),
@@ -130,12 +130,12 @@ impl workers_server::Workers for Workers {
             listener.run(request.into_inner()).await;
             drop(place);
         });
-        Ok(Response::new(Box::pin(stream::unfold(outgoing, Outgoing::next))))
+        Ok(Response::new(Box::pin(stream::unfold(outgoing, WorkerWriter::next))))
     }
 }
 
 /// What waits for a worker.
-struct Outgoing {
+struct WorkerWriter {
     parcels: mpsc::Receiver<Vec<Order>>,
     /// Out of the parcels, and not sent.
     orders: VecDeque<Order>,
@@ -143,7 +143,7 @@ struct Outgoing {
     waiting: Arc<AtomicUsize>,
 }
 
-impl Outgoing {
+impl WorkerWriter {
     /// The next message: what came together goes together, as far as one message may hold it.
     async fn next(mut self) -> Option<(Result<ToWorker, Status>, Self)> {
         if self.orders.is_empty() {
@@ -172,17 +172,17 @@ async fn turned(flag: &mut watch::Receiver<bool>) {
 }
 
 /// One of the connections that may be open.
-struct Place(Arc<AtomicUsize>);
+struct ConnectionSlot(Arc<AtomicUsize>);
 
-impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Option<Place> {
-        let place = Place(open.clone());
+impl ConnectionSlot {
+    fn take(open: &Arc<AtomicUsize>) -> Option<ConnectionSlot> {
+        let place = ConnectionSlot(open.clone());
         // Counted first: the place is given back where it is one too many.
         (open.fetch_add(1, Ordering::Relaxed) < LINKS_MAX).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -213,7 +213,7 @@ fn speaks_for_keeper(message: &FromWorker) -> bool {
 }
 
 /// The half that hears the worker.
-struct Listener {
+struct WorkerReader {
     handle: Handle,
     link: Arc<RemoteLink>,
     auth: Arc<Auth>,
@@ -226,7 +226,7 @@ struct Listener {
     disbelieved: BTreeSet<&'static str>,
 }
 
-impl Listener {
+impl WorkerReader {
     async fn run(mut self, mut stream: Streaming<FromWorker>) {
         let mut closing = self.handle.closing();
         let mut ended = self.link.ended.subscribe();
@@ -412,7 +412,7 @@ struct RemoteLink {
 }
 
 impl RemoteLink {
-    fn new(id: u64, peer: Peer, refusals: Arc<Refusals>) -> (Arc<RemoteLink>, Outgoing) {
+    fn new(id: u64, peer: Peer, refusals: Arc<Refusals>) -> (Arc<RemoteLink>, WorkerWriter) {
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
         let waiting: Arc<AtomicUsize> = Arc::default();
         let link = RemoteLink {
@@ -427,7 +427,7 @@ impl RemoteLink {
             reads: Mutex::default(),
             last_read: AtomicU64::new(0),
         };
-        (Arc::new(link), Outgoing { parcels, orders: VecDeque::new(), waiting })
+        (Arc::new(link), WorkerWriter { parcels, orders: VecDeque::new(), waiting })
     }
 
     fn send(&self, orders: Vec<Order>) {
@@ -576,10 +576,10 @@ mod tests {
     #[test]
     fn there_is_a_limit_to_open_streams_and_places_are_given_back() {
         let open = Arc::default();
-        let taken: Vec<Place> = (0..LINKS_MAX).map_while(|_| Place::take(&open)).collect();
+        let taken: Vec<ConnectionSlot> = (0..LINKS_MAX).map_while(|_| ConnectionSlot::take(&open)).collect();
         assert_eq!(taken.len(), LINKS_MAX);
-        assert!(Place::take(&open).is_none());
+        assert!(ConnectionSlot::take(&open).is_none());
         drop(taken);
-        assert!(Place::take(&open).is_some());
+        assert!(ConnectionSlot::take(&open).is_some());
     }
 }

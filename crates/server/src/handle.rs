@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
-use windlass_core::engine::{Answer, Engine, Event};
+use windlass_core::engine::{Engine, Event, Reply};
 use windlass_core::{JobId, RequestId, TaskId, WorkerId};
 use windlass_store::{Store, StoreError};
 
@@ -81,7 +81,7 @@ impl Handle {
     pub async fn request(
         &self,
         event: impl FnOnce(RequestId) -> Event + Send + 'static,
-    ) -> Result<Answer, Unavailable> {
+    ) -> Result<Reply, Unavailable> {
         let (answer, wait) = oneshot::channel();
         let message = Inbox::Request(Box::new(event), answer);
         self.inbox.try_send(message).map_err(|e| match e {

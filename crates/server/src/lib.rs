@@ -27,7 +27,7 @@ mod retention;
 mod shell;
 mod tls;
 
-pub use config::{Auth as AuthConfig, Charge, Config, ConfigError, Lease, Reads, Tls as TlsConfig};
+pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, Tls as TlsConfig};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{OPENAPI_PATH, ServeOptions, UserLimits, openapi, serve};

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Hello, Inventory, Order};
+use windlass_core::engine::{Hello, Inventory, WorkerCommand};
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -115,7 +115,7 @@ pub struct Delivery {
     /// Its number.
     pub seq: u64,
     /// What.
-    pub order: Order,
+    pub order: WorkerCommand,
     /// With a start: what to run.
     pub start: Option<StartInfo>,
 }

@@ -9,7 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use windlass_core::Engine;
-use windlass_core::engine::{Note, WaitReason};
+use windlass_core::engine::{BlockedReason, Fact};
 use windlass_core::job::{Counts, TaskState};
 use windlass_core::worker::WorkerState;
 
@@ -104,19 +104,19 @@ impl Metrics {
     }
 
     /// Counts what happened.
-    pub fn count(&self, notes: &[Note]) {
+    pub fn count(&self, notes: &[Fact]) {
         for note in notes {
             match note {
-                Note::Job { .. } => _ = self.jobs_accepted.inc(),
-                Note::Booked { waited_ns, .. } => {
+                Fact::Job { .. } => _ = self.jobs_accepted.inc(),
+                Fact::Booked { waited_ns, .. } => {
                     self.tasks_booked.inc();
                     self.wait_seconds.observe(*waited_ns as f64 / 1e9);
                 }
-                Note::Ended { state, .. } => {
+                Fact::Ended { state, .. } => {
                     self.attempts_ended.get_or_create(&[("state", word(*state))]).inc();
                 }
-                Note::Late { .. } => _ = self.results_late.inc(),
-                Note::JobEnded { .. } | Note::Started { .. } | Note::Worker { .. } => {}
+                Fact::Late { .. } => _ = self.results_late.inc(),
+                Fact::JobEnded { .. } | Fact::Started { .. } | Fact::Worker { .. } => {}
             }
         }
     }
@@ -134,7 +134,7 @@ impl Metrics {
         for (state, n) in workers {
             self.workers.get_or_create(&[("state", *state)]).set(*n);
         }
-        for (reason, word) in WaitReason::ALL {
+        for (reason, word) in BlockedReason::ALL {
             let tasks = waiting.get(&reason).copied().unwrap_or(0);
             self.waiting_tasks.get_or_create(&[("reason", word)]).set(tasks as i64);
         }
@@ -155,7 +155,7 @@ pub struct Gauges {
     saturated: i64,
     left_out: i64,
     reserved: i64,
-    waiting: BTreeMap<WaitReason, u64>,
+    waiting: BTreeMap<BlockedReason, u64>,
     /// Hundredths of a core.
     stranded_cpu: u64,
 }

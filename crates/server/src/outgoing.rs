@@ -1,11 +1,11 @@
 //! Messages on their way to workers. A start needs what its task runs: where that has to be read first, the start and
 //! all that follows it to the same worker wait, for a worker passes over a message that comes behind a later one.
 
-use crate::bodies::{Bodies, Look};
+use crate::bodies::{Bodies, BodyLookup};
 use crate::link::{Delivery, Links, StartInfo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use windlass_core::engine::{Engine, Order, Send as Message};
+use windlass_core::engine::{Engine, Send as Message, WorkerCommand};
 use windlass_core::{TaskId, WorkerId};
 
 /// Messages to one worker that wait behind its first, and whose bodies are read along with that one's.
@@ -18,7 +18,7 @@ pub struct Outgoing {
     /// By worker, those that wait for a body, and what follows them.
     waiting: BTreeMap<WorkerId, VecDeque<Message>>,
     /// Starts that cannot be sent, and why.
-    unfit: Vec<(WorkerId, TaskId, u32, &'static str)>,
+    worker_blockers: Vec<(WorkerId, TaskId, u32, &'static str)>,
 }
 
 /// What a start needs.
@@ -34,7 +34,7 @@ enum Need {
 
 impl Outgoing {
     pub fn new(links: Arc<Links>) -> Self {
-        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new(), unfit: Vec::new() }
+        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new(), worker_blockers: Vec::new() }
     }
 
     /// Sends messages, in their order for each worker.
@@ -78,7 +78,7 @@ impl Outgoing {
 
     /// The starts that could not be sent since this was asked last: worker, task, attempt and why.
     pub fn take_unfit(&mut self) -> Vec<(WorkerId, TaskId, u32, &'static str)> {
-        std::mem::take(&mut self.unfit)
+        std::mem::take(&mut self.worker_blockers)
     }
 
     /// Adds a message to its worker's parcel; gives it back where its body is not here.
@@ -89,12 +89,12 @@ impl Outgoing {
         parcels: &mut BTreeMap<WorkerId, Vec<Delivery>>,
     ) -> Option<Message> {
         let start = match &message.order {
-            Order::Start { task, step, attempt, .. } => match self.start_info(engine, *task, *step) {
+            WorkerCommand::Start { task, step, attempt, .. } => match self.start_info(engine, *task, *step) {
                 Need::Here(start) => Some(start),
                 Need::Later => return Some(message),
                 Need::Gone => return None,
                 Need::Unfit(why) => {
-                    self.unfit.push((message.worker, *task, *attempt, why));
+                    self.worker_blockers.push((message.worker, *task, *attempt, why));
                     return None;
                 }
             },
@@ -109,10 +109,10 @@ impl Outgoing {
         let Some(job) = engine.job(task.job) else { return Need::Gone };
         let Some(base) = job.steps.get(usize::from(step)).map(|step| step.base) else { return Need::Gone };
         let body = match self.bodies.look((task.job, step)) {
-            Look::Found(body) => body,
-            Look::Missing => return Need::Later,
-            Look::Unfit(why) => return Need::Unfit(why),
-            Look::None => return Need::Gone,
+            BodyLookup::Found(body) => body,
+            BodyLookup::Missing => return Need::Later,
+            BodyLookup::Unfit(why) => return Need::Unfit(why),
+            BodyLookup::None => return Need::Gone,
         };
         let place = task.index - base;
         let value = body.params.value(place).map(std::borrow::Cow::into_owned);
@@ -130,7 +130,7 @@ impl Outgoing {
 }
 
 fn want_ahead(bodies: &mut Bodies, message: &Message) {
-    if let Order::Start { task, step, .. } = message.order {
+    if let WorkerCommand::Start { task, step, .. } = message.order {
         bodies.want_ahead((task.job, step));
     }
 }

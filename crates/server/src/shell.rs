@@ -1,6 +1,6 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
-use crate::bodies::{self, Read as BodyRead, StepId};
+use crate::bodies::{self, LoadedBody, StepId};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::Events;
@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::engine::{Answer, Engine, Event, Fetch, Hello, Outbox, Report, Settings};
+use windlass_core::engine::{Engine, Event, Fetch, Hello, Outbox, Reply, Report, Settings};
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, RequestId, WorkerId};
@@ -44,7 +44,7 @@ pub struct ShellOptions {
 /// What comes in.
 pub(crate) enum Inbox {
     /// An event whose answer somebody waits for.
-    Request(Box<dyn FnOnce(RequestId) -> Event + Send>, oneshot::Sender<Result<Answer, Unavailable>>),
+    Request(Box<dyn FnOnce(RequestId) -> Event + Send>, oneshot::Sender<Result<Reply, Unavailable>>),
     /// An event that needs no answer.
     Event(Event),
     /// What a worker says.
@@ -111,11 +111,11 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
 }
 
 /// A look into the store, and what it makes happen.
-type Look = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
+type StoreLookup = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
 /// Jobs being read, and what they run where that is small.
-type Read = Pin<Box<dyn Future<Output = (Vec<Event>, Vec<(StepId, Arc<[u8]>)>)> + Send>>;
+type JobsRead = Pin<Box<dyn Future<Output = (Vec<Event>, Vec<(StepId, Arc<[u8]>)>)> + Send>>;
 /// Bodies being read: each with its bytes as they were submitted.
-type Load = Pin<Box<dyn Future<Output = Vec<(StepId, BodyRead)>> + Send>>;
+type BodyLoads = Pin<Box<dyn Future<Output = Vec<(StepId, LoadedBody)>> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
 
 struct Shell {
@@ -127,7 +127,7 @@ struct Shell {
     out: Outbox,
     /// The batch that the store has.
     in_flight: Option<(Arc<Outbox>, Instant)>,
-    pending: BTreeMap<RequestId, oneshot::Sender<Result<Answer, Unavailable>>>,
+    pending: BTreeMap<RequestId, oneshot::Sender<Result<Reply, Unavailable>>>,
     next_request: u64,
     links: Arc<Links>,
     /// Whose each connection is, once it said hello.
@@ -150,8 +150,8 @@ impl Shell {
         let _guard = AbortOnPanic;
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
-        let (mut reading, mut audit): (Option<Read>, Option<Look>) = (None, None);
-        let mut loading: Option<Load> = None;
+        let (mut reading, mut audit): (Option<JobsRead>, Option<StoreLookup>) = (None, None);
+        let mut loading: Option<BodyLoads> = None;
         loop {
             if self.stalled.is_some() {
                 self.recover(&mut inbox).await;
@@ -209,7 +209,7 @@ impl Shell {
     }
 
     /// Begins to read what the engine asked for first.
-    fn read(&mut self) -> Option<Read> {
+    fn read(&mut self) -> Option<JobsRead> {
         let some: Vec<Fetch> = self.fetches.drain(..self.fetches.len().min(FETCHES_MAX)).collect();
         if some.is_empty() {
             return None;
@@ -233,7 +233,7 @@ impl Shell {
     }
 
     /// Begins to read what tasks run that are to be started, and to parse it where nobody waits.
-    fn load_bodies(&mut self) -> Option<Load> {
+    fn load_bodies(&mut self) -> Option<BodyLoads> {
         let (mut left, mut needed) = self.outgoing.bodies.take_wanted();
         if left.is_empty() {
             return None;
@@ -265,10 +265,10 @@ impl Shell {
         }))
     }
 
-    fn bodies_loaded(&mut self, bodies: Vec<(StepId, BodyRead)>) {
+    fn bodies_loaded(&mut self, bodies: Vec<(StepId, LoadedBody)>) {
         let mut bytes = 0;
         for (step, body) in bodies {
-            let more = if let BodyRead::Body(_, bytes) = &body { *bytes } else { 0 };
+            let more = if let LoadedBody::Body(_, bytes) = &body { *bytes } else { 0 };
             // Before a large one takes the place of the others, these are used.
             if bytes + more > bodies::BYTES_MAX / 2 {
                 self.outgoing.bodies_read(&self.engine);
@@ -281,7 +281,7 @@ impl Shell {
     }
 
     /// Begins to compare the store's counts of what is parked with what is, if it is time to.
-    fn audit(&mut self) -> Option<Look> {
+    fn audit(&mut self) -> Option<StoreLookup> {
         if self.audited.elapsed() < AUDIT_INTERVAL {
             return None;
         }
@@ -549,7 +549,7 @@ impl Shell {
         }
     }
 
-    fn answer(&mut self, request: RequestId, answer: Result<Answer, Unavailable>) {
+    fn answer(&mut self, request: RequestId, answer: Result<Reply, Unavailable>) {
         if let Some(waiting) = self.pending.remove(&request) {
             // Whoever asked may have gone.
             _ = waiting.send(answer);
@@ -583,11 +583,11 @@ fn steps_of<'a>(records: impl Iterator<Item = &'a JobRecord>) -> Vec<StepId> {
     records.flat_map(|record| (0..record.spec.steps.len()).map(|step| (record.id, step as u16))).collect()
 }
 
-async fn parse(raw: Option<Arc<[u8]>>) -> BodyRead {
-    let Some(raw) = raw else { return BodyRead::Gone };
+async fn parse(raw: Option<Arc<[u8]>>) -> LoadedBody {
+    let Some(raw) = raw else { return LoadedBody::Gone };
     if raw.len() <= bodies::SMALL_BYTES {
-        return BodyRead::parse(&raw);
+        return LoadedBody::parse(&raw);
     }
-    let parsed = tokio::task::spawn_blocking(move || BodyRead::parse(&raw)).await;
-    parsed.unwrap_or(BodyRead::Unfit("what it runs cannot be read"))
+    let parsed = tokio::task::spawn_blocking(move || LoadedBody::parse(&raw)).await;
+    parsed.unwrap_or(LoadedBody::Unfit("what it runs cannot be read"))
 }

@@ -19,7 +19,7 @@ pub fn write(write: &Write) -> String {
         | Write::History { .. }
         | Write::Queue(_)
         | Write::Limit { .. }
-        | Write::BackOffs { .. }
+        | Write::LicenceBackoffs { .. }
         | Write::Done { .. }
         | Write::WorkerGone(_)
         | Write::JobHeld { .. }

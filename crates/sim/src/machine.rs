@@ -3,7 +3,7 @@
 
 use crate::cache::Cache;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, Order};
+use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, WorkerCommand};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
@@ -265,7 +265,7 @@ impl Machine {
     }
 
     /// An order from the scheduler.
-    pub fn order(&mut self, now: Time, seq: u64, order: &Order) -> Vec<Effect> {
+    pub fn order(&mut self, now: Time, seq: u64, order: &WorkerCommand) -> Vec<Effect> {
         let may_run = self.may_run(now);
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         let new = seq > keeper.seq;
@@ -273,7 +273,7 @@ impl Machine {
         let mut effects = Vec::new();
         match order {
             // One that answers an earlier hello may carry an epoch that is over.
-            Order::Welcome { epoch } if new => {
+            WorkerCommand::Registered { epoch } if new => {
                 keeper.epoch = Some(*epoch);
                 if !self.welcomed {
                     self.welcomed = true;
@@ -281,12 +281,12 @@ impl Machine {
                     effects.extend(self.caches().map(Effect::Say));
                 }
             }
-            Order::Welcome { .. } => {}
-            Order::Lease { sent, lasts_ns } => {
+            WorkerCommand::Registered { .. } => {}
+            WorkerCommand::Lease { sent, lasts_ns } => {
                 let until = Time(*sent).after(lasts_ns / 10 * 9);
                 keeper.lease_until = keeper.lease_until.max(Some(until));
             }
-            Order::Start { task, attempt, request, memory_limit, .. } => {
+            WorkerCommand::Start { task, attempt, request, memory_limit, .. } => {
                 let key = (*task, *attempt);
                 // Before the welcome there is no epoch to report under, and what comes without a lease may
                 // be of an epoch that is over; the scheduler sends it again.
@@ -309,21 +309,25 @@ impl Machine {
                     keeper.queue.push_back(key);
                 }
             }
-            Order::Kill { task, attempt } => effects.extend(self.end((*task, *attempt), now, End::Canceled)),
-            Order::Recall { task, attempt } => {
+            WorkerCommand::Kill { task, attempt } => {
+                effects.extend(self.end((*task, *attempt), now, End::Canceled))
+            }
+            WorkerCommand::Recall { task, attempt } => {
                 if keeper.queue.contains(&(*task, *attempt)) {
                     effects.extend(self.end((*task, *attempt), now, End::Recalled));
                 }
             }
-            Order::Ack { task, attempt } => {
+            WorkerCommand::Ack { task, attempt } => {
                 let key = (*task, *attempt);
                 if matches!(keeper.holds.get(&key).map(|hold| &hold.phase), Some(Phase::Ended(_))) {
                     keeper.holds.remove(&key);
                 }
             }
-            Order::Lend { task, attempt } => keeper.lend((*task, *attempt), seq),
-            Order::Reclaim { task, attempt } => effects.extend(keeper.reclaim((*task, *attempt), seq)),
-            Order::Resync => effects.extend(self.hello(now).map(Effect::Say)),
+            WorkerCommand::Lend { task, attempt } => keeper.lend((*task, *attempt), seq),
+            WorkerCommand::Reclaim { task, attempt } => {
+                effects.extend(keeper.reclaim((*task, *attempt), seq))
+            }
+            WorkerCommand::Resync => effects.extend(self.hello(now).map(Effect::Say)),
         }
         effects.extend(self.start_waiting(now));
         effects

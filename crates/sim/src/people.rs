@@ -6,7 +6,7 @@ use crate::machine::AttemptKey;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::engine::{Answer, Event, Submit};
+use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::queues::{Busy, Limit, QueueRecord};
@@ -28,7 +28,7 @@ enum Ask {
 
 /// How far a task is that waits for a job of its own.
 #[derive(Clone, Debug)]
-enum Stage {
+enum ParentStage {
     /// It submits its job, and again until that is answered.
     Submitting(Arc<JobSpec>),
     /// It waits for the job.
@@ -48,7 +48,7 @@ pub(crate) struct People {
     /// Keyed submissions, answered or not, to be sent again.
     keyed: Vec<Arc<JobSpec>>,
     places: BTreeSet<AllocId>,
-    parents: BTreeMap<AttemptKey, (usize, Stage)>,
+    parents: BTreeMap<AttemptKey, (usize, ParentStage)>,
 }
 
 impl People {
@@ -176,18 +176,18 @@ impl People {
     }
 
     /// Somebody got an answer.
-    pub fn answered(&mut self, world: &mut World, request: RequestId, answer: Answer) {
+    pub fn answered(&mut self, world: &mut World, request: RequestId, answer: Reply) {
         let Some(ask) = self.asks.remove(&request) else {
             world.broken(format!("request {request} was answered twice, or never asked"));
             return;
         };
         match (ask, answer) {
-            (Ask::Submit(.., asked_ns), Answer::Submitted { job, existing: true, .. })
+            (Ask::Submit(.., asked_ns), Reply::Submitted { job, existing: true, .. })
                 if world.promises.is_deleted(job) =>
             {
                 named_deleted(world, job, asked_ns);
             }
-            (Ask::Submit(spec, parent, _), Answer::Submitted { job, existing, .. }) => {
+            (Ask::Submit(spec, parent, _), Reply::Submitted { job, existing, .. }) => {
                 if let Err(what) = world.promises.accepted(&world.store, job, &spec, existing) {
                     world.broken(what);
                 }
@@ -198,9 +198,9 @@ impl People {
                     self.child_accepted(world, key, job);
                 }
             }
-            (Ask::Alloc, Answer::Placed { alloc, .. }) => _ = self.places.insert(alloc),
+            (Ask::Alloc, Reply::Placed { alloc, .. }) => _ = self.places.insert(alloc),
             (Ask::Reclaim(key), _) => self.cpus_back(world, key),
-            (Ask::Cancel(job), Answer::Done) => {
+            (Ask::Cancel(job), Reply::Done) => {
                 if world.promises.is_deleted(job) {
                     return;
                 }
@@ -228,14 +228,14 @@ impl People {
     /// A task starts that submits a job of its own.
     pub fn parent_starts(&mut self, world: &mut World, machine: usize, key: AttemptKey) {
         let spec = Arc::new(child_job(&mut world.rng, key.0, key.1));
-        self.parents.insert(key, (machine, Stage::Submitting(spec)));
+        self.parents.insert(key, (machine, ParentStage::Submitting(spec)));
         world.after(100 * MS, Happening::Alarm(Alarm::Parent(key)));
     }
 
     fn child_accepted(&mut self, world: &mut World, key: AttemptKey, job: JobId) {
         let Some((_, stage)) = self.parents.get_mut(&key) else { return };
-        if matches!(stage, Stage::Submitting(_)) && world.promises.runs_on(key).is_some() {
-            *stage = Stage::Waiting(job);
+        if matches!(stage, ParentStage::Submitting(_)) && world.promises.runs_on(key).is_some() {
+            *stage = ParentStage::Waiting(job);
             world.promises.waits(key, true);
             world.tell(Event::Lend { task: key.0 });
         }
@@ -243,10 +243,10 @@ impl People {
 
     fn cpus_back(&mut self, world: &mut World, key: AttemptKey) {
         let Some((machine, stage)) = self.parents.get_mut(&key) else { return };
-        if !matches!(stage, Stage::Reclaiming) || world.promises.runs_on(key).is_none() {
+        if !matches!(stage, ParentStage::Reclaiming) || world.promises.runs_on(key).is_none() {
             return;
         }
-        *stage = Stage::Done;
+        *stage = ParentStage::Done;
         let machine = *machine;
         world.promises.waits(key, false);
         world.check_machine(machine);
@@ -263,22 +263,22 @@ impl People {
         }
         world.after(2 * S, Happening::Alarm(Alarm::Parent(key)));
         match stage {
-            Stage::Submitting(spec) => {
+            ParentStage::Submitting(spec) => {
                 let spec = spec.clone();
                 self.submit(world, spec, Some(key));
             }
-            Stage::Waiting(job) => {
+            ParentStage::Waiting(job) => {
                 let active = world.store.job(*job).is_some_and(|view| view.state == JobState::Active);
                 if active {
                     // Whoever waits says so again: the scheduler may be another one by now.
                     world.tell(Event::Lend { task: key.0 });
                 } else {
-                    *stage = Stage::Reclaiming;
+                    *stage = ParentStage::Reclaiming;
                     self.reclaim(world, key);
                 }
             }
-            Stage::Reclaiming => self.reclaim(world, key),
-            Stage::Done => {}
+            ParentStage::Reclaiming => self.reclaim(world, key),
+            ParentStage::Done => {}
         }
     }
 

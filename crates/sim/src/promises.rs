@@ -5,11 +5,11 @@ use crate::machine::{AttemptKey, Machine};
 use crate::world::MS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::engine::{Engine, Fetch, Wanted, Write};
+use windlass_core::engine::{Engine, Fetch, FetchQuery, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
 use windlass_core::job::{
-    DependencyKind, End, Job, JobRecord, JobSpec, JobState, Place, Tally, TaskRow, TaskState,
+    BacklogCounts, DependencyKind, End, Job, JobRecord, JobSpec, JobState, QueuePos, TaskRow, TaskState,
 };
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
@@ -383,20 +383,20 @@ fn same_parked(store: &Memory, engine: &Engine) -> Checked {
     let mut counts: BTreeMap<_, _> = BTreeMap::new();
     for count in store.parked_counts() {
         let queue = engine.queues().id(&count.queue).ok_or("a parked queue that the engine does not know")?;
-        counts.insert((queue, count.class), count.tally);
+        counts.insert((queue, count.class), count.backlog);
     }
-    let lines = engine.lines().iter().filter(|(_, line)| line.parked() != Tally::default());
+    let lines = engine.subqueues().iter().filter(|(_, line)| line.parked() != BacklogCounts::default());
     let known: BTreeMap<_, _> = lines.map(|(key, line)| (key, line.parked())).collect();
     if counts != known {
         return Err(format!("the store has parked {counts:?}, the engine counts {known:?}"));
     }
-    for ((queue, class), line) in engine.lines().iter() {
+    for ((queue, class), line) in engine.subqueues().iter() {
         let queue = engine.queues().get(queue).name().to_owned();
-        let all = Wanted::Page { queue, class, from: Place::FIRST, steps: usize::MAX };
+        let all = FetchQuery::Page { queue, class, from: QueuePos::FIRST, steps: usize::MAX };
         let parked = store.fetch(&Fetch { number: 0, wanted: all });
-        let before = |place: Place| line.beyond().is_none_or(|beyond| place < beyond);
-        let mut places = parked.iter().filter_map(|record| record.parked).map(|parked| parked.place);
-        if let Some(lost) = places.find(|place| before(*place) && engine.job(place.job).is_none()) {
+        let before = |place: QueuePos| line.resident_before().is_none_or(|beyond| place < beyond);
+        let mut positions = parked.iter().filter_map(|record| record.parked).map(|parked| parked.place);
+        if let Some(lost) = positions.find(|place| before(*place) && engine.job(place.job).is_none()) {
             return Err(format!("job {} is parked before what is away, and not here", lost.job));
         }
     }

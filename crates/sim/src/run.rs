@@ -7,11 +7,11 @@ use crate::jobs::{self, Profile};
 use crate::machine::{AttemptKey, Defect, Machine};
 use crate::people::People;
 use crate::promises::bases;
-use crate::trace::Trace;
+use crate::trace::Transcript;
 use crate::waits::Waits;
 use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
 use std::fmt;
-use windlass_core::engine::{Bounds, Note, Policy};
+use windlass_core::engine::{Bounds, Fact, Policy};
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobState};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
@@ -68,16 +68,16 @@ impl fmt::Debug for Violation {
 ///
 /// The first promise that broke, with the last lines of the transcript and the command to run it again.
 pub fn run_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
-    run(seed, faults, Trace::new(false)).0
+    run(seed, faults, Transcript::new(false)).0
 }
 
 /// Like [`run_seed`], and returns all lines of the transcript.
 pub fn run_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
-    let (outcome, trace) = run(seed, faults, Trace::new(true));
+    let (outcome, trace) = run(seed, faults, Transcript::new(true));
     (outcome, trace.lines().map(str::to_owned).collect())
 }
 
-fn run(seed: u64, faults: &Faults, trace: Trace) -> (Result<Summary, Violation>, Trace) {
+fn run(seed: u64, faults: &Faults, trace: Transcript) -> (Result<Summary, Violation>, Transcript) {
     let mut run = Run::new(seed, faults, trace);
     while run.world.violation.is_none() && !run.is_over() {
         run.step();
@@ -99,7 +99,7 @@ fn run(seed: u64, faults: &Faults, trace: Trace) -> (Result<Summary, Violation>,
             replay: crate::replay_command(seed),
         }),
     };
-    let trace = std::mem::replace(&mut world.trace, Trace::new(false));
+    let trace = std::mem::replace(&mut world.trace, Transcript::new(false));
     (outcome, trace)
 }
 
@@ -130,7 +130,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64, faults: &Faults, trace: Trace) -> Self {
+    fn new(seed: u64, faults: &Faults, trace: Transcript) -> Self {
         let mut world = World::new(seed, *faults, trace);
         world.faults = faults.vary(&mut world.rng);
         let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
@@ -179,13 +179,13 @@ impl Run {
         while let Some(heard) = self.world.heard.pop_front() {
             match heard {
                 Heard::Starts(machine, key) => self.task_starts(machine, key),
-                Heard::Note(Note::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
-                Heard::Note(Note::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
-                Heard::Note(Note::Booked { task, worker, .. }) => {
+                Heard::Fact(Fact::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
+                Heard::Fact(Fact::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
+                Heard::Fact(Fact::Booked { task, worker, .. }) => {
                     self.waits.booked(&self.world, task, worker)
                 }
-                Heard::Ends(..) | Heard::Note(_) => {}
-                Heard::Answer(request, answer) => self.people.answered(&mut self.world, request, answer),
+                Heard::Ends(..) | Heard::Fact(_) => {}
+                Heard::Reply(request, answer) => self.people.answered(&mut self.world, request, answer),
                 Heard::Unavailable(request) => self.people.unavailable(request),
                 Heard::SchedulerDied => self.people.scheduler_died(),
                 Heard::Alarm(Alarm::Disturb) => self.disturb(),

@@ -7,7 +7,7 @@ use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{
-    Engine, Event, Fetch, Hello, Order, Outbox, Release, Report, Send, Settings, Wanted, Write,
+    Engine, Event, Fetch, FetchQuery, Hello, Outbox, Release, Report, Send, Settings, WorkerCommand, Write,
 };
 use windlass_core::job::JobRecord;
 use windlass_core::{JobId, Time, WorkerId};
@@ -231,7 +231,7 @@ impl World {
         let life = self.lives;
         let Some(scheduler) = &mut self.scheduler else { return };
         for (request, answer) in std::mem::take(&mut scheduler.forming.volatile) {
-            self.heard.push_back(Heard::Answer(request, answer));
+            self.heard.push_back(Heard::Reply(request, answer));
         }
         let round_due = !std::mem::replace(&mut scheduler.round_due, true);
         if let Err(what) = scheduler.engine.check() {
@@ -386,7 +386,7 @@ impl World {
     /// What may go out of a durable batch.
     fn go_out(&mut self, batch: Outbox) {
         for Send { worker, seq, order } in batch.sends {
-            if let Order::Lease { lasts_ns, .. } = order
+            if let WorkerCommand::Lease { lasts_ns, .. } = order
                 && let Err(what) = self.promises.lease(&self.store, worker, self.clock().after(lasts_ns))
             {
                 self.broken(what);
@@ -401,9 +401,9 @@ impl World {
         }
         for (request, answer) in batch.answers {
             self.trace.line(&format!("answer {request}: {answer:?}"));
-            self.heard.push_back(Heard::Answer(request, answer));
+            self.heard.push_back(Heard::Reply(request, answer));
         }
-        self.heard.extend(batch.notes.into_iter().map(Heard::Note));
+        self.heard.extend(batch.notes.into_iter().map(Heard::Fact));
         let life = self.lives;
         for fetch in batch.fetches {
             let delay_ns = self.rng.between(MS / 10, 5 * MS);
@@ -420,7 +420,7 @@ impl World {
         let records = (!failed).then(|| self.store.fetch(fetch));
         if failed {
             self.tally.failed_reads += 1;
-        } else if matches!(fetch.wanted, Wanted::Page { .. }) {
+        } else if matches!(fetch.wanted, FetchQuery::Page { .. }) {
             self.tally.pages += 1;
         }
         let delay_ns = self.rng.between(MS / 10, 50 * MS);

@@ -10,14 +10,14 @@ use crate::cache::Cache;
 use crate::faults::Faults;
 use crate::machine::{AttemptKey, Defect, Effect, Machine, Word};
 use crate::promises::bases;
-use crate::trace::Trace;
+use crate::trace::Transcript;
 use crate::world::{Happening, Heard, MS, S, World};
 use args::Args;
 use conduct::Conduct;
 use meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds;
-use windlass_core::engine::{Answer, Event, Note, Policy, Submit};
+use windlass_core::engine::{Event, Fact, Policy, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, TaskResult};
 use windlass_core::score::policy::policy_by_name;
@@ -58,7 +58,7 @@ pub enum ScriptError {
 ///
 /// A line that is no command, or a broken promise, with the number of its line.
 pub fn run_script(text: &str) -> Result<String, ScriptError> {
-    let mut stage = Stage::new();
+    let mut stage = ScriptWorld::new();
     let mut output = String::new();
     for (number, line) in text.lines().enumerate() {
         let line_number = number + 1;
@@ -86,7 +86,7 @@ pub fn run_script(text: &str) -> Result<String, ScriptError> {
 }
 
 /// The world of one script.
-struct Stage {
+struct ScriptWorld {
     world: World,
     lines: Vec<String>,
     next_request: u64,
@@ -100,10 +100,10 @@ struct Stage {
     reserved: BTreeMap<WorkerId, (u64, BTreeSet<TaskId>)>,
 }
 
-impl Stage {
+impl ScriptWorld {
     fn new() -> Self {
-        let world = World::new(0, Faults::none(), Trace::new(false));
-        let mut stage = Stage {
+        let world = World::new(0, Faults::none(), Transcript::new(false));
+        let mut stage = ScriptWorld {
             world,
             lines: Vec::new(),
             next_request: 0,
@@ -230,10 +230,10 @@ impl Stage {
 
     fn hear(&mut self, heard: Heard) {
         match heard {
-            Heard::Answer(request, answer) => {
+            Heard::Reply(request, answer) => {
                 let asked = self.asked.remove(&request).unwrap_or_default();
                 self.lines.push(show::answer(&self.world, &asked, &answer));
-                if let Answer::Submitted { job, existing: false, .. } = answer {
+                if let Reply::Submitted { job, existing: false, .. } = answer {
                     let checked = self.world.store.records(&BTreeSet::from([job])).pop().map(|record| {
                         self.world.promises.accepted(&self.world.store, job, &record.spec, false)
                     });
@@ -253,8 +253,8 @@ impl Stage {
                 let asked = self.asked.remove(&request).unwrap_or_default();
                 self.lines.push(format!("{asked}: unavailable, the store takes no writes"));
             }
-            Heard::Note(Note::Ended { task, .. }) if self.quiet.contains(&task.job) => {}
-            Heard::Note(note) => self.lines.extend(show::note(&self.world, &note)),
+            Heard::Fact(Fact::Ended { task, .. }) if self.quiet.contains(&task.job) => {}
+            Heard::Fact(note) => self.lines.extend(show::note(&self.world, &note)),
             Heard::Starts(machine, key) => self.starts(machine, key),
             Heard::SchedulerDied => self.lines.push("the scheduler is dead".to_owned()),
             Heard::Ends(_, _, end) => {

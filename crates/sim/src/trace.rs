@@ -8,18 +8,18 @@ const LAST_LINES: usize = 60;
 
 /// The transcript of a run.
 #[derive(Clone, Debug)]
-pub struct Trace {
+pub struct Transcript {
     now_ns: u64,
     lines: VecDeque<String>,
     keep_all: bool,
     hash: u64,
 }
 
-impl Trace {
+impl Transcript {
     /// An empty transcript that keeps all of its lines, or only the last ones.
     pub fn new(keep_all: bool) -> Self {
         // FNV-1a: short, and the same on every machine.
-        Trace { now_ns: 0, lines: VecDeque::new(), keep_all, hash: 0xcbf2_9ce4_8422_2325 }
+        Transcript { now_ns: 0, lines: VecDeque::new(), keep_all, hash: 0xcbf2_9ce4_8422_2325 }
     }
 
     /// Lines from now on are of this time.

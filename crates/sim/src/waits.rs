@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use windlass_core::engine::Engine;
 use windlass_core::explain::Reason;
 use windlass_core::ids::{QueueId, StepKey};
-use windlass_core::job::Candidate;
 use windlass_core::job::Job;
-use windlass_core::plan::placement::could_ever;
+use windlass_core::job::QueuedStep;
+use windlass_core::plan::placement::eligible_when_idle;
 use windlass_core::score::dependents::ranked_since;
 use windlass_core::{TaskId, Time, WorkerId};
 
@@ -50,11 +50,11 @@ impl Waits {
             let Some(other) = engine.job(key.job).filter(|other| other.queue == job.queue) else { continue };
             let at = |job: &Job, key: &StepKey| {
                 let ranked = ranked_since(&job.steps[usize::from(key.step)]);
-                Candidate::new(job.spec.priority, ranked, *key)
+                QueuedStep::new(job.spec.priority, ranked, *key)
             };
             let out_of_turn = at(other, key) < at(job, &own);
             let class = engine.class_of(*key).filter(|class| engine.class_of(own) != Some(class));
-            let fits = class.is_some_and(|class| could_ever(class, worker));
+            let fits = class.is_some_and(|class| eligible_when_idle(class, worker));
             if fits && worker.lending > 0 {
                 // Nobody can say when that will be free.
                 waiting.blocked_ns = None;
@@ -114,7 +114,7 @@ impl Waits {
 /// True if work is not wide, or has a worker reserved, or none can be reserved for it now.
 fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
     let Some(class) = engine.class_of(key) else { return true };
-    let workers = || engine.workers().present().filter(|worker| could_ever(class, worker));
+    let workers = || engine.workers().present().filter(|worker| eligible_when_idle(class, worker));
     let widest =
         |of: fn(&windlass_core::Resources) -> u64| workers().map(|w| of(&w.capacity)).max().unwrap_or(0);
     let wide = u64::from(class.request.cpu) * 2 >= widest(|amounts| amounts.cpu.into())
@@ -130,11 +130,11 @@ pub(crate) type Waited = BTreeMap<QueueId, Option<(u8, i128, i128)>>;
 
 /// Which queues wait now.
 pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
-    let parked = engine.lines().iter().filter(|(_, line)| line.away().jobs > 0);
+    let parked = engine.subqueues().iter().filter(|(_, line)| line.away().jobs > 0);
     let mut waited: Waited = parked.map(|((queue, _), _)| (queue, None)).collect();
     waited.extend(engine.queues().in_turn().map(|(id, queue)| {
         let share = queue.share();
-        (id, Some((queue.band(), share.start(), share.served(now))))
+        (id, Some((queue.band(), share.start_tag(), share.served(now))))
     }));
     waited
 }
@@ -145,7 +145,7 @@ pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> 
     for (id, queue) in engine.queues().in_turn().filter(|(id, _)| !before.contains_key(id)) {
         let others = before.values().flatten().filter(|(band, ..)| *band == queue.band());
         let Some((_, _, served)) = others.min_by_key(|(_, start, _)| *start) else { continue };
-        let start = queue.share().start();
+        let start = queue.share().start_tag();
         if queue.active == 0 && start < *served {
             let (id, name) = (id.0, queue.name());
             return Err(format!(

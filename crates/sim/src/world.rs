@@ -8,9 +8,9 @@ use crate::machine::{AttemptKey, Effect, Machine, Word};
 use crate::promises::Promises;
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
-use crate::trace::Trace;
+use crate::trace::Transcript;
 use std::collections::{BTreeMap, VecDeque};
-use windlass_core::engine::{Answer, Event, Fetch, Note, Order, Settings};
+use windlass_core::engine::{Event, Fact, Fetch, Reply, Settings, WorkerCommand};
 use windlass_core::job::End;
 use windlass_core::{RequestId, Time};
 use windlass_store::Memory;
@@ -30,7 +30,7 @@ pub enum Happening {
     /// A word of a machine reaches the scheduler over this link.
     ToScheduler(u64, usize, Word),
     /// An order reaches a machine over this link.
-    ToMachine(u64, usize, u64, Order),
+    ToMachine(u64, usize, u64, WorkerCommand),
     /// A machine tries to connect.
     Connects(usize),
     /// A machine says what it holds.
@@ -84,11 +84,11 @@ pub enum Alarm {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Heard {
     /// An answer.
-    Answer(RequestId, Answer),
+    Reply(RequestId, Reply),
     /// A request failed: the store took no writes.
     Unavailable(RequestId),
     /// A note.
-    Note(Note),
+    Fact(Fact),
     /// An attempt's process started on a machine.
     Starts(usize, AttemptKey),
     /// An attempt ended on a machine.
@@ -186,7 +186,7 @@ pub struct World {
     next_link: u64,
     pub(crate) promises: Promises,
     pub(crate) heard: VecDeque<Heard>,
-    pub(crate) trace: Trace,
+    pub(crate) trace: Transcript,
     pub(crate) tally: Tally,
     /// The first promise that was broken.
     pub(crate) violation: Option<String>,
@@ -196,7 +196,7 @@ pub struct World {
 
 impl World {
     /// A world without machines in which a scheduler is about to start.
-    pub fn new(seed: u64, faults: Faults, trace: Trace) -> Self {
+    pub fn new(seed: u64, faults: Faults, trace: Transcript) -> Self {
         let mut world = World {
             now_ns: 0,
             clock_skew_ns: 0,
@@ -374,7 +374,7 @@ impl World {
         self.connect(number);
     }
 
-    fn order_arrives(&mut self, link: u64, number: usize, seq: u64, order: &Order) {
+    fn order_arrives(&mut self, link: u64, number: usize, seq: u64, order: &WorkerCommand) {
         if self.machines[number].link != Some(link) {
             return;
         }
@@ -382,7 +382,7 @@ impl World {
         let now = self.machine_clock(number);
         let effects = self.machines[number].order(now, seq, order);
         self.act(number, effects);
-        if let Order::Lease { .. } = order
+        if let WorkerCommand::Lease { .. } = order
             && let Some(until) = self.machines[number].lease_until()
         {
             // Its own clock may be slow.

@@ -8,7 +8,7 @@ use windlass_core::engine::Settings;
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::worker::Saturation;
 use windlass_sim::swf::{
-    self, Baseline, Farm, Figures, LeftOut, Machine, Record, Schedule, Trace, TraceError, Work, Workload,
+    self, Baseline, Farm, Figures, MachineGroup, Omitted, Record, Schedule, Trace, TraceError, Work, Workload,
 };
 
 const LCG: &str = include_str!("swf/lcg.swf");
@@ -181,7 +181,7 @@ fn jobs_become_tasks_of_machines() {
         "4 60 -1 0 3 -1 -1 -1 -1 -1 1 8 1 3 1 -1 -1 -1",
         "5 61 -1 0 4000000000 -1 -1 -1 -1 -1 1 8 1 3 1 -1 -1 -1",
     ];
-    let farm = Farm::new(vec![Machine {
+    let farm = Farm::new(vec![MachineGroup {
         name: "m".to_owned(),
         count: 2,
         cpu: 400,
@@ -191,7 +191,7 @@ fn jobs_become_tasks_of_machines() {
     let workload =
         Workload::new(&trace(&format!("; User: 8 eve\n{}", text.join("\n"))), farm.unwrap(), false);
     assert_eq!(workload.users, ["user7", "eve"]);
-    let left_out = [(LeftOut::RunTime, 1), (LeftOut::Processors, 1), (LeftOut::Amount, 1)];
+    let left_out = [(Omitted::RunTime, 1), (Omitted::Processors, 1), (Omitted::Amount, 1)];
     assert_eq!(workload.left_out, left_out.into());
     let [first, second] = &workload.jobs[..] else { panic!("{workload:?}") };
     assert_eq!((first.submit_ms, second.submit_ms, first.limit_ms), (0, 10_000, Some(60_000)));
@@ -255,7 +255,7 @@ fn backfill_uses_what_the_first_leaves_and_trusts_no_unknown_time() {
         workload.jobs.iter().map(|job| job.start_ms(&backfill).map(|ms| ms / 1000)).collect();
     assert_eq!(started, [Some(0), Some(100), Some(2), Some(110), None]);
     let figures = Figures::of(&workload, &backfill, 0);
-    assert_eq!((figures.unfit, figures.starved, figures.placed), (1, 0, 4));
+    assert_eq!((figures.worker_blockers, figures.starved, figures.placed), (1, 0, 4));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_grid_of_short_and_long_jobs_is_shared() {
     let (time, task) =
         (of(swf::replay(&workload, turns(Charge::Time))), of(swf::replay(&workload, turns(Charge::Task))));
     for figures in [&fifo, &time, &task] {
-        assert_eq!((figures.starved, figures.unfit, figures.placed), (0, 0, workload.jobs.len()));
+        assert_eq!((figures.starved, figures.worker_blockers, figures.placed), (0, 0, workload.jobs.len()));
     }
     println!("{fifo:?}\n{time:?}\n{task:?}");
     assert!(time.wait_s.mean < fifo.wait_s.mean && time.wait_s.mean < task.wait_s.mean);
@@ -373,7 +373,7 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     let of = |schedule| Figures::of(&workload, &schedule, 200);
     let (fifo, time) = (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings)));
     println!("{fifo:?}\n{time:?}");
-    assert_eq!((time.starved, time.unfit), (0, 0));
+    assert_eq!((time.starved, time.worker_blockers), (0, 0));
     // Whole machines run jobs of up to two weeks; nobody waits longer than for one of these.
     let longest_s = workload.jobs.iter().map(|job| job.run_ms / 1000).max().unwrap() as f64;
     assert!(time.wait_s.max < longest_s, "{} {longest_s}", time.wait_s.max);

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass_core::engine::{Fetch, Ground, Wanted, Write};
+use windlass_core::engine::{Fetch, FetchQuery, StoredState, Write};
 use windlass_core::job::{
-    BackOff, JobRecord, JobSpec, JobState, Parked, Place, Tally, TaskResult, TaskRow, TaskState,
+    BackOff, BacklogCounts, JobRecord, JobSpec, JobState, Parked, QueuePos, TaskResult, TaskRow, TaskState,
 };
 use windlass_core::queues::{Limit, QueueRecord};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
@@ -46,8 +46,8 @@ struct Tables {
     back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
     parked: BTreeMap<JobId, Parked>,
     /// The same by line, in the order of the line.
-    lines: BTreeMap<(String, u64), BTreeMap<Place, JobId>>,
-    parked_counts: BTreeMap<(String, u64), Tally>,
+    lines: BTreeMap<(String, u64), BTreeMap<QueuePos, JobId>>,
+    parked_counts: BTreeMap<(String, u64), BacklogCounts>,
 }
 
 impl Memory {
@@ -77,7 +77,7 @@ impl Memory {
         let active = active.filter(|id| !tables.parked.contains_key(id));
         Snapshot {
             next_job: tables.next_job.max(1),
-            ground: Ground {
+            ground: StoredState {
                 workers: tables.workers.values().cloned().collect(),
                 jobs: active.filter_map(|id| tables.record(id)).collect(),
                 parked: tables.counts(),
@@ -97,8 +97,8 @@ impl Memory {
     /// See [`Store::fetch`](crate::Store::fetch).
     pub fn fetch(&self, fetch: &Fetch) -> Vec<JobRecord> {
         match &fetch.wanted {
-            Wanted::Jobs(ids) => self.records(ids),
-            Wanted::Page { queue, class, from, steps } => {
+            FetchQuery::Jobs(ids) => self.records(ids),
+            FetchQuery::Page { queue, class, from, steps } => {
                 let (tables, mut seen) = (self.lock(), 0);
                 let line = tables.lines.get(&(queue.clone(), *class)).into_iter();
                 let ids = line.flat_map(|line| line.range(*from..)).map(|(_, id)| *id);
@@ -121,17 +121,17 @@ impl Memory {
     /// See [`Store::audit_parked`](crate::Store::audit_parked).
     pub fn audit_parked(&self) -> Vec<ParkedDrift> {
         let mut tables = self.lock();
-        let mut found: BTreeMap<(String, u64), Tally> = BTreeMap::new();
+        let mut found: BTreeMap<(String, u64), BacklogCounts> = BTreeMap::new();
         for ((queue, class), line) in &tables.lines {
             for parked in line.values().filter_map(|id| tables.parked.get(id)) {
-                let tally = found.entry((queue.clone(), *class)).or_default();
-                *tally = tally.plus(parked.tally);
+                let backlog = found.entry((queue.clone(), *class)).or_default();
+                *backlog = backlog.plus(parked.backlog);
             }
         }
         let keys: BTreeSet<_> = found.keys().chain(tables.parked_counts.keys()).cloned().collect();
         let drifts = keys.into_iter().filter_map(|key| {
-            let tally = |of: &BTreeMap<_, Tally>| of.get(&key).copied().unwrap_or_default();
-            let (counted, found) = (tally(&tables.parked_counts), tally(&found));
+            let backlog = |of: &BTreeMap<_, BacklogCounts>| of.get(&key).copied().unwrap_or_default();
+            let (counted, found) = (backlog(&tables.parked_counts), backlog(&found));
             (counted != found).then_some(ParkedDrift { queue: key.0, class: key.1, counted, found })
         });
         let drifts = drifts.collect();
@@ -344,7 +344,7 @@ impl Tables {
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
             // Rows are at hand.
             Write::Done { job, .. } => self.jobs.contains_key(job),
-            Write::BackOffs { job, steps } => self.set_back_offs(*job, steps),
+            Write::LicenceBackoffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => self.insert_job(*id, spec, *created),
             Write::JobHeld { job, held } => self.change(*job, |view| view.held = *held),
             Write::JobStop { job, stop } => self.change(*job, |view| view.stop = Some(*stop)),
@@ -404,7 +404,7 @@ impl Tables {
         let line = (queue.to_owned(), parked.class);
         self.lines.entry(line.clone()).or_default().insert(parked.place, job);
         let count = self.parked_counts.entry(line).or_default();
-        *count = count.plus(parked.tally);
+        *count = count.plus(parked.backlog);
         true
     }
 
@@ -437,19 +437,19 @@ impl Tables {
                 self.lines.remove(&key);
             }
         }
-        let left = self.parked_counts.get(&key).copied().unwrap_or_default().less(parked.tally);
+        let left = self.parked_counts.get(&key).copied().unwrap_or_default().less(parked.backlog);
         self.parked_counts.insert(key.clone(), left);
-        if left == Tally::default() {
+        if left == BacklogCounts::default() {
             self.parked_counts.remove(&key);
         }
         true
     }
 
     fn counts(&self) -> Vec<ParkedCount> {
-        let count = |((queue, class), tally): (&(String, u64), &Tally)| ParkedCount {
+        let count = |((queue, class), backlog): (&(String, u64), &BacklogCounts)| ParkedCount {
             queue: queue.clone(),
             class: *class,
-            tally: *tally,
+            backlog: *backlog,
         };
         self.parked_counts.iter().map(count).collect()
     }

@@ -1,7 +1,7 @@
 //! What a store tells.
 
 use std::sync::Arc;
-use windlass_core::engine::Ground;
+use windlass_core::engine::StoredState;
 use windlass_core::job::{Counts, JobSpec, JobState, Parked, Stop, TaskResult, TaskRow};
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
@@ -11,7 +11,7 @@ pub struct Snapshot {
     /// The number of the next job.
     pub next_job: u64,
     /// All else.
-    pub ground: Ground,
+    pub ground: StoredState,
 }
 
 /// A job for people; bodies are left out.

@@ -730,7 +730,7 @@ fn back_offs() -> BTreeMap<u16, BackOff> {
 #[test]
 fn what_backs_off_is_kept_with_its_job() {
     on_all(async |store| {
-        let write = |job, steps| Write::BackOffs { job: JobId(job), steps };
+        let write = |job, steps| Write::LicenceBackoffs { job: JobId(job), steps };
         commit(&store, vec![new_job(1, spec("n", "u", None)), new_job(2, spec("n", "u", None))]).await;
         assert!(commit(&store, vec![write(1, back_offs()), write(2, back_offs())]).await.is_empty());
         assert!(commit(&store, vec![write(2, BTreeMap::new())]).await.is_empty());

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use windlass_core::engine::{
-    Answer, Engine, Event, Fetch, Hello, Inventory, Order, Outbox, Report, Settings, Submit, Write,
+    Engine, Event, Fetch, Hello, Inventory, Outbox, Reply, Report, Settings, Submit, WorkerCommand, Write,
 };
 use windlass_core::explain::Reason;
 use windlass_core::ids::Epoch;
@@ -239,8 +239,10 @@ impl World {
         self.wanted.extend(batch.fetches);
         for send in batch.sends {
             match send.order {
-                Order::Start { task, attempt, .. } => _ = self.running.insert(task, (send.worker, attempt)),
-                Order::Kill { task, attempt } | Order::Recall { task, attempt }
+                WorkerCommand::Start { task, attempt, .. } => {
+                    _ = self.running.insert(task, (send.worker, attempt))
+                }
+                WorkerCommand::Kill { task, attempt } | WorkerCommand::Recall { task, attempt }
                     if self.running.remove(&task).is_some() =>
                 {
                     let epoch = self.engine.workers().get(send.worker).map_or(Epoch(0), |w| w.epoch);
@@ -252,7 +254,7 @@ impl World {
         }
         for (request, answer) in batch.answers {
             assert!(self.answered.insert(request.0), "{request} is answered twice");
-            if let Answer::Submitted { job, .. } = answer {
+            if let Reply::Submitted { job, .. } = answer {
                 self.known.push(job);
             }
         }
@@ -383,7 +385,7 @@ fn history(world: &mut World, ops: &[Op], check: Check) {
     }
     let left = world.ready_in_store();
     assert!(left.is_empty(), "never served: {left:?}");
-    assert_eq!(world.engine.lines().away().jobs, 0);
+    assert_eq!(world.engine.subqueues().away().jobs, 0);
 }
 
 fn on_memory(ops: &[Op], check: Check) {
@@ -436,21 +438,21 @@ invariants! {
     i3_the_cache_is_bounded, i3_on_sqlite: |world| {
         // What cannot be parked, and beyond the size of the cache what keeps one line stocked: a job of two
         // steps at most.
-        let lines = world.engine.lines();
-        let fixed = world.engine.steps_held() - lines.steps();
+        let lines = world.engine.subqueues();
+        let fixed = world.engine.resident_steps() - lines.steps();
         let most = CACHE.max(fixed) + 2 * lines.len();
-        assert!(world.engine.steps_held() <= most, "{} steps are held", world.engine.steps_held());
+        assert!(world.engine.resident_steps() <= most, "{} steps are held", world.engine.resident_steps());
     };
     i4_every_index_entry_is_in_the_cache_and_the_store_counts_right, i4_on_sqlite: |world| {
         world.checked();
         assert_eq!(world.runtime.block_on(world.store.audit_parked()).unwrap(), []);
         let counts = world.runtime.block_on(world.store.parked_counts()).unwrap();
-        let known = world.engine.lines().iter().filter(|(_, line)| line.parked().jobs > 0);
+        let known = world.engine.subqueues().iter().filter(|(_, line)| line.parked().jobs > 0);
         let known: BTreeMap<_, _> = known
             .map(|((queue, class), line)| ((world.engine.queues().get(queue).name().to_owned(), class), line.parked()))
             .collect();
         let stored: BTreeMap<_, _> =
-            counts.into_iter().map(|count| ((count.queue, count.class), count.tally)).collect();
+            counts.into_iter().map(|count| ((count.queue, count.class), count.backlog)).collect();
         assert_eq!(known, stored);
     };
     i5_a_task_is_booked_once, i5_on_sqlite: |world| {

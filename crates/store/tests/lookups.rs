@@ -1,7 +1,7 @@
 //! Requests about jobs that an engine does not hold.
 
 use std::collections::BTreeMap;
-use windlass_core::engine::{Answer, Engine, Event, Fetch, Outbox, Settings, Submit};
+use windlass_core::engine::{Engine, Event, Fetch, Outbox, Reply, Settings, Submit};
 use windlass_core::job::{JobRecord, JobSpec, StepSpec};
 use windlass_core::{JobId, RequestId, Time};
 use windlass_store::Memory;
@@ -10,7 +10,7 @@ use windlass_store::Memory;
 struct Desk {
     engine: Engine,
     store: Memory,
-    answers: BTreeMap<u64, Answer>,
+    answers: BTreeMap<u64, Reply>,
     wanted: Vec<Fetch>,
 }
 
@@ -82,7 +82,7 @@ fn a_job_after_two_parked_ones_waits_for_both_though_one_was_touched_meanwhile()
         }
     }
     let answer = desk.answers.get(&6);
-    assert!(matches!(answer, Some(Answer::Submitted { .. })), "{answer:?}, wanted {:?}", desk.wanted);
+    assert!(matches!(answer, Some(Reply::Submitted { .. })), "{answer:?}, wanted {:?}", desk.wanted);
     let waits: Vec<JobId> = desk.engine.job(JobId(6)).unwrap().after.iter().copied().collect();
     assert_eq!(waits, [a, b]);
     // What others wait for is not parked, for an engine that starts must know of it.
@@ -107,5 +107,5 @@ fn a_read_that_failed_is_tried_again_after_a_while() {
     desk.wanted.extend(out.fetches);
     let found = desk.read();
     desk.give(found);
-    assert_eq!(desk.answers.get(&4), Some(&Answer::Done));
+    assert_eq!(desk.answers.get(&4), Some(&Reply::Done));
 }

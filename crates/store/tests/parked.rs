@@ -6,9 +6,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::{commit, on_all};
-use windlass_core::engine::{Fetch, Wanted, Write};
+use windlass_core::engine::{Fetch, FetchQuery, Write};
 use windlass_core::job::{
-    Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, Parked, Place, StepSpec, Tally,
+    BacklogCounts, Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, Parked, QueuePos,
+    StepSpec,
 };
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
@@ -30,9 +31,9 @@ fn spec(queue: &str, priority: i32) -> JobSpec {
 fn parked(id: u64, class: u64, priority: i32, ranked: u64) -> Parked {
     Parked {
         class,
-        place: Place { priority: Reverse(priority), ranked: Time(ranked), job: JobId(id) },
+        place: QueuePos { priority: Reverse(priority), ranked: Time(ranked), job: JobId(id) },
         ready: Time(ranked + 7),
-        tally: Tally { jobs: 1, ready: 2, waiting: 3 },
+        backlog: BacklogCounts { jobs: 1, ready: 2, waiting: 3 },
     }
 }
 
@@ -47,8 +48,8 @@ fn unpark(id: u64, queue: &str, parked: Parked) -> Write {
     Write::Unpark { job: JobId(id), queue: queue.to_owned(), parked }
 }
 
-fn page(queue: &str, class: u64, from: Place, steps: usize) -> Fetch {
-    Fetch { number: 1, wanted: Wanted::Page { queue: queue.to_owned(), class, from, steps } }
+fn page(queue: &str, class: u64, from: QueuePos, steps: usize) -> Fetch {
+    Fetch { number: 1, wanted: FetchQuery::Page { queue: queue.to_owned(), class, from, steps } }
 }
 
 async fn fetch_one(store: &Store, fetch: Fetch) -> Vec<JobRecord> {
@@ -62,35 +63,35 @@ async fn ids(store: &Store, fetch: Fetch) -> Vec<u64> {
 }
 
 fn count(queue: &str, class: u64, jobs: u64) -> ParkedCount {
-    let tally = Tally { jobs, ready: 2 * jobs, waiting: 3 * jobs };
-    ParkedCount { queue: queue.to_owned(), class, tally }
+    let backlog = BacklogCounts { jobs, ready: 2 * jobs, waiting: 3 * jobs };
+    ParkedCount { queue: queue.to_owned(), class, backlog }
 }
 
 #[test]
 fn pages_are_in_the_order_of_their_line() {
     on_all(async |store| {
         // Priority first, then since when, then the id. Class and queue keep lines apart.
-        let places =
+        let positions =
             [(1, 0, 50), (2, 5, 90), (3, -5, 1), (4, 0, 50), (5, 0, 20), (6, i32::MIN, 0), (7, i32::MAX, 9)];
         let mut writes = Vec::new();
-        for (id, priority, ranked) in places {
+        for (id, priority, ranked) in positions {
             writes.extend(job(id, "a", parked(id, u64::MAX, priority, ranked)));
         }
         writes.extend(job(8, "a", parked(8, 1, 0, 0)));
         writes.extend(job(9, "b", parked(9, u64::MAX, 0, 0)));
         assert!(commit(&store, writes).await.is_empty());
-        let all = page("a", u64::MAX, Place::FIRST, usize::MAX >> 1);
+        let all = page("a", u64::MAX, QueuePos::FIRST, usize::MAX >> 1);
         assert_eq!(ids(&store, all).await, [7, 2, 5, 1, 4, 3, 6]);
         // Jobs of two steps: three steps are two jobs. The next page begins behind the last.
-        let first = fetch_one(&store, page("a", u64::MAX, Place::FIRST, 3)).await;
+        let first = fetch_one(&store, page("a", u64::MAX, QueuePos::FIRST, 3)).await;
         assert_eq!(first.iter().map(|record| record.id.0).collect::<Vec<_>>(), [7, 2]);
         assert_eq!(first[1].parked, Some(parked(2, u64::MAX, 5, 90)));
         assert_eq!(*first[1].spec, spec("a", 5).without_bodies());
         let from = first[1].parked.unwrap().place.next();
         assert_eq!(ids(&store, page("a", u64::MAX, from, 4)).await, [5, 1]);
         assert_eq!(ids(&store, page("a", u64::MAX, parked(4, 0, 0, 50).place, 4)).await, [4, 3]);
-        assert_eq!(ids(&store, page("a", 1, Place::FIRST, 100)).await, [8]);
-        assert_eq!(ids(&store, page("c", 1, Place::FIRST, 100)).await, [0; 0]);
+        assert_eq!(ids(&store, page("a", 1, QueuePos::FIRST, 100)).await, [8]);
+        assert_eq!(ids(&store, page("c", 1, QueuePos::FIRST, 100)).await, [0; 0]);
         let ahead = store.parked(JobId(4)).await.unwrap().unwrap();
         assert_eq!(
             (ahead.ahead, ahead.parked),
@@ -117,7 +118,7 @@ fn an_engine_starts_without_parked_jobs_and_with_their_counts() {
         // They are listed and read like all others.
         let listed = store.jobs(JobFilter::default(), None, 10).await.unwrap();
         assert_eq!(listed.iter().map(|view| view.id.0).collect::<Vec<_>>(), [5, 4, 3, 2, 1]);
-        let wanted = Wanted::Jobs(BTreeSet::from([JobId(1), JobId(3), JobId(99)]));
+        let wanted = FetchQuery::Jobs(BTreeSet::from([JobId(1), JobId(3), JobId(99)]));
         let found = fetch_one(&store, Fetch { number: 1, wanted }).await;
         let found: Vec<_> = found.iter().map(|record| (record.id.0, record.parked)).collect();
         assert_eq!(found, [(1, None), (3, Some(parked(3, 1, 0, 3)))]);
@@ -138,7 +139,7 @@ fn a_job_is_parked_once_and_taken_off_once() {
         assert!(commit(&store, vec![off]).await.is_empty());
         assert_eq!(store.parked_counts().await.unwrap(), []);
         assert_eq!(store.load().await.unwrap().ground.jobs.len(), 1);
-        assert_eq!(ids(&store, page("a", 1, Place::FIRST, 9)).await, [0; 0]);
+        assert_eq!(ids(&store, page("a", 1, QueuePos::FIRST, 9)).await, [0; 0]);
         let (job, state, at) = (JobId(1), JobState::Canceled, Time(9));
         let end = Write::JobEnd { job, state, at, counts: Counts::default() };
         assert_eq!(commit(&store, vec![end, park]).await, [1], "it has ended");
@@ -166,9 +167,9 @@ fn an_audit_mends_counts_that_are_wrong() {
              INSERT INTO parked_counts VALUES ('c', 5, 1, 2, 3);",
         )
         .unwrap();
-        let tally = |[jobs, ready, waiting]: [u64; 3]| Tally { jobs, ready, waiting };
+        let backlog = |[jobs, ready, waiting]: [u64; 3]| BacklogCounts { jobs, ready, waiting };
         let drift = |queue: &str, class, counted, found| {
-            let (counted, found) = (tally(counted), tally(found));
+            let (counted, found) = (backlog(counted), backlog(found));
             ParkedDrift { queue: queue.to_owned(), class, counted, found }
         };
         let mut drifts = store.audit_parked().await.unwrap();

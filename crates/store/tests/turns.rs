@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Order, Outbox, Policy, Report, Settings, Submit,
+    Engine, Event, Hello, Inventory, Outbox, Policy, Report, Settings, Submit, WorkerCommand,
 };
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::queues::{Charge, TurnSettings};
@@ -86,7 +86,7 @@ impl Farm {
             assert!(self.store.apply(&batch.writes).is_empty());
             self.engine.committed(&batch);
             for send in &batch.sends {
-                if let Order::Start { task, attempt, .. } = send.order {
+                if let WorkerCommand::Start { task, attempt, .. } = send.order {
                     self.running.insert(self.booked.len() as u64, (task, attempt));
                     self.booked.push(task);
                 }
@@ -96,7 +96,7 @@ impl Farm {
                 self.engine.handle(self.now, Event::Fetched { number: fetch.number, records }, &mut out);
             }
             self.engine.check().unwrap();
-            self.held_max = self.held_max.max(self.engine.steps_held());
+            self.held_max = self.held_max.max(self.engine.resident_steps());
         }
     }
 

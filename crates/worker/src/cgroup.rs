@@ -43,7 +43,7 @@ pub struct Slot {
     kill: File,
     #[serde(with = "kept_file")]
     cpu: File,
-    memory: Option<Memory>,
+    memory: Option<SlotMemory>,
 }
 
 /// Processes and threads that one task may have: a fork bomb ends with itself. More where a machine has very many cores.
@@ -54,7 +54,7 @@ fn processes_max() -> usize {
 
 /// The memory side of a slot.
 #[derive(Serialize, Deserialize)]
-struct Memory {
+struct SlotMemory {
     dir: PathBuf,
     v1: bool,
     /// To be joined besides the slot's group (v1).
@@ -111,8 +111,8 @@ impl Cgroups {
         let dir = self.base.join(&name);
         make_dir(&dir)?;
         let memory = match &self.memory_v1 {
-            Some(base) => Some(Memory::v1(base.join(&name))?),
-            None => self.memory_v2.then(|| Memory {
+            Some(base) => Some(SlotMemory::v1(base.join(&name))?),
+            None => self.memory_v2.then(|| SlotMemory {
                 dir: dir.clone(),
                 v1: false,
                 procs: None,
@@ -201,11 +201,11 @@ impl Slot {
     }
 }
 
-impl Memory {
-    fn v1(dir: PathBuf) -> io::Result<Memory> {
+impl SlotMemory {
+    fn v1(dir: PathBuf) -> io::Result<SlotMemory> {
         make_dir(&dir)?;
         let procs = OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?;
-        Ok(Memory { dir, v1: true, procs: Some(procs), ooms: 0, limit: None })
+        Ok(SlotMemory { dir, v1: true, procs: Some(procs), ooms: 0, limit: None })
     }
 
     fn set(&mut self, limit: Option<u64>) -> io::Result<()> {
@@ -222,7 +222,7 @@ impl Memory {
             // Pages of an earlier task are charged to it: begin with a new one.
             self.procs = None;
             fs::remove_dir(&self.dir)?;
-            *self = Memory::v1(self.dir.clone())?;
+            *self = SlotMemory::v1(self.dir.clone())?;
             fs::write(self.dir.join("memory.limit_in_bytes"), &text)?;
         }
         _ = fs::write(self.dir.join("memory.memsw.limit_in_bytes"), &text);

@@ -129,7 +129,7 @@ fn serve(socket: &OwnedFd, die_with: Option<i32>) {
 
 /// What processes have in the memory that they share until they are their programs.
 #[expect(clippy::vec_box, reason = "the kernel has the address of each")]
-struct Made(Vec<Box<Way>>);
+struct Made(Vec<Box<LaunchSlot>>);
 
 /// Processes that may be on their way at a time: each has a stack.
 const WAYS_MAX: usize = 4_096;
@@ -137,7 +137,7 @@ const WAYS_MAX: usize = 4_096;
 const STACK_BYTES: usize = 64 << 10;
 
 /// One process's.
-struct Way {
+struct LaunchSlot {
     /// Its number, until it does not share this memory any more: the kernel makes it 0 then (`CLONE_CHILD_CLEARTID`).
     pid: AtomicI32,
     stack: Vec<u128>,
@@ -162,7 +162,7 @@ impl Made {
             None if self.0.len() >= WAYS_MAX => return -libc::EAGAIN,
             None => {
                 let stack = vec![0; STACK_BYTES / size_of::<u128>()];
-                self.0.push(Box::new(Way { pid: AtomicI32::new(0), stack, task: None }));
+                self.0.push(Box::new(LaunchSlot { pid: AtomicI32::new(0), stack, task: None }));
                 self.0.len() - 1
             }
         };

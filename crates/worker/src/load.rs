@@ -10,7 +10,7 @@ use windlass_core::Resources;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures};
 
 /// Reads the load, and remembers the last reading: exact windows lie between two.
-pub struct Reader {
+pub struct LoadReader {
     /// Below which all files are.
     root: PathBuf,
     mounts: Mounts,
@@ -34,21 +34,21 @@ struct Reading {
     tasks: Vec<PathBuf>,
 }
 
-impl Reader {
+impl LoadReader {
     /// Of this machine, for a worker that declares `capacity`.
-    pub fn new(capacity: &Resources) -> Reader {
+    pub fn new(capacity: &Resources) -> LoadReader {
         let mask = rustix::thread::sched_getaffinity(None);
         let cpus = mask.map(|mask| {
             (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| mask.is_set(*cpu)).collect::<Vec<_>>()
         });
         let cpus = cpus.unwrap_or_default();
         let has_quota = std::thread::available_parallelism().is_ok_and(|n| n.get() < cpus.len());
-        Reader::below(PathBuf::from("/"), cpus, has_quota, f64::from(capacity.cpu) / 100.0)
+        LoadReader::below(PathBuf::from("/"), cpus, has_quota, f64::from(capacity.cpu) / 100.0)
     }
 
-    fn below(root: PathBuf, cpus: Vec<usize>, has_quota: bool, declared: f64) -> Reader {
+    fn below(root: PathBuf, cpus: Vec<usize>, has_quota: bool, declared: f64) -> LoadReader {
         let mounts = Mounts::read(&root).unwrap_or_default();
-        Reader { root, mounts, cpus, has_quota, declared, before: None }
+        LoadReader { root, mounts, cpus, has_quota, declared, before: None }
     }
 
     /// A report. `now_ns` is of a clock that never goes back; `tasks` are the control groups of the keeper,
@@ -140,11 +140,11 @@ impl Reader {
         Some([numbers.next()??, numbers.next()??, numbers.next()??])
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self) -> AvailableMemory {
         let info = fs::read_to_string(self.root.join("proc/meminfo")).unwrap_or_default();
         let bytes = |name| field(&info.replace(" kB", ""), name).and_then(|kib| kib.checked_mul(1024));
         let total = bytes("MemTotal:");
-        let mut memory = Memory { available: bytes("MemAvailable:"), limited: false };
+        let mut memory = AvailableMemory { available: bytes("MemAvailable:"), limited: false };
         for (group, files) in [(&self.mounts.v2, &V2), (&self.mounts.memory_v1, &V1)] {
             let Some(group) = group else { continue };
             // A limit holds for all groups below.
@@ -169,7 +169,7 @@ impl Reader {
 }
 
 /// Memory that can be had.
-struct Memory {
+struct AvailableMemory {
     available: Option<u64>,
     /// By the limit of a control group.
     limited: bool,
@@ -243,7 +243,7 @@ mod tests {
     /// A machine of files: four cpus of which the worker may use two, both hierarchies, one group of tasks.
     struct Machine {
         dir: tempfile::TempDir,
-        reader: Reader,
+        reader: LoadReader,
     }
 
     impl Machine {
@@ -256,7 +256,7 @@ mod tests {
 
         fn bare() -> Machine {
             let dir = tempfile::tempdir().unwrap();
-            let reader = Reader::below(dir.path().to_owned(), Vec::new(), false, 0.0);
+            let reader = LoadReader::below(dir.path().to_owned(), Vec::new(), false, 0.0);
             let machine = Machine { dir, reader };
             machine.write(
                 "proc/self/mountinfo",
@@ -269,7 +269,7 @@ mod tests {
         }
 
         fn reopened(mut self, cpus: Vec<usize>, declared: f64) -> Machine {
-            self.reader = Reader::below(self.dir.path().to_owned(), cpus, false, declared);
+            self.reader = LoadReader::below(self.dir.path().to_owned(), cpus, false, declared);
             self
         }
 
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn of_garbage_and_of_nothing_nothing_is_known() {
         let empty = tempfile::tempdir().unwrap();
-        let mut reader = Reader::below(empty.path().to_owned(), vec![0], false, 1.0);
+        let mut reader = LoadReader::below(empty.path().to_owned(), vec![0], false, 1.0);
         assert_eq!(reader.read(1, &[]), LoadReport::default());
         for text in
             ["", "\n", "nan nan nan", "some", "cpu1 x\ncpu3 -1", "18446744073709551615", "MemTotal: -1 kB"]
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let mut reader = Reader::new(&Resources::new(100, 0));
+        let mut reader = LoadReader::new(&Resources::new(100, 0));
         let report = reader.read(SECOND_NS, &[]);
         report.check().unwrap();
         assert!(report.memory_available.is_some_and(|bytes| bytes > 0) && report.load_average.is_some());

@@ -5,7 +5,7 @@ use crate::agent::{Agent, FromAgent};
 use crate::caches::{CacheDir, Fetched, Keys, scan};
 use crate::clock::boot_ns;
 use crate::keeper::KeeperFile;
-use crate::load::Reader;
+use crate::load::LoadReader;
 use crate::protocol::{FromKeeper, TaskRef};
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,12 +23,12 @@ const SCAN_PAUSE: Duration = Duration::from_secs(5);
 /// What was measured so far, and what is to be said.
 #[derive(Default)]
 pub struct Measured {
-    state: Mutex<State>,
+    state: Mutex<ScanState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ScanState {
     load_every: Option<Duration>,
     disk: Speed,
     network: Speed,
@@ -46,7 +46,7 @@ struct State {
 
 /// Why the caches are to be said again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
+enum RescanReason {
     /// To a server that does not know them.
     Unsaid,
     /// A key was added.
@@ -104,7 +104,7 @@ impl Measured {
 
     /// Says the load again and again until the end.
     pub fn tell_load(&self, agent: &Agent, mut tell: impl FnMut(FromAgent)) {
-        let mut reader = Reader::new(agent.capacity());
+        let mut reader = LoadReader::new(agent.capacity());
         let mut read = || {
             let groups = KeeperFile::read(agent.state()).map(|file| file.cgroups).unwrap_or_default();
             reader.read(boot_ns(), &groups)
@@ -123,13 +123,13 @@ impl Measured {
         let (mut scanned, mut said) = (Keys::new(), None);
         let (mut last_scan, mut last_told) = (None, None);
         while let Some(due) = self.wait_for_caches(last_scan, last_told) {
-            if due == Due::Scan {
+            if due == RescanReason::Scan {
                 self.lock().fetched.leave_to_scan(dirs);
                 scanned = scan(dirs);
                 last_scan = Some(Instant::now());
             }
             let keys = self.lock().fetched.with(&scanned);
-            if due == Due::Unsaid || said.as_ref() != Some(&keys) {
+            if due == RescanReason::Unsaid || said.as_ref() != Some(&keys) {
                 last_told = Some(Instant::now());
                 tell(FromAgent::Caches(keys.clone()));
                 said = Some(keys);
@@ -161,7 +161,11 @@ impl Measured {
     }
 
     /// Until something is to be said of the caches; `None` at the end.
-    fn wait_for_caches(&self, last_scan: Option<Instant>, last_told: Option<Instant>) -> Option<Due> {
+    fn wait_for_caches(
+        &self,
+        last_scan: Option<Instant>,
+        last_told: Option<Instant>,
+    ) -> Option<RescanReason> {
         let mut state = self.lock();
         loop {
             if state.ended {
@@ -169,32 +173,32 @@ impl Measured {
             }
             let Some(scanned) = last_scan else {
                 (state.must_scan, state.has_news) = (false, false);
-                return Some(Due::Scan);
+                return Some(RescanReason::Scan);
             };
             if std::mem::take(&mut state.caches_unsaid) {
-                return Some(Due::Unsaid);
+                return Some(RescanReason::Unsaid);
             }
             let scan_at = scanned + if state.must_scan { SCAN_PAUSE } else { SCAN_EVERY };
             let news_at = last_told.filter(|_| state.has_news).map(|told| told + SCAN_PAUSE);
             let now = Instant::now();
             if scan_at <= now {
                 (state.must_scan, state.has_news) = (false, false);
-                return Some(Due::Scan);
+                return Some(RescanReason::Scan);
             }
             if news_at.is_some_and(|at| at <= now) {
                 state.has_news = false;
-                return Some(Due::News);
+                return Some(RescanReason::News);
             }
             let left = news_at.map_or(scan_at, |at| at.min(scan_at)).saturating_duration_since(now);
             state = self.wait(state, left);
         }
     }
 
-    fn wait<'a>(&'a self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+    fn wait<'a>(&'a self, state: MutexGuard<'a, ScanState>, most: Duration) -> MutexGuard<'a, ScanState> {
         self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ScanState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

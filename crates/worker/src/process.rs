@@ -82,7 +82,7 @@ pub struct Launch {
 
 /// How far a process is on its way.
 #[derive(Debug)]
-pub enum Way {
+pub enum LaunchState {
     /// Not there yet.
     Under,
     /// The program runs, or the process was ended from outside.
@@ -221,25 +221,25 @@ impl Launch {
     }
 
     /// How far it is.
-    pub fn look(&mut self, now: Instant) -> Way {
+    pub fn look(&mut self, now: Instant) -> LaunchState {
         let mut said = Vec::new();
         match (&self.report).take(REPORT_BYTES_MAX).read_to_end(&mut said) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && said.is_empty() => {
                 if now < self.due() {
-                    Way::Under
+                    LaunchState::Under
                 } else {
-                    Way::Late
+                    LaunchState::Late
                 }
             }
             _ => match said[..] {
                 [step, a, b, c, d, ..] => {
                     let step = Step::ALL.get(usize::from(step)).copied().unwrap_or(Step::Make);
-                    Way::Failed(SpawnError {
+                    LaunchState::Failed(SpawnError {
                         step,
                         source: io::Error::from_raw_os_error(i32::from_le_bytes([a, b, c, d])),
                     })
                 }
-                _ => Way::Done,
+                _ => LaunchState::Done,
             },
         }
     }

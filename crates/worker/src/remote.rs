@@ -195,7 +195,7 @@ impl Remote {
         agent.set_load_every(load_every(greeting.load_ms));
         agent.send_now(&[agent.hello()]);
         sweep_logs(&agent);
-        let mut session = Session {
+        let mut session = StreamSession {
             remote: self,
             agent,
             greeting,
@@ -304,7 +304,7 @@ impl Remote {
 }
 
 /// A stream that is open.
-struct Session<'a> {
+struct StreamSession<'a> {
     remote: &'a mut Remote,
     agent: Agent,
     greeting: Greeting,
@@ -322,7 +322,7 @@ struct Session<'a> {
 /// A submitter that is being looked up.
 type LookUp = Pin<Box<dyn Future<Output = (String, Resolved)> + Send>>;
 
-impl Session<'_> {
+impl StreamSession<'_> {
     async fn pass_up(&mut self, messages: Vec<FromAgent>) -> Result<(), RemoteError> {
         let mut reports = Vec::with_capacity(messages.len());
         for message in messages {

@@ -16,10 +16,10 @@ const SILENT_NS: u64 = 10_000_000_000;
 
 /// What is known of a keeper; times are nanoseconds since boot.
 #[derive(Default)]
-pub struct Watch(Mutex<State>);
+pub struct Watch(Mutex<WatchState>);
 
 #[derive(Clone, Copy, Default, Debug)]
-struct State {
+struct WatchState {
     /// When its lease ends; `None` is never.
     until: Option<u64>,
     /// When the first question was asked that is not answered.
@@ -69,18 +69,18 @@ impl Watch {
         match due {
             Due::Say => state.said = true,
             // It has none any more: what comes next is another keeper.
-            Due::End => *state = State::default(),
+            Due::End => *state = WatchState::default(),
             Due::Nothing | Due::Ask => {}
         }
         due
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WatchState {
     fn due(&self, now: u64) -> Due {
         match (self.until, self.asked) {
             (Some(until), Some(asked)) if now >= until && now >= asked + ANSWER_NS => Due::End,

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use windlass_api::StepBody;
-use windlass_core::engine::{Answer, Engine, Event, Order, Outbox, Report, Settings, Submit, Write};
-use windlass_core::job::{End, JobSpec, Parked, Place, StepSpec, Tally, TaskResult};
+use windlass_core::engine::{Engine, Event, Outbox, Reply, Report, Settings, Submit, WorkerCommand, Write};
+use windlass_core::job::{BacklogCounts, End, JobSpec, Parked, QueuePos, StepSpec, TaskResult};
 use windlass_core::residency::subqueues::class_number;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time};
 use windlass_server::{Delivery, Handle, LogFuture, LogRequest, ShellOptions, WorkerLink, WorkerMessage};
@@ -136,8 +136,8 @@ fn spec(user: u64) -> JobSpec {
 
 fn job(number: u64, users: u64, parked: bool) -> Vec<Write> {
     let (id, spec, created) = (JobId(number), spec(number % users), Time(FIRST_NS + number));
-    let place = Place { priority: Reverse(0), ranked: created, job: id };
-    let how = Parked { class: class_number(&spec), place, ready: created, tally: Tally::of(&spec) };
+    let place = QueuePos { priority: Reverse(0), ranked: created, job: id };
+    let how = Parked { class: class_number(&spec), place, ready: created, backlog: BacklogCounts::of(&spec) };
     let park = Write::Park { job: id, queue: spec.queue.clone(), parked: how };
     let made = Write::Job { id, spec: Arc::new(spec), created };
     std::iter::once(made).chain(parked.then_some(park)).collect()
@@ -150,7 +150,7 @@ pub async fn over(path: PathBuf, backlog: Backlog) -> anyhow::Result<()> {
     let settings = Settings { cache_steps: backlog.cache_steps, ..Settings::default() };
     let clock = Instant::now();
     let handle = windlass_server::start(store, ShellOptions { settings }).await?;
-    let stocked = |engine: &Engine| engine.lines().iter().all(|(_, line)| !line.is_reading());
+    let stocked = |engine: &Engine| engine.subqueues().iter().all(|(_, line)| !line.is_reading());
     while !handle.query(stocked).await? {
         tokio::task::yield_now().await;
     }
@@ -158,7 +158,7 @@ pub async fn over(path: PathBuf, backlog: Backlog) -> anyhow::Result<()> {
     let (engine, process) = (engine_time()?, instant::cpu_time());
     let served = serve(&handle, backlog.decisions).await?;
     let (engine, process) = (engine_time()? - engine, instant::cpu_time() - process);
-    let held = handle.query(Engine::steps_held).await?;
+    let held = handle.query(Engine::resident_steps).await?;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / backlog.decisions as f64;
     let resident_mib = instant::resident_bytes()? as f64 / f64::from(1 << 20);
     println!("{start_ms} {resident_mib} {held} {served} {} {}", each(engine), each(process));
@@ -171,7 +171,7 @@ async fn serve(handle: &Handle, decisions: u64) -> anyhow::Result<usize> {
     let (parcels, inbox) = mpsc::channel();
     let (done, over) = tokio::sync::oneshot::channel();
     let (id, users) = (handle.next_link(), Arc::new(Mutex::new(BTreeSet::new())));
-    let link = Arc::new(Link { id, parcels, users: users.clone() });
+    let link = Arc::new(BacklogLink { id, parcels, users: users.clone() });
     let up = handle.clone();
     std::thread::spawn(move || {
         let (mut epoch, mut ended, mut done) = (Epoch(0), 0, Some(done));
@@ -191,14 +191,14 @@ async fn serve(handle: &Handle, decisions: u64) -> anyhow::Result<usize> {
     Ok(served)
 }
 
-struct Link {
+struct BacklogLink {
     id: u64,
     parcels: mpsc::Sender<Vec<Delivery>>,
     /// Whose tasks were started.
     users: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl WorkerLink for Link {
+impl WorkerLink for BacklogLink {
     fn id(&self) -> u64 {
         self.id
     }
@@ -279,10 +279,10 @@ fn settle(
         store.apply(&batch.writes);
         engine.committed(&batch);
         running.extend(batch.sends.iter().filter_map(|send| match send.order {
-            Order::Start { task, attempt, .. } => Some((task, attempt)),
+            WorkerCommand::Start { task, attempt, .. } => Some((task, attempt)),
             _ => None,
         }));
-        debug_assert!(batch.answers.iter().all(|(_, answer)| !matches!(answer, Answer::Refused(_))));
+        debug_assert!(batch.answers.iter().all(|(_, answer)| !matches!(answer, Reply::Refused(_))));
         for fetch in batch.fetches {
             let records = Some(store.fetch(&fetch));
             engine.handle(now, Event::Fetched { number: fetch.number, records }, out);

@@ -11,14 +11,14 @@ use windlass_core::JobId;
 use windlass_store::Store;
 
 /// A server of its own, on two cpus.
-struct Server {
+struct ExecServer {
     child: Child,
     client: Client,
     state: std::path::PathBuf,
 }
 
-impl Server {
-    async fn start(dir: &Path, name: &str) -> anyhow::Result<Server> {
+impl ExecServer {
+    async fn start(dir: &Path, name: &str) -> anyhow::Result<ExecServer> {
         let state = dir.join(name);
         let socket = dir.join(format!("{name}.sock"));
         let mut command = Command::new(std::env::current_exe()?);
@@ -33,7 +33,7 @@ impl Server {
             anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Ok(Server { child, client, state })
+        Ok(ExecServer { child, client, state })
     }
 
     async fn stop(mut self) -> anyhow::Result<std::path::PathBuf> {
@@ -46,7 +46,7 @@ impl Server {
 /// Real processes, in turn with xargs.
 pub async fn run(dir: &Path, tasks: u32, pairs: u32) -> anyhow::Result<()> {
     println!("{tasks} x /bin/true on 2 slots, control groups and logs on, beside xargs -P2");
-    let server = Server::start(dir, "exec").await?;
+    let server = ExecServer::start(dir, "exec").await?;
     let (mut ratios, mut gaps_ms, mut last) = (Vec::new(), Vec::new(), 0);
     for pair in 1..=pairs {
         let ours = ours(&server, tasks)?;
@@ -71,7 +71,7 @@ pub async fn run(dir: &Path, tasks: u32, pairs: u32) -> anyhow::Result<()> {
 }
 
 /// Tasks a second of `windlass run`, as a user runs it.
-fn ours(server: &Server, tasks: u32) -> anyhow::Result<f64> {
+fn ours(server: &ExecServer, tasks: u32) -> anyhow::Result<f64> {
     let clock = Instant::now();
     let status = Command::new(std::env::current_exe()?)
         .args(["run", "--quiet", "--server", &server.client.address().to_string()])
@@ -110,7 +110,7 @@ fn gaps(mut spans: Vec<(u64, u64)>, slots: usize, into: &mut Vec<f64>) {
 
 /// From submission to the start of the process, one job after the other.
 pub async fn latency(dir: &Path, submissions: u32) -> anyhow::Result<()> {
-    let server = Server::start(dir, "latency").await?;
+    let server = ExecServer::start(dir, "latency").await?;
     let mut latencies_ms = Vec::new();
     let step = StepRequest { command: vec!["/bin/true".to_owned()], ..StepRequest::default() };
     let request = SubmitRequest { steps: vec![step], ..SubmitRequest::default() };

@@ -23,7 +23,7 @@ use windlass_store::Store;
 const REPORTS_MAX: usize = 64;
 
 /// A server of its own, without a worker.
-pub struct Server {
+pub struct FarmServer {
     child: Child,
     /// Speaks to it.
     pub client: Client,
@@ -35,9 +35,9 @@ pub struct Server {
     pub state: PathBuf,
 }
 
-impl Server {
+impl FarmServer {
     /// Starts one with these flags and waits until it answers.
-    pub async fn start(dir: &Path, port: u16, flags: &[&str]) -> anyhow::Result<Server> {
+    pub async fn start(dir: &Path, port: u16, flags: &[&str]) -> anyhow::Result<FarmServer> {
         let listen = format!("127.0.0.1:{port}");
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["server", "start", "--no-worker", "--listen", &listen]);
@@ -45,7 +45,7 @@ impl Server {
         command.arg("--state").arg(&state).args(flags);
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.context("cannot start a server")?;
-        let mut server = Server {
+        let mut server = FarmServer {
             child,
             client: Client::new(Address::parse(&listen))?,
             token: String::new(),
@@ -82,7 +82,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for FarmServer {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
@@ -97,7 +97,7 @@ pub fn free_port() -> anyhow::Result<u16> {
 /// Tasks a second from submission until the last completion is durable, with one worker.
 pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
     println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
-    let server = Server::start(dir, free_port()?, &[]).await?;
+    let server = FarmServer::start(dir, free_port()?, &[]).await?;
     let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
     let worker = tokio::spawn(work(channel, server.token.clone(), "bench-0".to_owned(), 1, slots, false));
     wait_for_workers(&server, 1).await?;
@@ -139,7 +139,7 @@ pub async fn beats(dir: &Path, workers: u32, seconds: u64) -> anyhow::Result<()>
 }
 
 async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
-    let server = Server::start(dir, free_port()?, &[]).await?;
+    let server = FarmServer::start(dir, free_port()?, &[]).await?;
     let mut all = tokio::task::JoinSet::new();
     for number in 0..workers {
         let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
@@ -182,7 +182,7 @@ pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<
 }
 
 /// Waits until so many workers are there.
-pub async fn wait_for_workers(server: &Server, count: usize) -> anyhow::Result<()> {
+pub async fn wait_for_workers(server: &FarmServer, count: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while server.client.workers(false).await?.len() < count {
         anyhow::ensure!(Instant::now() < deadline, "the workers did not register");

@@ -1,7 +1,7 @@
 //! Two real workers with a core each, each in control groups of its own, and a hog beside one: how soon real
 //! compiles are done when pressure counts, and when bookings alone do.
 
-use super::farm::{Server, free_port, wait_for_workers};
+use super::farm::{FarmServer, free_port, wait_for_workers};
 use super::median;
 use super::pen::{Hog, Pen};
 use crate::serve::stop_signal;
@@ -112,7 +112,7 @@ async fn half_run(dir: &Path, work: Work, hog: Hog, place: usize, pressure: bool
     let mut pens = Pen::pair(hog == Hog::Memory).map_err(anyhow::Error::msg)?;
     let counts = format!("--pressure={pressure}");
     let server =
-        Server::start(dir, free_port()?, &["--store", "memory", "--scoring-policy", "pressure", &counts])
+        FarmServer::start(dir, free_port()?, &["--store", "memory", "--scoring-policy", "pressure", &counts])
             .await?;
     let program = std::env::current_exe()?;
     for (number, pen) in pens.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use windlass_api::{JobState, ServerEvent, StepBody};
-use windlass_core::engine::{Answer, Event, Hello, Inventory, Order, Submit};
+use windlass_core::engine::{Event, Hello, Inventory, Reply, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{Delivery, Handle, LogFuture, LogRequest, WorkerLink, WorkerMessage};
@@ -97,7 +97,7 @@ pub async fn workers(
     for number in 0..count {
         let (id, parcels) = (handle.next_link(), parcels.clone());
         let hello = hello(format!("bench-{number}"), id, slots);
-        let link = Arc::new(Link { id, parcels });
+        let link = Arc::new(InstantLink { id, parcels });
         handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
     }
     let up = handle.clone();
@@ -116,12 +116,12 @@ pub async fn workers(
 }
 
 /// A connection to one of many workers that share a thread.
-struct Link {
+struct InstantLink {
     id: u64,
     parcels: mpsc::Sender<(u64, Vec<Delivery>)>,
 }
 
-impl WorkerLink for Link {
+impl WorkerLink for InstantLink {
     fn id(&self) -> u64 {
         self.id
     }
@@ -166,8 +166,8 @@ pub fn end_all(parcel: Vec<Delivery>, epoch: &mut Epoch) -> Vec<WorkerMessage> {
     let mut ended = Vec::new();
     for delivery in parcel {
         match delivery.order {
-            Order::Welcome { epoch: welcome } => *epoch = welcome,
-            Order::Start { task, attempt, .. } => {
+            WorkerCommand::Registered { epoch: welcome } => *epoch = welcome,
+            WorkerCommand::Start { task, attempt, .. } => {
                 let now = Some(Time(1));
                 let result = TaskResult { started: now, finished: now, ..TaskResult::bare(End::Exited(0)) };
                 ended.push(WorkerMessage::Finished { task, attempt, epoch: *epoch, result });
@@ -209,7 +209,7 @@ pub async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
         }))
     };
     match handle.request(submit).await? {
-        Answer::Submitted { job, .. } => Ok(job),
+        Reply::Submitted { job, .. } => Ok(job),
         other => anyhow::bail!("not accepted: {other:?}"),
     }
 }

@@ -7,12 +7,12 @@ use std::time::Instant;
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    Engine, Event, Ground, Hello, Inventory, Order, Outbox, Policy, Report, Settings, Submit,
+    Engine, Event, Hello, Inventory, Outbox, Policy, Report, Settings, StoredState, Submit, WorkerCommand,
 };
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::plan::placement::{self, Ask, Found, Scene};
+use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::history::{Sample, Signature};
 use windlass_core::score::policy::{ScoringPolicy, policy_by_name};
@@ -56,7 +56,7 @@ impl Farm {
     ) -> Self {
         let settings = Settings { policy: Policy(policy), lease_ns: None, ..Settings::default() };
         let mut farm = Farm {
-            engine: Engine::restore(settings, Ground { history, ..Ground::default() }),
+            engine: Engine::restore(settings, StoredState { history, ..StoredState::default() }),
             now: Time(1),
             running: VecDeque::new(),
         };
@@ -104,7 +104,7 @@ impl Farm {
         let booked = self.engine.round(self.now, BUDGET, &mut out);
         self.engine.committed(&out);
         for send in &out.sends {
-            if let Order::Start { task, attempt, .. } = send.order {
+            if let WorkerCommand::Start { task, attempt, .. } = send.order {
                 self.running.push_back((send.worker, task, attempt));
             }
         }
@@ -211,7 +211,7 @@ fn scan(policy: &'static dyn ScoringPolicy, workers: u64) -> f64 {
     let reads = Reads::default();
     let ask = ask(&class, &reads);
     let (reserved, instance) = (BTreeMap::new(), InstanceContext::default());
-    let scene = Scene {
+    let context = MatchContext {
         now: Time(1),
         workers: &empty,
         reserved: &reserved,
@@ -222,22 +222,22 @@ fn scan(policy: &'static dyn ScoringPolicy, workers: u64) -> f64 {
     };
     let clock = Instant::now();
     for _ in 0..20 {
-        black_box(best_by_scan(&ask, &scene));
+        black_box(best_by_scan(&ask, &context));
     }
     clock.elapsed().as_secs_f64() * 1e6 / 20.0
 }
 
-fn best_by_scan(ask: &Ask, scene: &Scene) -> Option<WorkerId> {
-    let fitting = scene.workers.iter().filter(|worker| placement::fits_now(ask.class, worker));
-    let judged = fitting.filter_map(|worker| Some((scene.judge(ask, worker).ok()?, worker)));
+fn best_by_scan(ask: &PlacementRequest, context: &MatchContext) -> Option<WorkerId> {
+    let fitting = context.workers.iter().filter(|worker| placement::fits_now(ask.class, worker));
+    let judged = fitting.filter_map(|worker| Some((context.judge(ask, worker).ok()?, worker)));
     let best = judged.max_by(|(a, w), (b, v)| {
         a.score.total_cmp(&b.score).then(b.load.total_cmp(&a.load)).then_with(|| v.name.cmp(&w.name))
     });
     best.map(|(ranked, _)| ranked.worker)
 }
 
-fn ask<'a>(class: &'a Class, reads: &'a Reads) -> Ask<'a> {
-    Ask {
+fn ask<'a>(class: &'a Class, reads: &'a Reads) -> PlacementRequest<'a> {
+    PlacementRequest {
         step: StepKey { job: JobId(1), step: 0 },
         class_id: ClassId(0),
         band: 3,
@@ -295,9 +295,9 @@ fn packing(count: u64) {
     let engine = placed as f64 / clock.elapsed().as_secs_f64();
     let class = Class { request: Resources::new(10, 64 << 20), ..Class::default() };
     let (matched, by_matcher) =
-        fill(&class, policy, count, |ask, scene| match placement::push(ask, scene, None) {
-            Found::Best(ranked) => Some(ranked[0].worker),
-            Found::NoRoom | Found::Held(..) => None,
+        fill(&class, policy, count, |ask, context| match placement::place_task(ask, context, None) {
+            PlacementOutcome::Best(ranked) => Some(ranked[0].worker),
+            PlacementOutcome::NoRoom | PlacementOutcome::Vetoed(..) => None,
         });
     let (_, by_scan) = fill(&class, policy, count, best_by_scan);
     println!(
@@ -316,7 +316,7 @@ fn fill(
     class: &Class,
     policy: &'static dyn ScoringPolicy,
     count: u64,
-    choose: impl Fn(&Ask, &Scene) -> Option<WorkerId>,
+    choose: impl Fn(&PlacementRequest, &MatchContext) -> Option<WorkerId>,
 ) -> (u64, f64) {
     let mut workers = plain_workers(count);
     let reads = Reads::default();
@@ -325,7 +325,7 @@ fn fill(
     let clock = Instant::now();
     let mut placed = 0;
     while clock.elapsed().as_secs() < 2 {
-        let scene = Scene {
+        let context = MatchContext {
             now: Time(1),
             workers: &workers,
             reserved: &reserved,
@@ -334,7 +334,7 @@ fn fill(
             known: None,
             key_bytes: None,
         };
-        let Some(id) = choose(&ask, &scene) else { break };
+        let Some(id) = choose(&ask, &context) else { break };
         let task = TaskId { job: JobId(1), index: placed as u32 };
         workers.update(id, |worker| worker.hold(task, ask.step, &class.request, 0, class.request.cpu));
         placed += 1;

@@ -2,7 +2,9 @@
 
 use anyhow::Context as _;
 use std::process::{Command, Stdio};
-use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
+};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, RequestId, Resources, Time, WorkerId};
 
@@ -87,7 +89,7 @@ pub fn count(rounds: u32, pending: u32) {
 
 fn started(out: &Outbox) -> impl Iterator<Item = (windlass_core::TaskId, u32)> + '_ {
     out.sends.iter().filter_map(|send| match send.order {
-        Order::Start { task, attempt, .. } => Some((task, attempt)),
+        WorkerCommand::Start { task, attempt, .. } => Some((task, attempt)),
         _ => None,
     })
 }

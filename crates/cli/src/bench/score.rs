@@ -36,7 +36,7 @@ pub fn run(count: usize) {
         detailed_ms.push(ms);
         assert_eq!(best, plain, "both ways find the same");
     }
-    let held = pairs().filter(|(_, pair)| matches!(policy.score(pair), Verdict::Held { .. })).count();
+    let held = pairs().filter(|(_, pair)| matches!(policy.score(pair), Verdict::Vetoed { .. })).count();
     let (lean_ms, detailed_ms) = (median(&mut lean_ms), median(&mut detailed_ms));
     println!("{count} candidates for one worker, resource-aware, {held} of them held");
     println!(

@@ -72,7 +72,7 @@ impl Outcome {
             utilisation: figures.utilisation,
             makespan_h: figures.makespan_h,
             never_started: figures.starved,
-            fits_nowhere: figures.unfit,
+            fits_nowhere: figures.worker_blockers,
             decisions: figures.placed,
             decisions_per_s: figures.decisions_per_s(),
             took_s: figures.took.as_secs_f64(),

@@ -4,18 +4,18 @@ use crate::error::CliError;
 use crate::quantity::{parse_cpus, parse_size};
 use serde::Deserialize;
 use std::path::Path;
-use windlass_sim::swf::{Farm, Machine};
+use windlass_sim::swf::{Farm, MachineGroup};
 
 /// A file of workers as people write it.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct File {
-    worker: Vec<Entry>,
+    worker: Vec<WorkerEntry>,
 }
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct WorkerEntry {
     name: String,
     #[serde(default = "one")]
     count: u32,
@@ -51,7 +51,7 @@ fn parse(text: &str) -> Result<Farm, String> {
         let cpus = parse_cpus(&entry.cpus.to_string()).map_err(of)?;
         let memory = entry.memory.as_deref().map(parse_size).transpose().map_err(of)?;
         let (name, count, cpu) = (entry.name, entry.count, (cpus * 100.0).round() as u32);
-        Ok(Machine { name, count, cpu, memory, tags: entry.tags })
+        Ok(MachineGroup { name, count, cpu, memory, tags: entry.tags })
     });
     Farm::new(machines.collect::<Result<_, String>>()?).map_err(|error| error.to_string())
 }

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::compass::{CompassJob, HostRequest};
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit};
+use windlass_core::engine::{
+    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
+};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
@@ -54,7 +56,7 @@ impl Farm {
     fn go_out(&mut self, out: &Outbox) {
         self.engine.committed(out);
         for send in &out.sends {
-            let Order::Start { task, attempt, .. } = &send.order else { continue };
+            let WorkerCommand::Start { task, attempt, .. } = &send.order else { continue };
             let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
             let by = Report { worker: send.worker, epoch, task: *task, attempt: *attempt };
             let host = self.engine.workers().get(send.worker).expect("it is there").name.to_string();

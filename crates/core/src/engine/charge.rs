@@ -46,14 +46,14 @@ impl Engine {
     pub(super) fn estimate(
         &self,
         key: StepKey,
-        kin: u64,
+        profile: u64,
         queue: QueueId,
         worker: WorkerId,
         request: &Resources,
         expects: u64,
     ) -> Charged {
         let known = self.step(key).and_then(|step| step.mean_ms);
-        let known = known.or_else(|| self.prediction(kin)?.wall_ms).or(self.queues.get(queue).mean_ms);
+        let known = known.or_else(|| self.prediction(profile)?.wall_ms).or(self.queues.get(queue).mean_ms);
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
         Charged { ms, from: Time::default(), counted: true, ..self.adopted_charge(worker, request, expects) }
     }

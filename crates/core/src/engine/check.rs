@@ -3,7 +3,7 @@
 use super::{Engine, Lent};
 
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
-use crate::job::Candidate;
+use crate::job::QueuedStep;
 use crate::resources::Resources;
 use crate::score::dependents::ranked_since;
 use crate::worker::{Licences, Worker, WorkerState};
@@ -15,12 +15,12 @@ impl Engine {
         self.check_steps()?;
         self.check_workers()?;
         self.check_index()?;
-        self.check_lines()
+        self.check_residency()
     }
 
     /// `Ok` if nothing is left of jobs where there are none any more, else what is.
     pub fn check_empty(&self) -> Result<(), String> {
-        let remembered = |job: &JobId| self.recent.get(*job).is_some() || self.park.remembers(*job);
+        let remembered = |job: &JobId| self.recent.get(*job).is_some() || self.residency.remembers(*job);
         let pinned: Vec<_> = self.keys.iter().filter(|(_, job)| !remembered(job)).collect();
         let left = [
             ("jobs", self.jobs.len()),
@@ -36,8 +36,8 @@ impl Engine {
             ("ends learned early", self.learned.len()),
             ("pairs remembered", self.missing.borrow().len()),
             ("back-offs", self.back_offs.len()),
-            ("steps in memory", self.park.steps),
-            ("kinds with steps", self.kin.values().filter(|kin| kin.has_steps()).count()),
+            ("steps in memory", self.residency.steps),
+            ("kinds with steps", self.profile.values().filter(|profile| profile.has_steps()).count()),
             ("keys of jobs that nobody remembers", pinned.len()),
         ];
         match left.iter().find(|(_, count)| *count > 0) {
@@ -78,10 +78,10 @@ impl Engine {
                     }
                 }
                 let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
-                let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
+                let open = open && !self.profile.get(&step.profile).is_some_and(|profile| profile.throttled);
                 let open = open && self.back_off(key).is_none();
                 let wanted = (open && !step.ready.is_empty())
-                    .then(|| Candidate::new(job.spec.priority, ranked_since(step), key));
+                    .then(|| QueuedStep::new(job.spec.priority, ranked_since(step), key));
                 if wanted != step.enlisted {
                     return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
                 }

@@ -5,8 +5,8 @@ use crate::bounds;
 use crate::cache_keys::Missing;
 use crate::class::Class;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::Candidate;
-use crate::plan::placement::{self, Ranked};
+use crate::job::QueuedStep;
+use crate::plan::placement::{self, ScoredWorker};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::Breakdown;
 use crate::time::Time;
@@ -78,16 +78,16 @@ pub struct Judged {
 
 /// What the last full round could not place, and why.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Waits {
+pub struct BlockedWork {
     /// Classes whose licences are all taken.
-    pub limited: BTreeSet<ClassId>,
+    pub out_of_licences: BTreeSet<ClassId>,
     /// Classes of queues whose quota is used up, with the quota in hundredths of a core.
-    pub in_queue: BTreeMap<(QueueId, ClassId), u32>,
+    pub over_quota: BTreeMap<(QueueId, ClassId), u32>,
 }
 
 /// The one reason for which a step with ready tasks waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum WaitReason {
+pub enum BlockedReason {
     /// It does not wait: its tasks are being placed.
     Flowing,
     /// Workers that fit it are full.
@@ -106,48 +106,53 @@ pub enum WaitReason {
     NoWorker,
 }
 
-impl WaitReason {
+impl BlockedReason {
     /// All, with the words that stand for them.
-    pub const ALL: [(WaitReason, &'static str); 8] = [
-        (WaitReason::Flowing, "flowing"),
-        (WaitReason::Capacity, "capacity"),
-        (WaitReason::NoFit, "no_fit"),
-        (WaitReason::Paused, "paused"),
-        (WaitReason::Quota, "quota"),
-        (WaitReason::NoLicence, "no_licence"),
-        (WaitReason::Held, "held"),
-        (WaitReason::NoWorker, "no_worker"),
+    pub const ALL: [(BlockedReason, &'static str); 8] = [
+        (BlockedReason::Flowing, "flowing"),
+        (BlockedReason::Capacity, "capacity"),
+        (BlockedReason::NoFit, "no_fit"),
+        (BlockedReason::Paused, "paused"),
+        (BlockedReason::Quota, "quota"),
+        (BlockedReason::NoLicence, "no_licence"),
+        (BlockedReason::Held, "held"),
+        (BlockedReason::NoWorker, "no_worker"),
     ];
 
     /// The word that stands for it.
     pub fn as_str(self) -> &'static str {
-        WaitReason::ALL[self as usize].1
+        BlockedReason::ALL[self as usize].1
     }
 }
 
 impl Engine {
     /// Remembers a decision with what each rule said of the winner and the runners-up.
-    pub(super) fn decide(&mut self, candidate: &Candidate, class: ClassId, ranked: Vec<Ranked>) {
-        let key = candidate.step();
+    pub(super) fn record_decision(
+        &mut self,
+        queued_step: &QueuedStep,
+        class: ClassId,
+        ranked: Vec<ScoredWorker>,
+    ) {
+        let key = queued_step.step();
         let Some(job) = self.jobs.get(&key.job) else { return };
         let Some(index) = job.steps[usize::from(key.step)].ready.first() else { return };
-        let Some(ask) = self.ask(key, job.queue) else { return };
-        debug_assert_eq!(ask.class_id, class);
-        let scene = self.scene();
+        let Some(request) = self.placement_request(key, job.queue) else { return };
+        debug_assert_eq!(request.class_id, class);
+        let farm = self.match_context();
         let ranked = ranked.into_iter().filter_map(|ranked| {
-            let worker = scene.workers.get(ranked.worker)?;
-            let context = placement::worker_context(worker, scene.workers.load_settings());
-            let pair = scene.pair(&ask, worker, &context, ranked.load);
+            let worker = farm.workers.get(ranked.worker)?;
+            let context = placement::worker_context(worker, farm.workers.load_settings());
+            let pair = farm.pair(&request, worker, &context, ranked.load);
             let Pair { missing, step_cpu, warmth, load, .. } = pair;
             Some(Seen { worker: ranked.worker, context, missing, step_cpu, warmth, load })
         });
         let decision = Decision {
             task: TaskId { job: key.job, index },
             at: self.now,
-            policy: Policy(scene.policy_for(&ask)),
-            job: ask.job,
+            policy: Policy(farm.policy_for(&request)),
+            job: request.job,
             instance: self.instance,
-            others_wait: ask.others_wait,
+            others_wait: request.others_wait,
             seen: ranked.collect(),
         };
         if self.decisions.len() == bounds::DECISIONS_MAX {
@@ -162,13 +167,13 @@ impl Engine {
     }
 
     /// What the last full round could not place.
-    pub fn waits(&self) -> &Waits {
-        &self.waits
+    pub fn blocked(&self) -> &BlockedWork {
+        &self.blocked
     }
 
     /// How many ready tasks wait for which reason. Tasks of steps that wait for others are not counted.
-    pub fn waiting_tasks(&self) -> BTreeMap<WaitReason, u64> {
-        let mut tasks: BTreeMap<WaitReason, u64> = BTreeMap::new();
+    pub fn waiting_tasks(&self) -> BTreeMap<BlockedReason, u64> {
+        let mut tasks: BTreeMap<BlockedReason, u64> = BTreeMap::new();
         let mut fits = BTreeMap::new();
         for job in self.jobs.values().filter(|job| job.stop.is_none() && job.after.is_empty()) {
             for (number, step) in job.steps.iter().enumerate().filter(|(_, step)| !step.ready.is_empty()) {
@@ -179,37 +184,37 @@ impl Engine {
             }
         }
         // What is parked waits for what the first of its line waits for.
-        for (first, away) in self.away_by_first() {
+        for (first, away) in self.evicted_by_subqueue() {
             let reason = first.and_then(|key| self.wait_reason(key, &mut fits));
-            *tasks.entry(reason.unwrap_or(WaitReason::Flowing)).or_default() += away.ready;
+            *tasks.entry(reason.unwrap_or(BlockedReason::Flowing)).or_default() += away.ready;
         }
         tasks
     }
 
     /// Why a step with ready tasks waits; `None` if there is no such step. `fits` remembers between calls
     /// which classes some worker fits.
-    pub fn wait_reason(&self, key: StepKey, fits: &mut BTreeMap<ClassId, bool>) -> Option<WaitReason> {
+    pub fn wait_reason(&self, key: StepKey, fits: &mut BTreeMap<ClassId, bool>) -> Option<BlockedReason> {
         let (job, step) = (self.jobs.get(&key.job)?, self.step(key)?);
         let could = || {
             let class = self.classes.get(step.class);
-            self.workers.present().any(|worker| placement::could_ever(class, worker))
+            self.workers.present().any(|worker| placement::eligible_when_idle(class, worker))
         };
         Some(match () {
             // What waits for the first of its kind may be one that fits nowhere.
-            () if !job.held && self.back_off(key).is_some() => WaitReason::NoLicence,
+            () if !job.held && self.back_off(key).is_some() => BlockedReason::NoLicence,
             () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
-                WaitReason::NoFit
+                BlockedReason::NoFit
             }
-            () if step.enlisted.is_none() => WaitReason::Held,
-            () if self.queues.get(job.queue).record.paused.is_some() => WaitReason::Paused,
-            () if self.waits.in_queue.contains_key(&(job.queue, step.class)) => WaitReason::Quota,
-            () if self.waits.limited.contains(&step.class) => WaitReason::NoLicence,
-            () if self.held_step(key).is_some() => WaitReason::Held,
-            () if !self.full.contains(step.class) => WaitReason::Flowing,
-            () if self.workers.open_count() == 0 => WaitReason::NoWorker,
-            () if !*fits.entry(step.class).or_insert_with(could) => WaitReason::NoFit,
-            () if self.lacks_licence(step.class) => WaitReason::NoLicence,
-            () => WaitReason::Capacity,
+            () if step.enlisted.is_none() => BlockedReason::Held,
+            () if self.queues.get(job.queue).record.paused.is_some() => BlockedReason::Paused,
+            () if self.blocked.over_quota.contains_key(&(job.queue, step.class)) => BlockedReason::Quota,
+            () if self.blocked.out_of_licences.contains(&step.class) => BlockedReason::NoLicence,
+            () if self.held_step(key).is_some() => BlockedReason::Held,
+            () if !self.full.contains(step.class) => BlockedReason::Flowing,
+            () if self.workers.open_count() == 0 => BlockedReason::NoWorker,
+            () if !*fits.entry(step.class).or_insert_with(could) => BlockedReason::NoFit,
+            () if self.lacks_licence(step.class) => BlockedReason::NoLicence,
+            () => BlockedReason::Capacity,
         })
     }
 
@@ -228,7 +233,7 @@ impl Engine {
         self.queues
             .get(queue)
             .over_quota(cpu, true)
-            .or_else(|| self.waits.in_queue.get(&(queue, class)).copied())
+            .or_else(|| self.blocked.over_quota.get(&(queue, class)).copied())
     }
 
     /// The first limit of a class of which no more may be taken: its name, how many there are, and how many

@@ -6,7 +6,7 @@
 //! before the worker has ended it.
 
 use super::event::Hello;
-use super::{Answer, Engine, Holder, Note, Order, Outbox, Refusal, Write};
+use super::{Engine, Fact, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds;
 use crate::ids::{RequestId, WorkerId};
 use crate::time::Time;
@@ -40,14 +40,14 @@ impl Engine {
 
     /// Looks after the workers that were silent for too long, and those whose lease has run out.
     pub(super) fn tick(&mut self, out: &mut Outbox) {
-        self.believe_probes();
+        self.finish_probes();
         self.end_back_offs();
         self.accrue();
-        self.take_back_due();
-        self.dirty |= self.reserves.next_full().is_some_and(|at| at <= self.now);
+        self.readmit_due();
+        self.needs_round |= self.reserves.next_full().is_some_and(|at| at <= self.now);
         while let Some(id) = self.workers.due(self.now) {
             if self.workers.refresh(id, self.now) {
-                self.dirty = true;
+                self.needs_round = true;
                 continue;
             }
             let lease_until = self.workers.get(id).and_then(|worker| worker.lease_until);
@@ -93,7 +93,7 @@ impl Engine {
         let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) else { return };
         let Some(lease_ns) = self.lease_ns else { return };
         let lasts_ns = until.since(self.now).min(lease_ns);
-        self.send(id, Order::Lease { sent, lasts_ns }, out);
+        self.send(id, WorkerCommand::Lease { sent, lasts_ns }, out);
     }
 
     /// Nobody answered beats while no engine was there: whoever has a lease has it for a whole one from
@@ -120,14 +120,14 @@ impl Engine {
     pub(super) fn forget_worker(&mut self, request: RequestId, id: WorkerId, force: bool, out: &mut Outbox) {
         let known = self.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
         let answer = match known {
-            None => Answer::Refused(Refusal::NoWorker(id)),
+            None => Reply::Refused(Refusal::NoWorker(id)),
             Some(worker) if worker.connected && !force => {
-                Answer::Refused(Refusal::Connected(worker.name.to_string()))
+                Reply::Refused(Refusal::Connected(worker.name.to_string()))
             }
             Some(worker) => {
                 out.before.push(worker.record());
                 self.fence_off(id, WorkerState::Forgotten, out);
-                Answer::Done
+                Reply::Done
             }
         };
         out.answers.push((request, answer));
@@ -145,11 +145,11 @@ impl Engine {
         });
         self.write_worker(id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
         self.lose_attempts(id, out);
-        self.dirty = true;
+        self.needs_round = true;
     }
 
     pub(super) fn note_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
         let Some(worker) = self.workers.get(id) else { return };
-        out.notes.push(Note::Worker { worker: id, name: worker.name.to_string(), what });
+        out.notes.push(Fact::Worker { worker: id, name: worker.name.to_string(), what });
     }
 }

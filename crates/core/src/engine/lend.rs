@@ -3,7 +3,7 @@
 //! cannot block itself. Memory is not lent: the waiting process still holds it; what it was only expected to
 //! hold is given up.
 
-use super::{Answer, Engine, Lent, Order, Outbox, Report};
+use super::{Engine, Lent, Outbox, Reply, Report, WorkerCommand};
 use crate::ids::{RequestId, TaskId, WorkerId};
 use crate::worker::Worker;
 
@@ -26,10 +26,10 @@ impl Engine {
             w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu);
             w.expected = w.expected.saturating_sub(expects);
         });
-        self.send(worker, Order::Lend { task, attempt }, out);
+        self.send(worker, WorkerCommand::Lend { task, attempt }, out);
         self.promote(worker);
         self.recall_backlog(worker, out);
-        self.dirty = true;
+        self.needs_round = true;
     }
 
     /// True if a task on that worker waits for jobs of its own.
@@ -66,7 +66,7 @@ impl Engine {
             self.mark_started(task, self.now, out);
         }
         let Some(attempt) = self.attempts.get(&task).filter(|a| unheard || a.lent != Lent::No) else {
-            out.answers.push((request, Answer::Done));
+            out.answers.push((request, Reply::Done));
             return;
         };
         self.reclaims.entry(task).or_default().push(request);
@@ -77,7 +77,7 @@ impl Engine {
             Lent::Yes => _ = self.workers.update(worker, |w| w.booked.cpu += cpu),
             Lent::No => {}
         }
-        self.send(worker, Order::Reclaim { task, attempt }, out);
+        self.send(worker, WorkerCommand::Reclaim { task, attempt }, out);
     }
 
     pub(super) fn reclaimed(&mut self, by: Report, out: &mut Outbox) {
@@ -95,7 +95,7 @@ impl Engine {
     /// Whoever waits for the task's cpus waits no more: it has them, or has ended.
     pub(super) fn answer_reclaims(&mut self, task: TaskId, out: &mut Outbox) {
         for request in self.reclaims.remove(&task).unwrap_or_default() {
-            out.answers.push((request, Answer::Done));
+            out.answers.push((request, Reply::Done));
         }
     }
 }

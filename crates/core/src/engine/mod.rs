@@ -9,32 +9,32 @@
 //!    rows were refused, or after [`Engine::failed`], it reads jobs again and gives them to [`Engine::reload`].
 //! 4. Sends, answers and notes of an outbox go out only after its commit; volatile answers at once.
 
-mod back_off;
 mod charge;
 mod check;
-mod commit;
+mod commit_outcome;
 mod decide;
 mod event;
-mod full;
-mod held;
-mod jobs;
+mod full_classes;
+mod job_lifecycle;
 mod lease;
 mod lend;
+mod licence_backoffs;
 mod outbox;
-mod park;
 mod prune;
-mod recent;
-mod report;
-mod reserve;
+mod recent_outcomes;
+mod reserving;
+mod residency;
 mod round;
-mod set;
+mod settings;
 mod sizing;
 mod submit;
+mod vetoed;
+mod worker_events;
 
-pub use decide::{Decision, Judged, WaitReason, Waits};
+pub use decide::{BlockedReason, BlockedWork, Decision, Judged};
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
 pub use outbox::{
-    Answer, Fetch, Holder, Note, Order, Outbox, Refusal, Release, Send, Unplaceable, Wanted, Write,
+    Fact, Fetch, FetchQuery, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable, WorkerCommand, Write,
 };
 pub(crate) use submit::class_of;
 
@@ -44,8 +44,8 @@ use crate::class::{Class, Classes};
 use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::load::formula::LoadSettings;
-use crate::plan::placement::{self, Reserved};
-use crate::plan::{ReserveSettings, Reserves};
+use crate::plan::placement::{self, Reservation};
+use crate::plan::{ReservationSettings, Reservations};
 use crate::queues::{Limit, QueueRecord, Queues, TurnSettings};
 use crate::residency::subqueues::ParkedCount;
 use crate::resources::Resources;
@@ -57,17 +57,17 @@ use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
 use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
-use back_off::BackOffs;
 use charge::Charged;
-use full::FullClasses;
-use held::HeldSteps;
-use park::{Looked, Park};
-use recent::Recent;
-use reserve::CouldRun;
-use sizing::{Fitting, Kin};
+use full_classes::FullClasses;
+use licence_backoffs::LicenceBackoffs;
+use recent_outcomes::RecentOutcomes;
+use reserving::FeasibleWorker;
+use residency::{Lookups, Residency};
+use sizing::{FeasibleCapacity, TaskProfile};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use vetoed::VetoedSteps;
 
 /// How the engine is set up.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -84,7 +84,7 @@ pub struct Settings {
     /// How loads are judged.
     pub load: LoadSettings,
     /// How reservations are given.
-    pub reserve: ReserveSettings,
+    pub reserve: ReservationSettings,
     /// How pairs of step and worker are judged.
     pub policy: Policy,
     /// Milliseconds after which a task that could start should have, where its step does not say.
@@ -152,7 +152,7 @@ impl Default for Settings {
             lease_ns: Some(bounds::LEASE_NS),
             suspect_ns: bounds::SUSPECT_NS,
             load: LoadSettings::default(),
-            reserve: ReserveSettings::default(),
+            reserve: ReservationSettings::default(),
             policy: Policy::default(),
             wait_deadline_ms: weights::DEADLINE_MS,
             cache_steps: bounds::CACHE_STEPS,
@@ -225,7 +225,7 @@ enum Lent {
 }
 
 /// A user and the key that they chose for a submission.
-type Key = (String, String);
+type SubmissionKey = (String, String);
 
 /// The state of all that is active. See the [module](self) for the contract.
 #[derive(Clone, PartialEq, Debug)]
@@ -240,44 +240,44 @@ pub struct Engine {
     classes: Classes,
     /// Jobs that come after a job.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    keys: BTreeMap<Key, JobId>,
+    keys: BTreeMap<SubmissionKey, JobId>,
     /// Jobs that were deleted lately, the newest of them.
     gone: BTreeSet<JobId>,
-    recent: Recent,
+    recent: RecentOutcomes,
     allocs: BTreeMap<AllocId, WorkerId>,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     /// As somebody set them, by name.
     limits: BTreeMap<String, Limit>,
     /// Which jobs are here, and which are parked in the store.
-    park: Park,
+    residency: Residency,
     /// How many of each are taken.
     limits_taken: BTreeMap<String, u32>,
-    back_offs: BackOffs,
+    back_offs: LicenceBackoffs,
     histories: Histories,
     /// Steps of active jobs whose tasks are taken for alike, by the number of their signature.
-    kin: BTreeMap<u64, Kin>,
+    profile: BTreeMap<u64, TaskProfile>,
     /// When first tasks have run long enough to be believed, by kin.
     probe_ends: BTreeSet<(Time, u64)>,
     policy: Policy,
     /// What workers have that could run a class, as of a version of the workers.
-    fittings: (u64, BTreeMap<Class, Fitting>),
+    feasible_capacities: (u64, BTreeMap<Class, FeasibleCapacity>),
     /// Classes that were looked at for a worker that could run them.
-    could_run: BTreeMap<ClassId, CouldRun>,
+    could_run: BTreeMap<ClassId, FeasibleWorker>,
     /// What workers lack of what steps read. Only remembered: it decides nothing by being there.
     missing: RefCell<MissingMemo>,
     windows: Windows,
     instance: InstanceContext,
-    /// When these were brought up to date.
-    looked: Time,
-    reserves: Reserves,
+    /// When these were computed last.
+    refreshed: Time,
+    reserves: Reservations,
     /// The reserved workers, and when their holders could start.
-    reserved: BTreeMap<WorkerId, Reserved>,
+    reserved: BTreeMap<WorkerId, Reservation>,
     /// Classes without room anywhere.
     full: FullClasses,
     /// Steps that rules hold.
-    held: HeldSteps,
+    held: VetoedSteps,
     /// What it could not place.
-    waits: Waits,
+    blocked: BlockedWork,
     decisions: VecDeque<Decision>,
     /// Tasks that succeeded since the engine started.
     successes: Successes,
@@ -303,12 +303,12 @@ pub struct Engine {
     /// Ends that were learned from and are not durable: they come again.
     learned: BTreeSet<(TaskId, u32)>,
     /// Something changed since the last full round.
-    dirty: bool,
+    needs_round: bool,
 }
 
 /// What a store holds and an engine starts from.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Ground {
+pub struct StoredState {
     /// All workers.
     pub workers: Vec<WorkerRecord>,
     /// All active jobs that are not parked, by id.
@@ -339,30 +339,30 @@ impl Engine {
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
             gone: BTreeSet::new(),
-            recent: Recent::new(settings.bounds.recent_jobs),
+            recent: RecentOutcomes::new(settings.bounds.recent_jobs),
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
             limits: BTreeMap::new(),
-            park: Park::new(settings.cache_steps, settings.bounds.recent_jobs),
+            residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
             limits_taken: BTreeMap::new(),
-            back_offs: BackOffs::default(),
+            back_offs: LicenceBackoffs::default(),
             histories: Histories::default(),
-            kin: BTreeMap::new(),
+            profile: BTreeMap::new(),
             probe_ends: BTreeSet::new(),
             policy: settings.policy,
-            fittings: Default::default(),
+            feasible_capacities: Default::default(),
             missing: RefCell::default(),
             windows: Windows::default(),
             instance: InstanceContext {
                 deadline_ms: Some(settings.wait_deadline_ms),
                 ..InstanceContext::default()
             },
-            looked: Time::default(),
-            reserves: Reserves::new(settings.reserve),
+            refreshed: Time::default(),
+            reserves: Reservations::new(settings.reserve),
             reserved: BTreeMap::new(),
             full: FullClasses::default(),
-            held: HeldSteps::default(),
-            waits: Waits::default(),
+            held: VetoedSteps::default(),
+            blocked: BlockedWork::default(),
             decisions: VecDeque::new(),
             successes: Successes::default(),
             lease_ns: settings.lease_ns,
@@ -378,14 +378,14 @@ impl Engine {
             accruals: BTreeSet::new(),
             learned: BTreeSet::new(),
             could_run: BTreeMap::new(),
-            dirty: false,
+            needs_round: false,
         }
     }
 
     /// An engine with what a store holds: its workers, not heard from yet, and its active jobs but for
     /// parked ones. Booked tasks are at their workers until those say otherwise.
-    pub fn restore(settings: Settings, ground: Ground) -> Self {
-        let Ground { workers, jobs, parked, queues, limits, history } = ground;
+    pub fn restore(settings: Settings, ground: StoredState) -> Self {
+        let StoredState { workers, jobs, parked, queues, limits, history } = ground;
         let mut engine = Engine::new(settings);
         queues.iter().for_each(|queue| engine.queues.set(queue));
         engine.limits = limits;
@@ -409,17 +409,17 @@ impl Engine {
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
         self.queues.tell_time(self.now);
-        self.act_with_jobs(event, Looked::new(), out);
-        self.replenish(out);
+        self.act_with_jobs(event, Lookups::new(), out);
+        self.refill(out);
     }
 
-    fn act(&mut self, event: Event, mut looked: Looked, out: &mut Outbox) {
+    fn act(&mut self, event: Event, mut lookups: Lookups, out: &mut Outbox) {
         match event {
-            Event::Submit(submit) => self.submit(*submit, &looked, out),
+            Event::Submit(submit) => self.submit(*submit, &lookups, out),
             Event::Cancel { request, job } => self.cancel(request, job, out),
             Event::Hold { request, job, held } => self.hold(request, job, held, out),
             Event::Retry { request, job } => {
-                let record = looked.remove(&job).flatten();
+                let record = lookups.remove(&job).flatten();
                 self.retry(request, job, record, out);
             }
             Event::Lend { task } => self.lend(task, out),
@@ -433,7 +433,7 @@ impl Engine {
                 if let Some(speed) = report.network_mbit_s {
                     self.windows.record(self.now, Metric::NetworkMbitS, speed);
                 }
-                self.dirty |= self.workers.bears(worker, self.now, Some(report));
+                self.needs_round |= self.workers.bears(worker, self.now, Some(report));
             }
             Event::Caches { worker, keys } => {
                 self.workers.update(worker, |w| {
@@ -441,7 +441,7 @@ impl Engine {
                     w.caches_version += 1;
                 });
                 self.workers.gained(worker);
-                self.dirty = true;
+                self.needs_round = true;
             }
             Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
             Event::SetLimit { request, name, limit } => self.set_limit(request, name, limit, out),
@@ -461,12 +461,12 @@ impl Engine {
     /// When the engine wants a tick and a round although nothing happens: at once if the last round
     /// ran out of budget, else when a worker has been silent for too long or its lease runs out.
     pub fn next_wakeup(&self) -> Option<Time> {
-        if self.dirty {
+        if self.needs_round {
             return Some(self.now);
         }
         let probes = self.probe_ends.first().map(|(at, _)| *at);
-        let histories = self.unsaved_history.then(|| self.looked.after(RECOMPUTE_NS));
-        let parked = self.park.next_try();
+        let histories = self.unsaved_history.then(|| self.refreshed.after(RECOMPUTE_NS));
+        let parked = self.residency.next_try();
         let accruals = self.accruals.first().map(|(at, _)| *at);
         let back_offs = self.back_offs.next_end();
         let deadlines = [self.workers.next_deadline(), self.reserves.next_full()];
@@ -502,7 +502,7 @@ impl Engine {
 
     /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
-        let mut sum = self.park_counts();
+        let mut sum = self.parked_counts();
         for counts in self.jobs.values().map(Job::counts) {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);
@@ -527,7 +527,7 @@ impl Engine {
     }
 
     /// Who has which worker reserved.
-    pub fn reserves(&self) -> &Reserves {
+    pub fn reserves(&self) -> &Reservations {
         &self.reserves
     }
 
@@ -565,7 +565,7 @@ impl Engine {
         out: &mut Outbox,
     ) {
         let Some(worker) = placement::alloc(amounts, needs, &self.workers, &self.reserved) else {
-            out.volatile.push((request, Answer::NoPlace));
+            out.volatile.push((request, Reply::NoPlace));
             return;
         };
         let alloc = AllocId(self.next_alloc);
@@ -575,7 +575,7 @@ impl Engine {
             w.booked.add(amounts);
             w.allocs.insert(alloc, amounts.clone());
         });
-        out.volatile.push((request, Answer::Placed { alloc, worker }));
+        out.volatile.push((request, Reply::Placed { alloc, worker }));
     }
 
     fn free_place(&mut self, alloc: AllocId) {
@@ -586,11 +586,11 @@ impl Engine {
             }
         });
         self.promote(worker);
-        self.dirty = true;
+        self.needs_round = true;
     }
 
     /// Queues a message to a worker and returns its number.
-    fn send(&mut self, worker: WorkerId, order: Order, out: &mut Outbox) -> u64 {
+    fn send(&mut self, worker: WorkerId, order: WorkerCommand, out: &mut Outbox) -> u64 {
         let seq = self.workers.next_seq(worker);
         out.sends.push(Send { worker, seq, order });
         seq

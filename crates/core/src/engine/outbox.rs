@@ -1,8 +1,8 @@
 //! What the engine wants done.
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
-use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, Place, Stop, TaskResult, TaskState};
-use crate::plan::placement::RuledOut;
+use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, QueuePos, Stop, TaskResult, TaskState};
+use crate::plan::placement::Ineligible;
 use crate::queues::{BadSetting, Limit, QueueRecord};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
@@ -21,11 +21,11 @@ pub struct Outbox {
     /// For workers.
     pub sends: Vec<Send>,
     /// For those who wait.
-    pub answers: Vec<(RequestId, Answer)>,
+    pub answers: Vec<(RequestId, Reply)>,
     /// For those who wait, at once.
-    pub volatile: Vec<(RequestId, Answer)>,
+    pub volatile: Vec<(RequestId, Reply)>,
     /// For those who watch.
-    pub notes: Vec<Note>,
+    pub notes: Vec<Fact>,
     /// To be read from the store when the writes are durable.
     pub fetches: Vec<Fetch>,
     /// Jobs that ended in this batch and that the engine forgets when it is committed.
@@ -72,12 +72,12 @@ pub struct Fetch {
     /// Says which answer is to this one; rises.
     pub number: u64,
     /// What.
-    pub wanted: Wanted,
+    pub wanted: FetchQuery,
 }
 
 /// What is to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum FetchQuery {
     /// The next parked jobs of a queue and class: as many as it takes to make up so many steps.
     Page {
         /// The queue's name.
@@ -85,7 +85,7 @@ pub enum Wanted {
         /// The number of the class.
         class: u64,
         /// The first place that may be shown.
-        from: Place,
+        from: QueuePos,
         /// How many steps.
         steps: usize,
     },
@@ -201,7 +201,7 @@ pub enum Write {
         tasks: RangeSet,
     },
     /// The steps of a job that found a licence busy, all of them, by their place.
-    BackOffs {
+    LicenceBackoffs {
         /// The job.
         job: JobId,
         /// Its steps.
@@ -265,7 +265,7 @@ impl Write {
             | Write::JobStop { job, .. }
             | Write::JobEnd { job, .. }
             | Write::JobRetry { job }
-            | Write::BackOffs { job, .. }
+            | Write::LicenceBackoffs { job, .. }
             | Write::Done { job, .. }
             | Write::Park { job, .. }
             | Write::Unpark { job, .. } => Some(*job),
@@ -301,14 +301,14 @@ pub struct Send {
     /// The message's number.
     pub seq: u64,
     /// What.
-    pub order: Order,
+    pub order: WorkerCommand,
 }
 
 /// What a worker is told.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Order {
+pub enum WorkerCommand {
     /// Hello received; reports carry this epoch.
-    Welcome {
+    Registered {
         /// The worker's epoch.
         epoch: Epoch,
     },
@@ -375,24 +375,24 @@ pub enum Order {
     Resync,
 }
 
-impl Order {
+impl WorkerCommand {
     /// The job that it is about.
     pub fn job(&self) -> Option<JobId> {
         match self {
-            Order::Start { task, .. }
-            | Order::Kill { task, .. }
-            | Order::Recall { task, .. }
-            | Order::Ack { task, .. }
-            | Order::Lend { task, .. }
-            | Order::Reclaim { task, .. } => Some(task.job),
-            Order::Welcome { .. } | Order::Lease { .. } | Order::Resync => None,
+            WorkerCommand::Start { task, .. }
+            | WorkerCommand::Kill { task, .. }
+            | WorkerCommand::Recall { task, .. }
+            | WorkerCommand::Ack { task, .. }
+            | WorkerCommand::Lend { task, .. }
+            | WorkerCommand::Reclaim { task, .. } => Some(task.job),
+            WorkerCommand::Registered { .. } | WorkerCommand::Lease { .. } | WorkerCommand::Resync => None,
         }
     }
 }
 
 /// The answer to a request.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Answer {
+pub enum Reply {
     /// The job is accepted.
     Submitted {
         /// Its id.
@@ -423,7 +423,7 @@ pub struct Unplaceable {
     /// The step's name.
     pub step: String,
     /// What rules workers out and how many of them.
-    pub reasons: Vec<(RuledOut, usize)>,
+    pub reasons: Vec<(Ineligible, usize)>,
 }
 
 /// Why a request was not done.
@@ -530,7 +530,7 @@ impl Holder {
 
 /// What happened, for events, metrics and logs.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Note {
+pub enum Fact {
     /// A job was accepted, held, released, stopped or retried.
     Job {
         /// The job.
@@ -596,16 +596,16 @@ pub enum Note {
     },
 }
 
-impl Note {
+impl Fact {
     /// The job that it is about.
     pub fn job(&self) -> Option<JobId> {
         match self {
-            Note::Job { job, .. } | Note::JobEnded { job, .. } => Some(*job),
-            Note::Booked { task, .. }
-            | Note::Started { task, .. }
-            | Note::Ended { task, .. }
-            | Note::Late { task, .. } => Some(task.job),
-            Note::Worker { .. } => None,
+            Fact::Job { job, .. } | Fact::JobEnded { job, .. } => Some(*job),
+            Fact::Booked { task, .. }
+            | Fact::Started { task, .. }
+            | Fact::Ended { task, .. }
+            | Fact::Late { task, .. } => Some(task.job),
+            Fact::Worker { .. } => None,
         }
     }
 }

@@ -7,8 +7,8 @@ use crate::worker::WorkerState;
 
 impl Engine {
     pub(super) fn prune(&mut self, out: &mut Outbox) {
-        let (lines, in_queue) = (&self.park, &self.waits.in_queue);
-        self.queues.prune(|id| lines.names(id) || in_queue.keys().any(|(queue, _)| *queue == id));
+        let (subqueues, in_queue) = (&self.residency, &self.blocked.over_quota);
+        self.queues.prune(|id| subqueues.names(id) || in_queue.keys().any(|(queue, _)| *queue == id));
         // Its number is the last that was given: the next worker must not get it again.
         let last = self.workers.last_id();
         let gone = self.workers.iter().filter(|worker| {

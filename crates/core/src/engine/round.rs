@@ -1,12 +1,12 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for
 //! workers whose tasks are short.
 
-use super::{Attempt, Engine, Lent, Note, Outbox, Waits};
+use super::{Attempt, BlockedWork, Engine, Fact, Lent, Outbox};
 use crate::bounds;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::Candidate;
-use crate::plan::placement::{self, Ask, Found, Ranked, Scene};
-use crate::queues::Skip;
+use crate::job::QueuedStep;
+use crate::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
+use crate::queues::RoundFilter;
 use crate::resources::Resources;
 use crate::score::windows::{Metric, RECOMPUTE_NS};
 use crate::time::Time;
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a round found out.
 #[derive(Default)]
 struct Round {
-    skip: Skip,
-    waits: Waits,
+    filter: RoundFilter,
+    blocked: BlockedWork,
     /// Workers that have more room than when the last full round ended.
     gained: Vec<WorkerId>,
     placed: BTreeSet<ClassId>,
@@ -39,40 +39,42 @@ impl Engine {
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.now = self.now.max(now);
         self.queues.tell_time(self.now);
-        self.look_around(out);
-        if !self.dirty {
+        self.refresh_farm_statistics(out);
+        if !self.needs_round {
             return 0;
         }
-        self.foresee_reserved();
+        self.update_reservation_starts();
         self.workers.resort();
-        self.take_back_for_gains();
+        self.readmit_for_gains();
         let mut round = self.begin_round();
         let mut booked = 0;
         while booked < budget {
-            let Some((queue, candidate, class)) = self.next_step(&mut round) else {
-                if self.may_burst(&mut round) {
+            let Some((queue, queued_step, class)) = self.next_step(&mut round) else {
+                if self.allow_burst(&mut round) {
                     continue;
                 }
                 break;
             };
-            if let Some((candidate, class, ranked)) = self.choose(queue, candidate, class, &mut round) {
+            if let Some((queued_step, class, ranked)) =
+                self.find_placement(queue, queued_step, class, &mut round)
+            {
                 let worker = ranked[0].worker;
-                self.decide(&candidate, class, ranked);
-                self.book(queue, candidate, worker, false, &mut round.skip, out);
-                self.placed((queue, candidate), class, worker, &mut round);
+                self.record_decision(&queued_step, class, ranked);
+                self.book(queue, queued_step, worker, false, &mut round.filter, out);
+                self.note_placement((queue, queued_step), class, worker, &mut round);
                 booked += 1;
             }
         }
-        self.queues.stand_again(&mut round.skip);
-        self.dirty = booked == budget || round.unjudged;
+        self.queues.resume_exhausted(&mut round.filter);
+        self.needs_round = booked == budget || round.unjudged;
         if booked < budget {
             if !self.full.is_empty() && !self.short.is_empty() {
                 booked += self.prefetch(budget - booked, out);
-                self.dirty |= booked == budget;
+                self.needs_round |= booked == budget;
             }
             self.end_round(round);
         }
-        self.replenish(out);
+        self.refill(out);
         booked
     }
 
@@ -88,48 +90,48 @@ impl Engine {
     }
 
     /// The step whose turn it is, of those whose class may fit.
-    fn next_step(&mut self, round: &mut Round) -> Option<(QueueId, Candidate, ClassId)> {
-        self.forget_vanished(&mut round.skip);
-        let (full, classes, closed) = (&self.full, &self.classes, &round.skip.closed);
-        let both = closed.iter().filter(|class| full.contains(**class)).count();
-        let some_open = self.queues.class_count() > full.len() + closed.len() - both;
+    fn next_step(&mut self, round: &mut Round) -> Option<(QueueId, QueuedStep, ClassId)> {
+        self.forget_vanished(&mut round.filter);
+        let (full, classes, blocked_classes) = (&self.full, &self.classes, &round.filter.blocked_classes);
+        let both = blocked_classes.iter().filter(|class| full.contains(**class)).count();
+        let some_open = self.queues.class_count() > full.len() + blocked_classes.len() - both;
         let workers = &self.workers;
         let gained = || round.gained.iter().filter_map(|id| workers.get(*id));
-        if !some_open && !full.fitting(classes, gained()).any(|class| !closed.contains(&class)) {
+        if !some_open && !full.fitting(classes, gained()).any(|class| !blocked_classes.contains(&class)) {
             return None;
         }
         let fits = |class: ClassId| gained().any(|worker| placement::fits_now(classes.get(class), worker));
-        self.queues.next(&mut round.skip, &|class| !full.contains(class) || fits(class))
+        self.queues.next(&mut round.filter, &|class| !full.contains(class) || fits(class))
     }
 
     /// Nothing waits of these classes any more.
-    fn forget_vanished(&mut self, skip: &mut Skip) {
+    fn forget_vanished(&mut self, filter: &mut RoundFilter) {
         for class in self.queues.take_vanished() {
             self.full.remove(class);
-            skip.closed.remove(&class);
+            filter.blocked_classes.remove(&class);
         }
     }
 
     /// Nobody else can use what is left: queues that were stopped by their quota may go on to their burst.
-    fn may_burst(&mut self, round: &mut Round) -> bool {
-        if round.alone || round.waits.in_queue.is_empty() {
+    fn allow_burst(&mut self, round: &mut Round) -> bool {
+        if round.alone || round.blocked.over_quota.is_empty() {
             return false;
         }
         round.alone = true;
         let bursting = |queue: QueueId| self.queues.get(queue).record.burst_cpu.is_some();
-        let before = round.waits.in_queue.len();
-        round.waits.in_queue.retain(|(queue, _), _| !bursting(*queue));
-        round.skip.in_queue.retain(|(queue, _)| !bursting(*queue));
-        self.queues.stand_again(&mut round.skip);
-        before > round.waits.in_queue.len()
+        let before = round.blocked.over_quota.len();
+        round.blocked.over_quota.retain(|(queue, _), _| !bursting(*queue));
+        round.filter.blocked_in_queue.retain(|(queue, _)| !bursting(*queue));
+        self.queues.resume_exhausted(&mut round.filter);
+        before > round.blocked.over_quota.len()
     }
 
     /// What a round needs to know of the farm is brought up to date every half minute.
-    fn look_around(&mut self, out: &mut Outbox) {
-        if self.now.since(self.looked) >= RECOMPUTE_NS || self.looked == Time::default() {
-            self.looked = self.now;
+    fn refresh_farm_statistics(&mut self, out: &mut Outbox) {
+        if self.now.since(self.refreshed) >= RECOMPUTE_NS || self.refreshed == Time::default() {
+            self.refreshed = self.now;
             self.instance.windows = self.windows.recompute(self.now);
-            let speeds = self.workers.present().filter_map(|worker| worker.marks.core_score);
+            let speeds = self.workers.present().filter_map(|worker| worker.flags.core_score);
             let (sum, count) = speeds.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0));
             self.instance.core_score = (count > 0.0).then(|| sum / count);
             self.save_histories(out);
@@ -141,40 +143,42 @@ impl Engine {
 
     /// The choice among workers for the step whose turn it is, or among its queue's steps for the worker
     /// found; `None` if it cannot be placed, which `round` then knows.
-    fn choose(
+    fn find_placement(
         &mut self,
         queue: QueueId,
-        candidate: Candidate,
+        queued_step: QueuedStep,
         class: ClassId,
         round: &mut Round,
-    ) -> Option<(Candidate, ClassId, Vec<Ranked>)> {
-        let key = candidate.step();
+    ) -> Option<(QueuedStep, ClassId, Vec<ScoredWorker>)> {
+        let key = queued_step.step();
         let cpu = self.classes.get(class).request.cpu;
         if let Some(quota) = self.queues.get(queue).over_quota(cpu, round.alone) {
-            round.skip.in_queue.insert((queue, class));
-            round.waits.in_queue.insert((queue, class), quota);
+            round.filter.blocked_in_queue.insert((queue, class));
+            round.blocked.over_quota.insert((queue, class), quota);
             return None;
         }
         if self.limit_reached(self.classes.get(class)).is_some() {
-            round.skip.closed.insert(class);
-            round.waits.limited.insert(class);
+            round.filter.blocked_classes.insert(class);
+            round.blocked.out_of_licences.insert(class);
             return None;
         }
         // What was full fits nobody but those that gained room.
         let among = self.full.contains(class).then_some(&*round.gained);
-        match placement::push(&self.ask(key, queue)?, &self.scene(), among) {
-            Found::Best(ranked) => Some(self.offer_rivals(queue, candidate, class, ranked, round)),
-            Found::NoRoom => {
-                round.skip.closed.insert(class);
+        match placement::place_task(&self.placement_request(key, queue)?, &self.match_context(), among) {
+            PlacementOutcome::Best(ranked) => {
+                Some(self.prefer_rival(queue, queued_step, class, ranked, round))
+            }
+            PlacementOutcome::NoRoom => {
+                round.filter.blocked_classes.insert(class);
                 self.full.insert(class, self.classes.get(class));
                 None
             }
-            Found::Held(why, looks) => {
-                self.set_aside(queue, class, candidate, (why, looks));
+            PlacementOutcome::Vetoed(why, looks) => {
+                self.set_aside(queue, class, queued_step, (why, looks));
                 let misses = round.misses.entry((queue, class)).or_default();
                 *misses += 1;
                 if *misses >= self.bounds.step_misses {
-                    round.skip.in_queue.insert((queue, class));
+                    round.filter.blocked_in_queue.insert((queue, class));
                     round.unjudged = true;
                 }
                 None
@@ -183,26 +187,26 @@ impl Engine {
     }
 
     /// Another step of the same queue and priority may suit the worker better.
-    fn offer_rivals(
+    fn prefer_rival(
         &self,
         queue: QueueId,
-        candidate: Candidate,
+        queued_step: QueuedStep,
         class: ClassId,
-        ranked: Vec<Ranked>,
+        ranked: Vec<ScoredWorker>,
         round: &Round,
-    ) -> (Candidate, ClassId, Vec<Ranked>) {
-        let scene = self.scene();
-        let Some(worker) = self.workers.get(ranked[0].worker) else { return (candidate, class, ranked) };
+    ) -> (QueuedStep, ClassId, Vec<ScoredWorker>) {
+        let context = self.match_context();
+        let Some(worker) = self.workers.get(ranked[0].worker) else { return (queued_step, class, ranked) };
         // There the order of jobs goes before that of hosts.
-        if worker.marks.foreign {
-            return (candidate, class, ranked);
+        if worker.flags.foreign {
+            return (queued_step, class, ranked);
         }
         let is_open =
             |class| !self.full.contains(class) || placement::fits_now(self.classes.get(class), worker);
-        let rivals = self.queues.get(queue).rivals(queue, &candidate, &round.skip, &is_open);
+        let rivals = self.queues.get(queue).rivals(queue, &queued_step, &round.filter, &is_open);
         let rivals: Vec<_> = rivals.collect();
         if rivals.is_empty() {
-            return (candidate, class, ranked);
+            return (queued_step, class, ranked);
         }
         let open = rivals.iter().filter(|(_, class)| {
             let class = self.classes.get(*class);
@@ -210,27 +214,32 @@ impl Engine {
                 && self.queues.get(queue).over_quota(class.request.cpu, round.alone).is_none()
         });
         // How one step is spread over workers is no reason to prefer another.
-        let steps = std::iter::once(candidate.step()).chain(open.map(|(rival, _)| rival.step()));
-        let asks = steps
-            .filter_map(|step| Some(Ask { others_wait: false, locality: true, ..self.ask(step, queue)? }));
-        match placement::pull(worker, asks, &scene) {
-            Some((step, score)) if step != candidate.step() => {
+        let steps = std::iter::once(queued_step.step()).chain(open.map(|(rival, _)| rival.step()));
+        let asks = steps.filter_map(|step| {
+            Some(PlacementRequest {
+                others_wait: false,
+                locality: true,
+                ..self.placement_request(step, queue)?
+            })
+        });
+        match placement::pick_for_worker(worker, asks, &context) {
+            Some((step, score)) if step != queued_step.step() => {
                 let load = ranked[0].load;
-                let only = vec![Ranked { worker: worker.id, score, load }];
+                let only = vec![ScoredWorker { worker: worker.id, score, load }];
                 match rivals.into_iter().find(|(rival, _)| rival.step() == step) {
                     Some((rival, class)) => (rival, class, only),
-                    None => (candidate, class, ranked),
+                    None => (queued_step, class, ranked),
                 }
             }
-            _ => (candidate, class, ranked),
+            _ => (queued_step, class, ranked),
         }
     }
 
     /// What the matcher chooses among, and by.
-    pub(crate) fn scene(&self) -> Scene<'_> {
+    pub(crate) fn match_context(&self) -> MatchContext<'_> {
         let windows = &self.instance.windows;
         let mean = windows[Metric::MissingBytes].w1h.zip(windows[Metric::MissingKeys].w1h);
-        Scene {
+        MatchContext {
             now: self.now,
             workers: &self.workers,
             reserved: &self.reserved,
@@ -242,12 +251,12 @@ impl Engine {
     }
 
     /// What a task of a step asks of workers.
-    pub(crate) fn ask(&self, key: StepKey, queue: QueueId) -> Option<Ask<'_>> {
+    pub(crate) fn placement_request(&self, key: StepKey, queue: QueueId) -> Option<PlacementRequest<'_>> {
         let job = self.jobs.get(&key.job)?;
         let (step, spec) = (job.steps.get(usize::from(key.step))?, &job.spec.steps[usize::from(key.step)]);
         let class = self.classes.get(step.class);
         let has_arch = class.needs.iter().any(|need| need.key == "arch");
-        let prediction = self.prediction(step.kin);
+        let prediction = self.prediction(step.profile);
         let mut context =
             crate::score::context::JobContext::of(&spec.hints, has_arch, (&class.request).into());
         context.waited_ms = self.now.since(step.ready_since) / crate::time::NS_PER_MS;
@@ -255,14 +264,14 @@ impl Engine {
         context.prediction = prediction.copied();
         // What was booked is as much of the prediction as any worker has.
         context.largest_memory = Some(class.request.memory);
-        Some(Ask {
+        Some(PlacementRequest {
             step: key,
             class_id: step.class,
             class,
             band: self.queues.get(queue).band(),
             job: context,
             reads: &step.reads,
-            kind: step.kin,
+            kind: step.profile,
             avoids: step.avoids(),
             predicted_ms: step.mean_ms.or_else(|| prediction.and_then(|p| p.wall_ms)),
             others_wait: self.queues.get(queue).has_choice() || self.queues.waiting() > 1,
@@ -275,39 +284,39 @@ impl Engine {
     /// trip. A step is known to be short by its tasks that ended; the first ones are never sent ahead. Looks at a
     /// bounded number of workers that take none, each round at others.
     fn prefetch(&mut self, budget: usize, out: &mut Outbox) -> usize {
-        let mut skip = Skip::default();
+        let mut filter = RoundFilter::default();
         let (mut booked, mut looks) = (0, self.bounds.prefetch_looks);
         // Whose turn it is waits for these workers: what is behind it must not be sent ahead of it, or it would
         // wait for ever behind a worker that is always full.
         let mut waiting: Vec<ClassId> = Vec::new();
         while booked < budget {
-            self.forget_vanished(&mut skip);
+            self.forget_vanished(&mut filter);
             // Else every queue would be asked for what is left of it: nothing.
-            if skip.closed.len() >= self.queues.class_count() {
+            if filter.blocked_classes.len() >= self.queues.class_count() {
                 break;
             }
-            let Some((queue, candidate, class)) = self.queues.next(&mut skip, &|_| true) else { break };
+            let Some((queue, queued_step, class)) = self.queues.next(&mut filter, &|_| true) else { break };
             let asks = self.classes.get(class);
             if self.limit_reached(asks).is_some() {
-                skip.closed.insert(class);
+                filter.blocked_classes.insert(class);
             } else if self.queues.get(queue).over_quota(asks.request.cpu, false).is_some() {
-                skip.in_queue.insert((queue, class));
-            } else if !self.short.contains(&candidate.step()) {
+                filter.blocked_in_queue.insert((queue, class));
+            } else if !self.short.contains(&queued_step.step()) {
                 waiting.push(class);
-                skip.closed.insert(class);
+                filter.blocked_classes.insert(class);
                 if waiting.len() >= bounds::PREFETCH_BEHIND_MAX {
                     break;
                 }
-            } else if let Some(worker) = self.worker_ahead(candidate.step(), class, &waiting, &mut looks) {
-                self.book(queue, candidate, worker, true, &mut skip, out);
+            } else if let Some(worker) = self.worker_ahead(queued_step.step(), class, &waiting, &mut looks) {
+                self.book(queue, queued_step, worker, true, &mut filter, out);
                 booked += 1;
             } else if looks == 0 {
                 break;
             } else {
-                skip.closed.insert(class);
+                filter.blocked_classes.insert(class);
             }
         }
-        self.queues.stand_again(&mut skip);
+        self.queues.resume_exhausted(&mut filter);
         booked
     }
 
@@ -324,11 +333,11 @@ impl Engine {
         let from = self.prefetch_from;
         for worker in self.workers.with_room_ahead(from) {
             let blocked = |class: &ClassId| {
-                self.classes.find(*class).is_some_and(|waits| placement::could_ever(waits, worker))
+                self.classes.find(*class).is_some_and(|waits| placement::eligible_when_idle(waits, worker))
             };
             let may = !self.reserved.contains_key(&worker.id)
                 && avoids != Some(worker.id)
-                && placement::could_ever(asks, worker)
+                && placement::eligible_when_idle(asks, worker)
                 && worker.licences.first_full(&asks.limits).is_none()
                 && !waiting.iter().any(blocked);
             if may {
@@ -346,9 +355,9 @@ impl Engine {
 
     /// A task was placed: who waits for a worker like that and whose turn was before it was overtaken, and who
     /// had it reserved has it.
-    fn placed(
+    fn note_placement(
         &mut self,
-        (queue, candidate): (QueueId, Candidate),
+        (queue, queued_step): (QueueId, QueuedStep),
         class: ClassId,
         worker: WorkerId,
         round: &mut Round,
@@ -363,8 +372,10 @@ impl Engine {
         let (classes, queues, reserves) = (&self.classes, &self.queues, &mut self.reserves);
         round.watched.retain(|waiting| {
             let passed = *waiting != class
-                && classes.find(*waiting).is_some_and(|waiting| placement::could_ever(waiting, worker))
-                && queues.overtakes(queue, &candidate, *waiting);
+                && classes
+                    .find(*waiting)
+                    .is_some_and(|waiting| placement::eligible_when_idle(waiting, worker))
+                && queues.overtakes(queue, &queued_step, *waiting);
             if passed {
                 reserves.overtaken(*waiting);
             }
@@ -379,9 +390,9 @@ impl Engine {
         let fitting: Vec<ClassId> = self.full.fitting(&self.classes, gained).collect();
         fitting.into_iter().for_each(|class| self.full.remove(class));
         self.workers.settle_gains();
-        self.waits = round.waits;
+        self.blocked = round.blocked;
         // What the reservation kept off them was passed over in this round.
-        self.dirty |= !round.freed.is_empty();
+        self.needs_round |= !round.freed.is_empty();
         round.freed.into_iter().for_each(|worker| self.workers.gained(worker));
         self.reserve(&round.placed);
     }
@@ -397,8 +408,8 @@ impl Engine {
         if self.step(key).is_none_or(|step| step.reads.is_empty()) {
             return;
         }
-        let missing = self.ask(key, queue).zip(self.workers.get(worker));
-        let missing = missing.and_then(|(ask, worker)| self.scene().missing(&ask, worker));
+        let missing = self.placement_request(key, queue).zip(self.workers.get(worker));
+        let missing = missing.and_then(|(request, worker)| self.match_context().missing(&request, worker));
         if let Some(missing) = missing {
             self.windows.record(self.now, Metric::MissingKeys, missing.keys.into());
             self.windows.record(self.now, Metric::MissingBytes, missing.bytes as f64);
@@ -408,14 +419,14 @@ impl Engine {
     fn book(
         &mut self,
         queue: QueueId,
-        candidate: Candidate,
+        queued_step: QueuedStep,
         id: WorkerId,
         queued: bool,
-        skip: &mut Skip,
+        filter: &mut RoundFilter,
         out: &mut Outbox,
     ) {
-        let key: StepKey = candidate.step();
-        self.touch(key.job, out);
+        let key: StepKey = queued_step.step();
+        self.pin(key.job, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
@@ -426,13 +437,13 @@ impl Engine {
         let sized = &self.classes.get(step.class).request;
         let request = Resources { memory: spec.request.memory, ..sized.clone() };
         let expects = sized.memory.saturating_sub(request.memory);
-        let (kin, ms) = (step.kin, step.mean_ms.unwrap_or(0.0));
+        let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
         let waited_ns = self.now.since(step.ready_since);
         let (drained, dependents) = (step.ready.is_empty(), step.dependents);
         let task = TaskId { job: key.job, index };
         self.take_limits(key, id, 1);
         let epoch = self.workers.update(id, |w| {
-            w.warmth.ran(kin);
+            w.warmth.ran(profile);
             if queued {
                 w.send_ahead(task, ms)
             } else {
@@ -440,7 +451,7 @@ impl Engine {
             }
             w.epoch
         });
-        let charged = self.estimate(key, kin, queue, id, &request, expects);
+        let charged = self.estimate(key, profile, queue, id, &request, expects);
         let attempt = Attempt {
             number: tries.attempt + 1,
             worker: id,
@@ -459,17 +470,17 @@ impl Engine {
             charged,
         };
         out.writes.push(attempt.as_booked(task));
-        out.notes.push(Note::Booked { task, worker: id, waited_ns });
+        out.notes.push(Fact::Booked { task, worker: id, waited_ns });
         self.record_wait(waited_ns, dependents);
         self.record_missing(key, queue, id);
-        self.queues.charge(queue, self.cost_of(&attempt.charged), skip);
+        self.queues.charge(queue, self.cost_of(&attempt.charged), filter);
         self.queues.hold(queue, attempt.request.cpu);
         self.count_advance(key.job, &attempt, true);
         self.attempts.insert(task, attempt);
         if let Some(order) = self.start_order(task) {
             self.send(id, order, out);
         }
-        self.kin_booked(kin, self.now);
+        self.kin_booked(profile, self.now);
         if drained {
             self.refresh(key);
         }

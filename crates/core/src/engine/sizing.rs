@@ -12,7 +12,7 @@ use crate::score::history::{self, PROBE_MS, Prediction, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
-use crate::worker::{Ended, Health, Record, Verdict, Worker};
+use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const WRITE_AT_ONCE_BELOW: u32 = 64;
 
 /// Steps whose tasks are taken for alike.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Kin {
+pub(super) struct TaskProfile {
     pub(super) signature: Arc<Signature>,
     pub(super) prediction: Option<Prediction>,
     /// The most memory that one of its steps asks for.
@@ -38,12 +38,12 @@ pub(super) struct Kin {
     /// When the first of these was booked.
     since: Option<Time>,
     /// No more may be booked until more is known.
-    pub(super) gated: bool,
+    pub(super) throttled: bool,
     /// Samples came that the store does not have.
     unsaved: bool,
 }
 
-impl Kin {
+impl TaskProfile {
     /// True if some step is of it.
     pub(super) fn has_steps(&self) -> bool {
         !self.steps.is_empty()
@@ -52,7 +52,7 @@ impl Kin {
 
 /// What the workers have that could run a class.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Fitting {
+pub(super) struct FeasibleCapacity {
     largest: Resources,
     memory_per_core: u64,
 }
@@ -73,7 +73,7 @@ impl Engine {
             Signature { queue: queue.to_owned(), step: spec.name.clone(), shape: spec.hints.shape.clone() };
         let id = signature.number();
         let prediction = self.histories.predict(&signature);
-        let kin = self.kin.entry(id).or_insert_with(|| Kin {
+        let profile = self.profile.entry(id).or_insert_with(|| TaskProfile {
             signature: Arc::new(signature),
             prediction,
             declared: 0,
@@ -83,35 +83,37 @@ impl Engine {
             steps: BTreeSet::new(),
             active: 0,
             since: None,
-            gated: false,
+            throttled: false,
             unsaved: false,
         });
-        kin.steps.insert(key);
-        kin.declared = kin.declared.max(spec.request.memory);
-        kin.auto |= spec.hints.cpus_auto;
+        profile.steps.insert(key);
+        profile.declared = profile.declared.max(spec.request.memory);
+        profile.auto |= spec.hints.cpus_auto;
         id
     }
 
     /// A step is gone.
     pub(super) fn leave_kin(&mut self, id: u64, key: StepKey) {
-        let Some(kin) = self.kin.get_mut(&id) else { return };
-        kin.steps.remove(&key);
-        if kin.steps.is_empty() && !kin.unsaved {
-            self.kin.remove(&id);
+        let Some(profile) = self.profile.get_mut(&id) else { return };
+        profile.steps.remove(&key);
+        if profile.steps.is_empty() && !profile.unsaved {
+            self.profile.remove(&id);
         }
     }
 
     /// What a task of a step is expected to hold and take.
-    pub(super) fn prediction(&self, kin: u64) -> Option<&Prediction> {
-        self.kin.get(&kin)?.prediction.as_ref()
+    pub(super) fn prediction(&self, profile: u64) -> Option<&Prediction> {
+        self.profile.get(&profile)?.prediction.as_ref()
     }
 
     /// The class of a step as it is sized now: never less than was asked for, never more than the largest
     /// worker that fits it has.
-    pub(super) fn sized_class(&mut self, spec: &StepSpec, kin: u64) -> Class {
+    pub(super) fn sized_class(&mut self, spec: &StepSpec, profile: u64) -> Class {
         let mut class = super::submit::class_of(spec);
-        let Some(kin) = self.kin.get(&kin).filter(|kin| kin.sizing.is_some()) else { return class };
-        let (reserve, prediction) = (kin.reserve, kin.sizing);
+        let Some(profile) = self.profile.get(&profile).filter(|profile| profile.sizing.is_some()) else {
+            return class;
+        };
+        let (reserve, prediction) = (profile.reserve, profile.sizing);
         if reserve <= class.request.memory && !spec.hints.cpus_auto {
             return class;
         }
@@ -126,81 +128,81 @@ impl Engine {
     }
 
     /// What the workers have that could run a class, looked up again when workers came or changed.
-    fn fitting(&mut self, class: &Class) -> Fitting {
+    fn fitting(&mut self, class: &Class) -> FeasibleCapacity {
         let version = self.workers.version();
-        if self.fittings.0 != version || self.fittings.1.len() >= FITTINGS_MAX {
-            self.fittings = (version, BTreeMap::new());
+        if self.feasible_capacities.0 != version || self.feasible_capacities.1.len() >= FITTINGS_MAX {
+            self.feasible_capacities = (version, BTreeMap::new());
         }
-        if let Some(known) = self.fittings.1.get(class) {
+        if let Some(known) = self.feasible_capacities.1.get(class) {
             return known.clone();
         }
-        let (mut fitting, mut sum) = (Fitting::default(), (0_u64, 0_u64));
-        for worker in self.workers.present().filter(|worker| placement::could_ever(class, worker)) {
+        let (mut fitting, mut sum) = (FeasibleCapacity::default(), (0_u64, 0_u64));
+        for worker in self.workers.present().filter(|worker| placement::eligible_when_idle(class, worker)) {
             fitting.largest.memory = fitting.largest.memory.max(worker.capacity.memory);
             fitting.largest.cpu = fitting.largest.cpu.max(worker.capacity.cpu);
             sum = (sum.0 + worker.capacity.memory / 1024, sum.1 + u64::from(worker.capacity.cpu));
         }
         fitting.memory_per_core = (sum.0 * 100).checked_div(sum.1).unwrap_or(0) * 1024;
-        self.fittings.1.insert(class.clone(), fitting.clone());
+        self.feasible_capacities.1.insert(class.clone(), fitting.clone());
         fitting
     }
 
     /// An attempt is booked, or was when the engine started.
     pub(super) fn kin_booked(&mut self, id: u64, at: Time) {
-        let Some(kin) = self.kin.get_mut(&id) else { return };
-        kin.active += 1;
-        kin.since = kin.since.or(Some(at));
+        let Some(profile) = self.profile.get_mut(&id) else { return };
+        profile.active += 1;
+        profile.since = profile.since.or(Some(at));
         self.gate(id);
     }
 
     /// An attempt is off the books.
     pub(super) fn kin_left(&mut self, id: u64) {
-        let Some(kin) = self.kin.get_mut(&id) else { return };
-        kin.active = kin.active.saturating_sub(1);
-        if kin.active == 0 {
-            kin.since = None;
+        let Some(profile) = self.profile.get_mut(&id) else { return };
+        profile.active = profile.active.saturating_sub(1);
+        if profile.active == 0 {
+            profile.since = None;
         }
         self.gate(id);
     }
 
     /// How many attempts of the kin run while no more may, to show what they need; `None` where more may.
-    pub(crate) fn gated(&self, id: u64) -> Option<u32> {
-        self.kin.get(&id).filter(|kin| kin.gated).map(|kin| kin.active)
+    pub(crate) fn throttled(&self, id: u64) -> Option<u32> {
+        self.profile.get(&id).filter(|profile| profile.throttled).map(|profile| profile.active)
     }
 
     /// How many attempts of the kin may run at once now; `None` is no limit.
     pub(super) fn probes(&self, id: u64) -> Option<u32> {
-        let kin = self.kin.get(&id).filter(|kin| kin.declared > 0)?;
+        let profile = self.profile.get(&id).filter(|profile| profile.declared > 0)?;
         // Another system's executor never says what its work holds, and sees to limits by itself.
-        let mut specs = kin.steps.iter().filter_map(|key| self.spec_of(*key));
+        let mut specs = profile.steps.iter().filter_map(|key| self.spec_of(*key));
         if specs.next().is_some_and(|spec| asks_executor(&spec.needs)) {
             return None;
         }
-        let request = Resources::new(0, kin.declared);
-        let longest_ms = kin.since.map(|since| self.now.since(since) / NS_PER_MS);
-        history::probing(&request, self.histories.get(&kin.signature), longest_ms)
+        let request = Resources::new(0, profile.declared);
+        let longest_ms = profile.since.map(|since| self.now.since(since) / NS_PER_MS);
+        history::probing(&request, self.histories.get(&profile.signature), longest_ms)
     }
 
     /// Opens or closes the gate before the tasks of a kin.
     pub(super) fn gate(&mut self, id: u64) {
-        let gated = self.probes(id);
-        let Some(kin) = self.kin.get_mut(&id) else { return };
-        let gated = gated.is_some_and(|most| kin.active >= most);
-        if gated != kin.gated {
+        let throttled = self.probes(id);
+        let Some(profile) = self.profile.get_mut(&id) else { return };
+        let throttled = throttled.is_some_and(|most| profile.active >= most);
+        if throttled != profile.throttled {
             self.probe_ends.retain(|(_, other)| *other != id);
         }
-        let believed = kin.since.map(|since| since.after(PROBE_MS * NS_PER_MS));
-        if let Some(at) = believed.filter(|at| gated && *at > self.now) {
+        let believed = profile.since.map(|since| since.after(PROBE_MS * NS_PER_MS));
+        if let Some(at) = believed.filter(|at| throttled && *at > self.now) {
             self.probe_ends.insert((at, id));
         }
-        if std::mem::replace(&mut kin.gated, gated) != gated {
-            let steps: Vec<StepKey> = kin.steps.iter().copied().collect();
+        if std::mem::replace(&mut profile.throttled, throttled) != throttled {
+            let steps: Vec<StepKey> = profile.steps.iter().copied().collect();
             steps.into_iter().for_each(|key| self.refresh(key));
         }
     }
 
     /// Probes that have run long enough to be believed.
-    pub(super) fn believe_probes(&mut self) {
+    pub(super) fn finish_probes(&mut self) {
         while let Some((_, id)) = self.probe_ends.first().copied().filter(|(at, _)| *at <= self.now) {
             self.probe_ends.pop_first();
             self.gate(id);
@@ -212,25 +214,25 @@ impl Engine {
         let capacity = self.workers.get(attempt.worker).map_or(0, |worker| worker.capacity.memory);
         let Some(sample) = sample_of(attempt, result, capacity) else { return };
         self.record_windows(&sample);
-        let Some(id) = self.step(self.key_of(task)).map(|step| step.kin) else { return };
-        let Some(kin) = self.kin.get_mut(&id) else { return };
-        let history = self.histories.push(&kin.signature, sample);
-        kin.prediction = history.and_then(history::History::predict);
-        let count = kin.prediction.map_or(0, |prediction| prediction.samples);
+        let Some(id) = self.step(self.key_of(task)).map(|step| step.profile) else { return };
+        let Some(profile) = self.profile.get_mut(&id) else { return };
+        let history = self.histories.push(&profile.signature, sample);
+        profile.prediction = history.and_then(history::History::predict);
+        let count = profile.prediction.map_or(0, |prediction| prediction.samples);
         if sample.oom || (count < WRITE_AT_ONCE_BELOW && count.is_power_of_two()) {
-            kin.unsaved = false;
-            out.writes.extend(write_of(&kin.signature, history, self.now));
+            profile.unsaved = false;
+            out.writes.extend(write_of(&profile.signature, history, self.now));
         } else {
-            kin.unsaved = true;
+            profile.unsaved = true;
             self.unsaved_history = true;
         }
-        let reserve = kin.prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded);
+        let reserve = profile.prediction.as_ref().and_then(Prediction::reserve).map_or(0, rounded);
         // More at once, for less is killed; less only where it is much.
-        let resized = reserve > kin.reserve || reserve < kin.reserve / 4 * 3;
-        let recored = kin.auto && !same_cores(kin.sizing.as_ref(), kin.prediction.as_ref());
-        if resized || recored || kin.sizing.is_none() {
-            kin.reserve = reserve;
-            kin.sizing = kin.prediction;
+        let resized = reserve > profile.reserve || reserve < profile.reserve / 4 * 3;
+        let recored = profile.auto && !same_cores(profile.sizing.as_ref(), profile.prediction.as_ref());
+        if resized || recored || profile.sizing.is_none() {
+            profile.reserve = reserve;
+            profile.sizing = profile.prediction;
             self.resize_kin(id);
         }
         self.gate(id);
@@ -254,7 +256,7 @@ impl Engine {
     /// Gives the steps of a kin the class that they are of now.
     fn resize_kin(&mut self, id: u64) {
         let steps: Vec<StepKey> =
-            self.kin.get(&id).map_or_else(Vec::new, |k| k.steps.iter().copied().collect());
+            self.profile.get(&id).map_or_else(Vec::new, |k| k.steps.iter().copied().collect());
         for key in steps {
             let Some(job) = self.jobs.get(&key.job).map(|job| job.spec.clone()) else { continue };
             let class = self.sized_class(&job.steps[usize::from(key.step)], id);
@@ -267,11 +269,11 @@ impl Engine {
             let queue = job.queue;
             let step = &mut job.steps[usize::from(key.step)];
             let old = std::mem::replace(&mut step.class, new);
-            if let Some(candidate) = &step.enlisted {
-                self.queues.remove(queue, old, candidate);
+            if let Some(queued_step) = &step.enlisted {
+                self.queues.remove(queue, old, queued_step);
                 self.held.remove_step(key);
-                self.queues.insert(queue, new, *candidate);
-                self.dirty = true;
+                self.queues.insert(queue, new, *queued_step);
+                self.needs_round = true;
             }
             self.classes.release(old);
         }
@@ -294,11 +296,11 @@ impl Engine {
             let signature = Signature::parse(&signature);
             out.writes.extend(write_of(&signature, histories.get(&signature), now));
         }
-        for kin in self.kin.values_mut().filter(|kin| kin.unsaved) {
-            kin.unsaved = false;
-            out.writes.extend(write_of(&kin.signature, histories.get(&kin.signature), now));
+        for profile in self.profile.values_mut().filter(|profile| profile.unsaved) {
+            profile.unsaved = false;
+            out.writes.extend(write_of(&profile.signature, histories.get(&profile.signature), now));
         }
-        self.kin.retain(|_, kin| !kin.steps.is_empty());
+        self.profile.retain(|_, profile| !profile.steps.is_empty());
         self.unsaved_history = false;
     }
 
@@ -306,7 +308,7 @@ impl Engine {
     pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
         let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
         let class = super::submit::class_of(spec);
-        let fits = self.workers.present().filter(|worker| placement::could_ever(&class, worker));
+        let fits = self.workers.present().filter(|worker| placement::eligible_when_idle(&class, worker));
         fits.map(|worker| worker.capacity.memory)
             .max()
             .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)
@@ -316,25 +318,27 @@ impl Engine {
     /// nor does a launch that failed by the job's own fault.
     pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult) {
         let verdict = match &result.end {
-            End::Exited(0) => Verdict::Succeeded,
-            End::Exited(_) | End::Signaled(_) => Verdict::Failed,
+            End::Exited(0) => HealthVerdict::Succeeded,
+            End::Exited(_) | End::Signaled(_) => HealthVerdict::Failed,
             End::NotStarted(_) if result.job_at_fault => return,
-            End::NotStarted(_) => Verdict::NotStarted,
-            End::Lost if attempt.started.is_none() => Verdict::NotStarted,
+            End::NotStarted(_) => HealthVerdict::NotStarted,
+            End::Lost if attempt.started.is_none() => HealthVerdict::NotStarted,
             // One that was cut off may have fenced itself.
-            end if super::jobs::is_unasked(attempt, end) && self.is_steady(attempt) => Verdict::NotStarted,
+            end if super::job_lifecycle::is_unasked(attempt, end) && self.is_steady(attempt) => {
+                HealthVerdict::NotStarted
+            }
             End::Lost | End::OutOfMemory | End::TimeLimit | End::Canceled | End::Recalled => return,
         };
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
-        if verdict == Verdict::Succeeded {
+        if verdict == HealthVerdict::Succeeded {
             self.successes.count(&job.spec.user);
         }
-        job.failed_attempts += u64::from(verdict == Verdict::Failed);
+        job.failed_attempts += u64::from(verdict == HealthVerdict::Failed);
         let record = Record { succeeded: job.counts().succeeded.into(), failed: job.failed_attempts };
         let of = Ended { job: task.job, user: &job.spec.user, record };
         let suspicious =
-            |worker: &Worker| verdict != Verdict::Succeeded || worker.health != Health::default();
+            |worker: &Worker| verdict != HealthVerdict::Succeeded || worker.health != Health::default();
         if self.workers.get(attempt.worker).is_some_and(suspicious) {
             let successes = &self.successes;
             self.workers.update(attempt.worker, |w| w.health.ended(now, of, verdict, successes));

@@ -1,12 +1,12 @@
 //! What people ask for: submit, cancel, hold, retry.
 
-use super::{Answer, Engine, Looked, Note, Order, Outbox, Refusal, Submit, Unplaceable, Write};
+use super::{Engine, Fact, Lookups, Outbox, Refusal, Reply, Submit, Unplaceable, WorkerCommand, Write};
 use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
 use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap};
-use crate::plan::placement::{self, RuledOut};
+use crate::plan::placement::{self, Ineligible};
 use crate::ranges::RangeSet;
 use crate::score::dependents::dependents;
 use crate::time::Time;
@@ -14,26 +14,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Engine {
-    pub(super) fn submit(&mut self, submit: Submit, looked: &Looked, out: &mut Outbox) {
+    pub(super) fn submit(&mut self, submit: Submit, lookups: &Lookups, out: &mut Outbox) {
         let request = submit.request;
-        let answer = match self.accept(submit, looked, out) {
+        let answer = match self.accept(submit, lookups, out) {
             Ok(answer) => answer,
-            Err(refusal) => Answer::Refused(refusal),
+            Err(refusal) => Reply::Refused(refusal),
         };
-        if let Answer::Submitted { job, .. } = &answer {
+        if let Reply::Submitted { job, .. } = &answer {
             out.about.insert(request, *job);
         }
         out.answers.push((request, answer));
     }
 
-    fn accept(&mut self, submit: Submit, looked: &Looked, out: &mut Outbox) -> Result<Answer, Refusal> {
+    fn accept(&mut self, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
         let Submit { request: _, spec, placeable_only, held, existing, outcomes } = submit;
         let key = spec.key.clone().map(|key| (spec.user.clone(), key));
         // What the store was asked before it deleted the job is not so any more.
         let existing = existing.filter(|job| !self.gone.contains(job));
         let known = key.as_ref().and_then(|key| self.keys.get(key).copied()).or(existing);
         if let Some(job) = known {
-            return Ok(Answer::Submitted { job, existing: true, unplaceable: Vec::new() });
+            return Ok(Reply::Submitted { job, existing: true, unplaceable: Vec::new() });
         }
         check_spec(&spec)?;
         let unplaceable = self.unplaceable(&spec);
@@ -42,7 +42,7 @@ impl Engine {
         }
         let (mut open, mut stop) = (BTreeSet::new(), None);
         for id in &spec.after {
-            let told = || match looked.get(id) {
+            let told = || match lookups.get(id) {
                 Some(found) => found.as_ref().map(|record| record.state),
                 None => outcomes.get(id).copied(),
             };
@@ -53,7 +53,7 @@ impl Engine {
                 None => return Err(Refusal::NoJob(*id)),
             }
         }
-        open.iter().for_each(|first| self.touch(*first, out));
+        open.iter().for_each(|first| self.pin(*first, out));
         let id = JobId(self.next_job);
         self.next_job += 1;
         if let Some(key) = key {
@@ -66,7 +66,7 @@ impl Engine {
         if held {
             out.writes.push(Write::JobHeld { job: id, held });
         }
-        out.notes.push(Note::Job { job: id, state: JobState::Active });
+        out.notes.push(Fact::Job { job: id, state: JobState::Active });
         let record = JobRecord {
             id,
             spec,
@@ -83,8 +83,8 @@ impl Engine {
         if let Some(stop) = stop {
             self.stop_job(id, stop, out);
         }
-        self.keep_in_line(id, out);
-        Ok(Answer::Submitted { job: id, existing: false, unplaceable })
+        self.evict_if_behind(id, out);
+        Ok(Reply::Submitted { job: id, existing: false, unplaceable })
     }
 
     /// What became of a job, as far as the engine remembers.
@@ -115,7 +115,7 @@ impl Engine {
 
     /// The steps that no worker could run even if it were empty.
     fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
-        let mut known: BTreeMap<Class, Option<Vec<(RuledOut, usize)>>> = BTreeMap::new();
+        let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
         let mut present: Option<usize> = None;
         let steps = spec.steps.iter().filter_map(|step| {
             let reasons = known.entry(class_of(step));
@@ -127,15 +127,17 @@ impl Engine {
 
     /// What rules out each worker for a class even if it were empty; `None` if one could run it. `present` is how
     /// many workers there are, once they were counted.
-    fn all_ruled_out(&self, class: &Class, present: &mut Option<usize>) -> Option<Vec<(RuledOut, usize)>> {
+    fn all_ruled_out(&self, class: &Class, present: &mut Option<usize>) -> Option<Vec<(Ineligible, usize)>> {
         if let Some(need) = self.workers.unmet(&class.needs).filter(|_| class.targets.is_empty()) {
             // No need to look at each of them.
             let workers = *present.get_or_insert_with(|| self.workers.present().count());
-            return Some(Vec::from_iter((workers > 0).then(|| (RuledOut::Attribute(need.clone()), workers))));
+            return Some(Vec::from_iter(
+                (workers > 0).then(|| (Ineligible::Attribute(need.clone()), workers)),
+            ));
         }
-        let mut reasons: BTreeMap<RuledOut, usize> = BTreeMap::new();
+        let mut reasons: BTreeMap<Ineligible, usize> = BTreeMap::new();
         for worker in self.workers.present() {
-            *reasons.entry(placement::rule_out(class, worker, false).next()?).or_default() += 1;
+            *reasons.entry(placement::ineligibilities(class, worker, false).next()?).or_default() += 1;
         }
         Some(reasons.into_iter().collect())
     }
@@ -145,9 +147,9 @@ impl Engine {
         let answer = match self.active(job) {
             Ok(()) => {
                 self.stop_job(job, Stop::Canceled, out);
-                Answer::Done
+                Reply::Done
             }
-            Err(refusal) => Answer::Refused(refusal),
+            Err(refusal) => Reply::Refused(refusal),
         };
         out.answers.push((request, answer));
     }
@@ -155,10 +157,10 @@ impl Engine {
     pub(super) fn hold(&mut self, request: RequestId, id: JobId, held: bool, out: &mut Outbox) {
         out.about.insert(request, id);
         if let Err(refusal) = self.active(id) {
-            out.answers.push((request, Answer::Refused(refusal)));
+            out.answers.push((request, Reply::Refused(refusal)));
             return;
         }
-        self.touch(id, out);
+        self.pin(id, out);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.held = held;
         }
@@ -169,9 +171,9 @@ impl Engine {
             self.stand(id, None);
         }
         out.writes.push(Write::JobHeld { job: id, held });
-        out.notes.push(Note::Job { job: id, state: JobState::Active });
-        out.answers.push((request, Answer::Done));
-        self.keep_in_line(id, out);
+        out.notes.push(Fact::Job { job: id, state: JobState::Active });
+        out.answers.push((request, Reply::Done));
+        self.evict_if_behind(id, out);
     }
 
     pub(super) fn retry(
@@ -187,7 +189,7 @@ impl Engine {
             match record {
                 Some(record) => self.insert_record(record, BTreeSet::new()),
                 None => {
-                    out.answers.push((request, Answer::Refused(Refusal::NoJob(id))));
+                    out.answers.push((request, Reply::Refused(Refusal::NoJob(id))));
                     return;
                 }
             }
@@ -200,7 +202,7 @@ impl Engine {
                 self.drop_key(id);
                 self.forget(id);
             }
-            out.answers.push((request, Answer::Refused(Refusal::NothingToRetry(id))));
+            out.answers.push((request, Reply::Refused(Refusal::NothingToRetry(id))));
             return;
         }
         job.stop = None;
@@ -216,7 +218,7 @@ impl Engine {
         let spec = job.spec.clone();
         let open = self.open_among(&spec.after);
         for first in &open {
-            self.touch(*first, out);
+            self.pin(*first, out);
             self.dependents.entry(*first).or_default().insert(id);
         }
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -226,8 +228,8 @@ impl Engine {
         self.recent.remove(&BTreeSet::from([id]));
         self.recompute_ready(id, None);
         out.writes.push(Write::JobRetry { job: id });
-        out.notes.push(Note::Job { job: id, state: JobState::Active });
-        out.answers.push((request, Answer::Done));
+        out.notes.push(Fact::Job { job: id, state: JobState::Active });
+        out.answers.push((request, Reply::Done));
     }
 
     /// Those of `after` that are active.
@@ -253,7 +255,7 @@ impl Engine {
 
     /// Lets no further task of the job start, and kills what runs where the stop asks for that.
     pub(super) fn stop_job(&mut self, id: JobId, stop: Stop, out: &mut Outbox) {
-        self.touch(id, out);
+        self.pin(id, out);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         // A cancel overrides an earlier stop, so that running tasks are killed too.
         if job.stop.is_none() || stop == Stop::Canceled {
@@ -274,7 +276,7 @@ impl Engine {
         let mut orders = Vec::new();
         for (task, attempt) in self.attempts.range_mut(range) {
             attempt.killing = true;
-            orders.push((attempt.worker, Order::Kill { task: *task, attempt: attempt.number }));
+            orders.push((attempt.worker, WorkerCommand::Kill { task: *task, attempt: attempt.number }));
         }
         for (worker, order) in orders {
             self.send(worker, order, out);
@@ -292,7 +294,7 @@ impl Engine {
         }
         for first in &after {
             self.dependents.entry(*first).or_default().insert(record.id);
-            self.stand_aside(*first);
+            self.pin_in_next_batch(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
         let job = crate::job::Job {
@@ -307,7 +309,7 @@ impl Engine {
             steps,
             failed_attempts: 0,
         };
-        self.park.steps += job.steps.len();
+        self.residency.steps += job.steps.len();
         self.jobs.insert(record.id, job);
         for ended in record.ended {
             self.adopt_ended(record.id, ended);
@@ -324,17 +326,17 @@ impl Engine {
 
     fn new_steps(&mut self, id: JobId, spec: &JobSpec, created: Time) -> Vec<Step> {
         self.workers.learn(spec.steps.iter().flat_map(|step| &step.needs));
-        let mut kin = Vec::new();
+        let mut profile = Vec::new();
         for (number, step) in spec.steps.iter().enumerate() {
-            kin.push(self.join_kin(StepKey { job: id, step: number as u16 }, &spec.queue, step));
+            profile.push(self.join_kin(StepKey { job: id, step: number as u16 }, &spec.queue, step));
         }
-        let known_ms = |step: usize| self.prediction(kin[step]).and_then(|known| known.wall_ms);
+        let known_ms = |step: usize| self.prediction(profile[step]).and_then(|known| known.wall_ms);
         let dependents = dependents(&spec.steps, known_ms);
         let mut base = 0;
-        let steps = spec.steps.iter().zip(&kin).zip(dependents).map(|((spec, kin), dependents)| {
-            let class = self.sized_class(spec, *kin);
+        let steps = spec.steps.iter().zip(&profile).zip(dependents).map(|((spec, profile), dependents)| {
+            let class = self.sized_class(spec, *profile);
             let step = Step {
-                kin: *kin,
+                profile: *profile,
                 dependents: dependents.weight(),
                 reads: Reads::of(&spec.hints.caches),
                 ..new_step(base, self.classes.intern(class), created)
@@ -376,7 +378,7 @@ fn new_step(base: u32, class: ClassId, created: Time) -> Step {
         tries: TriesMap::default(),
         noted: 0,
         mean_ms: None,
-        kin: 0,
+        profile: 0,
         reads: Reads::default(),
         dependents: 0.0,
     }

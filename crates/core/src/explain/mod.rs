@@ -11,7 +11,7 @@ use crate::engine::{Decision, Engine, Judged};
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, Stop, TaskState};
 use crate::load::share::{Claim, Level, level};
-use crate::plan::placement::{self, Ask, RuledOut};
+use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::time::Time;
 use crate::worker::Worker;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct Explanation {
     /// The step's place in its queue, where it stands in one.
     pub turn: Option<Turn>,
     /// What rules workers out now, most frequent first, with names of some.
-    pub ruled_out: Vec<(RuledOut, usize, Vec<String>)>,
+    pub ruled_out: Vec<(Ineligible, usize, Vec<String>)>,
     /// Workers with room.
     pub open_workers: usize,
     /// How the best of these are judged, or how those were among which the decision was made.
@@ -94,7 +94,7 @@ pub enum Reason {
         running: u32,
     },
     /// Every worker that could run it is closed to it for this one reason.
-    Closed(RuledOut),
+    Closed(Ineligible),
     /// Its job is parked: so many others of its queue come first.
     Parked {
         /// How many jobs.
@@ -154,7 +154,7 @@ pub enum Change {
         /// The worker.
         worker: String,
         /// What is in the way there.
-        unmet: Vec<RuledOut>,
+        unmet: Vec<Ineligible>,
     },
     /// A larger quota of its queue: at least so many hundredths of a core.
     Quota(String, u64),
@@ -244,11 +244,12 @@ impl Engine {
     fn explain_ready(&self, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
         let mut explanation = Explanation::bare(state, Reason::Turn);
         let (Some(step), Some(job)) = (self.step(key), self.job(key.job)) else { return explanation };
-        let Some(ask) = self.ask(key, job.queue) else { return explanation };
+        let Some(request) = self.placement_request(key, job.queue) else { return explanation };
         let queue = self.queues().get(job.queue);
-        let (found, ahead) = (self.look_over(&ask, &mut explanation), self.queues().first_ahead(job.queue));
-        let gated = self.gated(step.kin);
-        let limit = self.limit_reached(ask.class).map(|(name, max, _)| (name.to_owned(), max));
+        let (found, ahead) =
+            (self.look_over(&request, &mut explanation), self.queues().first_ahead(job.queue));
+        let throttled = self.throttled(step.profile);
+        let limit = self.limit_reached(request.class).map(|(name, max, _)| (name.to_owned(), max));
         explanation.reason = match () {
             () if found.workers == 0 => Reason::NoWorkers,
             () if found.could == 0 => Reason::FitsNowhere,
@@ -260,10 +261,10 @@ impl Engine {
                 explanation.changes.insert(0, self.try_again_now(known));
                 Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
             }
-            () if gated.is_some() => Reason::Probing { running: gated.unwrap_or(0) },
+            () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
             () => match (self.over_quota(job.queue, key), limit, found.closed) {
                 (Some(quota_cpu), ..) => {
-                    let needed = queue.booked_cpu + u64::from(ask.class.request.cpu);
+                    let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
                     explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
                     Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
                 }
@@ -290,19 +291,19 @@ impl Engine {
         // When a queue, a licence or a kind is let go on is not for workers to say.
         let by_room =
             matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::Closed(_));
-        explanation.turn = step.enlisted.as_ref().map(|candidate| {
+        explanation.turn = step.enlisted.as_ref().map(|queued_step| {
             let tasks_ahead =
                 step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
             Turn {
                 queue: queue.name().to_owned(),
                 band: queue.band(),
                 queues_ahead: self.queues().queues_ahead(job.queue),
-                steps_ahead: queue.position(candidate),
+                steps_ahead: queue.position(queued_step),
                 tasks_ahead,
                 weight: queue.share().weight(),
-                pool: self.pool(ask.class, queue.name()),
+                pool: self.pool(request.class, queue.name()),
                 starts: by_room
-                    .then(|| self.expected_start(&ask, tasks_ahead, queue.position(candidate)))
+                    .then(|| self.expected_start(&request, tasks_ahead, queue.position(queued_step)))
                     .flatten(),
             }
         });
@@ -318,18 +319,19 @@ impl Engine {
     }
 
     /// Looks at every worker: what rules it out, what would have to change there, how it is judged.
-    fn look_over(&self, ask: &Ask, explanation: &mut Explanation) -> Found {
-        let scene = self.scene();
-        let mut found = Found::default();
-        let mut counts: BTreeMap<RuledOut, (usize, Vec<String>)> = BTreeMap::new();
+    fn look_over(&self, request: &PlacementRequest, explanation: &mut Explanation) -> Survey {
+        let context = self.match_context();
+        let mut found = Survey::default();
+        let mut counts: BTreeMap<Ineligible, (usize, Vec<String>)> = BTreeMap::new();
         let (mut changes, mut open, mut mixed) = (Vec::new(), Vec::new(), false);
         for worker in self.workers().present() {
             found.workers += 1;
-            let could = placement::could_ever(ask.class, worker);
+            let could = placement::eligible_when_idle(request.class, worker);
             found.could += usize::from(could);
-            let mut unmet: Vec<RuledOut> = placement::rule_out(ask.class, worker, true).collect();
+            let mut unmet: Vec<Ineligible> =
+                placement::ineligibilities(request.class, worker, true).collect();
             if unmet.is_empty() {
-                match scene.judge(ask, worker) {
+                match context.judge(request, worker) {
                     Ok(ranked) => {
                         open.push((ranked, worker));
                         continue;
@@ -340,9 +342,9 @@ impl Engine {
             let first = &unmet[0];
             if could {
                 let alike =
-                    |closed: &RuledOut| std::mem::discriminant(closed) == std::mem::discriminant(first);
+                    |closed: &Ineligible| std::mem::discriminant(closed) == std::mem::discriminant(first);
                 mixed |=
-                    matches!(first, RuledOut::Busy(_)) || found.closed.as_ref().is_some_and(|c| !alike(c));
+                    matches!(first, Ineligible::Busy(_)) || found.closed.as_ref().is_some_and(|c| !alike(c));
                 found.closed.get_or_insert_with(|| first.clone());
             }
             let (count, examples) = counts.entry(first.clone()).or_default();
@@ -368,8 +370,9 @@ impl Engine {
             .iter()
             .take(bounds::RANKED_MAX)
             .map(|(ranked, worker)| {
-                let context = placement::worker_context(worker, scene.workers.load_settings());
-                let breakdown = scene.policy_for(ask).detail(&scene.pair(ask, worker, &context, ranked.load));
+                let seen = placement::worker_context(worker, context.workers.load_settings());
+                let breakdown =
+                    context.policy_for(request).detail(&context.pair(request, worker, &seen, ranked.load));
                 Judged { worker: worker.id, load: ranked.load, breakdown }
             })
             .collect();
@@ -379,19 +382,22 @@ impl Engine {
     /// How the workers that could run a class are shared out, and what that is for a queue. Demand is what
     /// queues hold anywhere, and what of theirs is ready and fits one of these workers.
     pub fn pool(&self, class: &Class, of: &str) -> Pool {
-        let workers: Vec<&Worker> =
-            self.workers().present().filter(|w| w.takes_work() && placement::could_ever(class, w)).collect();
+        let workers: Vec<&Worker> = self
+            .workers()
+            .present()
+            .filter(|w| w.takes_work() && placement::eligible_when_idle(class, w))
+            .collect();
         let mut pool =
             Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
         let (mut claims, mut own) = (Vec::new(), Claim::default());
         let mut fitting: BTreeMap<ClassId, bool> = BTreeMap::new();
         for (QueueId(id), queue) in self.queues().with_ids() {
             let mut demand = queue.booked_cpu;
-            for (id, candidate) in queue.steps_by_class() {
-                let (Some(class), Some(step)) = (self.class(id), self.step(candidate.step())) else {
+            for (id, queued_step) in queue.steps_by_class() {
+                let (Some(class), Some(step)) = (self.class(id), self.step(queued_step.step())) else {
                     continue;
                 };
-                let fits = || workers.iter().any(|worker| placement::could_ever(class, worker));
+                let fits = || workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
                 if *fitting.entry(id).or_insert_with(fits) {
                     demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
                 }
@@ -416,12 +422,19 @@ impl Engine {
 
     /// When a task with so many before it is expected to start: when that many of those that run on its
     /// workers have ended and left it room.
-    fn expected_start(&self, ask: &Ask, tasks_ahead: u32, steps_ahead: usize) -> Option<Time> {
+    fn expected_start(
+        &self,
+        request: &PlacementRequest,
+        tasks_ahead: u32,
+        steps_ahead: usize,
+    ) -> Option<Time> {
         let mut starts = Vec::new();
-        for worker in
-            self.workers().present().filter(|w| w.takes_work() && placement::could_ever(ask.class, w))
+        for worker in self
+            .workers()
+            .present()
+            .filter(|w| w.takes_work() && placement::eligible_when_idle(request.class, w))
         {
-            starts.push(self.starts_at(ask.class, worker)?);
+            starts.push(self.starts_at(request.class, worker)?);
             starts.extend(worker.running.iter().filter_map(|task| self.ends_at(*task)));
         }
         starts.sort_unstable();
@@ -432,21 +445,24 @@ impl Engine {
 
 /// What a look over all workers found.
 #[derive(Default)]
-struct Found {
+struct Survey {
     workers: usize,
     could: usize,
     /// The one reason that closes all workers that could run it, unless they are busy or it differs.
-    closed: Option<RuledOut>,
+    closed: Option<Ineligible>,
 }
 
 /// How much would have to change: first by how many things of which somebody must do something, then by how
 /// far each is off, of what is asked for.
-fn effort(unmet: &[RuledOut]) -> (usize, f64) {
+fn effort(unmet: &[Ineligible]) -> (usize, f64) {
     let far = unmet.iter().map(|why| match why {
-        RuledOut::TooSmall(short) | RuledOut::Busy(short) | RuledOut::Foreign(short) => {
+        Ineligible::TooSmall(short) | Ineligible::Busy(short) | Ineligible::Foreign(short) => {
             (short.need - short.have) as f64 / short.need as f64
         }
-        RuledOut::Draining | RuledOut::Reserved(_) | RuledOut::Limit { .. } | RuledOut::Held { .. } => 0.5,
+        Ineligible::Draining
+        | Ineligible::Reserved(_)
+        | Ineligible::Limit { .. }
+        | Ineligible::Vetoed { .. } => 0.5,
         _ => 1.0,
     });
     (unmet.iter().filter(|why| why.is_lasting()).count(), far.sum())

@@ -5,7 +5,7 @@ use crate::bounds;
 use crate::class::Class;
 use crate::engine::{Engine, class_of};
 use crate::ids::{QueueId, StepKey, TaskId};
-use crate::job::{Candidate, DependencyKind, JobSpec, Parked, TaskState};
+use crate::job::{DependencyKind, JobSpec, Parked, QueuedStep, TaskState};
 use crate::plan::placement;
 use crate::worker::Worker;
 
@@ -49,8 +49,8 @@ impl Engine {
 
     /// Explains the first ready task of a class in the line of a parked job.
     fn explain_first(&self, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
-        let line = self.lines().get((self.queues().id(&spec.queue)?, parked.class))?;
-        let mut jobs = line.places().filter_map(|place| self.job(place.job));
+        let subqueue = self.subqueues().get((self.queues().id(&spec.queue)?, parked.class))?;
+        let mut jobs = subqueue.positions().filter_map(|place| self.job(place.job));
         let task = jobs.find_map(|job| {
             let steps = job.spec.steps.iter().zip(&job.steps);
             let mut alike = steps.filter(|(spec, _)| class_of(spec) == *class);
@@ -63,19 +63,19 @@ impl Engine {
     fn unparked_before(&self, queue: &str, parked: &Parked) -> u64 {
         let Some(queue) = self.queues().id(queue).map(|id| self.queues().get(id)) else { return 0 };
         let key = StepKey { job: parked.place.job, step: 0 };
-        let place = Candidate::new(parked.place.priority.0, parked.place.ranked, key);
+        let place = QueuedStep::new(parked.place.priority.0, parked.place.ranked, key);
         let before = queue.steps_by_class().filter(|(_, step)| **step < place && !self.is_parked(step.job()));
         before.count() as u64
     }
 
     /// Hundredths of a core that the parked tasks of a queue could use on some of these workers.
     pub(super) fn parked_demand(&self, queue: QueueId, workers: &[&Worker]) -> u64 {
-        let lines = self.lines().of(queue).filter(|line| line.away().ready > 0);
-        let demand = lines.filter_map(|line| {
-            let first = self.first_ready(line.places().next()?.job)?;
+        let subqueues = self.subqueues().of(queue).filter(|subqueue| subqueue.away().ready > 0);
+        let demand = subqueues.filter_map(|subqueue| {
+            let first = self.first_ready(subqueue.positions().next()?.job)?;
             let class = self.class_of(first)?;
-            let fits = workers.iter().any(|worker| placement::could_ever(class, worker));
-            fits.then(|| line.away().ready * u64::from(class.request.cpu))
+            let fits = workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
+            fits.then(|| subqueue.away().ready * u64::from(class.request.cpu))
         });
         demand.sum()
     }

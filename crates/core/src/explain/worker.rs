@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::Candidate;
-use crate::plan::placement::{self, Found, Ranked, RuledOut};
+use crate::job::QueuedStep;
+use crate::plan::placement::{self, Ineligible, PlacementOutcome, ScoredWorker};
 use crate::time::Time;
 use crate::worker::Worker;
 
@@ -22,7 +22,7 @@ pub struct WorkerExplanation {
     /// The one reason that counts.
     pub reason: WorkerReason,
     /// All for which it would get no work at all.
-    pub unfit: Vec<RuledOut>,
+    pub worker_blockers: Vec<Ineligible>,
     /// For whom it is reserved.
     pub reserved: Option<ReservedFor>,
     /// Its load with one more task of one core.
@@ -39,7 +39,7 @@ pub struct WorkerExplanation {
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkerReason {
     /// It takes no work at all.
-    Unfit(RuledOut),
+    Unfit(Ineligible),
     /// No task waits that may start.
     NothingWaits,
     /// A round gives it work.
@@ -47,7 +47,7 @@ pub enum WorkerReason {
     /// Others are better places for what waits.
     OthersPreferred,
     /// What waits and would fit is kept off by this: others' tasks, a reservation, a rule.
-    Closed(RuledOut),
+    Closed(Ineligible),
     /// The queues, licences or rules of what waits hold that back wherever it might go.
     HeldBack,
     /// Nothing that waits fits it, even when it is empty.
@@ -80,7 +80,7 @@ pub struct Passed {
 #[derive(Clone, PartialEq, Debug)]
 pub enum PassedVerdict {
     /// These keep it off.
-    Unmet(Vec<RuledOut>),
+    Unmet(Vec<Ineligible>),
     /// Its queue holds as much as it may.
     Quota,
     /// All licences of this name are taken.
@@ -88,9 +88,9 @@ pub enum PassedVerdict {
     /// Another worker is a better place.
     Preferred {
         /// How it is judged there.
-        best: Ranked,
+        best: ScoredWorker,
         /// And here.
-        here: Ranked,
+        here: ScoredWorker,
     },
     /// The next round starts it here.
     Turn,
@@ -116,11 +116,11 @@ impl Engine {
     /// number of steps, those whose turn comes first.
     pub fn explain_worker(&self, id: WorkerId) -> Option<WorkerExplanation> {
         let worker = self.workers().get(id)?;
-        let unfit: Vec<RuledOut> = placement::unfit(worker).collect();
+        let worker_blockers: Vec<Ineligible> = placement::worker_blockers(worker).collect();
         let heads = self.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
         let mut steps: Vec<Passed> =
             heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| self.pass(queue, head, worker)).collect();
-        let reason = match unfit.first() {
+        let reason = match worker_blockers.first() {
             Some(first) => WorkerReason::Unfit(first.clone()),
             None => reason_of(&steps),
         };
@@ -130,7 +130,7 @@ impl Engine {
         Some(WorkerExplanation {
             worker: id,
             reason,
-            unfit,
+            worker_blockers,
             reserved: self.reservation_of(id),
             load: worker.load_with(100, self.workers().load_settings()),
             waiting_queues: self.queues().waiting(),
@@ -140,20 +140,21 @@ impl Engine {
     }
 
     /// What the first step of a class is to a worker.
-    fn pass(&self, queue: QueueId, head: (Candidate, ClassId), worker: &Worker) -> Option<Passed> {
+    fn pass(&self, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
         let key = head.0.step();
-        let (ask, step) = (self.ask(key, queue)?, self.step(key)?);
-        let scene = self.scene();
-        let verdict = match self.limit_reached(ask.class) {
+        let (request, step) = (self.placement_request(key, queue)?, self.step(key)?);
+        let context = self.match_context();
+        let verdict = match self.limit_reached(request.class) {
             _ if self.over_quota(queue, key).is_some() => PassedVerdict::Quota,
             Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
             None => {
-                let unmet: Vec<RuledOut> = placement::rule_out(ask.class, worker, true).collect();
-                match scene.judge(&ask, worker) {
+                let unmet: Vec<Ineligible> =
+                    placement::ineligibilities(request.class, worker, true).collect();
+                match context.judge(&request, worker) {
                     _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
                     Err(held) => PassedVerdict::Unmet(vec![held]),
-                    Ok(here) => match placement::push(&ask, &scene, None) {
-                        Found::Best(ranked) if ranked[0].worker != worker.id => {
+                    Ok(here) => match placement::place_task(&request, &context, None) {
+                        PlacementOutcome::Best(ranked) if ranked[0].worker != worker.id => {
                             PassedVerdict::Preferred { best: ranked[0], here }
                         }
                         _ => PassedVerdict::Turn,
@@ -198,7 +199,7 @@ fn rank(verdict: &PassedVerdict) -> u8 {
     match verdict {
         PassedVerdict::Turn => 0,
         PassedVerdict::Preferred { .. } => 1,
-        PassedVerdict::Unmet(unmet) if unmet.iter().any(RuledOut::is_lasting) => 4,
+        PassedVerdict::Unmet(unmet) if unmet.iter().any(Ineligible::is_lasting) => 4,
         PassedVerdict::Unmet(_) => 2,
         PassedVerdict::Quota | PassedVerdict::Limit(_) => 3,
     }
@@ -212,7 +213,7 @@ fn reason_of(steps: &[Passed]) -> WorkerReason {
     match &nearest.verdict {
         PassedVerdict::Turn => WorkerReason::Turn,
         PassedVerdict::Preferred { .. } => WorkerReason::OthersPreferred,
-        PassedVerdict::Unmet(unmet) if unmet.iter().any(RuledOut::is_lasting) => WorkerReason::FitsNone,
+        PassedVerdict::Unmet(unmet) if unmet.iter().any(Ineligible::is_lasting) => WorkerReason::FitsNone,
         PassedVerdict::Unmet(unmet) => {
             unmet.first().map_or(WorkerReason::Turn, |first| WorkerReason::Closed(first.clone()))
         }

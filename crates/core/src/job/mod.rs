@@ -3,7 +3,7 @@
 mod queued;
 mod tries;
 
-pub use queued::{Candidate, Parked, Place, Tally};
+pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use tries::TriesMap;
 
 use crate::bounds;
@@ -403,7 +403,7 @@ pub struct Step {
     /// Since when `ready` holds something; orders steps of equal priority.
     pub ready_since: Time,
     /// How it stands in its queue, if it does.
-    pub enlisted: Option<Candidate>,
+    pub enlisted: Option<QueuedStep>,
     /// Tasks that were tried before, did not succeed, and have no attempt now.
     pub tries: TriesMap,
     /// How many of its tasks had succeeded when their ranges were written last.
@@ -413,7 +413,7 @@ pub struct Step {
     /// What its tasks read from caches.
     pub reads: Reads,
     /// The number of its kind: steps whose tasks are taken for alike.
-    pub kin: u64,
+    pub profile: u64,
     /// How much waits for it, and the critical path there: see [`crate::score::dependents`].
     pub dependents: f64,
 }
@@ -563,7 +563,7 @@ impl Job {
 
 /// What a job counts that nobody touched: tasks of steps that wait for no step are ready.
 pub fn untouched_counts(spec: &JobSpec) -> Counts {
-    let Tally { ready, waiting, .. } = Tally::of(spec);
+    let BacklogCounts { ready, waiting, .. } = BacklogCounts::of(spec);
     let (ready, waiting) = (ready as u32, waiting as u32);
     Counts { total: ready + waiting, ready, waiting, ..Counts::default() }
 }

@@ -7,20 +7,20 @@ use std::cmp::Reverse;
 
 /// A step with ready tasks, in the order of its queue: smaller comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Candidate {
+pub struct QueuedStep {
     priority: Reverse<i32>,
     ranked: Time,
     step: StepKey,
 }
 
-impl Candidate {
+impl QueuedStep {
     /// A step, its job's priority, and since when it has been ready, less its head start.
     pub fn new(priority: i32, ranked: Time, step: StepKey) -> Self {
-        Candidate { priority: Reverse(priority), ranked, step }
+        QueuedStep { priority: Reverse(priority), ranked, step }
     }
 
     /// True if the other one has the same priority.
-    pub fn is_peer(&self, other: &Candidate) -> bool {
+    pub fn is_peer(&self, other: &QueuedStep) -> bool {
         self.priority == other.priority
     }
 
@@ -37,7 +37,7 @@ impl Candidate {
 
 /// Where a job stands in its line: smaller comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct QueuePos {
     /// Its priority.
     pub priority: Reverse<i32>,
     /// Since when its first tasks are ready, less their head start.
@@ -46,13 +46,13 @@ pub struct Place {
     pub job: JobId,
 }
 
-impl Place {
+impl QueuePos {
     /// Before all others.
-    pub const FIRST: Place = Place { priority: Reverse(i32::MAX), ranked: Time(0), job: JobId(0) };
+    pub const FIRST: QueuePos = QueuePos { priority: Reverse(i32::MAX), ranked: Time(0), job: JobId(0) };
 
     /// The first place behind this one.
-    pub fn next(self) -> Place {
-        Place { job: JobId(self.job.0.saturating_add(1)), ..self }
+    pub fn next(self) -> QueuePos {
+        QueuePos { job: JobId(self.job.0.saturating_add(1)), ..self }
     }
 }
 
@@ -62,16 +62,16 @@ pub struct Parked {
     /// The number of its class of work.
     pub class: u64,
     /// Where it stands.
-    pub place: Place,
+    pub place: QueuePos,
     /// Since when its first tasks are ready.
     pub ready: Time,
     /// One job, and its tasks.
-    pub tally: Tally,
+    pub backlog: BacklogCounts,
 }
 
 /// How many jobs, and how many of their tasks are ready or wait for others of their job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct BacklogCounts {
     /// Jobs.
     pub jobs: u64,
     /// Tasks that could start.
@@ -80,25 +80,25 @@ pub struct Tally {
     pub waiting: u64,
 }
 
-impl Tally {
+impl BacklogCounts {
     /// One job that nobody touched: tasks of steps that wait for no step are ready.
-    pub fn of(spec: &JobSpec) -> Tally {
+    pub fn of(spec: &JobSpec) -> BacklogCounts {
         let tasks = |ready: bool| {
             let steps = spec.steps.iter().filter(|step| step.depends.is_empty() == ready);
             steps.map(|step| u64::from(step.tasks)).sum()
         };
-        Tally { jobs: 1, ready: tasks(true), waiting: tasks(false) }
+        BacklogCounts { jobs: 1, ready: tasks(true), waiting: tasks(false) }
     }
 
     /// Both together.
-    pub fn plus(self, other: Tally) -> Tally {
-        let Tally { jobs, ready, waiting } = other;
-        Tally { jobs: self.jobs + jobs, ready: self.ready + ready, waiting: self.waiting + waiting }
+    pub fn plus(self, other: BacklogCounts) -> BacklogCounts {
+        let BacklogCounts { jobs, ready, waiting } = other;
+        BacklogCounts { jobs: self.jobs + jobs, ready: self.ready + ready, waiting: self.waiting + waiting }
     }
 
     /// What is left without the other.
-    pub fn less(self, other: Tally) -> Tally {
-        Tally {
+    pub fn less(self, other: BacklogCounts) -> BacklogCounts {
+        BacklogCounts {
             jobs: self.jobs.saturating_sub(other.jobs),
             ready: self.ready.saturating_sub(other.ready),
             waiting: self.waiting.saturating_sub(other.waiting),

@@ -45,7 +45,7 @@ pub enum LedgerError {
 }
 
 /// Domain and weight of a record. Weight 0 says only that the domain exists.
-type Key = (usize, usize);
+type RecordKey = (usize, usize);
 
 /// Collects the load of domains.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,7 +53,7 @@ pub struct LoadAggregator {
     nr_cpus: usize,
     dcycle_only: bool,
     /// Duties by rising key, cut into runs, none of them empty.
-    runs: Vec<Vec<(Key, f64)>>,
+    runs: Vec<Vec<(RecordKey, f64)>>,
 }
 
 impl LoadAggregator {
@@ -86,7 +86,7 @@ impl LoadAggregator {
     }
 
     /// False, and nothing changed, if the key is there.
-    fn insert(&mut self, key: Key, duty: f64) -> bool {
+    fn insert(&mut self, key: RecordKey, duty: f64) -> bool {
         if self.runs.last().and_then(|run| run.last()).is_none_or(|(last, _)| *last < key) {
             match self.runs.last_mut() {
                 Some(run) if run.len() < RUN_MAX => run.push((key, duty)),

@@ -134,23 +134,23 @@ impl Apportion {
         self.keep(level.den, claims);
         let mut slots = Vec::with_capacity(claims.len());
         let mut parts = 0;
-        let mut owed = Vec::new();
+        let mut to_unpark = Vec::new();
         for (place, (claim, (_, credit))) in claims.iter().zip(&mut self.credits).enumerate() {
             let share = level.share(claim);
             slots.push(share.whole);
             if share.part > 0 {
                 parts += u128::from(share.part);
                 *credit += share.part as i64;
-                owed.push((std::cmp::Reverse(*credit), place));
+                to_unpark.push((std::cmp::Reverse(*credit), place));
             }
         }
         // All shares together are whole, so this has no remainder; each part is less than a slot, so there
         // are more of them than slots.
         let over = (parts / u128::from(level.den.max(1))) as usize;
         if over > 0 {
-            owed.select_nth_unstable(over);
+            to_unpark.select_nth_unstable(over);
         }
-        for (_, place) in owed.into_iter().take(over) {
+        for (_, place) in to_unpark.into_iter().take(over) {
             slots[place] += 1;
             self.credits[place].1 -= level.den as i64;
         }

@@ -3,4 +3,4 @@
 pub mod placement;
 mod reservations;
 
-pub use reservations::{ReserveSettings, Reserves};
+pub use reservations::{ReservationSettings, Reservations};

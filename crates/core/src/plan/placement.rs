@@ -27,7 +27,7 @@ use std::{fmt, iter};
 
 /// Why a worker does not get a task, most lasting reason first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum RuledOut {
+pub enum Ineligible {
     /// The step names other workers.
     NotTarget,
     /// It is another system's executor, and the step is not for that.
@@ -41,14 +41,14 @@ pub enum RuledOut {
     /// Told to take nothing new.
     Draining,
     /// Left out for what its tasks came to, until then.
-    LeftOut {
+    Quarantined {
         /// Until when.
         until: Time,
         /// Why.
         fault: Fault,
     },
     /// Held by pressure on this: `cpu`, `memory` or `io`.
-    Saturated(&'static str),
+    UnderPressure(&'static str),
     /// Its tasks hold all of a limit that a worker may.
     Limit {
         /// Its name.
@@ -62,8 +62,8 @@ pub enum RuledOut {
     Foreign(Short),
     /// Reserved for tasks of another class, whose start this one could delay.
     Reserved(ClassId),
-    /// A rule of the scoring policy holds the pair.
-    Held {
+    /// A rule of the scoring policy vetoes the pair.
+    Vetoed {
         /// The rule.
         rule: &'static str,
         /// Why.
@@ -71,48 +71,52 @@ pub enum RuledOut {
     },
 }
 
-impl RuledOut {
+impl Ineligible {
     /// True where no end of other tasks helps.
     pub fn is_lasting(&self) -> bool {
         matches!(
             self,
-            RuledOut::NotTarget | RuledOut::Executor | RuledOut::Attribute(_) | RuledOut::TooSmall(_)
+            Ineligible::NotTarget | Ineligible::Executor | Ineligible::Attribute(_) | Ineligible::TooSmall(_)
         )
     }
 }
 
-impl fmt::Display for RuledOut {
+impl fmt::Display for Ineligible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RuledOut::NotTarget => write!(f, "the step names other workers"),
-            RuledOut::Executor => write!(f, "takes only the work of another system"),
-            RuledOut::Attribute(need) => write!(f, "lacks {need}"),
-            RuledOut::TooSmall(short) => write!(f, "too small, {short}"),
-            RuledOut::Suspect => write!(f, "not heard from"),
-            RuledOut::Draining => write!(f, "draining"),
-            RuledOut::LeftOut { fault, .. } => write!(f, "left out for now: {fault}"),
-            RuledOut::Saturated(what) => write!(f, "under {what} pressure"),
-            RuledOut::Limit { name, max } => {
+            Ineligible::NotTarget => write!(f, "the step names other workers"),
+            Ineligible::Executor => write!(f, "takes only the work of another system"),
+            Ineligible::Attribute(need) => write!(f, "lacks {need}"),
+            Ineligible::TooSmall(short) => write!(f, "too small, {short}"),
+            Ineligible::Suspect => write!(f, "not heard from"),
+            Ineligible::Draining => write!(f, "draining"),
+            Ineligible::Quarantined { fault, .. } => write!(f, "left out for now: {fault}"),
+            Ineligible::UnderPressure(what) => write!(f, "under {what} pressure"),
+            Ineligible::Limit { name, max } => {
                 write!(f, "holds {max} of the limit '{name}', all that a worker may")
             }
-            RuledOut::Busy(short) => write!(f, "busy, {short}"),
-            RuledOut::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
-            RuledOut::Reserved(_) => write!(f, "reserved for work that has waited long"),
-            RuledOut::Held { rule, reason } => write!(f, "held by {rule}: {reason}"),
+            Ineligible::Busy(short) => write!(f, "busy, {short}"),
+            Ineligible::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
+            Ineligible::Reserved(_) => write!(f, "reserved for work that has waited long"),
+            Ineligible::Vetoed { rule, reason } => write!(f, "held by {rule}: {reason}"),
         }
     }
 }
 
 /// All that rules the worker out for the class; with `now`, what others hold and its state count too.
 /// Lazy: a caller that wants a yes or no stops at the first.
-pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Iterator<Item = RuledOut> + 'a {
+pub fn ineligibilities<'a>(
+    class: &'a Class,
+    worker: &'a Worker,
+    now: bool,
+) -> impl Iterator<Item = Ineligible> + 'a {
     let target = class.targets.is_empty() || class.targets.contains(&*worker.name);
-    let executor = worker.marks.foreign && !asks_executor(&class.needs);
-    let executor = executor.then_some(RuledOut::Executor);
-    let target = (!target).then_some(RuledOut::NotTarget).into_iter().chain(executor);
+    let executor = worker.flags.foreign && !asks_executor(&class.needs);
+    let executor = executor.then_some(Ineligible::Executor);
+    let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
-    let needs = needs.map(|need| RuledOut::Attribute(need.clone()));
-    let small = class.request.shorts(&worker.capacity).map(RuledOut::TooSmall);
+    let needs = needs.map(|need| Ineligible::Attribute(need.clone()));
+    let small = class.request.shorts(&worker.capacity).map(Ineligible::TooSmall);
     let busy = iter::once_with(|| worker.room()).flat_map(|room| {
         let room = worker.room_with_guess(room, class.guess);
         let shorts: Vec<Short> = class.request.shorts(&room).collect();
@@ -122,27 +126,30 @@ pub fn rule_out<'a>(class: &'a Class, worker: &'a Worker, now: bool) -> impl Ite
             let free = amount(&worker.free(), &short.resource);
             let expected = if short.resource == "memory" { worker.expected } else { 0 };
             let ours = short.need > free.saturating_sub(expected);
-            if ours { RuledOut::Busy(short) } else { RuledOut::Foreign(short) }
+            if ours { Ineligible::Busy(short) } else { Ineligible::Foreign(short) }
         })
     });
     let full = worker.licences.full().filter(|(name, _)| class.limits.contains(*name));
-    let full = full.map(|(name, max)| RuledOut::Limit { name: name.to_owned(), max });
-    target.chain(needs).chain(small).chain(unfit(worker).chain(full).chain(busy).filter(move |_| now))
+    let full = full.map(|(name, max)| Ineligible::Limit { name: name.to_owned(), max });
+    target
+        .chain(needs)
+        .chain(small)
+        .chain(worker_blockers(worker).chain(full).chain(busy).filter(move |_| now))
 }
 
 /// Why a worker gets no work at all.
-pub fn unfit(worker: &Worker) -> impl Iterator<Item = RuledOut> + '_ {
+pub fn worker_blockers(worker: &Worker) -> impl Iterator<Item = Ineligible> + '_ {
     let state = match worker.state {
         WorkerState::Up => None,
-        WorkerState::Draining => Some(RuledOut::Draining),
-        WorkerState::Suspect | WorkerState::Expired | WorkerState::Forgotten => Some(RuledOut::Suspect),
+        WorkerState::Draining => Some(Ineligible::Draining),
+        WorkerState::Suspect | WorkerState::Expired | WorkerState::Forgotten => Some(Ineligible::Suspect),
     };
-    let out = worker.health.out().map(|(until, fault)| RuledOut::LeftOut { until, fault });
+    let out = worker.health.out().map(|(until, fault)| Ineligible::Quarantined { until, fault });
     let saturated = worker.saturated;
     let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
     let held = !worker.takes_work();
     let pressures = pressures.into_iter().filter(move |(_, by)| held && *by);
-    let pressures = pressures.map(|(what, _)| RuledOut::Saturated(what));
+    let pressures = pressures.map(|(what, _)| Ineligible::UnderPressure(what));
     state.into_iter().chain(out).chain(pressures)
 }
 
@@ -157,26 +164,26 @@ fn amount(of: &Resources, name: &str) -> u64 {
 }
 
 /// True if the worker could run the class when it is empty and gets work: nothing lasting rules it out. Says
-/// what [`rule_out`] says, and makes no reasons.
-pub fn could_ever(class: &Class, worker: &Worker) -> bool {
+/// what [`ineligibilities`] says, and makes no reasons.
+pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
     class.request.fits(&worker.capacity)
-        && (!worker.marks.foreign || asks_executor(&class.needs))
+        && (!worker.flags.foreign || asks_executor(&class.needs))
         && (class.targets.is_empty() || class.targets.contains(&*worker.name))
         && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }
 
-/// True if the worker can take a task of the class now: nothing rules it out, as [`rule_out`] says it. What
+/// True if the worker can take a task of the class now: nothing rules it out, as [`ineligibilities`] says it. What
 /// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
     worker.has_room(&class.request, class.guess)
         && worker.takes_work()
         && worker.licences.first_full(&class.limits).is_none()
-        && could_ever(class, worker)
+        && eligible_when_idle(class, worker)
 }
 
 /// A step of which a task looks for a worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct PlacementRequest<'a> {
     /// The step.
     pub step: StepKey,
     /// Its class.
@@ -207,7 +214,7 @@ pub struct Ask<'a> {
 
 /// A worker reserved for a class.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Reserved {
+pub struct Reservation {
     /// For which.
     pub class: ClassId,
     /// The highest band in which that waits: what is above it does not mind.
@@ -218,13 +225,13 @@ pub struct Reserved {
 
 /// What a choice is made among, and by.
 #[derive(Clone, Copy)]
-pub struct Scene<'a> {
+pub struct MatchContext<'a> {
     /// The time.
     pub now: Time,
     /// All workers.
     pub workers: &'a Workers,
     /// Those that are reserved.
-    pub reserved: &'a BTreeMap<WorkerId, Reserved>,
+    pub reserved: &'a BTreeMap<WorkerId, Reservation>,
     /// How pairs are judged.
     pub policy: &'static dyn ScoringPolicy,
     /// What rules see of the farm.
@@ -237,7 +244,7 @@ pub struct Scene<'a> {
 
 /// A worker as it was judged for a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Ranked {
+pub struct ScoredWorker {
     /// Which.
     pub worker: WorkerId,
     /// Its points.
@@ -248,51 +255,52 @@ pub struct Ranked {
 
 /// Where a task goes.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Found {
+pub enum PlacementOutcome {
     /// The best worker, and the next best behind it.
-    Best(Vec<Ranked>),
+    Best(Vec<ScoredWorker>),
     /// No worker has room for the class.
     NoRoom,
     /// Some have, but not for this step: why the first of them has not, and how many were looked at.
-    Held(RuledOut, u32),
+    Vetoed(Ineligible, u32),
 }
 
-impl Scene<'_> {
+impl MatchContext<'_> {
     /// What keeps a task of the step off a worker that has room for its class, or how it is judged there.
-    pub fn judge(&self, ask: &Ask, worker: &Worker) -> Result<Ranked, RuledOut> {
+    pub fn judge(&self, request: &PlacementRequest, worker: &Worker) -> Result<ScoredWorker, Ineligible> {
         let reserved = self.reserved.get(&worker.id);
-        if let Some(reserved) = reserved.filter(|r| r.class != ask.class_id && r.band >= ask.band) {
+        if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band) {
             // It may go in front only if it is expected to be gone when the holder could start.
-            let ends = ask.predicted_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
+            let ends = request.predicted_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
             if ends.is_none() || reserved.starts.is_none_or(|starts| ends > Some(starts)) {
-                return Err(RuledOut::Reserved(reserved.class));
+                return Err(Ineligible::Reserved(reserved.class));
             }
         }
-        if !ask.prefers.is_empty()
-            && ask.job.waited_ms < weights::PREFERRED_HOLD_MS
-            && !ask.prefers.contains(&*worker.name)
+        if !request.prefers.is_empty()
+            && request.job.waited_ms < weights::PREFERRED_HOLD_MS
+            && !request.prefers.contains(&*worker.name)
         {
             let reason = "a worker that it prefers may become free";
-            return Err(RuledOut::Held { rule: "PreferredWorkers", reason });
+            return Err(Ineligible::Vetoed { rule: "PreferredWorkers", reason });
         }
-        if ask.avoids == Some(worker.id) && self.has_other(ask.class, worker.id) {
-            return Err(RuledOut::Held { rule: "retry", reason: "the task failed there the last time" });
+        if request.avoids == Some(worker.id) && self.has_other(request.class, worker.id) {
+            return Err(Ineligible::Vetoed { rule: "retry", reason: "the task failed there the last time" });
         }
-        let load = worker.load_with(ask.class.request.cpu, self.workers.load_settings());
+        let load = worker.load_with(request.class.request.cpu, self.workers.load_settings());
         let mut context = worker_context(worker, self.workers.load_settings());
         if worker.only_lends() {
-            context.memory_free = context.memory_free.map(|free| free.saturating_add(ask.class.guess));
+            context.memory_free = context.memory_free.map(|free| free.saturating_add(request.class.guess));
             context.booked.memory = 0;
         }
-        match self.policy_for(ask).score(&self.pair(ask, worker, &context, load)) {
-            Verdict::Score(score) => Ok(Ranked { worker: worker.id, score, load }),
-            Verdict::Held { rule, reason } => Err(RuledOut::Held { rule, reason }),
+        match self.policy_for(request).score(&self.pair(request, worker, &context, load)) {
+            Verdict::Score(score) => Ok(ScoredWorker { worker: worker.id, score, load }),
+            Verdict::Vetoed { rule, reason } => Err(Ineligible::Vetoed { rule, reason }),
         }
     }
 
     /// True if another worker takes work and could run the class.
     pub(crate) fn has_other(&self, class: &Class, but: WorkerId) -> bool {
-        let could = |worker: &Worker| worker.id != but && worker.takes_work() && could_ever(class, worker);
+        let could =
+            |worker: &Worker| worker.id != but && worker.takes_work() && eligible_when_idle(class, worker);
         if class.targets.is_empty() {
             return self.workers.present().any(could);
         }
@@ -300,39 +308,43 @@ impl Scene<'_> {
     }
 
     /// How pairs with the step are judged: what is for another system's executors goes by free memory.
-    pub fn policy_for(&self, ask: &Ask) -> &'static dyn ScoringPolicy {
-        if asks_executor(&ask.class.needs) { FREE_MEMORY } else { self.policy }
+    pub fn policy_for(&self, request: &PlacementRequest) -> &'static dyn ScoringPolicy {
+        if asks_executor(&request.class.needs) { FREE_MEMORY } else { self.policy }
     }
 
     /// What the step reads and the worker lacks; `None` of one that has not said what its caches hold.
-    pub fn missing(&self, ask: &Ask, worker: &Worker) -> Option<Missing> {
-        if ask.reads.is_empty() {
+    pub fn missing(&self, request: &PlacementRequest, worker: &Worker) -> Option<Missing> {
+        if request.reads.is_empty() {
             return Some(Missing::default());
         }
         let held = worker.caches.as_ref()?;
         let Some(known) = self.known else {
-            return Some(cache_keys::missing(ask.reads, held, self.key_bytes));
+            return Some(cache_keys::missing(request.reads, held, self.key_bytes));
         };
-        let pair = (ask.step, worker.id);
-        Some(known.borrow_mut().missing(pair, worker.caches_version, ask.reads, held, self.key_bytes))
+        let pair = (request.step, worker.id);
+        Some(known.borrow_mut().missing(pair, worker.caches_version, request.reads, held, self.key_bytes))
     }
 
     /// The pair as rules see it.
     pub fn pair<'a>(
         &'a self,
-        ask: &'a Ask,
+        request: &'a PlacementRequest,
         worker: &Worker,
         context: &'a WorkerContext,
         load: f64,
     ) -> Pair<'a> {
         Pair {
-            job: &ask.job,
+            job: &request.job,
             worker: context,
             instance: self.instance,
-            missing: self.missing(ask, worker),
-            step_cpu: if ask.locality { worker.steps.get(&ask.step).copied().unwrap_or(0) } else { 0 },
-            warmth: if ask.locality { worker.warmth.of(&ask.kind) } else { 0.0 },
-            others_wait: ask.others_wait,
+            missing: self.missing(request, worker),
+            step_cpu: if request.locality {
+                worker.steps.get(&request.step).copied().unwrap_or(0)
+            } else {
+                0
+            },
+            warmth: if request.locality { worker.warmth.of(&request.kind) } else { 0.0 },
+            others_wait: request.others_wait,
             load,
         }
     }
@@ -349,33 +361,37 @@ pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext
         // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
         // would stand still for as long. It comes last, for its load.
         foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
-        core_score: worker.marks.core_score,
+        core_score: worker.flags.core_score,
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),
-        fetches: worker.marks.fetches,
-        has_arch: worker.marks.has_arch,
+        fetches: worker.flags.fetches,
+        has_arch: worker.flags.has_arch,
     }
 }
 
 /// The worker for a task of the step, among these where some are named.
-pub fn push(ask: &Ask, scene: &Scene, among: Option<&[WorkerId]>) -> Found {
-    let saturation = scene.workers.index().saturation();
+pub fn place_task(
+    request: &PlacementRequest,
+    context: &MatchContext,
+    among: Option<&[WorkerId]>,
+) -> PlacementOutcome {
+    let saturation = context.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
         // The policy has said all; then the name.
-        _ if worker.marks.foreign => 0.0,
+        _ if worker.flags.foreign => 0.0,
         (true, _) => worker.memory_room() as f64,
         (false, true) => -load,
         (false, false) => load,
     };
-    let mut ranked: Vec<(Ranked, f64, &str)> = Vec::new();
+    let mut ranked: Vec<(ScoredWorker, f64, &str)> = Vec::new();
     let (mut held, mut looks) = (None, 0);
     let mut consider = |id: WorkerId| {
-        let Some(worker) = scene.workers.get(id).filter(|worker| fits_now(ask.class, worker)) else {
+        let Some(worker) = context.workers.get(id).filter(|worker| fits_now(request.class, worker)) else {
             return false;
         };
         looks += 1;
-        match scene.judge(ask, worker) {
+        match context.judge(request, worker) {
             Ok(judged) => ranked.push((judged, tie(worker, judged.load), &*worker.name)),
             Err(reason) => _ = held.get_or_insert(reason),
         }
@@ -383,23 +399,24 @@ pub fn push(ask: &Ask, scene: &Scene, among: Option<&[WorkerId]>) -> Found {
     };
     if let Some(among) = among {
         among.iter().for_each(|id| _ = consider(*id));
-    } else if ask.class.targets.is_empty() {
-        scene.workers.index().candidates(ask.class, &mut consider);
-        if ask.class.guess > 0 {
+    } else if request.class.targets.is_empty() {
+        context.workers.index().candidates(request.class, &mut consider);
+        if request.class.guess > 0 {
             // The index goes by what is sized.
-            let seen =
-                |id: &WorkerId| scene.workers.get(*id).is_some_and(|w| w.has_room(&ask.class.request, 0));
-            scene.workers.only_lending().filter(|id| !seen(id)).for_each(|id| _ = consider(id));
+            let seen = |id: &WorkerId| {
+                context.workers.get(*id).is_some_and(|w| w.has_room(&request.class.request, 0))
+            };
+            context.workers.only_lending().filter(|id| !seen(id)).for_each(|id| _ = consider(id));
         }
     } else {
         // Few by nature.
-        let named = ask.class.targets.iter().filter_map(|name| scene.workers.by_name(name));
+        let named = request.class.targets.iter().filter_map(|name| context.workers.by_name(name));
         named.for_each(|worker| _ = consider(worker.id));
     }
     if ranked.is_empty() {
-        return held.map_or(Found::NoRoom, |why| Found::Held(why, looks));
+        return held.map_or(PlacementOutcome::NoRoom, |why| PlacementOutcome::Vetoed(why, looks));
     }
-    let order = |a: &(Ranked, f64, &str), b: &(Ranked, f64, &str)| {
+    let order = |a: &(ScoredWorker, f64, &str), b: &(ScoredWorker, f64, &str)| {
         b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
     };
     if ranked.len() > bounds::RANKED_MAX {
@@ -407,23 +424,23 @@ pub fn push(ask: &Ask, scene: &Scene, among: Option<&[WorkerId]>) -> Found {
         ranked.truncate(bounds::RANKED_MAX);
     }
     ranked.sort_by(order);
-    Found::Best(ranked.into_iter().map(|(ranked, ..)| ranked).collect())
+    PlacementOutcome::Best(ranked.into_iter().map(|(ranked, ..)| ranked).collect())
 }
 
 /// The best of several steps for a worker that has room: most points, then the one that comes first.
-pub fn pull<'a>(
+pub fn pick_for_worker<'a>(
     worker: &Worker,
-    asks: impl IntoIterator<Item = Ask<'a>>,
-    scene: &Scene,
+    asks: impl IntoIterator<Item = PlacementRequest<'a>>,
+    context: &MatchContext,
 ) -> Option<(StepKey, f64)> {
     let mut best: Option<(StepKey, f64)> = None;
-    for ask in asks {
-        if !fits_now(ask.class, worker) {
+    for request in asks {
+        if !fits_now(request.class, worker) {
             continue;
         }
-        let Ok(judged) = scene.judge(&ask, worker) else { continue };
+        let Ok(judged) = context.judge(&request, worker) else { continue };
         if best.is_none_or(|(_, score)| judged.score.total_cmp(&score).is_gt()) {
-            best = Some((ask.step, judged.score));
+            best = Some((request.step, judged.score));
         }
     }
     best
@@ -437,7 +454,7 @@ pub fn alloc(
     request: &Resources,
     needs: &[Need],
     workers: &Workers,
-    reserved: &BTreeMap<WorkerId, Reserved>,
+    reserved: &BTreeMap<WorkerId, Reservation>,
 ) -> Option<WorkerId> {
     let request_without_cpu = Resources { cpu: 0, ..request.clone() };
     let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };

@@ -23,7 +23,7 @@ const EVICTED_PART: usize = 16;
 
 /// How reservations are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReserveSettings {
+pub struct ReservationSettings {
     /// Net blocked nanoseconds that earn one.
     pub after_ns: u64,
     /// Workers reserved at one time, over all classes.
@@ -32,15 +32,15 @@ pub struct ReserveSettings {
     pub watched_max: usize,
 }
 
-impl Default for ReserveSettings {
+impl Default for ReservationSettings {
     fn default() -> Self {
-        ReserveSettings { after_ns: 60 * NS_PER_S, holders_max: 8, watched_max: bounds::BUCKETS_MAX }
+        ReservationSettings { after_ns: 60 * NS_PER_S, holders_max: 8, watched_max: bounds::BUCKETS_MAX }
     }
 }
 
 /// Time that a class was blocked, less the time that it was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Bucket {
+struct BlockedTime {
     blocked_ns: u64,
     /// How long it was blocked since a task of it was placed.
     starved_ns: u64,
@@ -54,19 +54,19 @@ struct Bucket {
 
 /// Who earns reservations, and who has them.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Reserves {
-    settings: ReserveSettings,
-    buckets: BTreeMap<ClassId, Bucket>,
+pub struct Reservations {
+    settings: ReservationSettings,
+    buckets: BTreeMap<ClassId, BlockedTime>,
     holders: BTreeMap<WorkerId, ClassId>,
     observed: Time,
     /// Of more classes than are watched, which is looked at next.
     next: ClassId,
 }
 
-impl Reserves {
+impl Reservations {
     /// None yet.
-    pub fn new(settings: ReserveSettings) -> Self {
-        Reserves { settings, ..Reserves::default() }
+    pub fn new(settings: ReservationSettings) -> Self {
+        Reservations { settings, ..Reservations::default() }
     }
 
     /// For which class a worker is reserved.
@@ -158,7 +158,7 @@ impl Reserves {
                     break;
                 }
             }
-            self.buckets.insert(class, Bucket { blocked: true, since: now, ..Bucket::default() });
+            self.buckets.insert(class, BlockedTime { blocked: true, since: now, ..BlockedTime::default() });
         }
         if self.is_full() {
             return Vec::new();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     /// Observes a class that is blocked or placed.
-    fn observe(reserves: &mut Reserves, s: u64, blocked: bool) -> bool {
+    fn observe(reserves: &mut Reservations, s: u64, blocked: bool) -> bool {
         let set = |yes: bool| if yes { BTreeSet::from([WIDE]) } else { BTreeSet::new() };
         let all = set(blocked);
         let newcomers: Vec<ClassId> = all.iter().copied().collect();
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_bucket_fills_while_blocked_and_drains_while_served() {
-        let mut reserves = Reserves::default();
+        let mut reserves = Reservations::default();
         assert!(!observe(&mut reserves, 100, true));
         reserves.overtaken(WIDE);
         assert_eq!(reserves.next_full(), Some(seconds(160)));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_not_wide_starves_when_nothing_of_it_is_placed_for_long() {
-        let mut reserves = Reserves::default();
+        let mut reserves = Reservations::default();
         observe(&mut reserves, 100, true);
         observe(&mut reserves, 300, true);
         reserves.disappoint(WIDE);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn who_is_not_overtaken_waits_for_an_empty_worker_like_all() {
-        let mut reserves = Reserves::default();
+        let mut reserves = Reservations::default();
         observe(&mut reserves, 100, true);
         assert_eq!(reserves.unsuspecting(), [WIDE]);
         assert!(!observe(&mut reserves, 1_000, true));
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn no_more_workers_are_reserved_than_may_be() {
-        let mut reserves = Reserves::new(ReserveSettings { holders_max: 1, ..Default::default() });
+        let mut reserves = Reservations::new(ReservationSettings { holders_max: 1, ..Default::default() });
         observe(&mut reserves, 0, true);
         reserves.overtaken(WIDE);
         assert!(observe(&mut reserves, 60, true));

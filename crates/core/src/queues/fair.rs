@@ -50,7 +50,7 @@ impl Advance {
 
 /// What a queue has had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct QueueShare {
     weight: u32,
     /// The start time when `had` was nothing.
     base: Virtual,
@@ -63,9 +63,9 @@ pub struct Share {
     pub advance: Advance,
 }
 
-impl Default for Share {
+impl Default for QueueShare {
     fn default() -> Self {
-        Share {
+        QueueShare {
             weight: super::WEIGHT_DEFAULT,
             base: 0,
             had: 0,
@@ -76,10 +76,10 @@ impl Default for Share {
     }
 }
 
-impl Share {
+impl QueueShare {
     /// The virtual time at which its next task would start if every queue got just its share. Without a
     /// rounding error that adds up, however many tasks it has had.
-    pub fn start(&self) -> Virtual {
+    pub fn start_tag(&self) -> Virtual {
         self.base + (self.had << FRACTION_BITS).div_euclid(i128::from(self.weight))
     }
 
@@ -90,7 +90,7 @@ impl Share {
     }
 
     /// The virtual time by which its next task should have been had.
-    pub fn deadline(&self) -> Virtual {
+    pub fn finish_tag(&self) -> Virtual {
         self.base + ((self.had + i128::from(self.task)) << FRACTION_BITS).div_euclid(i128::from(self.weight))
     }
 
@@ -101,7 +101,7 @@ impl Share {
 
     /// What is charged from now on counts by this weight.
     pub fn set_weight(&mut self, weight: u32) {
-        (self.base, self.had, self.weight) = (self.start(), 0, weight);
+        (self.base, self.had, self.weight) = (self.start_tag(), 0, weight);
     }
 
     /// Tasks charged so far.
@@ -111,7 +111,7 @@ impl Share {
 
     /// It has work again: debt is kept, credit is not.
     pub fn wake(&mut self, clock: Virtual) {
-        if self.start() < clock {
+        if self.start_tag() < clock {
             self.restart(clock);
         }
     }
@@ -123,7 +123,7 @@ impl Share {
 
     /// It could not run for a while and can again: credit is kept up to one task.
     pub fn forgive(&mut self, clock: Virtual) {
-        self.wake(clock - (self.deadline() - self.start()));
+        self.wake(clock - (self.finish_tag() - self.start_tag()));
     }
 
     /// One task was booked, for so much.
@@ -143,38 +143,38 @@ impl Share {
 
 /// The virtual clock of a band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Clock {
-    shows: Virtual,
+pub struct VirtualClock {
+    virtual_time: Virtual,
     /// Of the queues that take part.
     weights: i128,
 }
 
-impl Clock {
+impl VirtualClock {
     /// What it shows.
-    pub fn shows(&self) -> Virtual {
-        self.shows
+    pub fn virtual_time(&self) -> Virtual {
+        self.virtual_time
     }
 
     /// A queue takes part from now on.
-    pub fn join(&mut self, share: &Share) {
+    pub fn join(&mut self, share: &QueueShare) {
         self.weights += i128::from(share.weight);
     }
 
     /// A queue takes part no more.
-    pub fn leave(&mut self, share: &Share) {
+    pub fn leave(&mut self, share: &QueueShare) {
         self.weights -= i128::from(share.weight);
     }
 
     /// So much was had.
     pub fn run(&mut self, had: i128) {
         if self.weights > 0 {
-            self.shows += (had << FRACTION_BITS).div_euclid(self.weights);
+            self.virtual_time += (had << FRACTION_BITS).div_euclid(self.weights);
         }
     }
 
     /// It shows no less than this.
     pub fn catch_up(&mut self, start: Virtual) {
-        self.shows = self.shows.max(start);
+        self.virtual_time = self.virtual_time.max(start);
     }
 }
 
@@ -184,41 +184,42 @@ mod tests {
 
     #[test]
     fn many_small_charges_add_up_exactly() {
-        let mut share = Share::default();
+        let mut share = QueueShare::default();
         share.set_weight(7);
         (0..7_000_000).for_each(|_| share.charge(1));
-        assert_eq!(share.start(), 1_000_000 << FRACTION_BITS);
+        assert_eq!(share.start_tag(), 1_000_000 << FRACTION_BITS);
     }
 
     #[test]
     fn the_clock_runs_by_the_weights_of_those_that_take_part() {
-        let (mut clock, mut heavy, light) = (Clock::default(), Share::default(), Share::default());
+        let (mut clock, mut heavy, light) =
+            (VirtualClock::default(), QueueShare::default(), QueueShare::default());
         heavy.set_weight(300);
         clock.join(&heavy);
         clock.join(&light);
         clock.run(800);
-        assert_eq!(clock.shows(), 2 << FRACTION_BITS);
+        assert_eq!(clock.virtual_time(), 2 << FRACTION_BITS);
         clock.leave(&heavy);
         clock.run(-100);
-        assert_eq!(clock.shows(), 1 << FRACTION_BITS);
+        assert_eq!(clock.virtual_time(), 1 << FRACTION_BITS);
         clock.leave(&light);
         clock.run(100);
-        assert_eq!(clock.shows(), 1 << FRACTION_BITS, "nobody's charge");
+        assert_eq!(clock.virtual_time(), 1 << FRACTION_BITS, "nobody's charge");
         clock.catch_up(5);
-        assert_eq!(clock.shows(), 1 << FRACTION_BITS, "it is past that");
+        assert_eq!(clock.virtual_time(), 1 << FRACTION_BITS, "it is past that");
     }
 
     #[test]
     fn idle_queues_keep_debt_and_gather_no_credit() {
-        let mut share = Share::default();
+        let mut share = QueueShare::default();
         share.charge(300);
-        let start = share.start();
+        let start = share.start_tag();
         share.wake(start - 1);
-        assert_eq!(share.start(), start);
+        assert_eq!(share.start_tag(), start);
         share.wake(start + 5);
-        assert_eq!(share.start(), start + 5);
-        let task = share.deadline() - share.start();
+        assert_eq!(share.start_tag(), start + 5);
+        let task = share.finish_tag() - share.start_tag();
         share.forgive(start + 5 + task + 9);
-        assert_eq!(share.start(), start + 5 + 9, "credit of one task");
+        assert_eq!(share.start_tag(), start + 5 + 9, "credit of one task");
     }
 }

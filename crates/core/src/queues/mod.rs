@@ -14,18 +14,18 @@ mod record;
 mod turn;
 
 pub use bands::band_of;
-pub use fair::{Advance, Share};
+pub use fair::{Advance, QueueShare};
 pub use limit::{BUSY_EXITS, Busy, Limit};
 pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
 use crate::bounds;
 use crate::ids::{ClassId, QueueId, StepKey};
-use crate::job::Candidate;
+use crate::job::QueuedStep;
 use crate::time::Time;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use turn::{Standing, Turns};
+use turn::{QueueTags, TurnOrder};
 
 /// Of how many classes, and how many steps of each, a worker that was found is offered others in the place
 /// of the step that it was found for.
@@ -71,8 +71,8 @@ pub struct Queue {
     pub mean_ms: Option<f64>,
     /// What its tasks were charged since the engine started, by the setting of [`Charge`]: hundredths of
     /// core-milliseconds, or tasks.
-    pub had: i128,
-    standing: Standing,
+    pub charged: i128,
+    tags: QueueTags,
     /// Jobs of it that the engine holds.
     jobs: u32,
     /// When somebody last had to do with it.
@@ -85,15 +85,15 @@ pub struct Queue {
     awaits: bool,
     by_class: BTreeMap<ClassId, Waiting>,
     /// The first open step of each class, in the queue's order.
-    heads: BTreeSet<(Candidate, ClassId)>,
+    heads: BTreeSet<(QueuedStep, ClassId)>,
 }
 
 /// The steps of one class that have ready tasks.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Waiting {
-    open: BTreeSet<Candidate>,
+    open: BTreeSet<QueuedStep>,
     /// Held by a rule when they were judged last: no round looks at them until they are taken back.
-    aside: BTreeSet<Candidate>,
+    aside: BTreeSet<QueuedStep>,
 }
 
 impl Waiting {
@@ -105,18 +105,18 @@ impl Waiting {
         self.open.len() + self.aside.len()
     }
 
-    fn first(&self) -> Option<&Candidate> {
+    fn first(&self) -> Option<&QueuedStep> {
         self.open.first().into_iter().chain(self.aside.first()).min()
     }
 
     /// All of them, in no order.
-    fn all(&self) -> impl Iterator<Item = &Candidate> {
+    fn all(&self) -> impl Iterator<Item = &QueuedStep> {
         self.open.iter().chain(&self.aside)
     }
 
     /// The first after this one, if any.
-    fn after(&self, candidate: &Candidate) -> Option<&Candidate> {
-        let after = (Bound::Excluded(candidate), Bound::Unbounded);
+    fn after(&self, queued_step: &QueuedStep) -> Option<&QueuedStep> {
+        let after = (Bound::Excluded(queued_step), Bound::Unbounded);
         self.open.range(after).next().into_iter().chain(self.aside.range(after).next()).min()
     }
 }
@@ -124,44 +124,44 @@ impl Waiting {
 /// What a round has given up on, each until the next round. Nothing comes off it, and no step is added to a
 /// queue during a round, so a queue is walked through once.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Skip {
+pub struct RoundFilter {
     /// Classes that are passed over.
-    pub closed: BTreeSet<ClassId>,
+    pub blocked_classes: BTreeSet<ClassId>,
     /// Classes of one queue that are passed over for the queue's own reasons.
-    pub in_queue: BTreeSet<(QueueId, ClassId)>,
+    pub blocked_in_queue: BTreeSet<(QueueId, ClassId)>,
     /// Steps that are passed over for reasons of their own.
-    pub steps: BTreeSet<StepKey>,
+    pub blocked_steps: BTreeSet<StepKey>,
     /// Before which head of a queue there is nothing more.
-    cursors: BTreeMap<QueueId, (Candidate, ClassId)>,
+    cursors: BTreeMap<QueueId, (QueuedStep, ClassId)>,
     /// Queues of which nothing is left.
-    sitting: Vec<QueueId>,
+    exhausted: Vec<QueueId>,
     /// How many of these are known to have been passed over.
     passed: usize,
 }
 
-impl Skip {
+impl RoundFilter {
     fn class(&self, queue: QueueId, class: ClassId) -> bool {
-        self.closed.contains(&class) || self.in_queue.contains(&(queue, class))
+        self.blocked_classes.contains(&class) || self.blocked_in_queue.contains(&(queue, class))
     }
 }
 
 impl Queue {
     /// Rounds look at a step from now on.
-    fn open(&mut self, class: ClassId, candidate: Candidate) {
+    fn open(&mut self, class: ClassId, queued_step: QueuedStep) {
         let open = &mut self.by_class.entry(class).or_default().open;
         let before = open.first().copied();
-        open.insert(candidate);
-        if before.is_none_or(|head| candidate < head) {
-            self.heads.extend([(candidate, class)]);
+        open.insert(queued_step);
+        if before.is_none_or(|head| queued_step < head) {
+            self.heads.extend([(queued_step, class)]);
             before.map(|head| self.heads.remove(&(head, class)));
         }
     }
 
     /// Rounds do not look at a step any more; true if they did.
-    fn close(&mut self, class: ClassId, candidate: &Candidate) -> bool {
+    fn close(&mut self, class: ClassId, queued_step: &QueuedStep) -> bool {
         let Some(steps) = self.by_class.get_mut(&class) else { return false };
-        let was_open = steps.open.remove(candidate);
-        if self.heads.remove(&(*candidate, class)) {
+        let was_open = steps.open.remove(queued_step);
+        if self.heads.remove(&(*queued_step, class)) {
             self.heads.extend(steps.open.first().map(|head| (*head, class)));
         }
         was_open
@@ -171,54 +171,56 @@ impl Queue {
     fn first(
         &self,
         id: QueueId,
-        skip: &mut Skip,
+        filter: &mut RoundFilter,
         is_open: &dyn Fn(ClassId) -> bool,
-    ) -> Option<(Candidate, ClassId)> {
-        let mut best: Option<(Candidate, ClassId)> = None;
+    ) -> Option<(QueuedStep, ClassId)> {
+        let mut best: Option<(QueuedStep, ClassId)> = None;
         let mut passed = None;
-        let from = skip.cursors.get(&id).map_or(Bound::Unbounded, Bound::Included);
+        let from = filter.cursors.get(&id).map_or(Bound::Unbounded, Bound::Included);
         for head in self.heads.range((from, Bound::Unbounded)) {
             if best.is_some_and(|best| best < *head) {
                 break;
             }
-            if skip.class(id, head.1) || !is_open(head.1) {
+            if filter.class(id, head.1) || !is_open(head.1) {
                 if best.is_none() {
                     passed = Some(*head);
                 }
                 continue;
             }
             let open = self.by_class.get(&head.1).into_iter().flat_map(|waiting| &waiting.open);
-            let open = open.copied().find(|candidate| !skip.steps.contains(&candidate.step()));
-            best = open.map(|candidate| (candidate, head.1)).into_iter().chain(best).min();
+            let open = open.copied().find(|queued_step| !filter.blocked_steps.contains(&queued_step.step()));
+            best = open.map(|queued_step| (queued_step, head.1)).into_iter().chain(best).min();
         }
         if let Some(passed) = passed {
-            skip.cursors.insert(id, passed);
+            filter.cursors.insert(id, passed);
         }
         best
     }
 
-    /// Steps that may be taken in the place of `candidate`: of its priority, the first of some classes that
+    /// Steps that may be taken in the place of `queued_step`: of its priority, the first of some classes that
     /// are open and not skipped, in no order.
     pub fn rivals<'a>(
         &'a self,
         id: QueueId,
-        candidate: &'a Candidate,
-        skip: &'a Skip,
+        queued_step: &'a QueuedStep,
+        filter: &'a RoundFilter,
         is_open: &'a dyn Fn(ClassId) -> bool,
-    ) -> impl Iterator<Item = (Candidate, ClassId)> + 'a {
-        let heads = self.heads.iter().take_while(|(head, _)| head.is_peer(candidate) || head < candidate);
-        let open = heads.filter(move |(_, class)| !skip.class(id, *class) && is_open(*class));
+    ) -> impl Iterator<Item = (QueuedStep, ClassId)> + 'a {
+        let heads = self.heads.iter().take_while(|(head, _)| head.is_peer(queued_step) || head < queued_step);
+        let open = heads.filter(move |(_, class)| !filter.class(id, *class) && is_open(*class));
         let open = open.take(RIVAL_CLASSES_MAX);
         let steps = open.flat_map(|(_, class)| {
             self.by_class
                 .get(class)
                 .into_iter()
                 .flat_map(|waiting| &waiting.open)
-                .map(|candidate| (*candidate, *class))
+                .map(|queued_step| (*queued_step, *class))
                 .take(RIVALS_PER_CLASS_MAX)
         });
         steps.filter(move |(rival, _)| {
-            rival.is_peer(candidate) && rival != candidate && !skip.steps.contains(&rival.step())
+            rival.is_peer(queued_step)
+                && rival != queued_step
+                && !filter.blocked_steps.contains(&rival.step())
         })
     }
 
@@ -233,8 +235,8 @@ impl Queue {
     }
 
     /// What it has had of its band.
-    pub fn share(&self) -> &Share {
-        &self.standing.share
+    pub fn share(&self) -> &QueueShare {
+        &self.tags.share
     }
 
     /// The quota that would be exceeded by so many hundredths of a core more; `alone`: nobody else can use
@@ -250,14 +252,14 @@ impl Queue {
     }
 
     /// The first step of each class, in the queue's order.
-    pub fn heads(&self) -> impl Iterator<Item = (Candidate, ClassId)> + '_ {
+    pub fn heads(&self) -> impl Iterator<Item = (QueuedStep, ClassId)> + '_ {
         self.heads.iter().copied()
     }
 
     /// Its steps that have ready tasks, in the queue's order; no more of them are looked at than are taken.
-    pub fn in_order(&self) -> impl Iterator<Item = (Candidate, ClassId)> + '_ {
+    pub fn in_order(&self) -> impl Iterator<Item = (QueuedStep, ClassId)> + '_ {
         let firsts = self.by_class.iter().filter_map(|(class, waiting)| Some((*waiting.first()?, *class)));
-        let mut firsts: BTreeSet<(Candidate, ClassId)> = firsts.collect();
+        let mut firsts: BTreeSet<(QueuedStep, ClassId)> = firsts.collect();
         std::iter::from_fn(move || {
             let (first, class) = firsts.pop_first()?;
             let next = self.by_class.get(&class)?.after(&first);
@@ -267,7 +269,7 @@ impl Queue {
     }
 
     /// All of its steps that have ready tasks, by class.
-    pub fn steps_by_class(&self) -> impl Iterator<Item = (ClassId, &Candidate)> {
+    pub fn steps_by_class(&self) -> impl Iterator<Item = (ClassId, &QueuedStep)> {
         self.by_class.iter().flat_map(|(class, steps)| steps.all().map(|step| (*class, step)))
     }
 
@@ -281,9 +283,9 @@ impl Queue {
         self.by_class.len() > 1 || self.by_class.values().any(|steps| steps.len() > 1)
     }
 
-    /// How many of its steps come before `candidate`.
-    pub fn position(&self, candidate: &Candidate) -> usize {
-        let before = |steps: &BTreeSet<Candidate>| steps.range(..candidate).count();
+    /// How many of its steps come before `queued_step`.
+    pub fn position(&self, queued_step: &QueuedStep) -> usize {
+        let before = |steps: &BTreeSet<QueuedStep>| steps.range(..queued_step).count();
         self.by_class.values().map(|steps| before(&steps.open) + before(&steps.aside)).sum()
     }
 }
@@ -293,7 +295,7 @@ impl Queue {
 pub struct Queues {
     all: Vec<Queue>,
     by_name: BTreeMap<String, QueueId>,
-    turns: Turns,
+    turns: TurnOrder,
     /// Queues of which something is booked.
     active: BTreeSet<QueueId>,
     /// Places of queues that are gone.
@@ -310,7 +312,7 @@ pub struct Queues {
 impl Queues {
     /// No queues yet.
     pub fn new(settings: TurnSettings) -> Self {
-        Queues { turns: Turns::new(settings), ..Queues::default() }
+        Queues { turns: TurnOrder::new(settings), ..Queues::default() }
     }
 
     /// The queue of that name, made if there is none.
@@ -324,8 +326,8 @@ impl Queues {
             active: 0,
             booked_cpu: 0,
             mean_ms: None,
-            had: 0,
-            standing: Standing::default(),
+            charged: 0,
+            tags: QueueTags::default(),
             jobs: 0,
             used: self.now,
             gone: false,
@@ -359,17 +361,17 @@ impl Queues {
         let queue = &mut self.all[id.0 as usize];
         let (waited, band) = (queue.is_waiting(), queue.band());
         if std::mem::take(&mut queue.awaits) {
-            self.turns.rest(id, band, &mut queue.standing);
+            self.turns.deactivate(id, band, &mut queue.tags);
         }
         queue.record = record.clone();
         let moved = band != queue.band();
         if waited && (moved || !queue.is_waiting()) {
-            self.turns.rest(id, band, &mut queue.standing);
+            self.turns.deactivate(id, band, &mut queue.tags);
         }
         if moved {
-            self.turns.arrive(queue.band(), &mut queue.standing);
+            self.turns.join_band(queue.band(), &mut queue.tags);
         }
-        self.turns.weigh(id, queue.band(), &mut queue.standing, record.weight);
+        self.turns.set_weight(id, queue.band(), &mut queue.tags, record.weight);
         let queue_wakes = queue.is_waiting() && (moved || !waited);
         if queue_wakes {
             self.wake(id);
@@ -437,15 +439,15 @@ impl Queues {
     }
 
     /// Adds a step that has ready tasks.
-    pub fn insert(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
+    pub fn insert(&mut self, id: QueueId, class: ClassId, queued_step: QueuedStep) {
         let queue = &mut self.all[id.0 as usize];
         let waited = queue.is_waiting();
         let is_first = !queue.by_class.contains_key(&class);
-        queue.open(class, candidate);
+        queue.open(class, queued_step);
         if !waited && queue.is_waiting() {
             // Who waited for its own work to be read was never idle.
             if std::mem::take(&mut queue.awaits) {
-                self.turns.stand(id, queue.band(), &mut queue.standing);
+                self.turns.resume(id, queue.band(), &mut queue.tags);
             } else {
                 self.wake(id);
             }
@@ -456,12 +458,12 @@ impl Queues {
     }
 
     /// Takes out a step that has no ready tasks any more.
-    pub fn remove(&mut self, id: QueueId, class: ClassId, candidate: &Candidate) {
+    pub fn remove(&mut self, id: QueueId, class: ClassId, queued_step: &QueuedStep) {
         let queue = &mut self.all[id.0 as usize];
         let waited = queue.is_waiting();
-        queue.close(class, candidate);
+        queue.close(class, queued_step);
         let Some(steps) = queue.by_class.get_mut(&class) else { return };
-        steps.aside.remove(candidate);
+        steps.aside.remove(queued_step);
         if !steps.is_empty() {
             return;
         }
@@ -469,9 +471,9 @@ impl Queues {
         if waited && !queue.is_waiting() {
             queue.awaits = queue.parked;
             if queue.awaits {
-                self.turns.sit(id, queue.band(), &mut queue.standing);
+                self.turns.suspend(id, queue.band(), &mut queue.tags);
             } else {
-                self.turns.rest(id, queue.band(), &mut queue.standing);
+                self.turns.deactivate(id, queue.band(), &mut queue.tags);
             }
         }
         self.note_class(id, class, false);
@@ -495,37 +497,37 @@ impl Queues {
         if let Some(level) = level {
             self.turns.catch_up(band, level);
         }
-        self.turns.wake(id, band, &mut self.all[id.0 as usize].standing);
+        self.turns.activate(id, band, &mut self.all[id.0 as usize].tags);
     }
 
     /// What a queue's tasks were charged in advance is something else from now on.
     pub fn advance(&mut self, id: QueueId, before: &Advance, after: &Advance) {
-        let advance = &mut self.all[id.0 as usize].standing.share.advance;
+        let advance = &mut self.all[id.0 as usize].tags.share.advance;
         advance.sub(before);
         advance.add(after);
     }
 
     /// A rule holds a step on every worker with room: rounds do not look at it until it is taken back.
-    pub fn set_aside(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
+    pub fn set_aside(&mut self, id: QueueId, class: ClassId, queued_step: QueuedStep) {
         let queue = &mut self.all[id.0 as usize];
-        if queue.close(class, &candidate)
+        if queue.close(class, &queued_step)
             && let Some(steps) = queue.by_class.get_mut(&class)
         {
-            steps.aside.insert(candidate);
+            steps.aside.insert(queued_step);
         }
     }
 
     /// Rounds look at a step again that was set aside.
-    pub fn take_back(&mut self, id: QueueId, class: ClassId, candidate: Candidate) {
+    pub fn take_back(&mut self, id: QueueId, class: ClassId, queued_step: QueuedStep) {
         let queue = &mut self.all[id.0 as usize];
-        if queue.by_class.get_mut(&class).is_some_and(|steps| steps.aside.remove(&candidate)) {
-            queue.open(class, candidate);
+        if queue.by_class.get_mut(&class).is_some_and(|steps| steps.aside.remove(&queued_step)) {
+            queue.open(class, queued_step);
         }
     }
 
     /// True if a step was set aside and not taken back.
-    pub fn is_aside(&self, id: QueueId, class: ClassId, candidate: &Candidate) -> bool {
-        self.get(id).by_class.get(&class).is_some_and(|steps| steps.aside.contains(candidate))
+    pub fn is_aside(&self, id: QueueId, class: ClassId, queued_step: &QueuedStep) -> bool {
+        self.get(id).by_class.get(&class).is_some_and(|steps| steps.aside.contains(queued_step))
     }
 
     /// How many steps are set aside.
@@ -540,7 +542,7 @@ impl Queues {
         queue.parked = parked;
         if queue.awaits && !parked {
             queue.awaits = false;
-            self.turns.rest(id, queue.band(), &mut queue.standing);
+            self.turns.deactivate(id, queue.band(), &mut queue.tags);
         }
     }
 
@@ -579,21 +581,21 @@ impl Queues {
         let queues = self.by_class.get(&class).into_iter().flatten();
         let of_class = move |id: &QueueId| self.get(*id).by_class.get(&class);
         let steps = queues.filter_map(of_class).flat_map(Waiting::all);
-        steps.map(Candidate::step)
+        steps.map(QueuedStep::step)
     }
 
     /// True if it is out of turn to place this step while work of a class waits: that waits in a higher band,
     /// in a queue of its band that had no more of its share, or in its queue with no lower priority.
-    pub fn overtakes(&self, id: QueueId, candidate: &Candidate, waiting: ClassId) -> bool {
-        let (band, start) = (self.get(id).band(), self.get(id).share().start());
+    pub fn overtakes(&self, id: QueueId, queued_step: &QueuedStep, waiting: ClassId) -> bool {
+        let (band, start) = (self.get(id).band(), self.get(id).share().start_tag());
         self.by_class.get(&waiting).into_iter().flatten().any(|other| {
             let queue = self.get(*other);
             match queue.band().cmp(&band) {
                 Ordering::Equal if *other == id => {
                     let first = queue.by_class.get(&waiting).and_then(Waiting::first);
-                    first.is_some_and(|first| first.is_peer(candidate) || first < candidate)
+                    first.is_some_and(|first| first.is_peer(queued_step) || first < queued_step)
                 }
-                Ordering::Equal => queue.share().start() <= start,
+                Ordering::Equal => queue.share().start_tag() <= start,
                 order => order == Ordering::Greater,
             }
         })
@@ -605,49 +607,49 @@ impl Queues {
     }
 
     /// The step whose turn it is, of those that are not skipped. `is_open` tells of a class whether something of it
-    /// may be placed; what is closed once stays so for as long as the same `skip` is used.
+    /// may be placed; what is closed once stays so for as long as the same `filter` is used.
     pub fn next(
         &mut self,
-        skip: &mut Skip,
+        filter: &mut RoundFilter,
         is_open: &dyn Fn(ClassId) -> bool,
-    ) -> Option<(QueueId, Candidate, ClassId)> {
+    ) -> Option<(QueueId, QueuedStep, ClassId)> {
         while let Some(id) = self.turns.first() {
             let queue = &mut self.all[id.0 as usize];
-            if let Some((candidate, class)) = queue.first(id, skip, is_open) {
-                return Some((id, candidate, class));
+            if let Some((queued_step, class)) = queue.first(id, filter, is_open) {
+                return Some((id, queued_step, class));
             }
-            self.turns.sit(id, queue.band(), &mut queue.standing);
-            skip.sitting.push(id);
+            self.turns.suspend(id, queue.band(), &mut queue.tags);
+            filter.exhausted.push(id);
         }
         None
     }
 
     /// Who had nothing that fitted stands in line again.
-    pub fn stand_again(&mut self, skip: &mut Skip) {
-        skip.passed = 0;
-        skip.cursors.clear();
-        for id in skip.sitting.drain(..) {
+    pub fn resume_exhausted(&mut self, filter: &mut RoundFilter) {
+        filter.passed = 0;
+        filter.cursors.clear();
+        for id in filter.exhausted.drain(..) {
             let queue = &mut self.all[id.0 as usize];
             if queue.is_waiting() {
-                self.turns.stand(id, queue.band(), &mut queue.standing);
+                self.turns.resume(id, queue.band(), &mut queue.tags);
             }
         }
     }
 
     /// One task of the queue was booked and costs it so much. Queues of its band whose turn it was and that
     /// had nothing that fitted were passed over.
-    pub fn charge(&mut self, id: QueueId, cost: u64, skip: &mut Skip) {
+    pub fn charge(&mut self, id: QueueId, cost: u64, filter: &mut RoundFilter) {
         let band = self.get(id).band();
-        let before = std::mem::replace(&mut skip.passed, skip.sitting.len());
-        for passed in &skip.sitting[before..] {
+        let before = std::mem::replace(&mut filter.passed, filter.exhausted.len());
+        for passed in &filter.exhausted[before..] {
             let queue = &mut self.all[passed.0 as usize];
             if *passed != id && queue.band() == band {
-                self.turns.pass_over(band, &mut queue.standing);
+                self.turns.pass_over(band, &mut queue.tags);
             }
         }
         let queue = &mut self.all[id.0 as usize];
-        queue.had += i128::from(cost);
-        self.turns.charge(id, band, &mut queue.standing, cost);
+        queue.charged += i128::from(cost);
+        self.turns.charge(id, band, &mut queue.tags, cost);
     }
 
     /// An attempt of the queue holds so many hundredths of a core from now on.
@@ -658,12 +660,12 @@ impl Queues {
         queue.booked_cpu += u64::from(cpu);
     }
 
-    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
+    /// What a task of the queue was charged is corrected by so much; see [`QueueShare::correct`].
     pub fn correct(&mut self, id: QueueId, by: i64, task: Option<u64>) {
         let queue = &mut self.all[id.0 as usize];
-        queue.had += i128::from(by);
+        queue.charged += i128::from(by);
         let band = queue.band();
-        self.turns.correct(id, band, &mut queue.standing, by, task);
+        self.turns.correct(id, band, &mut queue.tags, by, task);
         if self.turns.least(band).is_none() {
             // Nobody waits: what this queue had it took from nobody.
             let served = self.get(id).share().served(self.now);

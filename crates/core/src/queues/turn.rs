@@ -1,7 +1,7 @@
 //! The order of queues that have work: bands strictly, inside a band the eligible by deadline, then the
 //! others by start time, so that being eligible orders and never leaves a slot idle.
 
-use super::fair::{Clock, Share, Virtual};
+use super::fair::{QueueShare, Virtual, VirtualClock};
 use super::{Charge, TurnSettings};
 use crate::ids::QueueId;
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The order of all queues.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Turns {
+pub struct TurnOrder {
     bands: BTreeMap<Reverse<u8>, Band>,
     activations: u64,
     charge: Charge,
@@ -19,13 +19,13 @@ pub struct Turns {
 
 /// What a queue has of its band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Standing {
+pub struct QueueTags {
     /// What it has had.
-    pub share: Share,
+    pub share: QueueShare,
     /// Which activation it is in: of equals the older goes first.
     since: u64,
     /// It stands in line.
-    stands: bool,
+    listed: bool,
     /// It takes part in the clock.
     counted: bool,
     /// It has work that waits.
@@ -33,27 +33,27 @@ pub struct Standing {
     /// Others were served since while it could not be.
     passed: bool,
     /// It became active without debt and was not served since.
-    fresh: bool,
+    express_eligible: bool,
 }
 
 /// One band: who stands where, and its clock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Band {
-    order: BTreeSet<Place>,
+    order: BTreeSet<OrderKey>,
     /// The same queues by start time, with their deadlines and activations.
     starts: BTreeMap<(Virtual, QueueId), (Virtual, u64)>,
-    clock: Clock,
+    clock: VirtualClock,
     /// What the clock showed when the order was made.
     sorted: Virtual,
     /// Those in line that are fresh, oldest first.
-    fresh: BTreeSet<(u64, QueueId)>,
+    express_eligible: BTreeSet<(u64, QueueId)>,
     /// Bookings until another may be out of turn.
     express_in: u32,
 }
 
 /// Where a queue stands in its band.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
+struct OrderKey {
     /// It had more than its share; these come last.
     ahead: bool,
     /// The deadline, or the start time of one that is ahead.
@@ -62,10 +62,10 @@ struct Place {
     id: QueueId,
 }
 
-impl Turns {
+impl TurnOrder {
     /// No queues yet.
     pub fn new(settings: TurnSettings) -> Self {
-        Turns { express: settings.express, charge: settings.charge, ..Turns::default() }
+        TurnOrder { express: settings.express, charge: settings.charge, ..TurnOrder::default() }
     }
 
     /// The queue of a band that stands in line and had least.
@@ -75,166 +75,167 @@ impl Turns {
 
     /// The clock of a band shows no less than this.
     pub fn catch_up(&mut self, band: u8, served: Virtual) {
-        let line = self.line(band);
-        line.clock.catch_up(served);
-        line.sort();
+        let queues = self.band(band);
+        queues.clock.catch_up(served);
+        queues.sort();
     }
 
     /// A queue has work again.
-    pub fn wake(&mut self, id: QueueId, band: u8, standing: &mut Standing) {
+    pub fn activate(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
         self.activations += 1;
-        standing.since = self.activations;
+        tags.since = self.activations;
         let express = self.express.is_some();
-        let line = self.line(band);
-        let clock = line.clock.shows();
-        standing.fresh = express && standing.share.start() <= clock;
-        standing.share.wake(clock);
-        (standing.waits, standing.passed) = (true, false);
-        line.count(standing);
-        line.enter(id, standing);
+        let queues = self.band(band);
+        let clock = queues.clock.virtual_time();
+        tags.express_eligible = express && tags.share.start_tag() <= clock;
+        tags.share.wake(clock);
+        (tags.waits, tags.passed) = (true, false);
+        queues.count(tags);
+        queues.enter(id, tags);
     }
 
     /// A queue comes from another band, whose clock shows something else.
-    pub fn arrive(&mut self, band: u8, standing: &mut Standing) {
-        let clock = self.line(band).clock.shows();
-        standing.share.restart(clock);
+    pub fn join_band(&mut self, band: u8, tags: &mut QueueTags) {
+        let clock = self.band(band).clock.virtual_time();
+        tags.share.restart(clock);
     }
 
     /// A queue has no work any more.
-    pub fn rest(&mut self, id: QueueId, band: u8, standing: &mut Standing) {
-        let line = self.line(band);
-        line.exit(id, standing);
-        standing.waits = false;
-        line.count(standing);
+    pub fn deactivate(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        let queues = self.band(band);
+        queues.exit(id, tags);
+        tags.waits = false;
+        queues.count(tags);
     }
 
     /// A queue has nothing more that could be placed in this round: it does not stand in line until it is
     /// told to.
-    pub fn sit(&mut self, id: QueueId, band: u8, standing: &mut Standing) {
-        self.line(band).exit(id, standing);
+    pub fn suspend(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        self.band(band).exit(id, tags);
     }
 
     /// It stands in line again.
-    pub fn stand(&mut self, id: QueueId, band: u8, standing: &mut Standing) {
-        self.line(band).enter(id, standing);
+    pub fn resume(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        self.band(band).enter(id, tags);
     }
 
     /// Others were served while it could not be: the clock goes on without it.
-    pub fn pass_over(&mut self, band: u8, standing: &mut Standing) {
-        standing.passed = true;
-        self.line(band).count(standing);
+    pub fn pass_over(&mut self, band: u8, tags: &mut QueueTags) {
+        tags.passed = true;
+        self.band(band).count(tags);
     }
 
     /// A task of the queue was booked, for so much.
-    pub fn charge(&mut self, id: QueueId, band: u8, standing: &mut Standing, cost: u64) {
+    pub fn charge(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, cost: u64) {
         let (express, by_task) = (self.express, self.charge == Charge::Task);
-        let line = self.line(band);
-        let out_of_turn = line.order.first().is_some_and(|place| place.id != id);
-        line.express_in = match express.filter(|_| standing.fresh && out_of_turn) {
+        let queues = self.band(band);
+        let out_of_turn = queues.order.first().is_some_and(|place| place.id != id);
+        queues.express_in = match express.filter(|_| tags.express_eligible && out_of_turn) {
             Some(every) => every.saturating_sub(1),
-            None => line.express_in.saturating_sub(1),
+            None => queues.express_in.saturating_sub(1),
         };
-        let passed = std::mem::replace(&mut standing.passed, false);
-        line.count(standing);
-        line.catch_up();
-        let clock = line.clock.shows();
-        line.change(id, standing, |standing| {
-            standing.fresh = false;
+        let passed = std::mem::replace(&mut tags.passed, false);
+        queues.count(tags);
+        queues.catch_up();
+        let clock = queues.clock.virtual_time();
+        queues.change(id, tags, |tags| {
+            tags.express_eligible = false;
             if passed {
-                standing.share.forgive(clock);
+                tags.share.forgive(clock);
             }
-            standing.share.charge(cost);
+            tags.share.charge(cost);
         });
         if by_task {
-            line.clock.run(cost.into());
+            queues.clock.run(cost.into());
         }
-        line.sort();
+        queues.sort();
     }
 
-    /// What a task of the queue was charged is corrected by so much; see [`Share::correct`].
-    pub fn correct(&mut self, id: QueueId, band: u8, standing: &mut Standing, by: i64, task: Option<u64>) {
+    /// What a task of the queue was charged is corrected by so much; see [`QueueShare::correct`].
+    pub fn correct(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, by: i64, task: Option<u64>) {
         let by_task = self.charge == Charge::Task;
-        let line = self.line(band);
-        line.change(id, standing, |standing| standing.share.correct(by, task));
+        let queues = self.band(band);
+        queues.change(id, tags, |tags| tags.share.correct(by, task));
         if by_task {
-            line.clock.run(by.into());
+            queues.clock.run(by.into());
         }
-        line.sort();
+        queues.sort();
     }
 
     /// The queue has another weight.
-    pub fn weigh(&mut self, id: QueueId, band: u8, standing: &mut Standing, weight: u32) {
-        self.line(band).change(id, standing, |standing| standing.share.set_weight(weight));
+    pub fn set_weight(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, weight: u32) {
+        self.band(band).change(id, tags, |tags| tags.share.set_weight(weight));
     }
 
     /// The queue whose turn it is.
     pub fn first(&self) -> Option<QueueId> {
-        self.bands.values().find_map(|line| {
-            let fresh = line.fresh.first().filter(|_| line.express_in == 0).map(|(_, id)| *id);
-            fresh.or_else(|| line.order.first().map(|place| place.id))
+        self.bands.values().find_map(|queues| {
+            let express_eligible =
+                queues.express_eligible.first().filter(|_| queues.express_in == 0).map(|(_, id)| *id);
+            express_eligible.or_else(|| queues.order.first().map(|place| place.id))
         })
     }
 
     /// All that stand in line, in order.
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + '_ {
-        self.bands.values().flat_map(|line| line.order.iter().map(|place| place.id))
+        self.bands.values().flat_map(|queues| queues.order.iter().map(|place| place.id))
     }
 
     /// How many stand in line.
     pub fn len(&self) -> usize {
-        self.bands.values().map(|line| line.order.len()).sum()
+        self.bands.values().map(|queues| queues.order.len()).sum()
     }
 
     /// A band.
-    fn line(&mut self, band: u8) -> &mut Band {
+    fn band(&mut self, band: u8) -> &mut Band {
         self.bands.entry(Reverse(band)).or_default()
     }
 }
 
 impl Band {
-    fn enter(&mut self, id: QueueId, standing: &mut Standing) {
-        if std::mem::replace(&mut standing.stands, true) {
+    fn enter(&mut self, id: QueueId, tags: &mut QueueTags) {
+        if std::mem::replace(&mut tags.listed, true) {
             return;
         }
-        let (share, since) = (&standing.share, standing.since);
-        self.starts.insert((share.start(), id), (share.deadline(), since));
-        self.order.insert(Place::of(id, share.start(), share.deadline(), since, self.sorted));
-        if standing.fresh {
-            self.fresh.insert((since, id));
+        let (share, since) = (&tags.share, tags.since);
+        self.starts.insert((share.start_tag(), id), (share.finish_tag(), since));
+        self.order.insert(OrderKey::of(id, share.start_tag(), share.finish_tag(), since, self.sorted));
+        if tags.express_eligible {
+            self.express_eligible.insert((since, id));
         }
     }
 
-    fn exit(&mut self, id: QueueId, standing: &mut Standing) {
-        if !std::mem::replace(&mut standing.stands, false) {
+    fn exit(&mut self, id: QueueId, tags: &mut QueueTags) {
+        if !std::mem::replace(&mut tags.listed, false) {
             return;
         }
-        let start = standing.share.start();
+        let start = tags.share.start_tag();
         if let Some((deadline, since)) = self.starts.remove(&(start, id)) {
-            self.order.remove(&Place::of(id, start, deadline, since, self.sorted));
-            self.fresh.remove(&(since, id));
+            self.order.remove(&OrderKey::of(id, start, deadline, since, self.sorted));
+            self.express_eligible.remove(&(since, id));
         }
     }
 
     /// A queue takes part while it waits and is not passed over.
-    fn count(&mut self, standing: &mut Standing) {
-        let counted = standing.waits && !standing.passed;
-        if std::mem::replace(&mut standing.counted, counted) != counted {
-            if counted { self.clock.join(&standing.share) } else { self.clock.leave(&standing.share) }
+    fn count(&mut self, tags: &mut QueueTags) {
+        let counted = tags.waits && !tags.passed;
+        if std::mem::replace(&mut tags.counted, counted) != counted {
+            if counted { self.clock.join(&tags.share) } else { self.clock.leave(&tags.share) }
         }
     }
 
-    fn change(&mut self, id: QueueId, standing: &mut Standing, change: impl FnOnce(&mut Standing)) {
-        let stands = standing.stands;
-        self.exit(id, standing);
-        if standing.counted {
-            self.clock.leave(&standing.share);
+    fn change(&mut self, id: QueueId, tags: &mut QueueTags, change: impl FnOnce(&mut QueueTags)) {
+        let was_listed = tags.listed;
+        self.exit(id, tags);
+        if tags.counted {
+            self.clock.leave(&tags.share);
         }
-        change(standing);
-        if standing.counted {
-            self.clock.join(&standing.share);
+        change(tags);
+        if tags.counted {
+            self.clock.join(&tags.share);
         }
-        if stands {
-            self.enter(id, standing);
+        if was_listed {
+            self.enter(id, tags);
         }
     }
 
@@ -247,21 +248,21 @@ impl Band {
 
     /// Brings the order in line with the clock: who became eligible since, or is no more.
     fn sort(&mut self) {
-        let (before, now) = (self.sorted, self.clock.shows());
+        let (before, now) = (self.sorted, self.clock.virtual_time());
         self.sorted = now;
         let (low, high) = (before.min(now), before.max(now));
         for (&(start, id), &(deadline, since)) in
             self.starts.range((low + 1, QueueId(0))..(high + 1, QueueId(0)))
         {
-            self.order.remove(&Place::of(id, start, deadline, since, before));
-            self.order.insert(Place::of(id, start, deadline, since, now));
+            self.order.remove(&OrderKey::of(id, start, deadline, since, before));
+            self.order.insert(OrderKey::of(id, start, deadline, since, now));
         }
     }
 }
 
-impl Place {
+impl OrderKey {
     fn of(id: QueueId, start: Virtual, deadline: Virtual, since: u64, clock: Virtual) -> Self {
         let ahead = start > clock;
-        Place { ahead, key: if ahead { start } else { deadline }, since, id }
+        OrderKey { ahead, key: if ahead { start } else { deadline }, since, id }
     }
 }

@@ -2,16 +2,16 @@
 //! of one class of work, in the queue's order.
 //!
 //! What holds: of every line with parked jobs the engine holds some or has asked for some, and every parked
-//! job before [`Line::beyond`] is held. So whose turn it is does not depend on what is parked, and every
+//! job before [`Subqueue::resident_before`] is held. So whose turn it is does not depend on what is parked, and every
 //! worker that a class fits is offered work of that class.
 
 use crate::hash::Fnv;
 use crate::ids::QueueId;
-use crate::job::{JobSpec, Parked, Place, StepSpec, Tally};
+use crate::job::{BacklogCounts, JobSpec, Parked, QueuePos, StepSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A queue, and the number of a class of work: see [`class_number`].
-pub type LineKey = (QueueId, u64);
+pub type SubqueueKey = (QueueId, u64);
 
 /// What a store counts of one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub struct ParkedCount {
     /// The number of the class.
     pub class: u64,
     /// How much is parked.
-    pub tally: Tally,
+    pub backlog: BacklogCounts,
 }
 
 /// A line whose count was wrong.
@@ -32,9 +32,9 @@ pub struct ParkedDrift {
     /// The number of the class.
     pub class: u64,
     /// What was counted.
-    pub counted: Tally,
+    pub counted: BacklogCounts,
     /// What there is.
-    pub found: Tally,
+    pub found: BacklogCounts,
 }
 
 /// The number of what the first steps of a job ask of workers: requirements, tags, targets and licences, by
@@ -77,9 +77,9 @@ fn text(fnv: &mut Fnv, text: &str) {
 
 /// A job that stands in a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct Evictable {
     /// Which line.
-    pub line: LineKey,
+    pub subqueue: SubqueueKey,
     /// How it is parked, or would be.
     pub parked: Parked,
     /// How many steps it has.
@@ -90,17 +90,17 @@ pub struct Standing {
 
 /// One line.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Line {
+pub struct Subqueue {
     /// What the store has parked.
-    parked: Tally,
+    parked: BacklogCounts,
     /// What of that the engine holds too.
-    held: Tally,
+    held: BacklogCounts,
     /// Jobs that the engine holds and nobody touched, with how many steps each has.
-    places: BTreeMap<Place, usize>,
+    positions: BTreeMap<QueuePos, usize>,
     /// The steps of these.
     steps: usize,
     /// Every parked job before this place is held; `None`: all are.
-    beyond: Option<Place>,
+    resident_before: Option<QueuePos>,
     /// A page is being read.
     reading: Option<Reading>,
 }
@@ -109,23 +109,23 @@ pub struct Line {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Reading {
     /// The first place at which a job was parked since it was asked for: the page may show it or not.
-    since: Option<Place>,
+    since: Option<QueuePos>,
 }
 
-impl Line {
+impl Subqueue {
     /// What is parked and not held.
-    pub fn away(&self) -> Tally {
+    pub fn away(&self) -> BacklogCounts {
         self.parked.less(self.held)
     }
 
     /// What the store has parked.
-    pub fn parked(&self) -> Tally {
+    pub fn parked(&self) -> BacklogCounts {
         self.parked
     }
 
     /// Jobs that are held and that nobody touched, in order.
-    pub fn places(&self) -> impl DoubleEndedIterator<Item = Place> + ExactSizeIterator + '_ {
-        self.places.keys().copied()
+    pub fn positions(&self) -> impl DoubleEndedIterator<Item = QueuePos> + ExactSizeIterator + '_ {
+        self.positions.keys().copied()
     }
 
     /// The steps of these.
@@ -134,8 +134,8 @@ impl Line {
     }
 
     /// Every parked job before this place is held; `None`: all are.
-    pub fn beyond(&self) -> Option<Place> {
-        self.beyond
+    pub fn resident_before(&self) -> Option<QueuePos> {
+        self.resident_before
     }
 
     /// True while a page is being read.
@@ -144,12 +144,13 @@ impl Line {
     }
 
     fn is_empty(&self) -> bool {
-        self.parked == Tally::default() && self.places.is_empty() && self.reading.is_none()
+        self.parked == BacklogCounts::default() && self.positions.is_empty() && self.reading.is_none()
     }
 
     /// A parked job is not held any more.
-    fn away_from(&mut self, place: Place) {
-        self.beyond = Some(self.beyond.map_or(place, |beyond| beyond.min(place)));
+    fn away_from(&mut self, place: QueuePos) {
+        self.resident_before =
+            Some(self.resident_before.map_or(place, |resident_before| resident_before.min(place)));
         if let Some(reading) = &mut self.reading {
             reading.since = Some(reading.since.map_or(place, |since| since.min(place)));
         }
@@ -158,31 +159,31 @@ impl Line {
 
 /// All lines.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Lines {
-    all: BTreeMap<LineKey, Line>,
+pub struct Subqueues {
+    all: BTreeMap<SubqueueKey, Subqueue>,
     /// Lines that could do without their last job, by their steps.
-    by_steps: BTreeSet<(usize, LineKey)>,
-    parked: Tally,
-    held: Tally,
+    by_steps: BTreeSet<(usize, SubqueueKey)>,
+    parked: BacklogCounts,
+    held: BacklogCounts,
     steps: usize,
     /// How many lines of each queue have work that is parked and not held.
     away: BTreeMap<QueueId, usize>,
 }
 
-impl Lines {
+impl Subqueues {
     /// One line.
-    pub fn get(&self, key: LineKey) -> Option<&Line> {
+    pub fn get(&self, key: SubqueueKey) -> Option<&Subqueue> {
         self.all.get(&key)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (LineKey, &Line)> {
-        self.all.iter().map(|(key, line)| (*key, line))
+    pub fn iter(&self) -> impl Iterator<Item = (SubqueueKey, &Subqueue)> {
+        self.all.iter().map(|(key, subqueue)| (*key, subqueue))
     }
 
     /// The lines of one queue.
-    pub fn of(&self, queue: QueueId) -> impl Iterator<Item = &Line> {
-        self.all.range((queue, 0)..=(queue, u64::MAX)).map(|(_, line)| line)
+    pub fn of(&self, queue: QueueId) -> impl Iterator<Item = &Subqueue> {
+        self.all.range((queue, 0)..=(queue, u64::MAX)).map(|(_, subqueue)| subqueue)
     }
 
     /// True if work of the queue is parked and not held.
@@ -201,7 +202,7 @@ impl Lines {
     }
 
     /// What is parked and not held.
-    pub fn away(&self) -> Tally {
+    pub fn away(&self) -> BacklogCounts {
         self.parked.less(self.held)
     }
 
@@ -211,137 +212,137 @@ impl Lines {
     }
 
     /// Lines of more than `share` steps and more than one job, longest first.
-    pub fn longer_than(&self, share: usize) -> impl Iterator<Item = LineKey> + '_ {
+    pub fn longer_than(&self, share: usize) -> impl Iterator<Item = SubqueueKey> + '_ {
         self.by_steps.iter().rev().take_while(move |(steps, _)| *steps > share).map(|(_, key)| *key)
     }
 
     /// A job that nobody touched is held from now on.
-    pub fn stand(&mut self, job: &Standing) {
-        self.update(job.line, |line| {
-            line.places.insert(job.parked.place, job.steps);
-            line.steps += job.steps;
+    pub fn stand(&mut self, job: &Evictable) {
+        self.update(job.subqueue, |subqueue| {
+            subqueue.positions.insert(job.parked.place, job.steps);
+            subqueue.steps += job.steps;
             if job.stored {
-                line.held = line.held.plus(job.parked.tally);
+                subqueue.held = subqueue.held.plus(job.parked.backlog);
             }
         });
     }
 
     /// Somebody touched a job: it is parked nowhere any more.
-    pub fn leave(&mut self, job: &Standing) {
-        self.update(job.line, |line| {
-            line.step_out(job);
+    pub fn leave(&mut self, job: &Evictable) {
+        self.update(job.subqueue, |subqueue| {
+            subqueue.leave_subqueue(job);
             if job.stored {
-                line.parked = line.parked.less(job.parked.tally);
+                subqueue.parked = subqueue.parked.less(job.parked.backlog);
             }
         });
     }
 
     /// The engine lets a job go, which is parked from now on at the latest.
-    pub fn put_away(&mut self, job: &Standing) {
-        self.update(job.line, |line| {
-            line.step_out(job);
+    pub fn evict(&mut self, job: &Evictable) {
+        self.update(job.subqueue, |subqueue| {
+            subqueue.leave_subqueue(job);
             if !job.stored {
-                line.parked = line.parked.plus(job.parked.tally);
+                subqueue.parked = subqueue.parked.plus(job.parked.backlog);
             }
-            line.away_from(job.parked.place);
+            subqueue.away_from(job.parked.place);
         });
     }
 
     /// The engine forgets a job whatever the store has of it.
-    pub fn drop(&mut self, job: &Standing) {
-        self.update(job.line, |line| {
-            line.step_out(job);
+    pub fn drop(&mut self, job: &Evictable) {
+        self.update(job.subqueue, |subqueue| {
+            subqueue.leave_subqueue(job);
             if job.stored {
-                line.away_from(job.parked.place);
+                subqueue.away_from(job.parked.place);
             }
         });
     }
 
     /// A job that stands in no line is parked no more.
-    pub fn take_off(&mut self, job: &Standing) {
-        self.update(job.line, |line| line.parked = line.parked.less(job.parked.tally));
+    pub fn unpark_absent(&mut self, job: &Evictable) {
+        self.update(job.subqueue, |subqueue| subqueue.parked = subqueue.parked.less(job.parked.backlog));
     }
 
     /// A page is being read from here on.
-    pub fn read_from(&mut self, key: LineKey) -> Option<Place> {
-        self.update(key, |line| {
-            line.reading = Some(Reading::default());
-            line.beyond
+    pub fn read_from(&mut self, key: SubqueueKey) -> Option<QueuePos> {
+        self.update(key, |subqueue| {
+            subqueue.reading = Some(Reading::default());
+            subqueue.resident_before
         })
     }
 
     /// The page could not be read.
-    pub fn read_failed(&mut self, key: LineKey) {
-        self.update(key, |line| line.reading = None);
+    pub fn read_failed(&mut self, key: SubqueueKey) {
+        self.update(key, |subqueue| subqueue.reading = None);
     }
 
     /// The page was read. `rest` is where what it does not show begins, `None` if it shows all. Returns from
     /// which place on it counts for nothing, because jobs were parked there since.
-    pub fn read(&mut self, key: LineKey, rest: Option<Place>) -> Option<Place> {
-        self.update(key, |line| {
-            let since = line.reading.take().and_then(|reading| reading.since);
-            line.beyond = rest.into_iter().chain(since).min();
+    pub fn read(&mut self, key: SubqueueKey, rest: Option<QueuePos>) -> Option<QueuePos> {
+        self.update(key, |subqueue| {
+            let since = subqueue.reading.take().and_then(|reading| reading.since);
+            subqueue.resident_before = rest.into_iter().chain(since).min();
             since
         })
     }
 
     /// Sets what the store has parked of a line.
-    pub fn set_parked(&mut self, key: LineKey, parked: Tally) {
-        self.update(key, |line| {
-            line.parked = parked;
-            if line.away().jobs == 0 {
-                line.beyond = None;
+    pub fn set_parked(&mut self, key: SubqueueKey, parked: BacklogCounts) {
+        self.update(key, |subqueue| {
+            subqueue.parked = parked;
+            if subqueue.away().jobs == 0 {
+                subqueue.resident_before = None;
             } else {
-                line.beyond.get_or_insert(Place::FIRST);
+                subqueue.resident_before.get_or_insert(QueuePos::FIRST);
             }
         });
     }
 
     /// The store has no more of a line than is held.
-    pub fn all_held(&mut self, key: LineKey) {
-        self.update(key, |line| {
-            line.parked = line.held;
-            line.beyond = None;
+    pub fn all_held(&mut self, key: SubqueueKey) {
+        self.update(key, |subqueue| {
+            subqueue.parked = subqueue.held;
+            subqueue.resident_before = None;
         });
     }
 
-    fn update<T>(&mut self, key: LineKey, change: impl FnOnce(&mut Line) -> T) -> T {
-        let line = self.all.entry(key).or_default();
-        self.by_steps.remove(&(line.steps, key));
-        (self.parked, self.held) = (self.parked.less(line.parked), self.held.less(line.held));
-        self.steps -= line.steps;
-        let was_away = line.away().jobs > 0;
-        let result = change(line);
-        (self.parked, self.held) = (self.parked.plus(line.parked), self.held.plus(line.held));
-        self.steps += line.steps;
-        match (was_away, line.away().jobs > 0) {
+    fn update<T>(&mut self, key: SubqueueKey, change: impl FnOnce(&mut Subqueue) -> T) -> T {
+        let subqueue = self.all.entry(key).or_default();
+        self.by_steps.remove(&(subqueue.steps, key));
+        (self.parked, self.held) = (self.parked.less(subqueue.parked), self.held.less(subqueue.held));
+        self.steps -= subqueue.steps;
+        let was_away = subqueue.away().jobs > 0;
+        let result = change(subqueue);
+        (self.parked, self.held) = (self.parked.plus(subqueue.parked), self.held.plus(subqueue.held));
+        self.steps += subqueue.steps;
+        match (was_away, subqueue.away().jobs > 0) {
             (false, true) => *self.away.entry(key.0).or_default() += 1,
             (true, false) => {
-                let lines = self.away.entry(key.0).or_default();
-                *lines -= 1;
-                if *lines == 0 {
+                let subqueues = self.away.entry(key.0).or_default();
+                *subqueues -= 1;
+                if *subqueues == 0 {
                     self.away.remove(&key.0);
                 }
             }
             _ => {}
         }
-        if line.places.len() > 1 {
-            self.by_steps.insert((line.steps, key));
+        if subqueue.positions.len() > 1 {
+            self.by_steps.insert((subqueue.steps, key));
         }
-        if line.is_empty() {
+        if subqueue.is_empty() {
             self.all.remove(&key);
         }
         result
     }
 }
 
-impl Line {
-    fn step_out(&mut self, job: &Standing) {
-        if self.places.remove(&job.parked.place).is_some() {
+impl Subqueue {
+    fn leave_subqueue(&mut self, job: &Evictable) {
+        if self.positions.remove(&job.parked.place).is_some() {
             self.steps -= job.steps;
         }
         if job.stored {
-            self.held = self.held.less(job.parked.tally);
+            self.held = self.held.less(job.parked.backlog);
         }
     }
 }

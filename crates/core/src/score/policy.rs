@@ -26,7 +26,7 @@ pub trait ScoringPolicy: Send + Sync {
         for rule in self.rules() {
             match rule.contribution(pair) {
                 Contribution::Points { value, .. } => total += value,
-                Contribution::Hold { reason } => return Verdict::Held { rule: rule.name(), reason },
+                Contribution::Veto { reason } => return Verdict::Vetoed { rule: rule.name(), reason },
             }
         }
         Verdict::Score(total)
@@ -46,7 +46,7 @@ pub enum Verdict {
     /// It ranks by so many points, more is better.
     Score(f64),
     /// It must not be.
-    Held {
+    Vetoed {
         /// The rule that holds it.
         rule: &'static str,
         /// Why.
@@ -67,7 +67,7 @@ impl Breakdown {
     /// The rules that hold the pair, with their reasons.
     pub fn holds(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
         self.rules.iter().filter_map(|(rule, contribution)| match contribution {
-            Contribution::Hold { reason } => Some((*rule, *reason)),
+            Contribution::Veto { reason } => Some((*rule, *reason)),
             Contribution::Points { .. } => None,
         })
     }
@@ -102,7 +102,7 @@ macro_rules! policy {
             let mut total = 0.0;
             $(match $rule.contribution(pair) {
                 Contribution::Points { value, .. } => total += value,
-                Contribution::Hold { reason } => return Verdict::Held { rule: $rule.name(), reason },
+                Contribution::Veto { reason } => return Verdict::Vetoed { rule: $rule.name(), reason },
             })+
             Verdict::Score(total)
         }
@@ -143,7 +143,8 @@ static RESOURCE_AWARE: RulePolicy = policy!(
 );
 
 // What others use of the cores is in the load: a hold for it would keep a farm idle that others use all of.
-static PRESSURE: RulePolicy = policy!("pressure", rules::MemorySaturation, rules::Pressure, rules::WaitTime);
+static PRESSURE: RulePolicy =
+    policy!("pressure", rules::MemorySaturation, rules::LowPressure, rules::WaitTime);
 
 /// The policy of steps for another system's executors, whatever the farm's is: most free memory first, then most
 /// cache keys at hand.

@@ -29,7 +29,7 @@ pub enum Contribution {
         reason: &'static str,
     },
     /// The step must not go to the worker now, whatever other rules say.
-    Hold {
+    Veto {
         /// Why.
         reason: &'static str,
     },
@@ -48,21 +48,21 @@ impl Contribution {
 
     /// A hold.
     pub const fn hold(reason: &'static str) -> Self {
-        Contribution::Hold { reason }
+        Contribution::Veto { reason }
     }
 
     /// The points; none of a hold.
     pub fn value(&self) -> f64 {
         match self {
             Contribution::Points { value, .. } => *value,
-            Contribution::Hold { .. } => 0.0,
+            Contribution::Veto { .. } => 0.0,
         }
     }
 
     /// Why.
     pub fn reason(&self) -> &'static str {
         match self {
-            Contribution::Points { reason, .. } | Contribution::Hold { reason } => reason,
+            Contribution::Points { reason, .. } | Contribution::Veto { reason } => reason,
         }
     }
 }

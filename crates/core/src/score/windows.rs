@@ -117,11 +117,11 @@ struct Sums {
 /// So many buckets of so many nanoseconds.
 #[derive(Clone, PartialEq, Debug)]
 struct Ring<const BUCKETS: usize, const NS: u64> {
-    buckets: [Bucket; BUCKETS],
+    buckets: [WindowBucket; BUCKETS],
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Bucket {
+struct WindowBucket {
     /// Which stretch of time the sums are of.
     number: u64,
     count: u64,
@@ -130,7 +130,7 @@ struct Bucket {
 
 impl<const BUCKETS: usize, const NS: u64> Default for Ring<BUCKETS, NS> {
     fn default() -> Self {
-        Ring { buckets: [Bucket::default(); BUCKETS] }
+        Ring { buckets: [WindowBucket::default(); BUCKETS] }
     }
 }
 
@@ -139,7 +139,7 @@ impl<const BUCKETS: usize, const NS: u64> Ring<BUCKETS, NS> {
         let number = now.0 / NS;
         let bucket = &mut self.buckets[(number % BUCKETS as u64) as usize];
         if bucket.number != number {
-            *bucket = Bucket { number, ..Bucket::default() };
+            *bucket = WindowBucket { number, ..WindowBucket::default() };
         }
         bucket.count += 1;
         bucket.sum += value;
@@ -147,7 +147,8 @@ impl<const BUCKETS: usize, const NS: u64> Ring<BUCKETS, NS> {
 
     fn total(&self, now: Time) -> (u64, f64) {
         let number = now.0 / NS;
-        let inside = |bucket: &&Bucket| bucket.number <= number && bucket.number + BUCKETS as u64 > number;
+        let inside =
+            |bucket: &&WindowBucket| bucket.number <= number && bucket.number + BUCKETS as u64 > number;
         let inside = self.buckets.iter().filter(inside);
         inside.fold((0, 0.0), |(count, sum), bucket| (count + bucket.count, sum + bucket.sum))
     }

@@ -28,7 +28,7 @@ const DOUBLINGS: u32 = 6;
 
 /// How an attempt spoke for its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum HealthVerdict {
     /// It succeeded.
     Succeeded,
     /// It ran and failed.
@@ -139,18 +139,18 @@ impl Health {
 
     /// An attempt ended here. `successes` are those of the whole farm so far. True if the worker is left out
     /// from now on.
-    pub fn ended(&mut self, now: Time, of: Ended<'_>, verdict: Verdict, successes: &Successes) -> bool {
+    pub fn ended(&mut self, now: Time, of: Ended<'_>, verdict: HealthVerdict, successes: &Successes) -> bool {
         let Ended { job, user, record } = of;
         match verdict {
-            Verdict::Succeeded => {
+            HealthVerdict::Succeeded => {
                 self.readmit();
                 self.times = 0;
                 return false;
             }
             // What ran there already says nothing new, and must not lengthen the time.
             _ if self.out.is_some() => return true,
-            Verdict::Failed => self.launches = 0,
-            Verdict::NotStarted => self.launches += 1,
+            HealthVerdict::Failed => self.launches = 0,
+            HealthVerdict::NotStarted => self.launches += 1,
         }
         if self.failures == 0 {
             self.succeeded_then = successes.count;
@@ -207,7 +207,7 @@ mod tests {
         (1..=40).find(|n| {
             let record = Record { succeeded: n * succeed / 10, failed: n + n * fail / 10 };
             let of = Ended { record, ..of(1) };
-            health.ended(NOW, of, Verdict::Failed, &so_far(record.succeeded))
+            health.ended(NOW, of, HealthVerdict::Failed, &so_far(record.succeeded))
         })
     }
 
@@ -223,16 +223,19 @@ mod tests {
     fn a_poison_job_harms_no_worker() {
         let mut health = Health::default();
         for n in 0..100 {
-            assert!(!health.ended(NOW, of(1), Verdict::Failed, &so_far(n)));
-            assert!(!health.ended(NOW, of(1), Verdict::NotStarted, &so_far(n)));
+            assert!(!health.ended(NOW, of(1), HealthVerdict::Failed, &so_far(n)));
+            assert!(!health.ended(NOW, of(1), HealthVerdict::NotStarted, &so_far(n)));
         }
     }
 
     #[test]
     fn failures_of_many_jobs_count_only_while_others_succeed_elsewhere() {
         let mut health = Health::default();
-        assert!((0..20).all(|n| !health.ended(NOW, of(n), Verdict::Failed, &so_far(7))), "everything fails");
-        assert!(health.ended(NOW, of(21), Verdict::Failed, &so_far(12)));
+        assert!(
+            (0..20).all(|n| !health.ended(NOW, of(n), HealthVerdict::Failed, &so_far(7))),
+            "everything fails"
+        );
+        assert!(health.ended(NOW, of(21), HealthVerdict::Failed, &so_far(12)));
         assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(21, 3))));
     }
 
@@ -243,14 +246,14 @@ mod tests {
             health.readmit();
             let mut out = false;
             for n in 0..5 {
-                out = health.ended(NOW, of(n), Verdict::Failed, &so_far(n * 10));
+                out = health.ended(NOW, of(n), HealthVerdict::Failed, &so_far(n * 10));
             }
             assert!(out);
             health.out().map(|(until, _)| until.since(NOW) / NS_PER_S)
         };
         let lasts: Vec<_> = (0..8).map(|_| spoil(&mut health)).collect();
         assert_eq!(lasts, [60, 120, 240, 480, 960, 1920, 3840, 3840].map(Some));
-        assert!(!health.ended(NOW, of(1), Verdict::Succeeded, &so_far(0)));
+        assert!(!health.ended(NOW, of(1), HealthVerdict::Succeeded, &so_far(0)));
         assert_eq!(spoil(&mut health), Some(60));
     }
 
@@ -258,7 +261,7 @@ mod tests {
     fn what_ran_there_already_does_not_lengthen_a_quarantine() {
         let mut health = Health::default();
         let all: Vec<bool> =
-            (0..64).map(|n| health.ended(NOW, of(n), Verdict::Failed, &so_far(n * 10))).collect();
+            (0..64).map(|n| health.ended(NOW, of(n), HealthVerdict::Failed, &so_far(n * 10))).collect();
         assert_eq!(all.iter().filter(|out| **out).count(), 60);
         assert_eq!(health.out(), Some((NOW.after(60 * NS_PER_S), Fault::Failures(5, 3))));
     }
@@ -266,9 +269,9 @@ mod tests {
     #[test]
     fn launches_of_two_jobs_that_come_to_nothing_open_the_breaker() {
         let mut health = Health::default();
-        assert!(!health.ended(NOW, of(1), Verdict::NotStarted, &so_far(0)));
-        assert!(!health.ended(NOW, of(2), Verdict::NotStarted, &so_far(0)));
-        assert!(health.ended(NOW, of(2), Verdict::NotStarted, &so_far(0)));
+        assert!(!health.ended(NOW, of(1), HealthVerdict::NotStarted, &so_far(0)));
+        assert!(!health.ended(NOW, of(2), HealthVerdict::NotStarted, &so_far(0)));
+        assert!(health.ended(NOW, of(2), HealthVerdict::NotStarted, &so_far(0)));
         assert_eq!(health.out(), Some((NOW.after(30 * NS_PER_S), Fault::Launches(3))));
     }
 
@@ -280,7 +283,7 @@ mod tests {
                 successes.count("bob");
                 (0..2).for_each(|_| successes.count(if others { "cyn" } else { "bob" }));
                 let user = if n == 9 { second } else { "bob" };
-                health.ended(NOW, Ended { user, ..of(n % 5) }, Verdict::Failed, &successes)
+                health.ended(NOW, Ended { user, ..of(n % 5) }, HealthVerdict::Failed, &successes)
             })
         };
         assert!(spoil(false, "bob"), "only bob works here: what is wrong is the worker");

@@ -3,7 +3,7 @@
 mod health;
 mod warmth;
 
-pub use health::{Ended, Fault, Health, Record, Successes, Verdict};
+pub use health::{Ended, Fault, Health, HealthVerdict, Record, Successes};
 pub use warmth::{DISPLACED_AFTER, Warmth};
 
 use crate::bounds;
@@ -109,7 +109,7 @@ pub struct Worker {
     /// Which steps' inputs it is likely to have at hand.
     pub warmth: Warmth<u64>,
     /// What rules look at of its attributes.
-    pub marks: Marks,
+    pub flags: WorkerFlags,
     /// The keys that its caches hold; `None` of one that has not said.
     pub caches: Option<CacheKeys>,
     /// Another number whenever that changes.
@@ -131,7 +131,7 @@ impl Worker {
 
     /// A worker as a store knows it, before it is heard from: nothing is booked on it.
     pub fn unheard(record: WorkerRecord) -> Self {
-        let marks = Marks::of(&record.attributes);
+        let flags = WorkerFlags::of(&record.attributes);
         Worker {
             id: record.id,
             name: record.name.into(),
@@ -166,7 +166,7 @@ impl Worker {
             quiet_since: None,
             health: Health::default(),
             warmth: Warmth::default(),
-            marks,
+            flags,
             caches: None,
             caches_version: 0,
             seq: 0,
@@ -231,7 +231,7 @@ impl Worker {
             && !self.running.is_empty()
             && self.allocs.is_empty()
             && self.lending == 0
-            && !self.marks.foreign
+            && !self.flags.foreign
             && self.backlog.len() < bounds::PREFETCH_MAX
             && self.backlog_ms < bounds::PREFETCH_MS * self.running.len() as f64
     }
@@ -278,7 +278,7 @@ impl Worker {
     pub fn memory_room(&self) -> u64 {
         let held = self.booked.memory.saturating_add(self.expected);
         let free = self.capacity.memory.saturating_sub(held);
-        match self.reach.filter(|_| self.marks.foreign || !self.is_idle()) {
+        match self.reach.filter(|_| self.flags.foreign || !self.is_idle()) {
             Some((available, own)) => free.min(available.saturating_sub(held.saturating_sub(own))),
             None => free,
         }
@@ -401,7 +401,7 @@ impl Licences {
 
 /// What scoring rules look at of a worker's attributes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Marks {
+pub struct WorkerFlags {
     /// It fetches (tag `fetch`).
     pub fetches: bool,
     /// It names an architecture (`arch`).
@@ -412,12 +412,12 @@ pub struct Marks {
     pub core_score: Option<f64>,
 }
 
-impl Marks {
+impl WorkerFlags {
     /// Reads them.
     pub fn of(attributes: &Attributes) -> Self {
         let score = attributes.get("core_score").and_then(|values| values.first());
         let score = score.and_then(|text| text.parse::<f64>().ok());
-        Marks {
+        WorkerFlags {
             fetches: attributes.contains_key("fetch"),
             has_arch: attributes.contains_key("arch"),
             foreign: attributes.contains_key(EXECUTOR),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// What the workers of a group have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Kind {
+struct WorkerKind {
     /// Only of the keys that classes ask for.
     attributes: Attributes,
     gpus: bool,
@@ -29,7 +29,7 @@ struct Kind {
 
 /// A kind that many workers share.
 #[derive(Clone, Eq, Debug)]
-struct Shared(Arc<Kind>);
+struct Shared(Arc<WorkerKind>);
 
 impl PartialEq for Shared {
     fn eq(&self, other: &Self) -> bool {
@@ -155,12 +155,12 @@ impl Index {
         self.keys.len() < before
     }
 
-    fn kind_of(&self, worker: &Worker) -> Kind {
+    fn kind_of(&self, worker: &Worker) -> WorkerKind {
         let known = worker.attributes.iter().filter(|(key, _)| self.keys.contains(*key));
-        Kind {
+        WorkerKind {
             attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
             gpus: worker.capacity.gpus > 0,
-            foreign: worker.marks.foreign,
+            foreign: worker.flags.foreign,
             custom: worker.capacity.custom.keys().cloned().collect(),
         }
     }
@@ -173,7 +173,7 @@ impl Index {
         let memory = (free_memory >> 20).min(u64::from(u32::MAX)) as u32;
         let key = match self.saturation {
             // Executors of another system go by free memory, most first.
-            _ if worker.marks.foreign => u32::MAX - memory,
+            _ if worker.flags.foreign => u32::MAX - memory,
             Saturation { memory: true, .. } => memory,
             Saturation { cores: true, .. } => u32::MAX - load,
             _ => load,
@@ -299,7 +299,7 @@ impl Index {
     }
 }
 
-impl Kind {
+impl WorkerKind {
     fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)

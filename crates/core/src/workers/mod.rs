@@ -11,7 +11,7 @@ use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
-use crate::worker::{Marks, Saturation, Worker, WorkerState};
+use crate::worker::{Saturation, Worker, WorkerFlags, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ impl Workers {
     pub fn describe(&mut self, id: WorkerId, capacity: Resources, attributes: Attributes) {
         let Some(mut worker) = self.all.get(&id).cloned() else { return };
         worker.capacity = capacity;
-        worker.marks = Marks::of(&attributes);
+        worker.flags = WorkerFlags::of(&attributes);
         worker.attributes = attributes;
         self.insert(worker);
     }
@@ -281,10 +281,10 @@ impl Workers {
             let minded = worker.report().copied().filter(|_| load.pressure);
             worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
             // What another system's executor says is free is what there is, minded or not.
-            let reached = minded.or(worker.report().copied().filter(|_| worker.marks.foreign));
+            let reached = minded.or(worker.report().copied().filter(|_| worker.flags.foreign));
             let reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
             // Nor is all free where it says nothing any more.
-            worker.reach = reach.or(worker.reach.filter(|_| worker.marks.foreign));
+            worker.reach = reach.or(worker.reach.filter(|_| worker.flags.foreign));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
         eased.unwrap_or(false)

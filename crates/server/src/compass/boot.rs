@@ -1,6 +1,6 @@
 //! What a machine is told to start a job by: the message to a provider, the text for a boot loader.
 
-use super::record::Place;
+use super::record::BookedHost;
 use serde_json::{Value, json};
 use windlass_api::compass::{Fields, TboxType, result_root, text_of};
 use windlass_core::JobId;
@@ -9,7 +9,7 @@ use windlass_core::JobId;
 pub(super) struct Boot<'a> {
     pub job: JobId,
     pub fields: &'a Fields,
-    pub place: &'a Place,
+    pub place: &'a BookedHost,
 }
 
 /// What a machine boots by.
@@ -204,8 +204,8 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(dc: bool) -> Place {
-        Place {
+    fn place(dc: bool) -> BookedHost {
+        BookedHost {
             host: "h".to_owned(),
             hw: false,
             dc,

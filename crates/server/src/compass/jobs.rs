@@ -21,7 +21,7 @@ use windlass_api::compass::{
     BadJob, CompassJob, Fields, Stage, WaitSpec, Waited, public_fields, result_root, text_of,
 };
 use windlass_core::bounds::PREFERS_PER_STEP_MAX;
-use windlass_core::engine::{Answer, Event, Submit};
+use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::queues::QueueRecord;
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, TaskId};
@@ -135,7 +135,7 @@ async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value
         }))
     };
     match app.handle.request(submit).await {
-        Ok(Answer::Submitted { job, .. }) => {
+        Ok(Reply::Submitted { job, .. }) => {
             if waits {
                 app.compass().waits.watch(job).await;
             }
@@ -147,7 +147,7 @@ async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value
                 "result_root": format!("/srv{}", result_root(job, &fields, &date)),
             }))
         }
-        Ok(Answer::Refused(refusal)) => Err(bad(&refusal).into()),
+        Ok(Reply::Refused(refusal)) => Err(bad(&refusal).into()),
         Ok(_) => Err(not_taken(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),
         Err(why) => Err(not_taken(StatusCode::SERVICE_UNAVAILABLE, why).into()),
     }
@@ -416,8 +416,8 @@ pub(super) async fn terminate(
 
 async fn end(app: &App, job: JobId) -> Result<Response, Refused> {
     match app.handle.request(move |request| Event::Cancel { request, job }).await.map_err(unavailable)? {
-        Answer::Done => Ok(say(StatusCode::OK, "Success")),
-        Answer::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string()).into()),
+        Reply::Done => Ok(say(StatusCode::OK, "Success")),
+        Reply::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string()).into()),
         _ => Err(say(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),
     }
 }

@@ -54,12 +54,12 @@ pub(super) struct Record {
     pub waited: Option<Fields>,
     /// Who has or had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<BookedHost>,
 }
 
 /// An attempt at a host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct BookedHost {
     pub host: String,
     pub hw: bool,
     pub dc: bool,
@@ -99,7 +99,7 @@ pub(super) enum BadUpdate {
 
 impl Record {
     /// A job that was just given to a host.
-    pub fn dispatched(place: Place, waited: Option<Fields>, now: u64) -> Record {
+    pub fn dispatched(place: BookedHost, waited: Option<Fields>, now: u64) -> Record {
         let mut record = Record::untold(Stage::Submit, None, Readiness::None);
         (record.waited, record.place) = (waited, Some(place));
         record.enter(Stage::Dispatch, now);
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     fn running() -> Record {
-        let place = Place {
+        let place = BookedHost {
             host: "h".to_owned(),
             hw: false,
             dc: true,

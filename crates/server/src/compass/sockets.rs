@@ -2,7 +2,7 @@
 
 use super::access::{Refused, check_any_host, check_host, check_look, say};
 use super::jobs::{Who, given, unavailable, who};
-use super::lab::{Ask, Machine, Session, Speaker, Waiting as Unsent};
+use super::lab::{Ask, Machine, Session, Speaker, UnsentMessages};
 use super::record::Params;
 use super::view::View;
 use crate::auth::Caller;
@@ -144,7 +144,7 @@ async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> 
 fn open<F>(
     app: App,
     upgrade: WebSocketUpgrade,
-    serve: impl FnOnce(WebSocket, Session, Unsent) -> F + Send + 'static,
+    serve: impl FnOnce(WebSocket, Session, UnsentMessages) -> F + Send + 'static,
 ) -> Response
 where
     F: Future<Output = ()> + Send + 'static,
@@ -168,7 +168,7 @@ async fn talk<F>(
     app: App,
     token: Option<String>,
     mut socket: WebSocket,
-    mut ear: Unsent,
+    mut ear: UnsentMessages,
     mut says: impl FnMut(String) -> F,
 ) where
     F: Future<Output = bool>,
@@ -241,12 +241,12 @@ pub(super) async fn boot_grub(
 }
 
 /// Says that a machine does not wait any more, also where its connection broke.
-struct Waiting {
+struct WaitingMachine {
     app: App,
     ticket: u64,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingMachine {
     fn drop(&mut self) {
         let (app, ticket) = (self.app.clone(), self.ticket);
         tokio::spawn(async move { app.compass().tell(Ask::Left { ticket }).await });
@@ -269,7 +269,7 @@ async fn wait_for_job(
     let (ticket, (reply, mut answer)) = (app.compass().next_id(), oneshot::channel());
     let worker = who(&caller).and_then(|caller| caller.worker.clone());
     let machine = Machine { mac, arch: given(query, "arch"), worker, boot, server, ticket, reply };
-    let waiting = Waiting { app: app.clone(), ticket };
+    let waiting = WaitingMachine { app: app.clone(), ticket };
     if !app.compass().tell(Ask::Booting { machine }).await {
         return Err(say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending").into());
     }

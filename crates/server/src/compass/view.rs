@@ -191,12 +191,13 @@ pub(super) fn html(title: &str, columns: &[String], rows: &[Vec<String>]) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compass::record::Place;
+    use crate::compass::record::BookedHost;
 
     fn at_host(attempt: u32) -> Record {
         let host = "h".to_owned();
         let token = String::new();
-        let place = Place { host, hw: false, dc: true, attempt, epoch: 1, memory: 0, token, timeout_s: 1 };
+        let place =
+            BookedHost { host, hw: false, dc: true, attempt, epoch: 1, memory: 0, token, timeout_s: 1 };
         Record::dispatched(place, None, 1)
     }
 

@@ -28,7 +28,7 @@ impl Waits {
     pub fn start(handle: Handle, changes: broadcast::Sender<JobId>) -> Waits {
         let (new, inbox) = mpsc::channel(NEW_MAX);
         let heard = changes.subscribe();
-        let waiting = Waiting { handle, changes, jobs: BTreeMap::new(), on: BTreeMap::new() };
+        let waiting = WaitingClient { handle, changes, jobs: BTreeMap::new(), on: BTreeMap::new() };
         tokio::spawn(waiting.run(inbox, heard));
         Waits { new }
     }
@@ -46,7 +46,7 @@ struct Waiter {
     told: Fields,
 }
 
-struct Waiting {
+struct WaitingClient {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
     jobs: BTreeMap<JobId, Waiter>,
@@ -54,7 +54,7 @@ struct Waiting {
     on: BTreeMap<JobId, BTreeSet<JobId>>,
 }
 
-impl Waiting {
+impl WaitingClient {
     async fn run(mut self, mut inbox: mpsc::Receiver<JobId>, mut heard: broadcast::Receiver<JobId>) {
         let mut closing = self.handle.closing();
         let mut events = None;

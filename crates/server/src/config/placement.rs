@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_core::bounds;
 use windlass_core::engine::{Policy, Settings};
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::plan::ReserveSettings;
+use windlass_core::plan::ReservationSettings;
 use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
 use windlass_core::worker::Saturation;
@@ -37,10 +37,10 @@ impl Config {
             saturation,
             lease_ns: self.lease.duration().map(|lease| lease.as_nanos() as u64),
             load: self.load.settings(),
-            reserve: ReserveSettings {
+            reserve: ReservationSettings {
                 after_ns: self.reservation.after().as_nanos() as u64,
                 holders_max: self.reservation.holders as usize,
-                ..ReserveSettings::default()
+                ..ReservationSettings::default()
             },
             policy: self.score.policy(saturation),
             wait_deadline_ms: self.score.wait_deadline_ms(),
@@ -153,7 +153,7 @@ impl Placement {
 /// What the load of workers' machines does.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Load {
+pub struct LoadConfig {
     /// Pressure and what else uses a machine's cpus count; otherwise bookings alone do.
     pub pressure: bool,
     /// Percent of cpu pressure from which a worker gets no work.
@@ -176,10 +176,10 @@ pub struct Load {
     pub stale_reports: u32,
 }
 
-impl Default for Load {
+impl Default for LoadConfig {
     fn default() -> Self {
         let core = LoadSettings::default();
-        Load {
+        LoadConfig {
             pressure: core.pressure,
             max_cpu_pressure: core.max_cpu_pressure,
             max_memory_pressure: core.max_memory_pressure,
@@ -194,7 +194,7 @@ impl Default for Load {
     }
 }
 
-impl Load {
+impl LoadConfig {
     /// The settings as the core has them.
     pub fn settings(&self) -> LoadSettings {
         let report_ns = self.report_ms.saturating_mul(NS_PER_MS);
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!((set.policy.0.name(), set.wait_deadline_ms), ("simple", 1_500));
         assert_eq!(
             set.reserve,
-            ReserveSettings { after_ns: 500_000_000, holders_max: 7, ..Default::default() }
+            ReservationSettings { after_ns: 500_000_000, holders_max: 7, ..Default::default() }
         );
         assert_eq!(set.cache_steps, 21);
         assert_eq!(settings("[score]\npolicy = 'best'").policy.0.name(), "resource-aware");

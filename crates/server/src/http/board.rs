@@ -29,16 +29,16 @@ const SAMPLE_MAX: usize = 10_000;
 const WINDOW_HOURS_DEFAULT: u64 = 24;
 const WINDOW_HOURS_MAX: u64 = 24 * 365;
 
-type Answer<T> = Result<Json<Board<T>>, ApiError>;
+type BoardReply<T> = Result<Json<Board<T>>, ApiError>;
 
-fn answer<T>(message: T) -> Answer<T> {
+fn answer<T>(message: T) -> BoardReply<T> {
     Ok(Json(Board::new(message)))
 }
 
 /// Names the rules of all scoring policies.
 #[utoipa::path(get, path = "/api/v1/board/scoring/rules", tag = "board",
     responses((status = 200, description = "The rules by name", body = Board<Vec<RuleEntry>>)))]
-pub async fn rules() -> Answer<Vec<RuleEntry>> {
+pub async fn rules() -> BoardReply<Vec<RuleEntry>> {
     let entry = |(rule, description): (&str, &str)| RuleEntry {
         rule: rule.to_owned(),
         description: description.to_owned(),
@@ -63,7 +63,7 @@ pub struct SummaryQuery {
 pub async fn summary(
     State(app): State<App>,
     query: Result<Query<SummaryQuery>, QueryRejection>,
-) -> Answer<ScoringSummary> {
+) -> BoardReply<ScoringSummary> {
     let Query(query) = query?;
     let hours = within("window_hours", query.window_hours, WINDOW_HOURS_DEFAULT, WINDOW_HOURS_MAX)?;
     let limit = within("limit", query.limit, SAMPLE_DEFAULT, SAMPLE_MAX)?;
@@ -80,7 +80,7 @@ pub async fn summary(
 /// Lists steps with tasks that wait and may start, in the order of their turns, and why they wait.
 #[utoipa::path(get, path = "/api/v1/board/jobs/pending", tag = "board",
     responses((status = 200, description = "The first 500", body = Board<PendingJobs>)))]
-pub async fn pending(State(app): State<App>) -> Answer<PendingJobs> {
+pub async fn pending(State(app): State<App>) -> BoardReply<PendingJobs> {
     answer(app.handle.query(look_pending).await?)
 }
 
@@ -100,7 +100,7 @@ fn look_pending(engine: &Engine) -> PendingJobs {
 /// Lists tasks that are booked or run, those of the latest jobs first.
 #[utoipa::path(get, path = "/api/v1/board/jobs/dispatched", tag = "board",
     responses((status = 200, description = "The first 500", body = Board<DispatchedJobs>)))]
-pub async fn dispatched(State(app): State<App>) -> Answer<DispatchedJobs> {
+pub async fn dispatched(State(app): State<App>) -> BoardReply<DispatchedJobs> {
     answer(app.handle.query(look_dispatched).await?)
 }
 
@@ -140,7 +140,7 @@ pub struct DecisionsQuery {
 pub async fn decisions(
     State(app): State<App>,
     query: Result<Query<DecisionsQuery>, QueryRejection>,
-) -> Answer<Vec<BoardDecision>> {
+) -> BoardReply<Vec<BoardDecision>> {
     let Query(query) = query?;
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
     let look = move |engine: &Engine| {
@@ -153,7 +153,7 @@ pub async fn decisions(
 /// Lists what workers have and use.
 #[utoipa::path(get, path = "/api/v1/board/workers", tag = "board",
     responses((status = 200, description = "The first 10000 by id", body = Board<Vec<BoardWorker>>)))]
-pub async fn workers(State(app): State<App>) -> Answer<Vec<BoardWorker>> {
+pub async fn workers(State(app): State<App>) -> BoardReply<Vec<BoardWorker>> {
     let look = |engine: &Engine| {
         engine.workers().present().take(WORKERS_MAX).map(BoardWorker::from_core).collect::<Vec<_>>()
     };
@@ -163,7 +163,7 @@ pub async fn workers(State(app): State<App>) -> Answer<Vec<BoardWorker>> {
 /// Tells how full groups of workers are.
 #[utoipa::path(get, path = "/api/v1/board/workers/load", tag = "board",
     responses((status = 200, description = "The groups, those of most workers first", body = Board<WorkersLoad>)))]
-pub async fn workers_load(State(app): State<App>) -> Answer<WorkersLoad> {
+pub async fn workers_load(State(app): State<App>) -> BoardReply<WorkersLoad> {
     let look = |engine: &Engine| WorkersLoad::of(engine.workers().present(), GROUPS_MAX);
     answer(app.handle.query(look).await?)
 }

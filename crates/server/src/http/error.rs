@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use windlass_api::{ErrorBody, ErrorCode, ErrorDetail, RuledOut, SubmitError};
+use windlass_api::{ErrorBody, ErrorCode, ErrorDetail, IneligibleWorkers, SubmitError};
 use windlass_core::engine::{Refusal, Unplaceable};
 use windlass_store::StoreError;
 
@@ -138,7 +138,7 @@ fn reasons(steps: &[Unplaceable]) -> String {
     let all = steps.iter().flat_map(|step| &step.reasons);
     let words: Vec<String> = all
         .map(|(reason, n)| {
-            let RuledOut { message, .. } = RuledOut::from_core(reason, *n, Vec::new());
+            let IneligibleWorkers { message, .. } = IneligibleWorkers::from_core(reason, *n, Vec::new());
             format!("{n} worker{}: {message}", if *n == 1 { "" } else { "s" })
         })
         .collect();

@@ -247,7 +247,7 @@ pub async fn close_when_idle(app: App, idle: Duration) {
         let last_ms = Duration::from_millis(app.shared.last_ms.load(Ordering::Relaxed));
         let last = app.shared.started + last_ms;
         let active =
-            app.handle.query(|engine| engine.jobs().next().is_some() || !engine.lines().is_empty()).await;
+            app.handle.query(|engine| engine.jobs().next().is_some() || !engine.subqueues().is_empty()).await;
         if active != Ok(false) || listeners > 0 || app.shared.open.load(Ordering::Relaxed) > 0 {
             busy_until = Instant::now();
         }

@@ -15,9 +15,9 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::IntoParams;
 use windlass_api::{
-    ErrorCode, Job, JobState, Page, RuledOut, Step, StepBody, SubmitRequest, Submitted, Unplaceable,
+    ErrorCode, IneligibleWorkers, Job, JobState, Page, Step, StepBody, SubmitRequest, Submitted, Unplaceable,
 };
-use windlass_core::engine::{Answer, Event, Refusal, Submit};
+use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{self as core, Stop};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
@@ -60,11 +60,15 @@ pub async fn submit(
         Event::Submit(Box::new(Submit { request, spec, placeable_only, held: false, existing, outcomes }))
     };
     match app.handle.request(submit).await? {
-        Answer::Submitted { job, existing, unplaceable } => {
+        Reply::Submitted { job, existing, unplaceable } => {
             let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
             let unplaceable = unplaceable.into_iter().map(|step| Unplaceable {
                 step: step.step,
-                reasons: step.reasons.iter().map(|(r, n)| RuledOut::from_core(r, *n, Vec::new())).collect(),
+                reasons: step
+                    .reasons
+                    .iter()
+                    .map(|(r, n)| IneligibleWorkers::from_core(r, *n, Vec::new()))
+                    .collect(),
             });
             let submitted = Submitted { job: job.0, existing, unplaceable: unplaceable.collect() };
             Ok((status, Json(submitted)).into_response())
@@ -87,7 +91,7 @@ const LOOKED_MAX: usize = 20_000;
 /// Which jobs to list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct ListQuery {
+pub struct JobsQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
     /// Of this user.
@@ -103,12 +107,12 @@ pub struct ListQuery {
 }
 
 /// Lists jobs, newest first.
-#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(ListQuery),
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobsQuery),
     responses((status = 200, description = "A part of the list", body = Page<Job>)))]
 pub async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    query: Result<Query<JobsQuery>, QueryRejection>,
 ) -> Result<Json<Page<Job>>, ApiError> {
     let Query(query) = query?;
     let limit = page_size(query.limit)?;
@@ -280,9 +284,9 @@ async fn act(
 ) -> Result<Json<Job>, ApiError> {
     check_owner(app, caller, id).await?;
     match app.handle.request(move |request| event(request, id)).await? {
-        Answer::Done => find(&app.handle, id).await.map(Json),
+        Reply::Done => find(&app.handle, id).await.map(Json),
         // The engine forgets jobs that ended: the store tells them from those that never were.
-        Answer::Refused(Refusal::NoJob(_)) if app.handle.store().job(id).await?.is_some() => {
+        Reply::Refused(Refusal::NoJob(_)) if app.handle.store().job(id).await?.is_some() => {
             Err(Refusal::Ended(id).into())
         }
         other => Err(unexpected(other)),
@@ -290,9 +294,9 @@ async fn act(
 }
 
 /// An answer that is a refusal, or none that this request can have.
-pub fn unexpected(answer: Answer) -> ApiError {
+pub fn unexpected(answer: Reply) -> ApiError {
     match answer {
-        Answer::Refused(refusal) => refusal.into(),
+        Reply::Refused(refusal) => refusal.into(),
         _ => ApiError::new(ErrorCode::Internal, "the engine gave an answer to another question"),
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{Limit, Page, SetLimit};
 use windlass_core::Engine;
-use windlass_core::engine::{Answer, Event, Refusal};
+use windlass_core::engine::{Event, Refusal, Reply};
 use windlass_core::queues as core;
 
 /// Which limits to list.
@@ -79,7 +79,7 @@ pub async fn remove(
 
 async fn change(app: &App, name: String, limit: Option<core::Limit>) -> Result<(), ApiError> {
     match app.handle.request(move |request| Event::SetLimit { request, name, limit }).await? {
-        Answer::Done => Ok(()),
+        Reply::Done => Ok(()),
         other => Err(unexpected(other)),
     }
 }

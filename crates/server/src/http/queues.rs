@@ -11,7 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Page, Queue, SetQueue};
 use windlass_core::Engine;
-use windlass_core::engine::{Answer, Event};
+use windlass_core::engine::{Event, Reply};
 
 /// Which queues to list.
 #[derive(Deserialize, IntoParams)]
@@ -79,7 +79,7 @@ pub async fn set(
     let queue = app.handle.query(over).await?;
     let queue = queue.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.to_string()))?;
     match app.handle.request(move |request| Event::SetQueue { request, queue }).await? {
-        Answer::Done => find(&app, name).await.map(Json),
+        Reply::Done => find(&app, name).await.map(Json),
         other => Err(unexpected(other)),
     }
 }

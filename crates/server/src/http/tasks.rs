@@ -27,7 +27,7 @@ const CHUNK: u32 = 4096;
 /// Which tasks to list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct ListQuery {
+pub struct TasksQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
     /// At most so many; 100 by default, 1000 at most.
@@ -37,14 +37,14 @@ pub struct ListQuery {
 }
 
 /// Lists the tasks of a job by number.
-#[utoipa::path(get, path = "/api/v1/jobs/{id}/tasks", tag = "tasks", params(("id" = u64, Path), ListQuery),
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/tasks", tag = "tasks", params(("id" = u64, Path), TasksQuery),
     responses((status = 200, description = "A part of the list", body = Page<Task>),
               (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     id: Result<Path<u64>, PathRejection>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    query: Result<Query<TasksQuery>, QueryRejection>,
 ) -> Result<Json<Page<Task>>, ApiError> {
     let (Path(id), Query(query)) = (id?, query?);
     let limit = page_size(query.limit)?;

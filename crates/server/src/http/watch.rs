@@ -37,7 +37,8 @@ pub async fn events(
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Stream<impl stream::Stream<Item = Result<Sse, Infallible>>>, ApiError> {
     let Query(query) = query?;
-    let listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: query.job };
+    let listener =
+        EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: query.job };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
         let data = serde_json::to_string(&*event).unwrap_or_default();
@@ -46,13 +47,13 @@ pub async fn events(
     Ok(Stream::new(events).keep_alive(KeepAlive::default()))
 }
 
-struct Listener {
+struct EventsReader {
     events: Subscription,
     handle: Handle,
     job: Option<u64>,
 }
 
-impl Listener {
+impl EventsReader {
     async fn next(&mut self) -> Option<Arc<ServerEvent>> {
         let mut closing = self.handle.closing();
         loop {
@@ -94,7 +95,8 @@ pub async fn wait(
     if let Some(task) = lend {
         jobs::check_owner(&app, &caller, task.job).await?;
     }
-    let mut listener = Listener { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
+    let mut listener =
+        EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
     // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.
     let loan = lend.map(|task| Loan::new(&app, task));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
 use windlass_core::Engine;
-use windlass_core::engine::{Answer, Event};
+use windlass_core::engine::{Event, Reply};
 use windlass_core::tags::Need;
 use windlass_core::worker::WorkerState;
 
@@ -132,7 +132,7 @@ pub async fn forget(
     let id = windlass_core::WorkerId(worker.id);
     let link = app.handle.link(id).filter(|_| force);
     match app.handle.request(move |request| Event::Forget { request, worker: id, force }).await? {
-        Answer::Done => {
+        Reply::Done => {
             if let Some(link) = link {
                 link.begin_again();
             }
@@ -145,7 +145,7 @@ pub async fn forget(
 async fn set(app: &App, name: String, draining: bool) -> Result<Json<Worker>, ApiError> {
     let id = windlass_core::WorkerId(find(app, name.clone()).await?.id);
     match app.handle.request(move |request| Event::Drain { request, worker: id, draining }).await? {
-        Answer::Done => find(app, name).await.map(Json),
+        Reply::Done => find(app, name).await.map(Json),
         other => Err(unexpected(other)),
     }
 }

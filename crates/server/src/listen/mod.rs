@@ -7,7 +7,7 @@
 
 mod room;
 
-pub use room::{Place, RoomLimits};
+pub use room::{ConnectionPlace, RoomLimits};
 
 use crate::auth::{Peer, WORKER_PATHS};
 use crate::refusals::Refusals;

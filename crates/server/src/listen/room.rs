@@ -104,7 +104,7 @@ impl Room {
         self: &Arc<Room>,
         permit: OwnedSemaphorePermit,
         address: IpAddr,
-    ) -> (Arc<Place>, Option<Crowd>) {
+    ) -> (Arc<ConnectionPlace>, Option<Crowd>) {
         let machine = machine_of(address);
         let leave = Arc::new(Notify::new());
         let mut taken = self.taken();
@@ -124,7 +124,8 @@ impl Room {
             stranger.leave.notify_one();
         }
         drop(taken);
-        let place = Place { _permit: permit, room: self.clone(), number, leave, user: OnceLock::new() };
+        let place =
+            ConnectionPlace { _permit: permit, room: self.clone(), number, leave, user: OnceLock::new() };
         (Arc::new(place), crowd)
     }
 
@@ -153,7 +154,7 @@ fn machine_of(address: IpAddr) -> IpAddr {
 }
 
 /// The room that one connection takes as long as it lives.
-pub struct Place {
+pub struct ConnectionPlace {
     _permit: OwnedSemaphorePermit,
     room: Arc<Room>,
     number: u64,
@@ -162,7 +163,7 @@ pub struct Place {
     user: OnceLock<Option<String>>,
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Notes that a request on it was let in. False if the caller has too many connections; those of
     /// administrators and workers are not counted.
     pub fn admit(&self, caller: &Caller) -> bool {
@@ -202,7 +203,7 @@ fn leave_user(taken: &mut Taken, user: Option<&String>) {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut taken = self.room.taken();
         taken.forget(self.number);
@@ -219,12 +220,12 @@ mod tests {
         Room::new(RoomLimits::of(usize::MAX, Some(total), Some(per_machine)))
     }
 
-    fn enter(room: &Arc<Room>, address: &str) -> (Arc<Place>, Option<Crowd>) {
+    fn enter(room: &Arc<Room>, address: &str) -> (Arc<ConnectionPlace>, Option<Crowd>) {
         let permit = room.free.clone().try_acquire_owned().unwrap();
         room.enter(permit, address.parse().unwrap())
     }
 
-    fn must_leave(place: &Place) -> bool {
+    fn must_leave(place: &ConnectionPlace) -> bool {
         place.must_leave().now_or_never().is_some()
     }
 

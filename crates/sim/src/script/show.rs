@@ -3,10 +3,10 @@
 use super::args::Args;
 use crate::promises::bases;
 use crate::world::{S, World};
-use windlass_core::engine::{Answer, Engine, Note, Refusal, WaitReason};
+use windlass_core::engine::{BlockedReason, Engine, Fact, Refusal, Reply};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
-use windlass_core::plan::placement::{self, RuledOut};
+use windlass_core::plan::placement::{self, Ineligible};
 use windlass_core::resources::{Bytes, Cpus};
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{JobId, TaskId, WorkerId};
@@ -49,18 +49,18 @@ fn counts(counts: &Counts) -> String {
     format!("{} of {}", some.join(", "), counts.total)
 }
 
-fn ruled_out(why: &RuledOut) -> String {
+fn ruled_out(why: &Ineligible) -> String {
     match why {
-        RuledOut::NotTarget => "not a target".to_owned(),
+        Ineligible::NotTarget => "not a target".to_owned(),
         why => why.to_string(),
     }
 }
 
 /// The answer to what was asked.
-pub fn answer(world: &World, asked: &str, answer: &Answer) -> String {
+pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
     match answer {
-        Answer::Submitted { job, existing: true, .. } => format!("job {job} was there before"),
-        Answer::Submitted { job, unplaceable, .. } => {
+        Reply::Submitted { job, existing: true, .. } => format!("job {job} was there before"),
+        Reply::Submitted { job, unplaceable, .. } => {
             let steps: Vec<String> = unplaceable
                 .iter()
                 .map(|step| {
@@ -73,34 +73,34 @@ pub fn answer(world: &World, asked: &str, answer: &Answer) -> String {
                 .collect();
             format!("job {job} accepted{}", steps.concat())
         }
-        Answer::Done => format!("{asked}: done"),
-        Answer::Placed { alloc, worker } => format!("place {alloc} on {}", worker_name(world, *worker)),
-        Answer::NoPlace => "no place".to_owned(),
-        Answer::Refused(Refusal::Unplaceable(steps)) => {
+        Reply::Done => format!("{asked}: done"),
+        Reply::Placed { alloc, worker } => format!("place {alloc} on {}", worker_name(world, *worker)),
+        Reply::NoPlace => "no place".to_owned(),
+        Reply::Refused(Refusal::Unplaceable(steps)) => {
             let reasons: Vec<String> =
                 steps.iter().flat_map(|s| &s.reasons).map(|(r, _)| ruled_out(r)).collect();
             format!("{asked}: refused, {}: {}", Refusal::Unplaceable(steps.clone()), reasons.join(", "))
         }
-        Answer::Refused(refusal) => format!("{asked}: refused, {refusal}"),
+        Reply::Refused(refusal) => format!("{asked}: refused, {refusal}"),
     }
 }
 
 /// A note, if it tells more than the lines of the machines.
-pub fn note(world: &World, note: &Note) -> Option<String> {
+pub fn note(world: &World, note: &Fact) -> Option<String> {
     match note {
-        Note::Job { .. } | Note::Booked { .. } | Note::Started { .. } => None,
-        Note::JobEnded { job, state, counts: c } => {
+        Fact::Job { .. } | Fact::Booked { .. } | Fact::Started { .. } => None,
+        Fact::JobEnded { job, state, counts: c } => {
             Some(format!("job {job} {}: {}", lower(state), counts(c)))
         }
-        Note::Ended { task, attempt, state, result } => {
+        Fact::Ended { task, attempt, state, result } => {
             let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
             Some(format!("{task} ends{again}: {}, {}", end(&result.end), lower(state)))
         }
-        Note::Late { task, attempt, worker } => Some(format!(
+        Fact::Late { task, attempt, worker } => Some(format!(
             "late result of {task} attempt {attempt} from {} refused",
             worker_name(world, *worker)
         )),
-        Note::Worker { name, what, .. } => Some(format!("{name} is {what}")),
+        Fact::Worker { name, what, .. } => Some(format!("{name} is {what}")),
     }
 }
 
@@ -227,8 +227,9 @@ fn worker(worker: &Worker) -> String {
     if !worker.backlog.is_empty() {
         line += &format!(", then {}", list(worker.backlog.iter().map(ToString::to_string).collect()));
     }
-    let unfit = placement::unfit(worker).filter(|why| !matches!(why, RuledOut::Suspect | RuledOut::Draining));
-    line.extend(unfit.map(|why| format!(", {why}")));
+    let worker_blockers = placement::worker_blockers(worker)
+        .filter(|why| !matches!(why, Ineligible::Suspect | Ineligible::Draining));
+    line.extend(worker_blockers.map(|why| format!(", {why}")));
     if worker.expected > 0 {
         line += &format!(", expects {} more", Bytes(worker.expected));
     }
@@ -241,7 +242,7 @@ fn worker(worker: &Worker) -> String {
 /// How many ready tasks wait for what, and how many cpus nobody who waits can have.
 fn waits(engine: &Engine) -> String {
     let waiting = engine.waiting_tasks();
-    let counts = WaitReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));
+    let counts = BlockedReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));
     let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     let counts = if counts.is_empty() { "nothing waits".to_owned() } else { counts.join(", ") };
     format!("{counts}; {} cpus stranded", Cpus(engine.stranded_cpu()))

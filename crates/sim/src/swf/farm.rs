@@ -5,7 +5,7 @@ use windlass_core::tags::Attributes;
 
 /// Machines of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Machine {
+pub struct MachineGroup {
     /// What they are called; of several each has its number behind it, from 1.
     pub name: String,
     /// How many.
@@ -21,7 +21,7 @@ pub struct Machine {
 /// The machines of a replay, all of one mind whether memory counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Farm {
-    machines: Vec<Machine>,
+    machines: Vec<MachineGroup>,
 }
 
 /// Why there can be no such farm.
@@ -58,7 +58,13 @@ impl Farm {
     /// One machine of so many cores, for traces that know nothing of machines.
     pub fn slots(slots: u32) -> Result<Farm, BadFarm> {
         let cpu = slots.min(CPUS_MAX + 1).saturating_mul(100);
-        Farm::new(vec![Machine { name: "slots".to_owned(), count: 1, cpu, memory: None, tags: Vec::new() }])
+        Farm::new(vec![MachineGroup {
+            name: "slots".to_owned(),
+            count: 1,
+            cpu,
+            memory: None,
+            tags: Vec::new(),
+        }])
     }
 
     /// These machines.
@@ -66,21 +72,21 @@ impl Farm {
     /// # Errors
     ///
     /// No machine, two of one name, and amounts that cannot be.
-    pub fn new(machines: Vec<Machine>) -> Result<Farm, BadFarm> {
-        let amount = |machine: &Machine, what| Err(BadFarm::Amount { name: machine.name.clone(), what });
+    pub fn new(machines: Vec<MachineGroup>) -> Result<Farm, BadFarm> {
+        let amount = |machine: &MachineGroup, what| Err(BadFarm::Amount { name: machine.name.clone(), what });
         let with_memory = machines.iter().any(|machine| machine.memory.is_some());
         let mut count = 0;
         for machine in &machines {
             count += u64::from(machine.count);
             match machine {
-                Machine { count: 0, .. } => return amount(machine, "count must be at least 1"),
+                MachineGroup { count: 0, .. } => return amount(machine, "count must be at least 1"),
                 _ if count > MACHINES_MAX => return amount(machine, "more than 100000 workers"),
-                Machine { cpu: 0, .. } => return amount(machine, "cpus must be more than 0"),
-                Machine { cpu, .. } if cpu / 100 > CPUS_MAX => {
+                MachineGroup { cpu: 0, .. } => return amount(machine, "cpus must be more than 0"),
+                MachineGroup { cpu, .. } if cpu / 100 > CPUS_MAX => {
                     return amount(machine, "cpus must be at most 40000000");
                 }
-                Machine { memory: Some(0), .. } => return amount(machine, "memory must be more than 0"),
-                Machine { memory: None, name, .. } if with_memory => {
+                MachineGroup { memory: Some(0), .. } => return amount(machine, "memory must be more than 0"),
+                MachineGroup { memory: None, name, .. } if with_memory => {
                     return Err(BadFarm::Memory(name.clone()));
                 }
                 _ => {}
@@ -110,7 +116,7 @@ impl Farm {
     }
 
     /// Every machine with its name.
-    pub fn each(&self) -> impl Iterator<Item = (String, &Machine)> {
+    pub fn each(&self) -> impl Iterator<Item = (String, &MachineGroup)> {
         self.machines.iter().flat_map(|machine| {
             (1..=machine.count).map(move |number| match machine.count {
                 1 => (machine.name.clone(), machine),
@@ -140,7 +146,7 @@ impl Farm {
     }
 }
 
-impl Machine {
+impl MachineGroup {
     /// What a worker says that it is: its tags, and its name as `host`.
     pub fn attributes(&self, name: &str) -> Attributes {
         let mut attributes: Attributes = BTreeMap::new();
@@ -154,10 +160,10 @@ impl Machine {
     }
 }
 
-fn machine(line: &str) -> Option<Machine> {
+fn machine(line: &str) -> Option<MachineGroup> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, name, count, cpus, _, memory_kib] = fields[..] else { return None };
-    Some(Machine {
+    Some(MachineGroup {
         name: name.to_owned(),
         count: count.parse().ok()?,
         cpu: cpus.parse::<u32>().ok()?.checked_mul(100)?,
@@ -170,8 +176,8 @@ fn machine(line: &str) -> Option<Machine> {
 mod tests {
     use super::*;
 
-    fn machine_of(name: &str, count: u32, memory: Option<u64>) -> Machine {
-        Machine { name: name.to_owned(), count, cpu: 400, memory, tags: Vec::new() }
+    fn machine_of(name: &str, count: u32, memory: Option<u64>) -> MachineGroup {
+        MachineGroup { name: name.to_owned(), count, cpu: 400, memory, tags: Vec::new() }
     }
 
     #[test]

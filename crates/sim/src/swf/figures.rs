@@ -53,7 +53,7 @@ pub struct Figures {
     /// Jobs that some machine fits and that never started.
     pub starved: usize,
     /// Jobs that no machine fits.
-    pub unfit: usize,
+    pub worker_blockers: usize,
     /// Tasks placed.
     pub placed: usize,
     /// How long the scheduler took for that.
@@ -67,10 +67,10 @@ impl Figures {
         let mut jobs_of = vec![0_usize; users];
         workload.jobs.iter().for_each(|job| jobs_of[job.user] += 1);
         let (mut waits, mut light, mut slowdowns) = (Vec::new(), Vec::new(), vec![(0.0, 0.0); users]);
-        let (mut starved, mut unfit, mut last_end_ms) = (0, 0, 0);
+        let (mut starved, mut worker_blockers, mut last_end_ms) = (0, 0, 0);
         for job in &workload.jobs {
             let Some(start_ms) = job.start_ms(schedule) else {
-                *(if job.fits { &mut starved } else { &mut unfit }) += 1;
+                *(if job.fits { &mut starved } else { &mut worker_blockers }) += 1;
                 continue;
             };
             let (wait_s, run_s) = ((start_ms - job.submit_ms) as f64 / 1e3, job.run_ms as f64 / 1e3);
@@ -92,7 +92,7 @@ impl Figures {
             utilisation: utilisation(workload, schedule),
             makespan_h: last_end_ms as f64 / 3.6e6,
             starved,
-            unfit,
+            worker_blockers,
             placed: schedule.starts_ms.iter().flatten().count(),
             took: schedule.took,
         }

@@ -17,11 +17,11 @@ mod replay;
 mod workload;
 mod write;
 
-pub use farm::{BadFarm, Farm, Machine};
+pub use farm::{BadFarm, Farm, MachineGroup};
 pub use figures::{Figures, Part, Spread};
 pub use nodes::{BadNodes, NodeSpec};
 pub use read::{BadLine, Record, Trace, TraceError};
 pub use reference::{Baseline, reference};
 pub use replay::replay;
-pub use workload::{LeftOut, Schedule, Work, Workload};
+pub use workload::{Omitted, Schedule, Work, Workload};
 pub use write::write;

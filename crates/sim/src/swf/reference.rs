@@ -21,7 +21,7 @@ pub enum Baseline {
 /// Plays a workload through a plain scheduler.
 pub fn reference(workload: &Workload, baseline: Baseline) -> Schedule {
     let clock = Instant::now();
-    let mut stage = Stage::new(workload, baseline);
+    let mut stage = ReferenceRun::new(workload, baseline);
     stage.play();
     Schedule { starts_ms: stage.starts_ms, took: clock.elapsed() }
 }
@@ -48,7 +48,7 @@ struct Running {
     room: Room,
 }
 
-struct Stage<'a> {
+struct ReferenceRun<'a> {
     workload: &'a Workload,
     baseline: Baseline,
     now_ms: u64,
@@ -83,7 +83,7 @@ impl Class<'_> {
     }
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ReferenceRun<'a> {
     fn new(workload: &'a Workload, baseline: Baseline) -> Self {
         let machines: Vec<_> =
             workload.farm.each().map(|(name, m)| (m.attributes(&name), m.clone())).collect();
@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
             job.fits.then_some(class)
         });
         let class_of = class_of.collect();
-        Stage {
+        ReferenceRun {
             workload,
             baseline,
             now_ms: 0,

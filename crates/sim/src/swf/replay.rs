@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 use windlass_core::engine::{
-    Answer, Engine, Event, Hello, Inventory, Order, Outbox, Report, Settings, Submit,
+    Engine, Event, Hello, Inventory, Outbox, Reply, Report, Settings, Submit, WorkerCommand,
 };
 use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
@@ -26,7 +26,7 @@ const PATIENCE_NS: u64 = 24 * 3_600 * NS_PER_S;
 /// store in which jobs could be parked.
 pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
     let settings = Settings { lease_ns: None, cache_steps: usize::MAX, ..settings };
-    let mut stage = Stage {
+    let mut stage = ReplayRun {
         workload,
         engine: Engine::new(settings),
         now: Time(BEGIN_NS),
@@ -45,7 +45,7 @@ pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
 /// An attempt that ends: when, the how manieth that was sent, and which.
 type Ending = Reverse<(Time, u64, WorkerId, TaskId, u32)>;
 
-struct Stage<'a> {
+struct ReplayRun<'a> {
     workload: &'a Workload,
     engine: Engine,
     now: Time,
@@ -58,7 +58,7 @@ struct Stage<'a> {
     took: Duration,
 }
 
-impl Stage<'_> {
+impl ReplayRun<'_> {
     fn connect(&mut self) {
         for (number, (name, machine)) in self.workload.farm.each().enumerate() {
             let hello = Hello {
@@ -153,12 +153,12 @@ impl Stage<'_> {
             self.took += clock.elapsed();
             let out = std::mem::take(&mut self.out);
             for (request, answer) in out.answers {
-                if let Answer::Submitted { .. } = answer {
+                if let Reply::Submitted { .. } = answer {
                     self.accepted.push(request.0 as usize);
                 }
             }
             for send in out.sends {
-                if let Order::Start { task, attempt, .. } = send.order {
+                if let WorkerCommand::Start { task, attempt, .. } = send.order {
                     self.start(send.worker, task, attempt);
                 }
             }

@@ -1,6 +1,6 @@
 //! Tasks of a trace's jobs, as the machines of a farm can run them.
 
-use super::farm::{Farm, Machine};
+use super::farm::{Farm, MachineGroup};
 use super::nodes::NodeSpec;
 use super::read::{Record, Trace};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub struct Workload {
     /// The machines.
     pub farm: Farm,
     /// How many jobs of the trace are not replayed, and why.
-    pub left_out: BTreeMap<LeftOut, usize>,
+    pub left_out: BTreeMap<Omitted, usize>,
     /// Tags that jobs ask for and no machine has, with the number of jobs: they are not asked for.
     pub ignored_tags: BTreeMap<String, usize>,
 }
@@ -56,7 +56,7 @@ pub struct Work {
 
 /// Why a job of a trace is not replayed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum LeftOut {
+pub enum Omitted {
     /// How long it ran is not known.
     RunTime,
     /// How many processors it wants is not known.
@@ -65,13 +65,13 @@ pub enum LeftOut {
     Amount,
 }
 
-impl LeftOut {
+impl Omitted {
     /// What is the matter.
     pub fn as_str(self) -> &'static str {
         match self {
-            LeftOut::RunTime => "without a run time",
-            LeftOut::Processors => "without a number of processors",
-            LeftOut::Amount => "of more processors or memory than can be said",
+            Omitted::RunTime => "without a run time",
+            Omitted::Processors => "without a number of processors",
+            Omitted::Amount => "of more processors or memory than can be said",
         }
     }
 }
@@ -89,7 +89,7 @@ impl Workload {
     /// The jobs of a trace for these machines. Each user has a queue; with `queues` the queues are those of
     /// the trace.
     pub fn new(trace: &Trace, farm: Farm, queues: bool) -> Workload {
-        let machines: Vec<(Attributes, Machine)> =
+        let machines: Vec<(Attributes, MachineGroup)> =
             farm.each().map(|(name, machine)| (machine.attributes(&name), machine.clone())).collect();
         let mut workload = Workload {
             jobs: Vec::with_capacity(trace.jobs.len()),
@@ -163,7 +163,7 @@ impl Work {
 }
 
 /// True if an empty machine could run it.
-pub(super) fn fits(request: &Resources, needs: &[Need], machine: &(Attributes, Machine)) -> bool {
+pub(super) fn fits(request: &Resources, needs: &[Need], machine: &(Attributes, MachineGroup)) -> bool {
     let (attributes, machine) = machine;
     request.cpu <= machine.cpu
         && request.memory <= machine.memory.unwrap_or(0)
@@ -191,20 +191,24 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(record: &Record, machines: &[(Attributes, Machine)], with_memory: bool) -> Result<Asked, LeftOut> {
-        let run_ms = record.run_ms.ok_or(LeftOut::RunTime)?;
+    fn of(
+        record: &Record,
+        machines: &[(Attributes, MachineGroup)],
+        with_memory: bool,
+    ) -> Result<Asked, Omitted> {
+        let run_ms = record.run_ms.ok_or(Omitted::RunTime)?;
         let cpus = record.asked_cpus.filter(|cpus| *cpus > 0).or(record.cpus).filter(|cpus| *cpus > 0);
-        let hundredths = |cpus: u64| u32::try_from(cpus.saturating_mul(100)).map_err(|_| LeftOut::Amount);
+        let hundredths = |cpus: u64| u32::try_from(cpus.saturating_mul(100)).map_err(|_| Omitted::Amount);
         let asked_memory = record.asked_memory.filter(|_| with_memory).unwrap_or(0);
         let Some(spec) = &record.nodes else {
-            let cpu = hundredths(cpus.ok_or(LeftOut::Processors)?)?;
+            let cpu = hundredths(cpus.ok_or(Omitted::Processors)?)?;
             let request = Resources::new(cpu, bytes(asked_memory, cpu));
             return Ok(Asked { tasks: 1, run_ms, request, needs: Vec::new(), ignored: Vec::new() });
         };
         let mut cpu = match (spec.cpu, cpus) {
             (Some(cpu), _) => cpu,
             (None, Some(cpus)) => hundredths(cpus.div_ceil(spec.nodes.into()))?,
-            (None, None) => return Err(LeftOut::Processors),
+            (None, None) => return Err(Omitted::Processors),
         };
         let (needs, ignored) = needs(spec, machines);
         if spec.exclusive {
@@ -218,7 +222,7 @@ impl Asked {
 }
 
 /// What machines must be, and the tags that none has. A trace names machines by their full names.
-fn needs(spec: &NodeSpec, machines: &[(Attributes, Machine)]) -> (Vec<Need>, Vec<String>) {
+fn needs(spec: &NodeSpec, machines: &[(Attributes, MachineGroup)]) -> (Vec<Need>, Vec<String>) {
     let need_of = |tag: &String| {
         let host = tag.split('.').next().unwrap_or(tag);
         [Need::parse(&format!("host={host}")), Need::parse(tag)]

@@ -4,7 +4,7 @@ use super::write::{int, time};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use windlass_core::job::{Parked, Place, Tally};
+use windlass_core::job::{BacklogCounts, Parked, QueuePos};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
 
@@ -14,12 +14,12 @@ pub const PAGE: &str = "SELECT class, rank, ranked, job, ready, tasks, waiting F
      ORDER BY rank, ranked, job LIMIT ?6";
 
 /// What [`PAGE`] takes: a line, the first place that may be shown, and at most how many.
-pub fn page_from(queue: &str, class: u64, from: Place, most: usize) -> impl Params {
+pub fn page_from(queue: &str, class: u64, from: QueuePos, most: usize) -> impl Params {
     (queue.to_owned(), int(class), rank(from), time(from.ranked), int(from.job.0), most as i64)
 }
 
 /// A smaller one comes first.
-fn rank(place: Place) -> i64 {
+fn rank(place: QueuePos) -> i64 {
     -i64::from(place.priority.0)
 }
 
@@ -29,9 +29,9 @@ pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Parked> {
     let priority = i32::try_from(-row.get::<_, i64>(1)?).unwrap_or(i32::MIN);
     Ok(Parked {
         class: number(0)?,
-        place: Place { priority: Reverse(priority), ranked: Time(number(2)?), job: JobId(number(3)?) },
+        place: QueuePos { priority: Reverse(priority), ranked: Time(number(2)?), job: JobId(number(3)?) },
         ready: Time(number(4)?),
-        tally: Tally { jobs: 1, ready: number(5)?, waiting: number(6)? },
+        backlog: BacklogCounts { jobs: 1, ready: number(5)?, waiting: number(6)? },
     })
 }
 
@@ -42,7 +42,7 @@ pub fn of(db: &Connection, job: JobId) -> rusqlite::Result<Option<Parked>> {
 }
 
 /// How many parked jobs of a queue come before a place.
-pub fn before(db: &Connection, queue: &str, place: Place) -> rusqlite::Result<u64> {
+pub fn before(db: &Connection, queue: &str, place: QueuePos) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM parked WHERE queue = ?1 AND (rank, ranked, job) < (?2, ?3, ?4)";
     let place = (queue, rank(place), time(place.ranked), int(place.job.0));
     db.prepare_cached(sql)?.query_row(place, |row| Ok(row.get::<_, i64>(0)? as u64))
@@ -54,7 +54,7 @@ pub struct Deltas(BTreeMap<(String, u64), [i64; 3]>);
 
 impl Deltas {
     fn add(&mut self, queue: &str, parked: &Parked, sign: i64) {
-        let Tally { jobs, ready, waiting } = parked.tally;
+        let BacklogCounts { jobs, ready, waiting } = parked.backlog;
         let delta = self.0.entry((queue.to_owned(), parked.class)).or_default();
         for (sum, more) in delta.iter_mut().zip([jobs, ready, waiting]) {
             *sum += sign * int(more);
@@ -90,7 +90,7 @@ pub fn park(
     let mark = "UPDATE jobs SET parked = 1 WHERE id = ?1 AND state = 0 AND parked = 0";
     let rows = tx.prepare_cached(mark)?.execute([int(job.0)])?;
     if rows > 0 {
-        let Parked { class, place, ready, tally } = parked;
+        let Parked { class, place, ready, backlog } = parked;
         tx.prepare_cached(
             "INSERT INTO parked (job, queue, class, rank, ranked, ready, tasks, waiting)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -102,8 +102,8 @@ pub fn park(
             rank(*place),
             time(place.ranked),
             time(*ready),
-            int(tally.ready),
-            int(tally.waiting),
+            int(backlog.ready),
+            int(backlog.waiting),
         ])?;
         deltas.add(queue, parked, 1);
     }
@@ -136,14 +136,14 @@ pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
 fn count_from(row: &Row<'_>) -> rusqlite::Result<ParkedCount> {
     // A count that fell below nothing is wrong; the audit shows it as none.
     let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.max(0) as u64);
-    let tally = Tally { jobs: number(2)?, ready: number(3)?, waiting: number(4)? };
-    Ok(ParkedCount { queue: row.get(0)?, class: row.get::<_, i64>(1)? as u64, tally })
+    let backlog = BacklogCounts { jobs: number(2)?, ready: number(3)?, waiting: number(4)? };
+    Ok(ParkedCount { queue: row.get(0)?, class: row.get::<_, i64>(1)? as u64, backlog })
 }
 
 /// Counts that are not those of the rows.
 pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
     let _moment = db.unchecked_transaction()?;
-    let key = |count: ParkedCount| ((count.queue, count.class), count.tally);
+    let key = |count: ParkedCount| ((count.queue, count.class), count.backlog);
     let counted: BTreeMap<_, _> = counts(db)?.into_iter().map(key).collect();
     let sql = "SELECT queue, class, count(*), sum(tasks), sum(waiting) FROM parked GROUP BY queue, class";
     let mut found = db.prepare_cached(sql)?;
@@ -158,7 +158,8 @@ pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
             drifts.push(ParkedDrift { queue: key.0, class: key.1, counted, found });
         }
     }
-    let none = |((queue, class), counted)| ParkedDrift { queue, class, counted, found: Tally::default() };
+    let none =
+        |((queue, class), counted)| ParkedDrift { queue, class, counted, found: BacklogCounts::default() };
     drifts.extend(gone.into_iter().map(none));
     Ok(drifts)
 }
@@ -173,7 +174,7 @@ pub fn recount(db: &mut Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
         if found.jobs > 0 {
             let sql =
                 "INSERT INTO parked_counts (queue, class, jobs, tasks, waiting) VALUES (?1, ?2, ?3, ?4, ?5)";
-            let Tally { jobs, ready, waiting } = *found;
+            let BacklogCounts { jobs, ready, waiting } = *found;
             let row = (queue, int(*class), int(jobs), int(ready), int(waiting));
             tx.prepare_cached(sql)?.execute(row)?;
         }

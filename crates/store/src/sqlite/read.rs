@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use windlass_core::engine::{Fetch, Ground, Wanted};
+use windlass_core::engine::{Fetch, FetchQuery, StoredState};
 use windlass_core::job::{Counts, End, JobRecord, Parked, TaskResult, TaskRow};
 use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
@@ -55,7 +55,7 @@ impl Reader {
             .query_map([], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let ids = active.into_iter().map(|id| JobId(id as u64)).collect();
-        let ground = Ground {
+        let ground = StoredState {
             workers,
             jobs: self.records(&ids)?,
             parked: self.parked_counts()?,
@@ -115,8 +115,8 @@ impl Reader {
     }
 
     fn fetch_one(&self, fetch: &Fetch) -> rusqlite::Result<Vec<JobRecord>> {
-        let Wanted::Page { queue, class, from, steps } = &fetch.wanted else {
-            let Wanted::Jobs(ids) = &fetch.wanted else { return Ok(Vec::new()) };
+        let FetchQuery::Page { queue, class, from, steps } = &fetch.wanted else {
+            let FetchQuery::Jobs(ids) = &fetch.wanted else { return Ok(Vec::new()) };
             return self.records(ids);
         };
         let sql = format!("{JOB} WHERE id = ?1");

@@ -93,7 +93,7 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         Write::Done { job, tasks } => tx
             .prepare_cached("UPDATE jobs SET done = ?2 WHERE id = ?1")?
             .execute((int(job.0), spec::ranges_to_json(tasks)))?,
-        Write::BackOffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,
+        Write::LicenceBackoffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,
         Write::Limit { name, limit } => {
             settings::set_limit(tx, name, limit.as_ref())?;
             1

@@ -49,11 +49,11 @@ pub struct Fetch {
 #[derive(Serialize, Deserialize)]
 pub struct Tail {
     /// Standard output, and standard error where that is read.
-    streams: Vec<Reader>,
+    streams: Vec<TailReader>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Reader {
+struct TailReader {
     #[serde(with = "super::upgrade::kept_file")]
     file: File,
     at: u64,
@@ -67,13 +67,16 @@ impl Tail {
     /// The output of an attempt whose files are there.
     pub fn open(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
         Ok(Tail {
-            streams: vec![Reader::open(logs, task, Stream::Out)?, Reader::open(logs, task, Stream::Err)?],
+            streams: vec![
+                TailReader::open(logs, task, Stream::Out)?,
+                TailReader::open(logs, task, Stream::Err)?,
+            ],
         })
     }
 
     /// Its standard output alone.
     pub fn open_out(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
-        Ok(Tail { streams: vec![Reader::open(logs, task, Stream::Out)?] })
+        Ok(Tail { streams: vec![TailReader::open(logs, task, Stream::Out)?] })
     }
 
     /// What was said since the last look. `ended` counts a last line without an end, too.
@@ -94,10 +97,10 @@ impl Tail {
     }
 }
 
-impl Reader {
-    fn open(logs: &LogDir, task: TaskRef, stream: Stream) -> io::Result<Reader> {
+impl TailReader {
+    fn open(logs: &LogDir, task: TaskRef, stream: Stream) -> io::Result<TailReader> {
         let file = File::open(logs.path(task, stream))?;
-        Ok(Reader { file, at: 0, line: Vec::new(), skip: false })
+        Ok(TailReader { file, at: 0, line: Vec::new(), skip: false })
     }
 
     fn look(&mut self, ended: bool, mut on: impl FnMut(&[u8])) -> io::Result<()> {

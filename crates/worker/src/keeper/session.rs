@@ -10,7 +10,7 @@ use super::ground::{Body, Ground, Refused, Started, refuse_spawn};
 use super::progress::{Fetch, Said, Tail};
 use super::tasks::EMPTY_POLL;
 use crate::logs::Stream;
-use crate::process::{self, Command, Exit, NewFile, Way};
+use crate::process::{self, Command, Exit, LaunchState, NewFile};
 use crate::protocol::TaskRef;
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
@@ -455,15 +455,15 @@ impl Session {
     /// Leaves the environments that were begun, the last one first. False once all is done.
     fn go_out(&mut self, root: &Path, number: u64, now: Instant, ground: &mut Ground) -> bool {
         if let Some(leaving) = &mut self.leaving {
-            match leaving.started.launch.as_mut().map_or(Way::Done, |launch| launch.look(now)) {
-                Way::Under => {}
-                Way::Done => leaving.started.launch = None,
-                Way::Failed(e) => {
+            match leaving.started.launch.as_mut().map_or(LaunchState::Done, |launch| launch.look(now)) {
+                LaunchState::Under => {}
+                LaunchState::Done => leaving.started.launch = None,
+                LaunchState::Failed(e) => {
                     if let Some(launch) = leaving.started.launch.take() {
                         say_refused(self.key, &refuse_spawn(e, &launch.texts));
                     }
                 }
-                Way::Late => {
+                LaunchState::Late => {
                     if let Some(Leaving { task, started, .. }) = self.leaving.take() {
                         say_refused(self.key, &Refused::Worker("it takes too long to start".to_owned()));
                         ground.abandon(task, started);

@@ -205,52 +205,48 @@ pub mod kept_file {
     }
 }
 
+#[derive(Serialize)]
+struct KeptRef<'a>(#[serde(with = "kept_file")] &'a File);
+
+#[derive(Deserialize)]
+struct KeptFile(#[serde(with = "kept_file")] File);
+
 /// Some files by their descriptors.
 pub mod kept_files {
-    use super::{Deserialize, File, Serialize, kept_file};
+    use super::{Deserialize, File, KeptFile, KeptRef};
     use serde::{Deserializer, Serializer};
-
-    #[derive(Serialize)]
-    struct Ref<'a>(#[serde(with = "kept_file")] &'a File);
-    #[derive(Deserialize)]
-    struct Own(#[serde(with = "kept_file")] File);
 
     /// Keeps them open.
     pub fn serialize<'a, S: Serializer>(
         files: impl IntoIterator<Item = &'a File>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(files.into_iter().map(Ref))
+        serializer.collect_seq(files.into_iter().map(KeptRef))
     }
 
     /// Takes them over.
     pub fn deserialize<'d, D: Deserializer<'d>, T: TryFrom<Vec<File>>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
-        let files: Vec<Own> = Vec::deserialize(deserializer)?;
-        let files: Vec<File> = files.into_iter().map(|Own(file)| file).collect();
+        let files: Vec<KeptFile> = Vec::deserialize(deserializer)?;
+        let files: Vec<File> = files.into_iter().map(|KeptFile(file)| file).collect();
         T::try_from(files).map_err(|_| serde::de::Error::custom("another number of files"))
     }
 }
 
 /// A file that may not be there.
 pub mod kept_option {
-    use super::{Deserialize, File, Serialize, kept_file};
+    use super::{Deserialize, File, KeptFile, KeptRef, Serialize};
     use serde::{Deserializer, Serializer};
-
-    #[derive(Serialize)]
-    struct Ref<'a>(#[serde(with = "kept_file")] &'a File);
-    #[derive(Deserialize)]
-    struct Own(#[serde(with = "kept_file")] File);
 
     /// Keeps it open.
     pub fn serialize<S: Serializer>(file: &Option<File>, serializer: S) -> Result<S::Ok, S::Error> {
-        file.as_ref().map(Ref).serialize(serializer)
+        file.as_ref().map(KeptRef).serialize(serializer)
     }
 
     /// Takes it over.
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<File>, D::Error> {
-        Ok(Option::<Own>::deserialize(deserializer)?.map(|Own(file)| file))
+        Ok(Option::<KeptFile>::deserialize(deserializer)?.map(|KeptFile(file)| file))
     }
 }
 

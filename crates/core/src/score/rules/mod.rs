@@ -12,7 +12,7 @@ pub use cache::{
     CacheHits, CacheWarmth, LiveLocality, MissingNarSize, MissingPaths, PreferLocalBuild, RescoreWait,
 };
 pub use fit::{MemorySaturation, ResourceFit, ResourceSaturation};
-pub use room::{FreeMemory, Packing, Pressure};
+pub use room::{FreeMemory, LowPressure, Packing};
 pub use turn::{DependencyCount, WaitTime};
 
 /// `part` of `whole`, from 0 to 1. Of nothing, everything positive is all; what is no number is 0.

@@ -6,9 +6,9 @@ use crate::score::weights;
 use crate::worker::Saturation;
 
 /// Points for little load.
-pub struct Pressure;
+pub struct LowPressure;
 
-impl ScoreRule for Pressure {
+impl ScoreRule for LowPressure {
     fn name(&self) -> &'static str {
         "PressureRule"
     }

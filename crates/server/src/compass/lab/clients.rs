@@ -26,16 +26,16 @@ pub(in crate::compass) struct Session {
 }
 
 /// What waits for one socket.
-pub(in crate::compass) struct Waiting {
+pub(in crate::compass) struct UnsentMessages {
     ear: mpsc::Receiver<String>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl Session {
-    pub fn new(id: u64) -> (Session, Waiting) {
+    pub fn new(id: u64) -> (Session, UnsentMessages) {
         let (out, ear) = mpsc::channel(WAITING_MAX);
         let waiting_bytes = Arc::<AtomicUsize>::default();
-        (Session { id, out, waiting_bytes: waiting_bytes.clone() }, Waiting { ear, waiting_bytes })
+        (Session { id, out, waiting_bytes: waiting_bytes.clone() }, UnsentMessages { ear, waiting_bytes })
     }
 
     /// False if it does not read, or is gone.
@@ -51,7 +51,7 @@ impl Session {
     }
 }
 
-impl Waiting {
+impl UnsentMessages {
     /// The next message; `None` once nobody can send any.
     pub async fn next(&mut self) -> Option<String> {
         let text = self.ear.recv().await?;
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn who_watches_hears_until_the_end_and_no_longer() {
         let (mut clients, job) = (Clients::default(), JobId(3));
-        let (session, Waiting { mut ear, .. }) = Session::new(1);
+        let (session, UnsentMessages { mut ear, .. }) = Session::new(1);
         clients.open(session);
         clients.watch(1, job, false);
         clients.watch(1, job, true);

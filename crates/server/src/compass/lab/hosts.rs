@@ -43,11 +43,11 @@ pub(in crate::compass) struct Machine {
     /// Where it asks again.
     pub server: Option<String>,
     pub ticket: u64,
-    pub reply: oneshot::Sender<Answer>,
+    pub reply: oneshot::Sender<BootReply>,
 }
 
 /// What a machine boots by.
-pub(in crate::compass) struct Answer {
+pub(in crate::compass) struct BootReply {
     /// It is a job.
     pub found: bool,
     pub text: String,
@@ -428,12 +428,12 @@ impl Lab {
         let Some(name) = found.map(|host| host.name.clone()) else {
             let text =
                 machine.boot.no_job("No job now: nobody registered this machine", machine.server.as_deref());
-            return self.after(move || _ = machine.reply.send(Answer { found: false, text }));
+            return self.after(move || _ = machine.reply.send(BootReply { found: false, text }));
         };
         let here: Vec<JobId> = self.runs_on(&name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
         for job in here {
             if let Some(text) = self.boot_again(job, machine.boot).await {
-                return self.after(move || _ = machine.reply.send(Answer { found: true, text }));
+                return self.after(move || _ = machine.reply.send(BootReply { found: true, text }));
             }
             // Whatever it was, it is over.
             self.end_run(job, windlass_api::compass::Health::Abort);
@@ -465,7 +465,7 @@ impl Lab {
 /// Tells a machine to ask again later.
 fn give_up(machine: Machine) {
     let text = machine.boot.no_job("No job now", machine.server.as_deref());
-    _ = machine.reply.send(Answer { found: false, text });
+    _ = machine.reply.send(BootReply { found: false, text });
 }
 
 /// Tells a provider what is wrong with what it said.

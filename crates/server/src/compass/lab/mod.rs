@@ -6,7 +6,7 @@ mod hosts;
 mod link;
 mod runs;
 
-pub(super) use clients::{Session, Waiting};
+pub(super) use clients::{Session, UnsentMessages};
 pub(super) use hosts::{Host, Machine};
 pub(super) use runs::{Runs, Speaker};
 
@@ -24,7 +24,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use windlass_api::compass::Fields;
 use windlass_api::{JobState as JobWord, ServerEvent};
-use windlass_core::engine::Order;
+use windlass_core::engine::WorkerCommand;
 use windlass_core::tags::{Attributes, EXECUTOR};
 use windlass_core::worker::Worker;
 use windlass_core::{JobId, Resources, TaskId};
@@ -210,24 +210,24 @@ impl Lab {
             host.seq = host.seq.max(seq);
         }
         match order {
-            Order::Welcome { epoch } => {
+            WorkerCommand::Registered { epoch } => {
                 if let Some(host) = self.hosts.get_mut(host) {
                     host.epoch = epoch;
                 }
             }
-            Order::Start { task, attempt, request, time_limit_ms, .. } => {
+            WorkerCommand::Start { task, attempt, request, time_limit_ms, .. } => {
                 let Some(start) = start else { return };
                 self.start(host, task, attempt, (request.memory, time_limit_ms), start).await;
             }
-            Order::Kill { task, attempt } => self.kill(host, task, attempt),
-            Order::Ack { task, attempt } => self.acknowledged(task.job, attempt),
-            Order::Reclaim { task, attempt } => {
+            WorkerCommand::Kill { task, attempt } => self.kill(host, task, attempt),
+            WorkerCommand::Ack { task, attempt } => self.acknowledged(task.job, attempt),
+            WorkerCommand::Reclaim { task, attempt } => {
                 let epoch = self.epoch_of(host);
                 self.tell(host, vec![WorkerMessage::Reclaimed { task, attempt, epoch }]);
             }
-            Order::Resync => self.say_hello(host),
+            WorkerCommand::Resync => self.say_hello(host),
             // A host starts what it is sent, is never lent from, and has no lease.
-            Order::Recall { .. } | Order::Lend { .. } | Order::Lease { .. } => {}
+            WorkerCommand::Recall { .. } | WorkerCommand::Lend { .. } | WorkerCommand::Lease { .. } => {}
         }
     }
 

@@ -1,9 +1,9 @@
 //! Jobs at hosts: given to them, told of by them, ended.
 
-use super::hosts::{Answer, finished};
+use super::hosts::{BootReply, finished};
 use super::{Effect, Lab, now_s};
 use crate::compass::boot::{Boot, BootType};
-use crate::compass::record::{BadUpdate, Params, Place, Record};
+use crate::compass::record::{BadUpdate, BookedHost, Params, Record};
 use crate::link::{StartInfo, WorkerMessage};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ struct Kill {
 }
 
 impl Run {
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &BookedHost {
         self.record.place.as_ref().expect("what has no place is no run")
     }
 
@@ -152,7 +152,7 @@ impl Lab {
             Err(_) => return self.give_back(host, task, attempt, epoch),
         };
         let kind = windlass_api::compass::text_of(fields, "tbox_type");
-        let place = Place {
+        let place = BookedHost {
             host: host.to_owned(),
             hw: reached.session.is_none(),
             dc: kind.as_deref() == Some("dc"),
@@ -197,7 +197,7 @@ impl Lab {
         let sent = match (place.hw, &host.session, host.ticket.take()) {
             (true, _, Some(machine)) => {
                 let text = boot.text(machine.boot);
-                machine.reply.send(Answer { found: true, text }).is_ok()
+                machine.reply.send(BootReply { found: true, text }).is_ok()
             }
             (false, Some(provider), ticket) => {
                 host.ticket = ticket;

@@ -5,7 +5,7 @@ use crate::keeper::ground::{Refused, Started, refuse_spawn};
 use crate::keeper::link::Link;
 use crate::keeper::session::Course;
 use crate::logs::Stream;
-use crate::process::{Launch, Way};
+use crate::process::{Launch, LaunchState};
 use crate::protocol::{FromKeeper, TaskRef, WireEnd};
 use std::time::{Duration, Instant};
 
@@ -79,8 +79,8 @@ impl Tasks {
         for (task, running) in &mut self.running {
             let Some(launch) = &mut running.started.launch else { continue };
             match launch.look(now) {
-                Way::Under => continue,
-                Way::Done if !running.begun => {
+                LaunchState::Under => continue,
+                LaunchState::Done if !running.begun => {
                     (running.begun, running.retry) = (true, None);
                     link.send(&FromKeeper::Started {
                         task: *task,
@@ -88,12 +88,12 @@ impl Tasks {
                         at: running.started_ns,
                     });
                 }
-                Way::Done => {}
-                Way::Failed(e) => {
+                LaunchState::Done => {}
+                LaunchState::Failed(e) => {
                     let refused = refuse_spawn(e, &launch.texts);
                     running.refuse(refused);
                 }
-                Way::Late => late.push(*task),
+                LaunchState::Late => late.push(*task),
             }
             running.started.launch = None;
         }

@@ -1,6 +1,6 @@
 //! What became of a batch.
 
-use super::{Attempt, Engine, Order, Outbox, Release, Write};
+use super::{Attempt, Engine, Outbox, Release, WorkerCommand, Write};
 use crate::ids::{JobId, QueueId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobState};
 use crate::residency::subqueues::ParkedCount;
@@ -15,7 +15,7 @@ impl Engine {
         self.come_into_force(&batch.writes);
         for id in &batch.ended {
             if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
-                self.park.has_left(*id);
+                self.residency.note_change(*id);
                 self.forget(*id);
                 self.forget_learned(*id);
             }
@@ -114,7 +114,7 @@ impl Engine {
         let before: Vec<(TaskId, Option<QueueId>, Attempt)> =
             attempts.map(|(task, attempt)| (task, queue_of(task), attempt.clone())).collect();
         for id in touched {
-            self.park.has_left(*id);
+            self.residency.note_change(*id);
             self.forget(*id);
         }
         self.keys.retain(|_, job| !touched.contains(job));
@@ -141,11 +141,11 @@ impl Engine {
         let ids: Vec<_> = self.workers.iter().map(|w| w.id).collect();
         for id in ids {
             self.workers.update(id, Worker::unlink);
-            self.send(id, Order::Resync, out);
+            self.send(id, WorkerCommand::Resync, out);
         }
         self.save_again(out);
-        self.replenish(out);
-        self.dirty = true;
+        self.refill(out);
+        self.needs_round = true;
     }
 
     /// After a reload: workers whose rows are not durable as they are here. What was lost with their
@@ -187,7 +187,7 @@ impl Engine {
             let spec = job.spec.clone();
             job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
             if !job.after.is_empty() {
-                self.stand_aside(id);
+                self.pin_in_next_batch(id);
             }
             self.refresh_all(id);
         }
@@ -217,7 +217,7 @@ impl Engine {
             let after = self.jobs[&id].after.clone();
             for first in after {
                 self.dependents.entry(first).or_default().insert(id);
-                self.stand_aside(first);
+                self.pin_in_next_batch(first);
             }
             self.settle_job(id, out);
         }
@@ -236,6 +236,6 @@ impl Engine {
         for id in ids {
             self.settle_job(id, out);
         }
-        self.replenish(out);
+        self.refill(out);
     }
 }

@@ -3,8 +3,8 @@
 
 use super::Engine;
 use crate::ids::{ClassId, QueueId, StepKey};
-use crate::job::Candidate;
-use crate::plan::placement::{self, RuledOut};
+use crate::job::QueuedStep;
+use crate::plan::placement::{self, Ineligible};
 use crate::score::weights;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,29 +16,29 @@ const LOOK_NS: u64 = 10_000;
 
 /// A step that is set aside.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct HeldStep {
+pub(crate) struct VetoedStep {
     queue: QueueId,
     class: ClassId,
-    candidate: Candidate,
+    queued_step: QueuedStep,
     /// When it is judged again.
     again: Time,
     /// Workers that were looked at to find that it is held.
     looks: u32,
     /// What holds it, on the first of them.
-    pub(crate) why: RuledOut,
+    pub(crate) why: Ineligible,
 }
 
 /// All of them.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct HeldSteps {
-    steps: BTreeMap<StepKey, HeldStep>,
+pub(super) struct VetoedSteps {
+    steps: BTreeMap<StepKey, VetoedStep>,
     by_time: BTreeSet<(Time, StepKey)>,
     by_class: BTreeMap<ClassId, BTreeSet<StepKey>>,
     /// What judging all of them once takes.
     looks: u64,
 }
 
-impl HeldSteps {
+impl VetoedSteps {
     /// The steps that are held, by class.
     pub(super) fn by_class(&self) -> &BTreeMap<ClassId, BTreeSet<StepKey>> {
         &self.by_class
@@ -54,8 +54,8 @@ impl HeldSteps {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    fn insert(&mut self, step: HeldStep) {
-        let key = step.candidate.step();
+    fn insert(&mut self, step: VetoedStep) {
+        let key = step.queued_step.step();
         self.remove(key);
         self.looks += u64::from(step.looks);
         self.by_time.insert((step.again, key));
@@ -68,7 +68,7 @@ impl HeldSteps {
         self.remove(key);
     }
 
-    fn remove(&mut self, key: StepKey) -> Option<HeldStep> {
+    fn remove(&mut self, key: StepKey) -> Option<VetoedStep> {
         let step = self.steps.remove(&key)?;
         self.looks -= u64::from(step.looks);
         self.by_time.remove(&(step.again, key));
@@ -84,7 +84,7 @@ impl HeldSteps {
 
 impl Engine {
     /// What holds a step that is set aside.
-    pub(crate) fn held_step(&self, key: StepKey) -> Option<&HeldStep> {
+    pub(crate) fn held_step(&self, key: StepKey) -> Option<&VetoedStep> {
         self.held.steps.get(&key)
     }
 
@@ -98,27 +98,27 @@ impl Engine {
         &mut self,
         queue: QueueId,
         class: ClassId,
-        candidate: Candidate,
-        (why, looks): (RuledOut, u32),
+        queued_step: QueuedStep,
+        (why, looks): (Ineligible, u32),
     ) {
-        self.queues.set_aside(queue, class, candidate);
+        self.queues.set_aside(queue, class, queued_step);
         let interval_ns = AGAIN_NS.max(self.held.looks.saturating_mul(LOOK_NS));
         let again = self.now.after(interval_ns);
-        let since = self.step(candidate.step()).map_or(self.now, |step| step.ready_since);
+        let since = self.step(queued_step.step()).map_or(self.now, |step| step.ready_since);
         let hold_ends = weights::HOLDS_MS.map(|ms| since.after(ms * NS_PER_MS));
         let again = hold_ends.into_iter().filter(|at| *at > self.now).chain([again]).min().unwrap_or(again);
-        self.held.insert(HeldStep { queue, class, candidate, again, looks, why });
+        self.held.insert(VetoedStep { queue, class, queued_step, again, looks, why });
     }
 
     fn take_back(&mut self, key: StepKey) {
-        if let Some(HeldStep { queue, class, candidate, .. }) = self.held.remove(key) {
-            self.queues.take_back(queue, class, candidate);
-            self.dirty = true;
+        if let Some(VetoedStep { queue, class, queued_step, .. }) = self.held.remove(key) {
+            self.queues.take_back(queue, class, queued_step);
+            self.needs_round = true;
         }
     }
 
     /// Steps whose time has come are judged again by the next round.
-    pub(super) fn take_back_due(&mut self) {
+    pub(super) fn readmit_due(&mut self) {
         while let Some((_, key)) = self.held.by_time.first().copied().filter(|(at, _)| *at <= self.now) {
             self.take_back(key);
         }
@@ -126,7 +126,7 @@ impl Engine {
 
     /// Steps that a worker with new room would take are judged again by this round; of each class no more are
     /// looked at than a round may find held.
-    pub(super) fn take_back_for_gains(&mut self) {
+    pub(super) fn readmit_for_gains(&mut self) {
         if self.held.steps.is_empty() {
             return;
         }
@@ -145,12 +145,13 @@ impl Engine {
             if roomy.as_ref().is_some_and(Vec::is_empty) {
                 continue;
             }
-            let scene = self.scene();
+            let context = self.match_context();
             let some = steps.iter().take(self.bounds.step_misses).filter(|key| {
                 let Some(roomy) = &roomy else { return true };
                 let queue = self.held.steps[*key].queue;
-                let ask = self.ask(**key, queue);
-                ask.is_some_and(|ask| roomy.iter().any(|worker| scene.judge(&ask, worker).is_ok()))
+                let request = self.placement_request(**key, queue);
+                request
+                    .is_some_and(|request| roomy.iter().any(|worker| context.judge(&request, worker).is_ok()))
             });
             back.extend(some.copied());
         }
@@ -159,9 +160,9 @@ impl Engine {
 
     /// What is held is what stands aside in the queues.
     pub(super) fn check_held(&self) -> Result<(), String> {
-        let wrong = |(key, held): &(&StepKey, &HeldStep)| {
-            self.step(**key).and_then(|step| step.enlisted) != Some(held.candidate)
-                || !self.queues.is_aside(held.queue, held.class, &held.candidate)
+        let wrong = |(key, held): &(&StepKey, &VetoedStep)| {
+            self.step(**key).and_then(|step| step.enlisted) != Some(held.queued_step)
+                || !self.queues.is_aside(held.queue, held.class, &held.queued_step)
         };
         if let Some((key, held)) = self.held.steps.iter().find(wrong) {
             return Err(format!("{key:?} is held and does not stand aside: {held:?}"));

@@ -1,7 +1,7 @@
 //! What workers say: hello, what they hold, what started, what ended.
 
 use super::event::{HeldPhase, Hello, Inventory, Report};
-use super::{Answer, Attempt, Engine, Lent, Note, Order, Outbox, Refusal, Write};
+use super::{Attempt, Engine, Fact, Lent, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
@@ -24,7 +24,7 @@ impl Engine {
         };
         let known = self.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
         if let (Some(worker), Err(_)) = (known, self.admit(&hello)) {
-            out.notes.push(Note::Worker { worker, name: hello.name, what: "claimed by another" });
+            out.notes.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
             return;
         }
         if let Some(id) = known {
@@ -55,13 +55,13 @@ impl Engine {
         });
         let Some((epoch, state)) = welcome else { return };
         self.lose_attempts(id, out);
-        let welcome_seq = self.send(id, Order::Welcome { epoch }, out);
+        let welcome_seq = self.send(id, WorkerCommand::Registered { epoch }, out);
         self.workers.update(id, |w| w.welcome_seq = welcome_seq);
         self.greetings = BATCHES;
         self.write_worker(id, state, out);
         self.grant(id, hello.sent, out);
         self.inventory(id, &hello.inventory, u64::MAX, out);
-        self.dirty = true;
+        self.needs_round = true;
     }
 
     fn add_worker(&mut self, name: &str) -> WorkerId {
@@ -89,7 +89,7 @@ impl Engine {
 
     pub(super) fn drain(&mut self, request: RequestId, id: WorkerId, draining: bool, out: &mut Outbox) {
         if self.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
-            out.answers.push((request, Answer::Refused(Refusal::NoWorker(id))));
+            out.answers.push((request, Reply::Refused(Refusal::NoWorker(id))));
             return;
         }
         out.before.extend(self.workers.get(id).map(Worker::record));
@@ -103,8 +103,8 @@ impl Engine {
             };
         });
         self.write_worker(id, if draining { "draining" } else { "resumed" }, out);
-        self.dirty = true;
-        out.answers.push((request, Answer::Done));
+        self.needs_round = true;
+        out.answers.push((request, Reply::Done));
     }
 
     /// All that ran under the worker's earlier epochs is gone. Told by the epoch and not by the keeper's
@@ -135,7 +135,7 @@ impl Engine {
                 self.grant(id, sent, out);
                 self.inventory(id, inventory, arrived.max(inventory.seq), out);
             }
-            Some(false) => _ = self.send(id, Order::Resync, out),
+            Some(false) => _ = self.send(id, WorkerCommand::Resync, out),
             None => {}
         }
     }
@@ -161,7 +161,7 @@ impl Engine {
         for (task, (attempt, phase)) in held {
             let current = self.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
             if !current && phase != HeldPhase::Ended {
-                self.send(id, Order::Kill { task, attempt }, out);
+                self.send(id, WorkerCommand::Kill { task, attempt }, out);
             }
         }
         // Kills come first: a start may be what the worker breaks off at.
@@ -189,13 +189,13 @@ impl Engine {
         let Some(attempt) = self.attempts.get(&task) else { return };
         let (worker, number, killing, lent) = (attempt.worker, attempt.number, attempt.killing, attempt.lent);
         if killing && phase != HeldPhase::Ended {
-            self.send(worker, Order::Kill { task, attempt: number }, out);
+            self.send(worker, WorkerCommand::Kill { task, attempt: number }, out);
         }
         match lent {
             Lent::Yes if !matches!(phase, HeldPhase::Running(_)) => {}
             Lent::No => {}
-            Lent::Yes => _ = self.send(worker, Order::Lend { task, attempt: number }, out),
-            Lent::Reclaiming => _ = self.send(worker, Order::Reclaim { task, attempt: number }, out),
+            Lent::Yes => _ = self.send(worker, WorkerCommand::Lend { task, attempt: number }, out),
+            Lent::Reclaiming => _ = self.send(worker, WorkerCommand::Reclaim { task, attempt: number }, out),
         }
         // The recall at the lending may have been lost, or the attempt adopted since.
         if phase == HeldPhase::Queued
@@ -224,11 +224,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn start_order(&self, task: TaskId) -> Option<Order> {
+    pub(super) fn start_order(&self, task: TaskId) -> Option<WorkerCommand> {
         let (job, attempt) = (self.jobs.get(&task.job)?, self.attempts.get(&task)?);
         let step = job.step_of(task.index);
         let spec = &job.spec.steps[usize::from(step)];
-        Some(Order::Start {
+        Some(WorkerCommand::Start {
             task,
             step,
             attempt: attempt.number,
@@ -254,7 +254,7 @@ impl Engine {
             // Its worker's clock may be off, or a lie.
             let at = at.clamp(attempt.booked.min(now), now);
             self.change_charge(task, |attempt| attempt.started = Some(at));
-            out.notes.push(Note::Started { task, attempt: number, at });
+            out.notes.push(Fact::Started { task, attempt: number, at });
             self.watch_charge(task);
         }
         let Some(attempt) = self.attempts.get(&task) else { return };
@@ -291,7 +291,7 @@ impl Engine {
             if let Some(attempt) = self.attempts.get_mut(&other) {
                 attempt.queued = true;
             }
-            self.dirty = true;
+            self.needs_round = true;
         }
     }
 
@@ -303,16 +303,16 @@ impl Engine {
                 let result = believable(result, attempt.booked, self.now);
                 self.conclude(task, &attempt, result, out);
                 self.promote(worker);
-                self.dirty = true;
+                self.needs_round = true;
             }
         } else if self.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
             let result = believable(result, Time::default(), self.now);
             out.writes.push(Write::Late { task, attempt, worker, epoch, result });
-            out.notes.push(Note::Late { task, attempt, worker });
+            out.notes.push(Fact::Late { task, attempt, worker });
         }
         // Under the worker's epoch of today an attempt that is not booked was reported before: only the
         // acknowledgement is missing. An epoch that is still to come is a lie.
-        self.send(worker, Order::Ack { task, attempt }, out);
+        self.send(worker, WorkerCommand::Ack { task, attempt }, out);
     }
 
     pub(super) fn is_current(&self, by: &Report) -> bool {
@@ -337,8 +337,8 @@ impl Engine {
             }
         });
         self.take_limits(key, attempt.worker, -1);
-        if let Some(kin) = self.step(key).map(|step| step.kin) {
-            self.kin_left(kin);
+        if let Some(profile) = self.step(key).map(|step| step.profile) {
+            self.kin_left(profile);
         }
         Some(attempt)
     }

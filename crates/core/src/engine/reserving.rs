@@ -4,7 +4,7 @@ use super::Engine;
 use crate::bounds;
 use crate::class::Class;
 use crate::ids::{ClassId, TaskId, WorkerId};
-use crate::plan::placement::{self, Reserved};
+use crate::plan::placement::{self, Reservation};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Licences, Worker};
@@ -19,7 +19,7 @@ const COULD_RUN_MAX: usize = 20_000;
 
 /// Whether some worker that takes work could run a class.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum CouldRun {
+pub(super) enum FeasibleWorker {
     /// This one could when it was looked at, at that count of the workers' changes.
     By(WorkerId, u64),
     /// None could: not before another worker takes work. How often one had then.
@@ -31,14 +31,14 @@ impl Engine {
     fn could_run(&mut self, id: ClassId) -> bool {
         let Some(class) = self.classes.find(id) else { return false };
         let (opened, shifts) = (self.workers.opened(), self.workers.shifts());
-        let could = |w: &&Worker| w.takes_work() && placement::could_ever(class, w);
+        let could = |w: &&Worker| w.takes_work() && placement::eligible_when_idle(class, w);
         match self.could_run.get(&id) {
-            Some(CouldRun::By(_, at)) if *at == shifts => return true,
-            Some(CouldRun::By(worker, _)) if self.workers.get(*worker).as_ref().is_some_and(could) => {
-                self.could_run.insert(id, CouldRun::By(*worker, shifts));
+            Some(FeasibleWorker::By(_, at)) if *at == shifts => return true,
+            Some(FeasibleWorker::By(worker, _)) if self.workers.get(*worker).as_ref().is_some_and(could) => {
+                self.could_run.insert(id, FeasibleWorker::By(*worker, shifts));
                 return true;
             }
-            Some(CouldRun::Nobody(before)) if *before == opened => return false,
+            Some(FeasibleWorker::Nobody(before)) if *before == opened => return false,
             _ => {}
         }
         let found = if class.targets.is_empty() {
@@ -50,9 +50,9 @@ impl Engine {
         if self.could_run.len() >= COULD_RUN_MAX {
             self.could_run.clear();
         }
-        let found = found.map(|worker| CouldRun::By(worker, shifts));
-        self.could_run.insert(id, found.unwrap_or(CouldRun::Nobody(opened)));
-        matches!(self.could_run.get(&id), Some(CouldRun::By(..)))
+        let found = found.map(|worker| FeasibleWorker::By(worker, shifts));
+        self.could_run.insert(id, found.unwrap_or(FeasibleWorker::Nobody(opened)));
+        matches!(self.could_run.get(&id), Some(FeasibleWorker::By(..)))
     }
 
     /// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
@@ -73,7 +73,7 @@ impl Engine {
             let both = worker.zip(classes.find(class));
             let needed = blocked.contains(&class)
                 && !lending.contains(&id)
-                && both.is_some_and(|(worker, class)| placement::could_ever(class, worker));
+                && both.is_some_and(|(worker, class)| placement::eligible_when_idle(class, worker));
             // The round that ends left the room free: a rule, a limit or a quota keeps the holder from it. Two
             // classes that each wait for the worker of the other would otherwise wait for ever.
             let unused = both.is_some_and(|(worker, class)| placement::fits_now(class, worker));
@@ -97,7 +97,7 @@ impl Engine {
         }
         for id in freed {
             self.workers.gained(id);
-            self.dirty = true;
+            self.needs_round = true;
         }
     }
 
@@ -108,7 +108,7 @@ impl Engine {
     /// When the holders of reservations could start. What runs longer than was expected may end any moment:
     /// were it taken to run on, other work would be let in front for as long as anything is late, and what
     /// was let in front would be late in its turn.
-    pub(super) fn foresee_reserved(&mut self) {
+    pub(super) fn update_reservation_starts(&mut self) {
         self.reserved = self
             .reserves
             .holders()
@@ -116,7 +116,7 @@ impl Engine {
                 let (worker, asks) = (self.workers.get(id)?, self.classes.find(class)?);
                 let starts = self.starts_when(asks, worker, |task| self.due_at(task));
                 let band = self.queues.band_of(class).unwrap_or(0);
-                Some((id, Reserved { class, band, starts }))
+                Some((id, Reservation { class, band, starts }))
             })
             .collect();
     }
@@ -129,7 +129,7 @@ impl Engine {
         let avoided = self.avoided_by_all(class);
         let (mut fitting, mut widest) = (0, Resources::default());
         let mut best: Option<(FreeFirst, WorkerId)> = None;
-        for worker in self.workers.present().filter(|worker| placement::could_ever(asks, worker)) {
+        for worker in self.workers.present().filter(|worker| placement::eligible_when_idle(asks, worker)) {
             fitting += 1;
             widest.cpu = widest.cpu.max(worker.capacity.cpu);
             widest.memory = widest.memory.max(worker.capacity.memory);
@@ -169,7 +169,8 @@ impl Engine {
         let mut avoided = steps.map(|key| self.step(key).and_then(|step| step.avoids()));
         let first = avoided.next()??;
         let asks = self.classes.find(class)?;
-        (avoided.all(|worker| worker == Some(first)) && self.scene().has_other(asks, first)).then_some(first)
+        (avoided.all(|worker| worker == Some(first)) && self.match_context().has_other(asks, first))
+            .then_some(first)
     }
 
     /// When enough of a worker will be free for the class as tasks there are expected to end; `None` where
@@ -227,7 +228,7 @@ impl Engine {
     fn due_at(&self, task: TaskId) -> Option<Time> {
         let attempt = self.attempts.get(&task)?;
         let step = self.step(self.key_of(task))?;
-        let ms = step.mean_ms.or_else(|| self.prediction(step.kin).and_then(|p| p.wall_ms))?;
+        let ms = step.mean_ms.or_else(|| self.prediction(step.profile).and_then(|p| p.wall_ms))?;
         let began = attempt.started.unwrap_or(attempt.booked);
         Some(began.after((ms * NS_PER_MS as f64) as u64))
     }

@@ -1,9 +1,9 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
-use super::{Attempt, Engine, Key, Lent, Note, Outbox, Write};
+use super::{Attempt, Engine, Fact, Lent, Outbox, SubmissionKey, Write};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
-use crate::job::Candidate;
+use crate::job::QueuedStep;
 use crate::job::{
     DependencyKind, End, EndedTasks, Job, JobState, Step, Stop, TaskResult, TaskRow, TaskState, Tries,
 };
@@ -21,10 +21,10 @@ impl Engine {
         let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
         let (queue, priority) = (job.queue, job.spec.priority);
         let step = &mut job.steps[usize::from(key.step)];
-        let open = open && !self.kin.get(&step.kin).is_some_and(|kin| kin.gated);
+        let open = open && !self.profile.get(&step.profile).is_some_and(|profile| profile.throttled);
         let open = open && self.back_offs.in_force(key).is_none();
         let wanted =
-            (open && !step.ready.is_empty()).then(|| Candidate::new(priority, ranked_since(step), key));
+            (open && !step.ready.is_empty()).then(|| QueuedStep::new(priority, ranked_since(step), key));
         if wanted == step.enlisted {
             return;
         }
@@ -34,7 +34,7 @@ impl Engine {
         }
         if let Some(new) = wanted {
             self.queues.insert(queue, step.class, new);
-            self.dirty = true;
+            self.needs_round = true;
         }
         step.enlisted = wanted;
     }
@@ -149,11 +149,11 @@ impl Engine {
             lent: Lent::No,
             charged,
         };
-        let kin = job.steps[usize::from(number)].kin;
+        let profile = job.steps[usize::from(number)].profile;
         self.count_advance(id, &attempt, true);
         self.attempts.insert(task, attempt);
         self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
-        self.kin_booked(kin, row.booked);
+        self.kin_booked(profile, row.booked);
     }
 
     /// An attempt that its worker had is over. Decides what becomes of the task.
@@ -186,7 +186,7 @@ impl Engine {
         settle_task(step, task.index, state, tries, self.now);
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
-        let note = Note::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
+        let note = Fact::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
         out.notes.push(note);
         out.writes.push(if state == TaskState::Ready {
             Write::Again { task, attempt: number_of_attempt, failures, losses, result }
@@ -322,7 +322,7 @@ impl Engine {
             job.ended = Some(state);
             let (counts, key) = (job.counts(), job.spec.key.clone().map(|key| (job.spec.user.clone(), key)));
             out.writes.push(Write::JobEnd { job: id, state, at: self.now, counts });
-            out.notes.push(Note::JobEnded { job: id, state, counts });
+            out.notes.push(Fact::JobEnded { job: id, state, counts });
             out.ended.push(id);
             self.remember_end(id, state, key);
             for dependent in self.dependents.remove(&id).unwrap_or_default() {
@@ -334,14 +334,14 @@ impl Engine {
                 }
                 self.refresh_all(dependent);
                 self.stand(dependent, None);
-                self.keep_in_line(dependent, out);
+                self.evict_if_behind(dependent, out);
                 open.push_back(dependent);
             }
         }
     }
 
     /// A job ended; the one that ended before all others is remembered no more, nor is its key.
-    pub(super) fn remember_end(&mut self, id: JobId, state: JobState, key: Option<Key>) {
+    pub(super) fn remember_end(&mut self, id: JobId, state: JobState, key: Option<SubmissionKey>) {
         if let Some((old, key)) = self.recent.push(id, state, key)
             && self.keys.get(&key) == Some(&old)
         {
@@ -364,14 +364,14 @@ impl Engine {
         }
         self.refresh_all(id);
         self.back_offs.forget(id);
-        self.step_out(id);
+        self.leave_subqueue(id);
         let Some(job) = self.jobs.remove(&id) else { return };
-        self.park.steps -= job.steps.len();
+        self.residency.steps -= job.steps.len();
         self.queues.count_job(job.queue, -1);
         for (number, step) in job.steps.iter().enumerate() {
             self.classes.release(step.class);
             let key = StepKey { job: id, step: number as u16 };
-            self.leave_kin(step.kin, key);
+            self.leave_kin(step.profile, key);
             if !step.reads.is_empty() {
                 self.missing.borrow_mut().forget(key);
             }

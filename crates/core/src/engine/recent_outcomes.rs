@@ -1,26 +1,31 @@
 //! Jobs that ended lately: what became of them, for those that come after them, and their keys.
 
-use super::Key;
+use super::SubmissionKey;
 use crate::ids::JobId;
 use crate::job::JobState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The last of them, up to a number.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Recent {
+pub(super) struct RecentOutcomes {
     max: usize,
     /// Oldest first.
     order: VecDeque<JobId>,
-    ends: BTreeMap<JobId, (JobState, Option<Key>)>,
+    ends: BTreeMap<JobId, (JobState, Option<SubmissionKey>)>,
 }
 
-impl Recent {
+impl RecentOutcomes {
     pub(super) fn new(max: usize) -> Self {
-        Recent { max, order: VecDeque::new(), ends: BTreeMap::new() }
+        RecentOutcomes { max, order: VecDeque::new(), ends: BTreeMap::new() }
     }
 
     /// A job ended. Returns the one that is forgotten for it, with its key.
-    pub(super) fn push(&mut self, id: JobId, state: JobState, key: Option<Key>) -> Option<(JobId, Key)> {
+    pub(super) fn push(
+        &mut self,
+        id: JobId,
+        state: JobState,
+        key: Option<SubmissionKey>,
+    ) -> Option<(JobId, SubmissionKey)> {
         if self.ends.insert(id, (state, key)).is_none() {
             self.order.push_back(id);
         }

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The steps that found a licence busy.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct BackOffs {
+pub(super) struct LicenceBackoffs {
     /// Kept when they are over, until a task succeeds: the next is longer.
     all: BTreeMap<StepKey, BackOff>,
     /// Those in force, by their end.
     ends: BTreeSet<(Time, StepKey)>,
 }
 
-impl BackOffs {
+impl LicenceBackoffs {
     /// What keeps a step from starting anything now.
     pub(super) fn in_force(&self, key: StepKey) -> Option<&BackOff> {
         self.all.get(&key).filter(|known| self.ends.contains(&(known.until, key)))
@@ -54,7 +54,7 @@ impl BackOffs {
     /// What a store keeps of a job: all of its steps but those that found this limit busy.
     fn write(&self, job: JobId, but: Option<&str>) -> Write {
         let kept = self.of(job).filter(|(_, back_off)| Some(&*back_off.limit) != but);
-        Write::BackOffs { job, steps: kept.map(|(key, known)| (key.step, known.clone())).collect() }
+        Write::LicenceBackoffs { job, steps: kept.map(|(key, known)| (key.step, known.clone())).collect() }
     }
 
     /// A job is not here any more.

@@ -1,7 +1,7 @@
 //! Queues and limits as somebody sets them. They come into force with their commit, so that a failed one
 //! leaves nothing to take back.
 
-use super::{Answer, Engine, Order, Outbox, Refusal, Write};
+use super::{Engine, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds::LIMITS_MAX;
 use crate::ids::{RequestId, TaskId, WorkerId};
 use crate::queues::{Limit, QueueRecord, check_name};
@@ -29,7 +29,7 @@ impl Engine {
             if let Some(attempt) = self.attempts.get_mut(&task) {
                 attempt.recalled = true;
             }
-            self.send(worker, Order::Recall { task, attempt }, out);
+            self.send(worker, WorkerCommand::Recall { task, attempt }, out);
         }
     }
 
@@ -76,7 +76,7 @@ impl Engine {
                 }
                 _ => continue,
             }
-            self.dirty = true;
+            self.needs_round = true;
         }
     }
 }
@@ -85,9 +85,9 @@ fn answer(request: RequestId, done: Result<Write, Refusal>, out: &mut Outbox) {
     let answer = match done {
         Ok(write) => {
             out.writes.push(write);
-            Answer::Done
+            Reply::Done
         }
-        Err(refusal) => Answer::Refused(refusal),
+        Err(refusal) => Reply::Refused(refusal),
     };
     out.answers.push((request, answer));
 }

@@ -6,44 +6,46 @@
 //! of it, while more of it is parked, asks for the next page; when the cache is full, the last job of the
 //! longest line is parked. Requests about a job that the engine does not hold wait until it was looked up.
 
-use super::{Engine, Event, Fetch, Key, Outbox, Wanted, Write};
+use super::{Engine, Event, Fetch, FetchQuery, Outbox, SubmissionKey, Write};
 use crate::bounds;
 use crate::ids::{JobId, StepKey};
-use crate::job::{Counts, Job, JobRecord, JobState, Parked, Place, Tally};
-use crate::residency::subqueues::{LineKey, Lines, ParkedCount, ParkedDrift, Standing, class_number};
+use crate::job::{BacklogCounts, Counts, Job, JobRecord, JobState, Parked, QueuePos};
+use crate::residency::subqueues::{
+    Evictable, ParkedCount, ParkedDrift, SubqueueKey, Subqueues, class_number,
+};
 use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What was looked up for a request, by job: what the store has of it, if anything.
-pub(super) type Looked = BTreeMap<JobId, Option<JobRecord>>;
+pub(super) type Lookups = BTreeMap<JobId, Option<JobRecord>>;
 
 /// A read of the store that was asked for.
 #[derive(Clone, PartialEq, Debug)]
 enum Read {
     /// The next jobs of a line, of about so many steps.
-    Page(LineKey, usize),
+    Page(SubqueueKey, usize),
     /// Jobs that a request names.
-    Jobs { jobs: BTreeSet<JobId>, event: Box<Event>, looked: Looked },
+    Jobs { jobs: BTreeSet<JobId>, event: Box<Event>, lookups: Lookups },
 }
 
 /// What is parked, what stands in lines, and what is being read.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Park {
+pub(super) struct Residency {
     /// Steps that the engine may hold before it parks jobs.
     steps_max: usize,
     /// Keys of parked jobs that are remembered.
     recent_max: usize,
     /// Steps of all jobs that the engine holds.
     pub(super) steps: usize,
-    lines: Lines,
+    subqueues: Subqueues,
     /// Jobs that the engine holds and nobody touched.
-    standing: BTreeMap<JobId, Standing>,
+    evictable: BTreeMap<JobId, Evictable>,
     /// Jobs that left their line for what the engine came to know, and that the store has parked still.
-    owed: Vec<Standing>,
+    to_unpark: Vec<Evictable>,
     /// Lines to look at.
-    changed: BTreeSet<LineKey>,
+    changed: BTreeSet<SubqueueKey>,
     reads: BTreeMap<u64, Read>,
     next_read: u64,
     /// Reads that failed or did not go out.
@@ -54,18 +56,18 @@ pub(super) struct Park {
     left: BTreeMap<JobId, u64>,
     left_order: VecDeque<(u64, JobId)>,
     /// Keys of jobs parked lately: the store may not have told those who asked before.
-    recent: VecDeque<(JobId, Key)>,
+    recent: VecDeque<(JobId, SubmissionKey)>,
 }
 
-impl Park {
+impl Residency {
     pub(super) fn new(steps_max: usize, recent_max: usize) -> Self {
-        Park {
+        Residency {
             steps_max,
             recent_max,
             steps: 0,
-            lines: Lines::default(),
-            standing: BTreeMap::new(),
-            owed: Vec::new(),
+            subqueues: Subqueues::default(),
+            evictable: BTreeMap::new(),
+            to_unpark: Vec::new(),
             changed: BTreeSet::new(),
             reads: BTreeMap::new(),
             next_read: 1,
@@ -80,7 +82,7 @@ impl Park {
     /// True if a line is of this queue.
     pub(super) fn names(&self, queue: crate::ids::QueueId) -> bool {
         let read = |read: &Read| matches!(read, Read::Page((of, _), _) if *of == queue);
-        self.lines.of(queue).next().is_some() || self.reads.values().any(read)
+        self.subqueues.of(queue).next().is_some() || self.reads.values().any(read)
     }
 
     /// True if the key of a parked job is remembered.
@@ -95,8 +97,8 @@ impl Park {
 
     /// Steps that one line may hold.
     fn share(&self) -> usize {
-        let fixed = self.steps.saturating_sub(self.lines.steps());
-        (self.steps_max.saturating_sub(fixed) / self.lines.len().max(1)).max(1)
+        let fixed = self.steps.saturating_sub(self.subqueues.steps());
+        (self.steps_max.saturating_sub(fixed) / self.subqueues.len().max(1)).max(1)
     }
 
     /// Below which it asks for more.
@@ -109,7 +111,7 @@ impl Park {
         self.left.get(&job).is_some_and(|first| *first > read)
     }
 
-    pub(super) fn has_left(&mut self, job: JobId) {
+    pub(super) fn note_change(&mut self, job: JobId) {
         if !self.reads.is_empty() {
             self.left.insert(job, self.next_read);
             self.left_order.push_back((self.next_read, job));
@@ -131,18 +133,18 @@ impl Park {
 
 impl Engine {
     /// What stands in lines, and what of it is parked.
-    pub fn lines(&self) -> &Lines {
-        &self.park.lines
+    pub fn subqueues(&self) -> &Subqueues {
+        &self.residency.subqueues
     }
 
     /// Steps of all jobs that the engine holds.
-    pub fn steps_held(&self) -> usize {
-        self.park.steps
+    pub fn resident_steps(&self) -> usize {
+        self.residency.steps
     }
 
     /// The tasks of jobs that are parked and not here.
-    pub(super) fn park_counts(&self) -> Counts {
-        let Tally { ready, waiting, .. } = self.park.lines.away();
+    pub(super) fn parked_counts(&self) -> Counts {
+        let BacklogCounts { ready, waiting, .. } = self.residency.subqueues.away();
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let (ready, waiting) = (clamp(ready), clamp(waiting));
         Counts { total: ready.saturating_add(waiting), ready, waiting, ..Counts::default() }
@@ -150,26 +152,26 @@ impl Engine {
 
     /// True if the store has the job parked as well.
     pub(crate) fn is_parked(&self, job: JobId) -> bool {
-        self.park.standing.get(&job).is_some_and(|standing| standing.stored)
+        self.residency.evictable.get(&job).is_some_and(|evictable| evictable.stored)
     }
 
     /// Sets what the store has parked; `out` holds what it has not been told yet.
     pub(super) fn set_parked(&mut self, counts: Vec<ParkedCount>, out: &Outbox) {
-        let mut parked: BTreeMap<LineKey, Tally> =
-            self.park.lines.iter().map(|(key, _)| (key, Tally::default())).collect();
+        let mut parked: BTreeMap<SubqueueKey, BacklogCounts> =
+            self.residency.subqueues.iter().map(|(key, _)| (key, BacklogCounts::default())).collect();
         for count in counts {
-            parked.insert((self.queues.intern(&count.queue), count.class), count.tally);
+            parked.insert((self.queues.intern(&count.queue), count.class), count.backlog);
         }
         for write in &out.writes {
             if let Write::Park { queue, parked: p, .. } | Write::Unpark { queue, parked: p, .. } = write {
-                let tally = parked.entry((self.queues.intern(queue), p.class)).or_default();
+                let backlog = parked.entry((self.queues.intern(queue), p.class)).or_default();
                 let more = matches!(write, Write::Park { .. });
-                *tally = if more { tally.plus(p.tally) } else { tally.less(p.tally) };
+                *backlog = if more { backlog.plus(p.backlog) } else { backlog.less(p.backlog) };
             }
         }
-        for (key, tally) in parked {
-            self.park.lines.set_parked(key, tally);
-            self.park.changed.insert(key);
+        for (key, backlog) in parked {
+            self.residency.subqueues.set_parked(key, backlog);
+            self.residency.changed.insert(key);
         }
     }
 
@@ -177,21 +179,22 @@ impl Engine {
     pub(super) fn audited(&mut self, drifts: Vec<ParkedDrift>) {
         for drift in drifts {
             let key = (self.queues.intern(&drift.queue), drift.class);
-            let known = self.park.lines.get(key).map(|line| line.parked()).unwrap_or_default();
-            self.park.lines.set_parked(key, known.plus(drift.found).less(drift.counted));
-            self.park.changed.insert(key);
+            let known =
+                self.residency.subqueues.get(key).map(|subqueue| subqueue.parked()).unwrap_or_default();
+            self.residency.subqueues.set_parked(key, known.plus(drift.found).less(drift.counted));
+            self.residency.changed.insert(key);
         }
     }
 
     /// Puts a job that nobody touched into its line; `parked` is how the store has it parked, if it has.
     pub(super) fn stand(&mut self, id: JobId, parked: Option<Parked>) {
-        let Some(job) = self.jobs.get(&id).filter(|job| self.is_untouched(job)) else { return };
+        let Some(job) = self.jobs.get(&id).filter(|job| self.is_parkable(job)) else { return };
         let stored = parked.is_some();
         let parked = parked.unwrap_or_else(|| self.parked_as(job));
-        let line = (job.queue, parked.class);
-        let standing = Standing { line, parked, steps: job.steps.len(), stored };
-        if self.park.standing.insert(id, standing).is_none() {
-            self.park.lines.stand(&standing);
+        let subqueue = (job.queue, parked.class);
+        let evictable = Evictable { subqueue, parked, steps: job.steps.len(), stored };
+        if self.residency.evictable.insert(id, evictable).is_none() {
+            self.residency.subqueues.stand(&evictable);
         }
     }
 
@@ -201,18 +204,18 @@ impl Engine {
         let (ranked, ready) =
             first.map(|step| (ranked_since(step), step.ready_since)).min().unwrap_or_default();
         let class = class_number(&job.spec);
-        let known = self.park.lines.get((job.queue, class)).is_some();
+        let known = self.residency.subqueues.get((job.queue, class)).is_some();
         Parked {
             // Of too many classes to tell apart.
-            class: if known || self.park.lines.len() < bounds::LINES_MAX { class } else { 0 },
-            place: Place { priority: Reverse(job.spec.priority), ranked, job: job.id },
+            class: if known || self.residency.subqueues.len() < bounds::LINES_MAX { class } else { 0 },
+            place: QueuePos { priority: Reverse(job.spec.priority), ranked, job: job.id },
             ready,
-            tally: Tally::of(&job.spec),
+            backlog: BacklogCounts::of(&job.spec),
         }
     }
 
     /// True of a job that is as it was submitted, and that nothing else waits for.
-    pub(super) fn is_untouched(&self, job: &Job) -> bool {
+    pub(super) fn is_parkable(&self, job: &Job) -> bool {
         let is_fresh = |step: &crate::job::Step| {
             step.active == 0
                 && step.tries.is_empty()
@@ -228,57 +231,58 @@ impl Engine {
     }
 
     /// Something is about to happen to a job: it is parked nowhere from now on.
-    pub(super) fn touch(&mut self, id: JobId, out: &mut Outbox) {
-        let Some(standing) = self.park.standing.remove(&id) else { return };
-        self.park.lines.leave(&standing);
-        self.park.changed.insert(standing.line);
-        if standing.stored {
-            self.park.has_left(id);
-            let queue = self.queues.get(standing.line.0).name().to_owned();
-            out.writes.push(Write::Unpark { job: id, queue, parked: standing.parked });
+    pub(super) fn pin(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(evictable) = self.residency.evictable.remove(&id) else { return };
+        self.residency.subqueues.leave(&evictable);
+        self.residency.changed.insert(evictable.subqueue);
+        if evictable.stored {
+            self.residency.note_change(id);
+            let queue = self.queues.get(evictable.subqueue.0).name().to_owned();
+            out.writes.push(Write::Unpark { job: id, queue, parked: evictable.parked });
         }
     }
 
     /// A job waits for others, or others for it: it is parked nowhere from the next batch on.
-    pub(super) fn stand_aside(&mut self, id: JobId) {
-        let standing = self.park.standing.get(&id).copied();
-        self.step_out(id);
-        self.park.owed.extend(standing.filter(|standing| standing.stored));
+    pub(super) fn pin_in_next_batch(&mut self, id: JobId) {
+        let evictable = self.residency.evictable.get(&id).copied();
+        self.leave_subqueue(id);
+        self.residency.to_unpark.extend(evictable.filter(|evictable| evictable.stored));
     }
 
     /// Takes a job out of its line; what the store has of it stays.
-    pub(super) fn step_out(&mut self, id: JobId) {
-        if let Some(standing) = self.park.standing.remove(&id) {
-            self.park.lines.drop(&standing);
-            self.park.changed.insert(standing.line);
+    pub(super) fn leave_subqueue(&mut self, id: JobId) {
+        if let Some(evictable) = self.residency.evictable.remove(&id) {
+            self.residency.subqueues.drop(&evictable);
+            self.residency.changed.insert(evictable.subqueue);
         }
     }
 
     /// Lets a job go that stands behind parked ones.
-    pub(super) fn keep_in_line(&mut self, id: JobId, out: &mut Outbox) {
-        let Some(standing) = self.park.standing.get(&id).copied() else { return };
-        let beyond = self.park.lines.get(standing.line).and_then(|line| line.beyond());
-        if beyond.is_some_and(|beyond| standing.parked.place >= beyond) {
-            self.put_away(id, out);
+    pub(super) fn evict_if_behind(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(evictable) = self.residency.evictable.get(&id).copied() else { return };
+        let resident_before =
+            self.residency.subqueues.get(evictable.subqueue).and_then(|subqueue| subqueue.resident_before());
+        if resident_before.is_some_and(|resident_before| evictable.parked.place >= resident_before) {
+            self.evict(id, out);
         }
     }
 
     /// Lets a job go that nobody touched: the store has it.
-    fn put_away(&mut self, id: JobId, out: &mut Outbox) {
-        let Some(standing) = self.park.standing.remove(&id) else { return };
-        if !standing.stored {
+    fn evict(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(evictable) = self.residency.evictable.remove(&id) else { return };
+        if !evictable.stored {
             // One that the store has parked is what a read shows, however old that is: two requests that each let
             // go what they loaded must not make it too old for each other.
-            self.park.has_left(id);
-            let queue = self.queues.get(standing.line.0).name().to_owned();
-            out.writes.push(Write::Park { job: id, queue, parked: standing.parked });
+            self.residency.note_change(id);
+            let queue = self.queues.get(evictable.subqueue.0).name().to_owned();
+            out.writes.push(Write::Park { job: id, queue, parked: evictable.parked });
         }
-        self.park.lines.put_away(&standing);
-        self.park.changed.insert(standing.line);
+        self.residency.subqueues.evict(&evictable);
+        self.residency.changed.insert(evictable.subqueue);
         let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
-        self.park.recent.extend(key.map(|key| (id, key)));
-        if self.park.recent.len() > self.park.recent_max
-            && let Some((old, key)) = self.park.recent.pop_front()
+        self.residency.recent.extend(key.map(|key| (id, key)));
+        if self.residency.recent.len() > self.residency.recent_max
+            && let Some((old, key)) = self.residency.recent.pop_front()
             && self.keys.get(&key) == Some(&old)
             && !self.jobs.contains_key(&old)
         {
@@ -288,118 +292,118 @@ impl Engine {
     }
 
     /// Parks what the cache has no room for, and asks for what lines lack.
-    pub(super) fn replenish(&mut self, out: &mut Outbox) {
-        for standing in std::mem::take(&mut self.park.owed) {
-            let job = standing.parked.place.job;
-            self.park.lines.take_off(&standing);
-            self.park.has_left(job);
-            let queue = self.queues.get(standing.line.0).name().to_owned();
-            out.writes.push(Write::Unpark { job, queue, parked: standing.parked });
+    pub(super) fn refill(&mut self, out: &mut Outbox) {
+        for evictable in std::mem::take(&mut self.residency.to_unpark) {
+            let job = evictable.parked.place.job;
+            self.residency.subqueues.unpark_absent(&evictable);
+            self.residency.note_change(job);
+            let queue = self.queues.get(evictable.subqueue.0).name().to_owned();
+            out.writes.push(Write::Unpark { job, queue, parked: evictable.parked });
         }
-        self.make_space(out);
-        if self.park.again_at.is_some_and(|at| self.now < at) {
+        self.evict_over_capacity(out);
+        if self.residency.again_at.is_some_and(|at| self.now < at) {
             return;
         }
-        self.park.again_at = None;
-        for number in std::mem::take(&mut self.park.again) {
-            match self.park.reads.remove(&number) {
+        self.residency.again_at = None;
+        for number in std::mem::take(&mut self.residency.again) {
+            match self.residency.reads.remove(&number) {
                 Some(Read::Page(key, _)) => {
-                    self.park.lines.read_failed(key);
-                    self.park.changed.insert(key);
+                    self.residency.subqueues.read_failed(key);
+                    self.residency.changed.insert(key);
                 }
-                Some(Read::Jobs { jobs, event, mut looked }) => {
-                    looked.retain(|job, _| !self.park.is_stale(*job, number));
-                    self.look_up(jobs, event, looked, out);
+                Some(Read::Jobs { jobs, event, mut lookups }) => {
+                    lookups.retain(|job, _| !self.residency.is_stale(*job, number));
+                    self.look_up(jobs, event, lookups, out);
                 }
                 None => {}
             }
         }
-        while let Some(key) = self.park.changed.pop_first() {
+        while let Some(key) = self.residency.changed.pop_first() {
             self.ask_for_page(key, out);
-            self.queues.set_parked(key.0, self.park.lines.is_away(key.0));
+            self.queues.set_parked(key.0, self.residency.subqueues.is_away(key.0));
         }
-        self.park.forget_left();
+        self.residency.forget_left();
     }
 
-    fn ask_for_page(&mut self, key: LineKey, out: &mut Outbox) {
-        let share = self.park.share();
-        let Some(line) = self.park.lines.get(key) else { return };
-        if line.is_reading() || line.steps() >= Park::low(share) {
+    fn ask_for_page(&mut self, key: SubqueueKey, out: &mut Outbox) {
+        let share = self.residency.share();
+        let Some(subqueue) = self.residency.subqueues.get(key) else { return };
+        if subqueue.is_reading() || subqueue.steps() >= Residency::low(share) {
             return;
         }
-        if line.away().jobs == 0 {
-            self.park.lines.all_held(key);
+        if subqueue.away().jobs == 0 {
+            self.residency.subqueues.all_held(key);
             return;
         }
-        let steps = (share - line.steps()).min(bounds::PAGE_STEPS_MAX);
-        let from = self.park.lines.read_from(key).unwrap_or(Place::FIRST);
+        let steps = (share - subqueue.steps()).min(bounds::PAGE_STEPS_MAX);
+        let from = self.residency.subqueues.read_from(key).unwrap_or(QueuePos::FIRST);
         let queue = self.queues.get(key.0).name().to_owned();
-        self.fetch(Wanted::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
+        self.fetch(FetchQuery::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
     }
 
-    fn fetch(&mut self, wanted: Wanted, read: Read, out: &mut Outbox) {
-        let number = self.park.next_read;
-        self.park.next_read += 1;
-        self.park.reads.insert(number, read);
+    fn fetch(&mut self, wanted: FetchQuery, read: Read, out: &mut Outbox) {
+        let number = self.residency.next_read;
+        self.residency.next_read += 1;
+        self.residency.reads.insert(number, read);
         out.fetches.push(Fetch { number, wanted });
     }
 
     /// While the cache is over its size, parks the last job of the longest line that has more than its share
     /// and stays well stocked without it.
-    fn make_space(&mut self, out: &mut Outbox) {
-        while self.park.steps > self.park.steps_max {
-            let share = self.park.share();
-            let last = |key: LineKey| {
-                let line = self.park.lines.get(key)?;
-                let place = line.places().next_back()?;
-                let steps = self.park.standing.get(&place.job)?.steps;
-                (line.steps() - steps >= Park::low(share)).then_some(place.job)
+    fn evict_over_capacity(&mut self, out: &mut Outbox) {
+        while self.residency.steps > self.residency.steps_max {
+            let share = self.residency.share();
+            let last = |key: SubqueueKey| {
+                let subqueue = self.residency.subqueues.get(key)?;
+                let place = subqueue.positions().next_back()?;
+                let steps = self.residency.evictable.get(&place.job)?.steps;
+                (subqueue.steps() - steps >= Residency::low(share)).then_some(place.job)
             };
-            let longest = self.park.lines.longer_than(share).take(bounds::PARK_LOOKS_MAX);
+            let longest = self.residency.subqueues.longer_than(share).take(bounds::PARK_LOOKS_MAX);
             let Some(job) = longest.into_iter().find_map(last) else { break };
-            self.put_away(job, out);
+            self.evict(job, out);
         }
     }
 
     /// Acts on an event when all jobs that it names are here, or known not to be parked; looks them up first
     /// otherwise.
-    pub(super) fn act_with_jobs(&mut self, event: Event, looked: Looked, out: &mut Outbox) {
-        let open = self.open_jobs(&event, &looked);
+    pub(super) fn act_with_jobs(&mut self, event: Event, lookups: Lookups, out: &mut Outbox) {
+        let open = self.open_jobs(&event, &lookups);
         if open.iter().all(|id| self.jobs.contains_key(id)) {
-            self.act(event, looked, out);
+            self.act(event, lookups, out);
         } else {
             // Those that are here as well: they may be let go until the others come.
-            self.look_up(open, Box::new(event), looked, out);
+            self.look_up(open, Box::new(event), lookups, out);
         }
     }
 
     /// The jobs that an event names and that may be active.
-    fn open_jobs(&self, event: &Event, looked: &Looked) -> BTreeSet<JobId> {
+    fn open_jobs(&self, event: &Event, lookups: &Lookups) -> BTreeSet<JobId> {
         let mut open = BTreeSet::new();
-        if self.park.lines.away().jobs > 0 {
+        if self.residency.subqueues.away().jobs > 0 {
             let is_open = |id: &JobId| self.outcome(*id).is_none_or(|state| state == JobState::Active);
-            open.extend(self.named_by(event, looked).into_iter().filter(is_open));
+            open.extend(self.named_by(event, lookups).into_iter().filter(is_open));
         }
         if let Event::Retry { job, .. } = event {
             // One that ended begins again from what the store has of it now.
             open.insert(*job);
         }
-        open.retain(|id| !looked.contains_key(id));
+        open.retain(|id| !lookups.contains_key(id));
         open
     }
 
-    fn look_up(&mut self, jobs: BTreeSet<JobId>, event: Box<Event>, looked: Looked, out: &mut Outbox) {
-        let wanted = Wanted::Jobs(jobs.clone());
-        self.fetch(wanted, Read::Jobs { jobs, event, looked }, out);
+    fn look_up(&mut self, jobs: BTreeSet<JobId>, event: Box<Event>, lookups: Lookups, out: &mut Outbox) {
+        let wanted = FetchQuery::Jobs(jobs.clone());
+        self.fetch(wanted, Read::Jobs { jobs, event, lookups }, out);
     }
 
     /// Jobs that must be held when the event is acted on, if they are active.
-    fn named_by(&self, event: &Event, looked: &Looked) -> Vec<JobId> {
+    fn named_by(&self, event: &Event, lookups: &Lookups) -> Vec<JobId> {
         match event {
             Event::Cancel { job, .. } | Event::Hold { job, .. } => vec![*job],
             Event::Retry { job, .. } => {
                 let held = self.jobs.get(job).map(|job| &job.spec);
-                let spec = held.or(looked.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
+                let spec = held.or(lookups.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
                 let after = spec.into_iter().flat_map(|spec| spec.after.iter().copied());
                 std::iter::once(*job).chain(after).collect()
             }
@@ -414,39 +418,39 @@ impl Engine {
     /// What was asked for was read, or could not be.
     pub(super) fn fetched(&mut self, number: u64, records: Option<Vec<JobRecord>>, out: &mut Outbox) {
         let Some(records) = records else {
-            if self.park.reads.contains_key(&number) {
-                self.park.again.insert(number);
-                self.park.again_at = Some(self.now.after(bounds::READ_AGAIN_NS));
+            if self.residency.reads.contains_key(&number) {
+                self.residency.again.insert(number);
+                self.residency.again_at = Some(self.now.after(bounds::READ_AGAIN_NS));
             }
             return;
         };
-        match self.park.reads.remove(&number) {
+        match self.residency.reads.remove(&number) {
             Some(Read::Page(key, steps)) => self.page_read(key, steps, number, records),
-            Some(Read::Jobs { jobs, event, looked }) => {
-                self.jobs_read(number, jobs, records, *event, looked, out);
+            Some(Read::Jobs { jobs, event, lookups }) => {
+                self.jobs_read(number, jobs, records, *event, lookups, out);
             }
             None => {}
         }
     }
 
-    fn page_read(&mut self, key: LineKey, asked: usize, number: u64, records: Vec<JobRecord>) {
+    fn page_read(&mut self, key: SubqueueKey, asked: usize, number: u64, records: Vec<JobRecord>) {
         let steps: usize = records.iter().map(|record| record.spec.steps.len()).sum();
         let last = records.last().and_then(|record| record.parked).map(|parked| parked.place.next());
         let rest = last.filter(|_| steps >= asked);
-        let since = self.park.lines.read(key, rest);
+        let since = self.residency.subqueues.read(key, rest);
         for record in records {
             let Some(parked) = record.parked else { continue };
             if since.is_some_and(|since| parked.place >= since) {
                 break;
             }
-            if !self.jobs.contains_key(&record.id) && !self.park.is_stale(record.id, number) {
+            if !self.jobs.contains_key(&record.id) && !self.residency.is_stale(record.id, number) {
                 self.insert_record(record, BTreeSet::new());
             }
         }
         if rest.is_none() && since.is_none() {
-            self.park.lines.all_held(key);
+            self.residency.subqueues.all_held(key);
         }
-        self.park.changed.insert(key);
+        self.residency.changed.insert(key);
     }
 
     fn jobs_read(
@@ -455,14 +459,14 @@ impl Engine {
         jobs: BTreeSet<JobId>,
         records: Vec<JobRecord>,
         event: Event,
-        mut looked: Looked,
+        mut lookups: Lookups,
         out: &mut Outbox,
     ) {
         let mut found: BTreeMap<JobId, JobRecord> = records.into_iter().map(|r| (r.id, r)).collect();
         let mut loaded = Vec::new();
-        looked.retain(|job, _| !self.park.is_stale(*job, number));
+        lookups.retain(|job, _| !self.residency.is_stale(*job, number));
         for job in jobs {
-            if self.jobs.contains_key(&job) || self.park.is_stale(job, number) {
+            if self.jobs.contains_key(&job) || self.residency.is_stale(job, number) {
                 continue;
             }
             match found.remove(&job) {
@@ -470,26 +474,29 @@ impl Engine {
                     self.insert_record(record, BTreeSet::new());
                     loaded.push(job);
                 }
-                record => _ = looked.insert(job, record),
+                record => _ = lookups.insert(job, record),
             }
         }
-        self.act_with_jobs(event, looked, out);
-        loaded.into_iter().for_each(|job| self.keep_in_line(job, out));
+        self.act_with_jobs(event, lookups, out);
+        loaded.into_iter().for_each(|job| self.evict_if_behind(job, out));
     }
 
     /// What was asked for in a batch that is not durable was never read.
     pub(super) fn fetch_again(&mut self, batch: &Outbox) {
-        self.park.again.extend(batch.fetches.iter().map(|fetch| fetch.number));
+        self.residency.again.extend(batch.fetches.iter().map(|fetch| fetch.number));
     }
 
     /// The first step with ready tasks of the first job that is held of each line of which some is not.
-    pub(crate) fn away_by_first(&self) -> impl Iterator<Item = (Option<StepKey>, Tally)> + '_ {
-        self.park.lines.iter().map(|(_, line)| (line, line.away())).filter(|(_, away)| away.ready > 0).map(
-            |(line, away)| {
-                let first = line.places().next().and_then(|place| self.first_ready(place.job));
+    pub(crate) fn evicted_by_subqueue(&self) -> impl Iterator<Item = (Option<StepKey>, BacklogCounts)> + '_ {
+        self.residency
+            .subqueues
+            .iter()
+            .map(|(_, subqueue)| (subqueue, subqueue.away()))
+            .filter(|(_, away)| away.ready > 0)
+            .map(|(subqueue, away)| {
+                let first = subqueue.positions().next().and_then(|place| self.first_ready(place.job));
                 (first, away)
-            },
-        )
+            })
     }
 
     /// The first step of a job that has ready tasks.
@@ -503,57 +510,60 @@ impl Engine {
     /// The lines are what the jobs make of them, and the cache keeps its promises: of every line with parked
     /// jobs some are here or asked for; no more is here than its size, what cannot be parked, and what keeps
     /// each line stocked.
-    pub(super) fn check_lines(&self) -> Result<(), String> {
+    pub(super) fn check_residency(&self) -> Result<(), String> {
         let steps: usize = self.jobs.values().map(|job| job.steps.len()).sum();
-        if steps != self.park.steps {
-            return Err(format!("{steps} steps are held, counted {}", self.park.steps));
+        if steps != self.residency.steps {
+            return Err(format!("{steps} steps are held, counted {}", self.residency.steps));
         }
-        let mut made: BTreeMap<LineKey, (usize, BTreeSet<Place>, Tally)> = BTreeMap::new();
+        let mut made: BTreeMap<SubqueueKey, (usize, BTreeSet<QueuePos>, BacklogCounts)> = BTreeMap::new();
         let mut largest = 0;
-        for (id, standing) in &self.park.standing {
-            let Some(job) = self.jobs.get(id).filter(|job| self.is_untouched(job)) else {
+        for (id, evictable) in &self.residency.evictable {
+            let Some(job) = self.jobs.get(id).filter(|job| self.is_parkable(job)) else {
                 return Err(format!("job {id} stands in a line and is touched or gone"));
             };
             if (job.queue, job.steps.len(), *id)
-                != (standing.line.0, standing.steps, standing.parked.place.job)
+                != (evictable.subqueue.0, evictable.steps, evictable.parked.place.job)
             {
-                return Err(format!("job {id} does not stand as it is: {standing:?}"));
+                return Err(format!("job {id} does not stand as it is: {evictable:?}"));
             }
-            let (steps, places, held) = made.entry(standing.line).or_default();
-            *steps += standing.steps;
-            places.insert(standing.parked.place);
-            if standing.stored {
-                *held = held.plus(standing.parked.tally);
+            let (steps, positions, held) = made.entry(evictable.subqueue).or_default();
+            *steps += evictable.steps;
+            positions.insert(evictable.parked.place);
+            if evictable.stored {
+                *held = held.plus(evictable.parked.backlog);
             }
-            largest = largest.max(standing.steps);
+            largest = largest.max(evictable.steps);
         }
-        for (key, line) in self.park.lines.iter() {
-            let (steps, places, held) = made.remove(&key).unwrap_or_default();
-            if steps != line.steps() || !line.places().eq(places) || line.parked().less(held) != line.away() {
-                return Err(format!("line {key:?} is not what its jobs make: {line:?}"));
+        for (key, subqueue) in self.residency.subqueues.iter() {
+            let (steps, positions, held) = made.remove(&key).unwrap_or_default();
+            if steps != subqueue.steps()
+                || !subqueue.positions().eq(positions)
+                || subqueue.parked().less(held) != subqueue.away()
+            {
+                return Err(format!("line {key:?} is not what its jobs make: {subqueue:?}"));
             }
-            let asked = line.is_reading() || self.park.changed.contains(&key);
-            if line.away().jobs > 0 && line.steps() == 0 && !asked {
+            let asked = subqueue.is_reading() || self.residency.changed.contains(&key);
+            if subqueue.away().jobs > 0 && subqueue.steps() == 0 && !asked {
                 return Err(format!(
                     "line {key:?} has {:?} parked, nothing here and nothing asked for",
-                    line.away()
+                    subqueue.away()
                 ));
             }
-            if line.away().jobs > 0 && line.beyond().is_none() {
-                return Err(format!("line {key:?} has {:?} away and says that all is here", line.away()));
+            if subqueue.away().jobs > 0 && subqueue.resident_before().is_none() {
+                return Err(format!("line {key:?} has {:?} away and says that all is here", subqueue.away()));
             }
         }
         if let Some(key) = made.keys().next() {
             return Err(format!("jobs stand in line {key:?}, which is not there"));
         }
-        let lines = &self.park.lines;
-        let fixed = self.park.steps - lines.steps();
-        let most = self.park.steps_max.saturating_sub(fixed) + lines.len() * (1 + largest);
-        if lines.steps() > most {
+        let subqueues = &self.residency.subqueues;
+        let fixed = self.residency.steps - subqueues.steps();
+        let most = self.residency.steps_max.saturating_sub(fixed) + subqueues.len() * (1 + largest);
+        if subqueues.steps() > most {
             return Err(format!(
                 "{} steps stand in {} lines, at most {most} may",
-                lines.steps(),
-                lines.len()
+                subqueues.steps(),
+                subqueues.len()
             ));
         }
         Ok(())
