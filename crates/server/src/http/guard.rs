@@ -3,11 +3,12 @@
 use super::App;
 use super::error::ApiError;
 use super::intake::drain;
+use super::routes;
 use crate::auth::{Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::compass;
 use crate::panics::in_request;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -28,9 +29,11 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
     let connection = request.extensions().get::<ConnectInfo<Peer>>();
     // What came from who knows where did not come over the unix socket.
     let peer = connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone());
+    let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let access = routes::access(&method, &path, pattern);
     let by_password = compass::takes_password(&method, &path);
     let (caller, denied) = match app.shared.auth.caller(&peer, request.headers(), by_password) {
-        Ok(caller) if !caller.may(&method, &path) => (Some(caller), Some(Denied::Role)),
+        Ok(caller) if !access.is_for(caller.role) => (Some(caller), Some(Denied::Role)),
         Ok(caller) if peer.place.as_ref().is_some_and(|place| !place.admit(&caller)) => {
             (Some(caller), Some(Denied::Connections))
         }

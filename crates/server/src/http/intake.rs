@@ -159,7 +159,7 @@ fn limit(method: &Method, path: &str, caller: Option<&Caller>) -> Option<usize> 
     Some(match caller {
         None => STRANGER_BYTES_MAX,
         Some(_) if compass::is_open(path) => COMPASS_BYTES_MAX,
-        Some(_) if method == Method::POST && path == super::JOBS_PATH => SUBMISSION_BYTES_MAX,
+        Some(_) if method == Method::POST && path == super::routes::JOBS_PATH => SUBMISSION_BYTES_MAX,
         Some(_) => SMALL_BYTES_MAX,
     })
 }

@@ -8,9 +8,9 @@ mod jobs;
 mod limits;
 mod loads;
 mod logs;
-mod openapi;
 mod queues;
 mod rights;
+mod routes;
 mod status;
 mod tasks;
 mod tokens;
@@ -19,9 +19,9 @@ mod workers;
 
 pub(crate) use guard::busy;
 pub(crate) use guard::known_as;
-pub use openapi::{OPENAPI_PATH, openapi};
 pub use rights::UserLimits;
 pub(crate) use rights::{may_submit, may_use_queue};
+pub use routes::{OPENAPI_PATH, openapi};
 
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
@@ -38,7 +38,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
+use axum::routing::get;
 use error::ApiError;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -53,8 +53,6 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 use windlass_api::ErrorCode;
 use windlass_core::TaskId;
 
-/// Where jobs are submitted.
-const JOBS_PATH: &str = "/api/v1/jobs";
 /// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
 const ADMINS_MAX: usize = 256;
 const LOCAL_MAX: usize = 60_000;
@@ -225,39 +223,8 @@ async fn refresh(app: App) {
 fn router(app: App, terms: WorkerTerms) -> Router {
     let (auth, refusals) = (app.shared.auth.clone(), app.shared.refusals.clone());
     let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
-    let api = Router::new()
-        .route("/version", get(status::version))
-        .route("/jobs", get(jobs::list).post(jobs::submit))
-        .route("/jobs/{id}", get(jobs::show))
-        .route("/jobs/{id}/cancel", post(jobs::cancel))
-        .route("/jobs/{id}/retry", post(jobs::retry))
-        .route("/jobs/{id}/hold", post(jobs::hold))
-        .route("/jobs/{id}/release", post(jobs::release))
-        .route("/jobs/{id}/wait", get(watch::wait))
-        .route("/jobs/{id}/tasks", get(tasks::list))
-        .route("/tasks/{id}", get(tasks::show))
-        .route("/tasks/{id}/why", get(tasks::why))
-        .route("/tasks/{id}/log", get(logs::log))
-        .route("/workers", get(workers::list))
-        .route("/workers/{name}", get(workers::show))
-        .route("/workers/{name}/why", get(workers::why))
-        .route("/workers/{name}/drain", post(workers::drain))
-        .route("/workers/{name}/resume", post(workers::resume))
-        .route("/workers/{name}/forget", post(workers::forget))
-        .route("/scheduler/server_loads", get(loads::server_loads))
-        .nest("/board", board())
-        .route("/queues", get(queues::list))
-        .route("/queues/{name}", get(queues::show).put(queues::set))
-        .route("/limits", get(limits::list))
-        .route("/limits/{name}", put(limits::set).delete(limits::remove))
-        .route("/events", get(watch::events))
-        .merge(tokens())
-        .route("/shutdown", post(status::shutdown));
-    Router::new()
-        .nest("/api/v1", api)
-        .route(auth::HEALTH_PATH, get(status::healthz))
-        .route("/metrics", get(status::metrics))
-        .route(OPENAPI_PATH, get(openapi::document))
+    routes::router()
+        .route(OPENAPI_PATH, get(routes::document))
         .merge(if app.shared.compass_enabled { compass::routes() } else { Router::new() })
         .merge(workers.with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
@@ -275,25 +242,6 @@ fn router(app: App, terms: WorkerTerms) -> Router {
             ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()
         }))
         .with_state(app)
-}
-
-/// Tokens end by the wall clock.
-fn tokens() -> Router<App> {
-    Router::new()
-        .route("/tokens", get(tokens::list).post(tokens::create))
-        .route("/tokens/{id}", delete(tokens::revoke))
-        .layer(middleware::map_response(|response| async { guard::say_clock(response, auth::now()) }))
-}
-
-fn board() -> Router<App> {
-    Router::new()
-        .route("/scoring/rules", get(board::rules))
-        .route("/scoring/summary", get(board::summary))
-        .route("/jobs/pending", get(board::pending))
-        .route("/jobs/dispatched", get(board::dispatched))
-        .route("/jobs/decisions", get(board::decisions))
-        .route("/workers", get(board::workers))
-        .route("/workers/load", get(board::workers_load))
 }
 
 /// How much of a list a caller gets.

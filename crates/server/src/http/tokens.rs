@@ -2,7 +2,7 @@
 
 use super::error::ApiError;
 use super::{App, page_size, part, read_body};
-use crate::auth::{Caller, TokenError};
+use crate::auth::{self, Caller, TokenError};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -10,7 +10,14 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use windlass_api::{CreateToken, CreatedToken, ErrorCode, Page, Token};
+use windlass_api::{CLOCK_HEADER, CreateToken, CreatedToken, ErrorCode, Page, Token};
+
+/// The clock of an answer's times, as a header. Tokens end by the wall clock, all else goes by the engine's.
+type WallClock = [(&'static str, String); 1];
+
+fn wall_clock() -> WallClock {
+    [(CLOCK_HEADER, auth::now().as_ms().to_string())]
+}
 
 /// Which tokens to list.
 #[derive(Deserialize, IntoParams)]
@@ -31,13 +38,14 @@ pub struct TokensQuery {
 pub async fn list(
     State(app): State<App>,
     query: Result<Query<TokensQuery>, QueryRejection>,
-) -> Result<Json<Page<Token>>, ApiError> {
+) -> Result<(WallClock, Json<Page<Token>>), ApiError> {
     let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let all = app.shared.auth.tokens().into_iter();
     let some = all.filter(|token| query.cursor.as_ref().is_none_or(|after| token.id > *after));
     let some = some.filter(|token| query.user.as_ref().is_none_or(|user| token.user == *user));
-    Ok(Json(part(some.take(limit + 1).collect(), limit, |token: &Token| token.id.clone())))
+    let page = part(some.take(limit + 1).collect(), limit, |token: &Token| token.id.clone());
+    Ok((wall_clock(), Json(page)))
 }
 
 /// Makes a token. Its secret is told this once.
@@ -48,7 +56,7 @@ pub async fn create(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<(StatusCode, Json<CreatedToken>), ApiError> {
+) -> Result<(StatusCode, WallClock, Json<CreatedToken>), ApiError> {
     let request: CreateToken = read_body(body)?;
     let made = app.shared.auth.create(request, &caller).await.map_err(|error| match error {
         TokenError::Bad(why) => ApiError::new(ErrorCode::BadRequest, why),
@@ -56,7 +64,7 @@ pub async fn create(
         TokenError::Random => ApiError::new(ErrorCode::Internal, error.to_string()),
         TokenError::Store(error) => error.into(),
     })?;
-    Ok((StatusCode::CREATED, Json(made)))
+    Ok((StatusCode::CREATED, wall_clock(), Json(made)))
 }
 
 /// Ends a token, at once.
@@ -65,9 +73,10 @@ pub async fn create(
 pub async fn revoke(
     State(app): State<App>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Json<Token>, ApiError> {
+) -> Result<(WallClock, Json<Token>), ApiError> {
     let Path(id) = id?;
-    app.shared.auth.revoke(&id).await?.map(Json).ok_or_else(|| {
+    let revoked = app.shared.auth.revoke(&id).await?;
+    revoked.map(|token| (wall_clock(), Json(token))).ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no token '{id}'"))
             .hint("'windlass token list' lists them")
     })

@@ -1,0 +1,211 @@
+//! The table of requests that the server answers: method, path, who may, handler.
+//!
+//! The router, the question who may, and the OpenAPI document are all made from it, so a request cannot be in one and
+//! missing from another. What a request takes and answers stands at its handler. The interface of Compass CI and the
+//! stream of workers have paths of their own.
+
+use super::{App, board, jobs, limits, loads, logs, queues, status, tasks, tokens, watch, workers};
+use crate::auth::{Access, WORKER_PATHS};
+use crate::compass;
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing};
+use utoipa::OpenApi;
+
+/// Where jobs are submitted.
+pub const JOBS_PATH: &str = "/api/v1/jobs";
+/// Where the OpenAPI document is.
+pub const OPENAPI_PATH: &str = "/openapi.json";
+
+/// A request of the table.
+struct Route {
+    method: Method,
+    path: &'static str,
+    access: Access,
+}
+
+macro_rules! method {
+    (get) => {
+        Method::GET
+    };
+    (post) => {
+        Method::POST
+    };
+    (put) => {
+        Method::PUT
+    };
+    (delete) => {
+        Method::DELETE
+    };
+}
+
+macro_rules! table {
+    ($($verb:ident $path:literal $access:ident $module:ident::$handler:ident;)*) => {
+        const ROUTES: &[Route] = &[
+            $(Route { method: method!($verb), path: $path, access: Access::$access },)*
+        ];
+
+        /// All requests of the table.
+        pub fn router() -> Router<App> {
+            Router::new()$(.route($path, routing::$verb($module::$handler)))*
+        }
+
+        #[derive(OpenApi)]
+        #[openapi(
+            info(
+                title = "Windlass",
+                description = "Jobs, tasks and workers of a farm. Times are milliseconds since \
+                the Unix epoch, memory is bytes, cpus are cores. Fields may be added; a field that is absent is unknown."
+            ),
+            paths($($module::$handler),*)
+        )]
+        struct Document;
+    };
+}
+
+table! {
+    get "/healthz" Anybody status::healthz;
+    get "/metrics" Viewer status::metrics;
+    get "/api/v1/version" Known status::version;
+    post "/api/v1/shutdown" Admin status::shutdown;
+
+    get "/api/v1/jobs" Viewer jobs::list;
+    post "/api/v1/jobs" User jobs::submit;
+    get "/api/v1/jobs/{id}" Viewer jobs::show;
+    post "/api/v1/jobs/{id}/cancel" User jobs::cancel;
+    post "/api/v1/jobs/{id}/retry" User jobs::retry;
+    post "/api/v1/jobs/{id}/hold" User jobs::hold;
+    post "/api/v1/jobs/{id}/release" User jobs::release;
+    get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
+    get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
+    get "/api/v1/tasks/{id}" Viewer tasks::show;
+    get "/api/v1/tasks/{id}/why" Viewer tasks::why;
+    get "/api/v1/tasks/{id}/log" Viewer logs::log;
+    get "/api/v1/events" Viewer watch::events;
+
+    get "/api/v1/workers" Viewer workers::list;
+    get "/api/v1/workers/{name}" Viewer workers::show;
+    get "/api/v1/workers/{name}/why" Viewer workers::why;
+    post "/api/v1/workers/{name}/drain" Admin workers::drain;
+    post "/api/v1/workers/{name}/resume" Admin workers::resume;
+    post "/api/v1/workers/{name}/forget" Admin workers::forget;
+
+    get "/api/v1/queues" Viewer queues::list;
+    get "/api/v1/queues/{name}" Viewer queues::show;
+    put "/api/v1/queues/{name}" Admin queues::set;
+    get "/api/v1/limits" Viewer limits::list;
+    put "/api/v1/limits/{name}" Admin limits::set;
+    delete "/api/v1/limits/{name}" Admin limits::remove;
+    get "/api/v1/tokens" Admin tokens::list;
+    post "/api/v1/tokens" Admin tokens::create;
+    delete "/api/v1/tokens/{id}" Admin tokens::revoke;
+
+    get "/api/v1/scheduler/server_loads" Viewer loads::server_loads;
+    get "/api/v1/board/scoring/rules" Viewer board::rules;
+    get "/api/v1/board/scoring/summary" Viewer board::summary;
+    get "/api/v1/board/jobs/pending" Viewer board::pending;
+    get "/api/v1/board/jobs/dispatched" Viewer board::dispatched;
+    get "/api/v1/board/jobs/decisions" Admin board::decisions;
+    get "/api/v1/board/workers" Viewer board::workers;
+    get "/api/v1/board/workers/load" Viewer board::workers_load;
+}
+
+/// Who may make a request. `pattern` is the path that the router matched, with its parameters in braces; `None` where no
+/// handler is: every caller who is known learns that.
+pub fn access(method: &Method, path: &str, pattern: Option<&str>) -> Access {
+    if path.starts_with(WORKER_PATHS) {
+        return Access::Worker;
+    }
+    if compass::is_open(path) {
+        // Its handlers ask, for the fields of a job may answer.
+        return Access::Anybody;
+    }
+    let Some(pattern) = pattern else { return Access::Known };
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let route = ROUTES.iter().find(|route| route.method == *method && route.path == pattern);
+    match route {
+        Some(route) => route.access,
+        None if pattern == OPENAPI_PATH || ROUTES.iter().any(|route| route.path == pattern) => Access::Viewer,
+        // Of Compass CI.
+        None if *method == Method::GET => Access::Viewer,
+        None => Access::Admin,
+    }
+}
+
+/// The OpenAPI document as JSON.
+pub fn openapi() -> String {
+    let mut text = Document::openapi().to_pretty_json().expect("the document is strings and lists");
+    text.push('\n');
+    text
+}
+
+pub async fn document() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], openapi()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::Role;
+
+    /// The handlers' own descriptions name the same methods and paths as the table.
+    #[test]
+    fn the_document_has_the_requests_of_the_table() {
+        let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let described = paths.iter().flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(move |method| (method.to_uppercase(), path.clone()))
+        });
+        let mut described: Vec<_> = described.collect();
+        let mut listed: Vec<_> =
+            ROUTES.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+        described.sort();
+        listed.sort();
+        assert_eq!(described, listed);
+    }
+
+    #[test]
+    fn each_role_has_its_requests() {
+        let requests = [
+            ("GET", "/api/v1/version", "auvw"),
+            ("GET", "/api/v1/jobs", "auv"),
+            ("GET", "/metrics", "auv"),
+            ("GET", "/api/v1/tokens", "a"),
+            ("POST", "/api/v1/tokens", "a"),
+            ("DELETE", "/api/v1/tokens/{id}", "a"),
+            ("POST", "/api/v1/jobs", "au"),
+            ("POST", "/api/v1/jobs/{id}/cancel", "au"),
+            ("POST", "/api/v1/workers/{name}/drain", "a"),
+            ("GET", "/api/v1/queues/{name}", "auv"),
+            ("PUT", "/api/v1/queues/{name}", "a"),
+            ("GET", "/api/v1/limits", "auv"),
+            ("PUT", "/api/v1/limits/{name}", "a"),
+            ("DELETE", "/api/v1/limits/{name}", "a"),
+            ("GET", "/api/v1/board/workers", "auv"),
+            ("GET", "/api/v1/board/jobs/decisions", "a"),
+            ("GET", "/api/v1/scheduler/server_loads", "auv"),
+            ("POST", "/api/v1/shutdown", "a"),
+            ("POST", "/windlass.worker.v1.Workers/Session", "aw"),
+        ];
+        for (method, path, roles) in requests {
+            let access = access(&method.parse().unwrap(), path, Some(path));
+            for role in [Role::Admin, Role::User, Role::Viewer, Role::Worker] {
+                assert_eq!(
+                    access.is_for(role),
+                    roles.contains(&role.as_str()[..1]),
+                    "{role:?} {method} {path}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_not_open() {
+        let of = |method: Method, path: &str, pattern| access(&method, path, pattern);
+        assert_eq!(of(Method::GET, "/api/v1/nothing", None), Access::Known);
+        assert_eq!(of(Method::DELETE, "/api/v1/jobs", Some("/api/v1/jobs")), Access::Viewer);
+        assert_eq!(of(Method::POST, "/somewhere", Some("/somewhere")), Access::Admin);
+        assert_eq!(of(Method::HEAD, "/api/v1/tokens", Some("/api/v1/tokens")), Access::Admin);
+        assert_eq!(of(Method::POST, "/windlass.worker.v1.Workers/Session", None), Access::Worker);
+    }
+}
