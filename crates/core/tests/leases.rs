@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Settings, StoredState, WorkerCommand, Write,
+    Engine, Event, Hello, Inventory, Outbox, Settings, StoredState, Submit, WorkerCommand, Write,
 };
+use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::worker::{WorkerRecord, WorkerState};
-use windlass_core::{Resources, Time, WorkerId};
+use windlass_core::{JobId, RequestId, Resources, Time, WorkerId};
 
 const LEASE_NS: u64 = 300;
 const SUSPECT_NS: u64 = 90;
@@ -90,6 +91,65 @@ fn silence_is_suspect_and_the_end_of_the_lease_raises_the_epoch() {
     assert_eq!(state(&engine), Some((WorkerState::Expired, 2)));
     assert!(matches!(&out.writes[..], [Write::Worker(WorkerRecord { lease_until: None, .. })]), "{out:?}");
     assert_eq!(engine.next_wakeup(), None);
+}
+
+/// Two beats of a stalled line come one after the other, both from before a start: neither says that it was lost.
+#[test]
+fn beats_from_before_a_start_do_not_say_that_it_was_lost() {
+    let mut engine = Engine::new(settings());
+    handle(&mut engine, 1000, hello(1, 7, true, 0));
+    let spec = JobSpec { steps: vec![StepSpec { tasks: 1, ..StepSpec::default() }], ..JobSpec::default() };
+    let started = handle(&mut engine, 1010, Event::Submit(Box::new(Submit::new(RequestId(1), spec))));
+    assert!(
+        started.sends.iter().any(|send| matches!(send.order, WorkerCommand::Start { .. })),
+        "{started:?}"
+    );
+    handle(&mut engine, 1020, Event::Cancel { request: RequestId(2), job: JobId(1) });
+    for sent in [1, 2] {
+        let out = beat(&mut engine, 1030 + sent, 1, sent);
+        assert!(!out.writes.iter().any(|write| matches!(write, Write::End { .. })), "{out:?}");
+    }
+    // Once a later message arrived, the start never will.
+    let inventory = Inventory { seq: u64::MAX, held: Vec::new() };
+    let out = handle(&mut engine, 1040, Event::Beat { worker: WorkerId(1), sent: 3, inventory });
+    assert!(out.writes.iter().any(|write| matches!(write, Write::End { .. })), "{out:?}");
+}
+
+/// Of one connection, what was sent earlier and comes later is out of date.
+#[test]
+fn an_old_hello_or_beat_that_comes_late_changes_nothing() {
+    let mut engine = Engine::new(settings());
+    handle(&mut engine, 1000, hello(1, 7, true, 50));
+    let spec = JobSpec { steps: vec![StepSpec { tasks: 1, ..StepSpec::default() }], ..JobSpec::default() };
+    handle(&mut engine, 1010, Event::Submit(Box::new(Submit::new(RequestId(1), spec))));
+    beat(&mut engine, 1020, 1, 60);
+    handle(&mut engine, 1030, Event::Cancel { request: RequestId(2), job: JobId(1) });
+    for late in [
+        hello(1, 7, true, 55),
+        Event::Beat { worker: WorkerId(1), sent: 55, inventory: Inventory { seq: 9, held: Vec::new() } },
+    ] {
+        let out = handle(&mut engine, 1040, late);
+        assert!(out.writes.is_empty() && out.sends.is_empty(), "{out:?}");
+    }
+    // Another keeper's clock is another.
+    assert!(!handle(&mut engine, 1050, hello(1, 8, true, 5)).sends.is_empty());
+}
+
+#[test]
+fn the_room_of_a_lost_start_goes_to_the_next_task_at_once() {
+    let mut engine = Engine::new(settings());
+    handle(&mut engine, 1000, hello(1, 7, true, 0));
+    let request = Resources::new(100, 0);
+    let steps = vec![StepSpec { tasks: 1, request, ..StepSpec::default() }];
+    for number in [1, 2] {
+        let spec = JobSpec { steps: steps.clone(), ..JobSpec::default() };
+        handle(&mut engine, 1010, Event::Submit(Box::new(Submit::new(RequestId(number), spec))));
+    }
+    handle(&mut engine, 1020, Event::Cancel { request: RequestId(3), job: JobId(1) });
+    let inventory = Inventory { seq: u64::MAX, held: Vec::new() };
+    let out = handle(&mut engine, 1040, Event::Beat { worker: WorkerId(1), sent: 3, inventory });
+    let booked = |write: &Write| matches!(write, Write::Book { task, .. } if task.job == JobId(2));
+    assert!(out.writes.iter().any(booked), "{out:?}");
 }
 
 #[test]

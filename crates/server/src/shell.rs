@@ -14,7 +14,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use windlass_core::engine::{Engine, Event, Fetch, Hello, Outbox, Reply, Report, Settings};
+use windlass_core::engine::{
+    Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Reply, Report, Settings,
+};
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, RequestId, WorkerId};
@@ -83,8 +85,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         store,
         clock,
         disk,
-        out: Outbox::default(),
-        in_flight: None,
+        pipeline: Pipeline::default(),
+        commit_began: Instant::now(),
         pending: BTreeMap::new(),
         next_request: 1,
         links: links.clone(),
@@ -95,10 +97,10 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         progress,
         fetches: VecDeque::new(),
         audited: Instant::now(),
-        stalled: None,
+        stalled_by: None,
         stopping: None,
     };
-    shell.engine.settle_restored(shell.clock.now(), &mut shell.out);
+    shell.engine.settle_restored(shell.clock.now(), &mut shell.pipeline.forming);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -123,10 +125,9 @@ struct Shell {
     store: Store,
     clock: Arc<Clock>,
     disk: Arc<Disk>,
-    /// The batch that forms.
-    out: Outbox,
-    /// The batch that the store has.
-    in_flight: Option<(Arc<Outbox>, Instant)>,
+    pipeline: Pipeline,
+    /// When the commit began that is under way.
+    commit_began: Instant,
     pending: BTreeMap<RequestId, oneshot::Sender<Result<Reply, Unavailable>>>,
     next_request: u64,
     links: Arc<Links>,
@@ -140,8 +141,8 @@ struct Shell {
     fetches: VecDeque<Fetch>,
     /// When the counts of parked jobs were looked at last.
     audited: Instant,
-    /// The store failed: these jobs must be read again before anything else.
-    stalled: Option<(BTreeSet<JobId>, Unavailable)>,
+    /// Why the pipeline is stalled.
+    stalled_by: Option<Unavailable>,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -153,9 +154,9 @@ impl Shell {
         let (mut reading, mut audit): (Option<JobsRead>, Option<StoreLookup>) = (None, None);
         let mut loading: Option<BodyLoads> = None;
         loop {
-            if self.stalled.is_some() {
+            if self.pipeline.stalled().is_some() {
                 self.recover(&mut inbox).await;
-                if self.stalled.is_some() {
+                if self.pipeline.stalled().is_some() {
                     // Told to end while the store fails: nothing durable is lost.
                     break;
                 }
@@ -163,13 +164,13 @@ impl Shell {
             self.refuse_unfit();
             self.round();
             self.answer_volatile();
-            if commit.is_none() && !self.out.is_empty() {
+            if commit.is_none() {
                 commit = self.send_batch();
             }
             reading = reading.or_else(|| self.read());
             audit = audit.or_else(|| self.audit());
             loading = loading.or_else(|| self.load_bodies());
-            if commit.is_none() && self.stopping.is_some() && self.out.is_empty() {
+            if self.stopping.is_some() && self.pipeline.is_idle() {
                 break;
             }
             let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
@@ -314,7 +315,7 @@ impl Shell {
 
     fn round(&mut self) {
         let started = Instant::now();
-        let booked = self.engine.round(self.clock.now(), ROUND_BUDGET, &mut self.out);
+        let booked = self.engine.round(self.clock.now(), ROUND_BUDGET, &mut self.pipeline.forming);
         if booked > 0 {
             self.metrics.round_seconds.observe(started.elapsed().as_secs_f64());
         }
@@ -336,14 +337,14 @@ impl Shell {
             }
             Inbox::Query(question) => question(&self.engine),
             Inbox::Stop(done) => {
-                self.engine.save_histories(&mut self.out);
+                self.engine.save_histories(&mut self.pipeline.forming);
                 self.stopping = Some(done);
             }
         }
     }
 
     fn handle(&mut self, event: Event) {
-        self.engine.handle(self.clock.now(), event, &mut self.out);
+        self.engine.handle(self.clock.now(), event, &mut self.pipeline.forming);
     }
 
     fn worker_says(&mut self, link: u64, message: WorkerMessage) {
@@ -407,67 +408,65 @@ impl Shell {
 
     /// Answers that hang on no write do not wait for one.
     fn answer_volatile(&mut self) {
-        for (request, answer) in std::mem::take(&mut self.out.volatile) {
+        for (request, answer) in self.pipeline.take_volatile() {
             self.answer(request, Ok(answer));
         }
     }
 
     /// Gives the forming batch to the store. One that writes nothing is delivered at once.
     fn send_batch(&mut self) -> Option<Commit> {
-        let batch = std::mem::take(&mut self.out);
-        if batch.writes.is_empty() {
-            self.deliver(batch);
-            return None;
+        match self.pipeline.next_batch()? {
+            NextBatch::Deliver(batch) => {
+                self.deliver(*batch);
+                None
+            }
+            NextBatch::Commit(batch) => {
+                self.metrics.batch_writes.observe(batch.writes.len() as f64);
+                self.commit_began = Instant::now();
+                let store = self.store.clone();
+                Some(Box::pin(async move { store.commit(batch).await }))
+            }
         }
-        self.metrics.batch_writes.observe(batch.writes.len() as f64);
-        let batch = Arc::new(batch);
-        let store = self.store.clone();
-        self.in_flight = Some((batch.clone(), Instant::now()));
-        Some(Box::pin(async move { store.commit(batch).await }))
     }
 
     fn committed(&mut self, result: Result<Vec<usize>, StoreError>) {
-        let Some((batch, started)) = self.in_flight.take() else { return };
-        // The writer has let go of it, unless the store keeps it for a reason of its own.
-        let batch = Arc::try_unwrap(batch).unwrap_or_else(|shared| Outbox::clone(&shared));
-        self.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
+        self.metrics.commit_seconds.observe(self.commit_began.elapsed().as_secs_f64());
         let refused = match result {
             Ok(refused) => refused,
-            Err(error) => return self.failed(&batch, &error),
+            Err(error) => return self.failed(&error),
         };
-        let release = self.engine.release(batch, &refused, &mut self.out);
+        let committed = self.pipeline.committed(&mut self.engine, &refused);
         if !refused.is_empty() {
-            tracing::warn!(rows = refused.len(), "rows were changed by somebody else");
+            tracing::warn!(rows = refused.len(), "another scheduler had changed rows");
             let why = Unavailable::new("another scheduler changed the job; try again");
-            for request in release.undone {
+            for request in committed.undone {
                 self.answer(request, Err(why.clone()));
             }
-            self.stalled = Some((release.again, why));
+            self.stalled_by = Some(why);
         }
-        self.deliver(release.batch);
+        self.deliver(committed.batch);
     }
 
     /// Nothing of the batch is durable, nor of the one that formed on top of it.
-    fn failed(&mut self, batch: &Outbox, error: &StoreError) {
+    fn failed(&mut self, error: &StoreError) {
         let why = Unavailable::from_store(error);
         tracing::error!("{why}");
         if matches!(error, StoreError::Full(_)) {
             self.disk.give_way();
         }
-        let forming = std::mem::take(&mut self.out);
-        let touched = self.engine.failed([batch, &forming]);
-        for (request, _) in batch.answers.iter().chain(&forming.answers) {
-            self.answer(*request, Err(why.clone()));
+        for request in self.pipeline.failed(&mut self.engine) {
+            self.answer(request, Err(why.clone()));
         }
         self.metrics.store_failures.inc();
-        self.stalled = Some((touched, why));
+        self.stalled_by = Some(why);
     }
 
     /// Reads again what the failed batch touched. Until that works, requests are refused, and reports
-    /// of workers are dropped: they say them again when they are asked to. All else waits. Leaves
-    /// `stalled` set if the server is told to end.
+    /// of workers are dropped: they say them again when they are asked to. All else waits. The pipeline
+    /// stays stalled if the server is told to end.
     async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
-        let Some((touched, why)) = self.stalled.clone() else { return };
+        let Some(touched) = self.pipeline.stalled().cloned() else { return };
+        let Some(why) = self.stalled_by.clone() else { return };
         let (mut later, mut workers) = (Vec::new(), BTreeMap::<u64, Vec<WorkerMessage>>::new());
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
@@ -478,8 +477,7 @@ impl Shell {
                     match self.read_again(&touched).await {
                         Ok((records, parked)) => {
                             let now = self.clock.now();
-                            self.engine.reload(now, &touched, records, parked, &mut self.out);
-                            self.stalled = None;
+                            self.pipeline.reload(&mut self.engine, now, records, parked);
                             later.into_iter().for_each(|event| self.take(event));
                             workers.into_iter().for_each(|(link, messages)| self.take(Inbox::Worker { link, messages }));
                             return;

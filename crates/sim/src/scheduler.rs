@@ -5,9 +5,11 @@ use crate::brief;
 use crate::machine::Word;
 use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{
-    Engine, Event, Fetch, FetchQuery, Hello, Outbox, Release, Report, Send, Settings, WorkerCommand, Write,
+    Committed, Engine, Event, Fetch, FetchQuery, Hello, NextBatch, Outbox, Pipeline, Report, Send, Settings,
+    WorkerCommand, Write,
 };
 use windlass_core::job::JobRecord;
 use windlass_core::{JobId, Time, WorkerId};
@@ -18,14 +20,12 @@ pub struct Scheduler {
     pub engine: Engine,
     /// Which scheduler this is.
     pub life: u64,
-    forming: Outbox,
+    pipeline: Pipeline,
     in_flight: Option<Flight>,
     /// Links that are open: the machine, and the worker once it said hello.
     links: BTreeMap<u64, (usize, Option<WorkerId>)>,
     /// After a failed commit, until the store answers: what comes in waits here.
     frozen: Option<VecDeque<Incoming>>,
-    /// Jobs to be read again then.
-    touched: BTreeSet<JobId>,
     round_due: bool,
     /// When it looks at the clock next.
     wakes: Option<Time>,
@@ -34,7 +34,7 @@ pub struct Scheduler {
 }
 
 struct Flight {
-    batch: Outbox,
+    batch: Arc<Outbox>,
     fate: Fate,
 }
 
@@ -53,7 +53,7 @@ enum Incoming {
 impl Scheduler {
     /// True if all that the engine decided is durable.
     pub fn is_idle(&self) -> bool {
-        self.in_flight.is_none() && self.frozen.is_none() && self.forming.is_empty()
+        self.frozen.is_none() && self.pipeline.is_idle()
     }
 }
 
@@ -71,18 +71,17 @@ impl World {
         let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
         let settings = Settings { first_job: snapshot.next_job, lease_ns, ..self.settings };
         let mut engine = Engine::restore(settings, snapshot.ground);
-        let mut forming = Outbox::default();
-        engine.settle_restored(self.clock(), &mut forming);
+        let mut pipeline = Pipeline::default();
+        engine.settle_restored(self.clock(), &mut pipeline.forming);
         self.lives += 1;
         self.trace.line(&format!("scheduler {} starts", self.lives));
         self.scheduler = Some(Scheduler {
             engine,
             life: self.lives,
-            forming,
+            pipeline,
             in_flight: None,
             links: BTreeMap::new(),
             frozen: None,
-            touched: BTreeSet::new(),
             round_due: false,
             wakes: None,
             clock_skew_ns: self.clock_skew_ns,
@@ -204,7 +203,7 @@ impl World {
         self.trace.line(&format!("-> {}", brief::event(&event)));
         // Others change at one time what queues have had and which of them wait.
         let waited = matches!(event, Event::Submit(_)).then(|| crate::waits::waiting(&scheduler.engine, now));
-        scheduler.engine.handle(now, event, &mut scheduler.forming);
+        scheduler.engine.handle(now, event, &mut scheduler.pipeline.forming);
         let level = |waited: crate::waits::Waited| crate::waits::newcomers(&scheduler.engine, &waited);
         if let Some(Err(what)) = waited.map(level) {
             self.broken(what);
@@ -230,7 +229,7 @@ impl World {
     fn handled(&mut self) {
         let life = self.lives;
         let Some(scheduler) = &mut self.scheduler else { return };
-        for (request, answer) in std::mem::take(&mut scheduler.forming.volatile) {
+        for (request, answer) in scheduler.pipeline.take_volatile() {
             self.heard.push_back(Heard::Reply(request, answer));
         }
         let round_due = !std::mem::replace(&mut scheduler.round_due, true);
@@ -285,7 +284,7 @@ impl World {
         if scheduler.frozen.is_some() {
             return;
         }
-        let booked = scheduler.engine.round(now, budget, &mut scheduler.forming);
+        let booked = scheduler.engine.round(now, budget, &mut scheduler.pipeline.forming);
         if booked > 0
             && let Err(what) = scheduler.engine.check()
         {
@@ -310,11 +309,15 @@ impl World {
     fn begin_commit(&mut self) {
         let jitter = self.faults != crate::Faults::none();
         let Some(scheduler) = &mut self.scheduler else { return };
-        let busy = scheduler.in_flight.is_some() || scheduler.frozen.is_some();
-        if busy || scheduler.forming.is_empty() {
-            return;
-        }
-        let batch = std::mem::take(&mut scheduler.forming);
+        let batch = match scheduler.pipeline.next_batch() {
+            Some(NextBatch::Commit(batch)) => batch,
+            Some(NextBatch::Deliver(batch)) => {
+                scheduler.engine.committed(&batch);
+                self.go_out(*batch);
+                return self.set_alarm();
+            }
+            None => return,
+        };
         scheduler.in_flight = Some(Flight { batch, fate: Fate::Open });
         let life = scheduler.life;
         let delay_ns = if jitter { self.rng.between(MS / 10, 20 * MS) } else { MS / 2 };
@@ -364,15 +367,16 @@ impl World {
         let Some(flight) = scheduler.in_flight.take() else { return };
         match flight.fate {
             Fate::Open => {}
-            Fate::Failed => self.commit_failed(&flight.batch),
+            Fate::Failed => self.commit_failed(),
             Fate::Applied(refused) => {
-                let Release { batch, undone, again } =
-                    scheduler.engine.release(flight.batch, &refused, &mut scheduler.forming);
+                drop(flight.batch);
+                let Committed { batch, undone } =
+                    scheduler.pipeline.committed(&mut scheduler.engine, &refused);
                 scheduler.engine.committed(&batch);
                 self.go_out(batch);
                 self.heard.extend(undone.into_iter().map(Heard::Unavailable));
                 if !refused.is_empty() {
-                    self.freeze(again);
+                    self.freeze();
                     self.thaw(life);
                 }
                 self.begin_commit();
@@ -435,35 +439,31 @@ impl World {
 
     /// Neither the batch in flight nor the one that forms is durable; until the store answers again
     /// everything waits.
-    fn commit_failed(&mut self, batch: &Outbox) {
+    fn commit_failed(&mut self) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        let forming = std::mem::take(&mut scheduler.forming);
-        let touched = scheduler.engine.failed([batch, &forming]);
+        let undone = scheduler.pipeline.failed(&mut scheduler.engine);
         let life = scheduler.life;
-        self.freeze(touched);
+        self.freeze();
         self.trace.line("the commit failed");
-        for (request, _) in batch.answers.iter().chain(&forming.answers) {
-            self.heard.push_back(Heard::Unavailable(*request));
-        }
+        self.heard.extend(undone.into_iter().map(Heard::Unavailable));
         let delay_ns = self.rng.between(50 * MS, S);
         self.after(delay_ns, Happening::Thaws(life));
     }
 
     /// Until these jobs were read again requests are refused, as by the server.
-    fn freeze(&mut self, touched: BTreeSet<JobId>) {
+    fn freeze(&mut self) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        scheduler.touched = touched;
         scheduler.frozen = Some(VecDeque::new());
     }
 
     pub(crate) fn thaw(&mut self, life: u64) {
         let now = self.clock();
         let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
-        let touched = std::mem::take(&mut scheduler.touched);
+        let touched = scheduler.pipeline.stalled().cloned().unwrap_or_default();
         let records: Vec<JobRecord> = self.store.records(&touched);
         self.trace.line(&format!("reads jobs {touched:?} again"));
         let parked = self.store.parked_counts();
-        scheduler.engine.reload(now, &touched, records, parked, &mut scheduler.forming);
+        scheduler.pipeline.reload(&mut scheduler.engine, now, records, parked);
         let waiting = scheduler.frozen.take().unwrap_or_default();
         self.handled();
         for incoming in waiting {

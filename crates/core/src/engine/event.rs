@@ -199,6 +199,14 @@ pub struct Submit {
     pub outcomes: BTreeMap<JobId, JobState>,
 }
 
+impl Submit {
+    /// A job that is refused for nothing but what is wrong with it, and that waits for no job that the store knows.
+    pub fn new(request: RequestId, spec: JobSpec) -> Self {
+        let outcomes = BTreeMap::new();
+        Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes }
+    }
+}
+
 /// Which attempt a worker's report is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {

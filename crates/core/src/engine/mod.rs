@@ -20,6 +20,7 @@ mod lease;
 mod lend;
 mod licence_backoffs;
 mod outbox;
+mod pipeline;
 mod prune;
 mod recent_outcomes;
 mod reserving;
@@ -36,6 +37,7 @@ pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
 pub use outbox::{
     Fact, Fetch, FetchQuery, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable, WorkerCommand, Write,
 };
+pub use pipeline::{Committed, NextBatch, Pipeline};
 pub(crate) use submit::class_of;
 
 use crate::bounds;

@@ -27,6 +27,12 @@ impl Engine {
             out.notes.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
             return;
         }
+        // An earlier hello of the same connection that comes late is out of date.
+        let is_late =
+            |w: &Worker| w.connected && w.incarnation == hello.incarnation && hello.sent < w.last_sent;
+        if !hello.new_link && known.and_then(|id| self.workers.get(id)).is_some_and(is_late) {
+            return;
+        }
         if let Some(id) = known {
             self.workers.rename(id, &hello.name);
         }
@@ -44,6 +50,7 @@ impl Engine {
                 w.incarnation = hello.incarnation;
             }
             w.identity = hello.identity;
+            w.last_sent = hello.sent;
             w.state = if w.draining { WorkerState::Draining } else { WorkerState::Up };
             w.connected = true;
             w.greeted = now;
@@ -127,15 +134,21 @@ impl Engine {
     /// A worker says what it holds. Where it is not known to be connected, a commit failed since its
     /// hello, and it was asked for another; that may have been lost, so it is asked again.
     pub(super) fn beat(&mut self, id: WorkerId, sent: u64, inventory: &Inventory, out: &mut Outbox) {
-        match self.workers.get(id).map(|worker| worker.connected) {
-            Some(true) => {
-                // What was sent before the last beat has arrived by now, or never will.
-                let arrived = self.workers.beat(id, self.now);
+        match self.workers.get(id).map(|worker| (worker.connected, worker.last_sent)) {
+            // It comes late, and what it says is out of date.
+            Some((true, last)) if sent < last => self.workers.hear(id, self.now),
+            Some((true, _)) => {
+                let sent_at_last_beat = self.workers.beat(id, self.now, sent);
                 self.renew(id, out);
-                self.grant(id, sent, out);
-                self.inventory(id, inventory, arrived.max(inventory.seq), out);
+                // Each beat of a worker with a lease is answered, so a lost message is followed by one that arrives. The
+                // others get no answer: there, what was sent before the last beat is taken to have arrived or to be lost.
+                let through = match self.grant(id, sent, out) {
+                    true => inventory.seq,
+                    false => inventory.seq.max(sent_at_last_beat),
+                };
+                self.inventory(id, inventory, through, out);
             }
-            Some(false) => _ = self.send(id, WorkerCommand::Resync, out),
+            Some((false, _)) => _ = self.send(id, WorkerCommand::Resync, out),
             None => {}
         }
     }
@@ -303,7 +316,6 @@ impl Engine {
                 let result = believable(result, attempt.booked, self.now);
                 self.conclude(task, &attempt, result, out);
                 self.promote(worker);
-                self.needs_round = true;
             }
         } else if self.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
             let result = believable(result, Time::default(), self.now);
@@ -340,6 +352,7 @@ impl Engine {
         if let Some(profile) = self.step(key).map(|step| step.profile) {
             self.kin_left(profile);
         }
+        self.needs_round = true;
         Some(attempt)
     }
 

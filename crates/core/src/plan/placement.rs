@@ -1,8 +1,8 @@
 //! What fits where, and where it fits best: pure functions over workers, the same for all three ways that
 //! work and machines meet, and the same predicates that [`explain`](crate::explain) counts.
 //!
-//! - [`push`]: a task looks for a worker.
-//! - [`pull`]: a worker that was found is offered the queue's other tasks.
+//! - [`place_task`]: a task looks for a worker.
+//! - [`pick_for_worker`]: a worker that was found is offered the queue's other tasks.
 //! - [`alloc`]: an outside client wants a place now.
 //!
 //! Who is held back by a rule is no candidate, whatever its points; among candidates most points win, then

@@ -17,12 +17,12 @@ pub struct Pair<'a> {
     /// The farm.
     pub instance: &'a InstanceContext,
     /// What the step reads from caches and the worker lacks; `None` while the worker has not said what its
-    /// caches hold. See [`keys`](super::keys).
+    /// caches hold. See [`cache_keys`](crate::cache_keys).
     pub missing: Option<Missing>,
     /// Hundredths of a core that tasks of this step hold on this worker.
     pub step_cpu: u32,
     /// How much of what earlier tasks of the kind left behind is still there, 0 to 1: see
-    /// [`Warmth`](super::warmth::Warmth).
+    /// [`Warmth`](crate::worker::Warmth).
     pub warmth: f64,
     /// Other steps could use this worker's room.
     pub others_wait: bool,

@@ -3,7 +3,7 @@
 //! A [`policy`] sums the points of its rules over a [`Pair`](context::Pair) of a step and a worker,
 //! unless one of them holds the pair back. Points only rank; nothing that must not happen is left to them.
 //! What rules judge by is gathered by [`history`] (earlier tasks of the kind), [`windows`] (the farm of
-//! late), [`warmth`] (what ran where), [`keys`] (what caches hold), [`speed`] (of disks and networks) and [`dependents`] (what waits).
+//! late), [`Warmth`](crate::worker::Warmth) (what ran where), [`cache_keys`](crate::cache_keys) (what caches hold), [`speed`] (of disks and networks) and [`dependents`] (what waits).
 
 pub mod context;
 pub mod dependents;

@@ -120,6 +120,8 @@ pub struct Worker {
     pub welcome_seq: u64,
     /// The number of the last message before its last beat.
     pub beat_seq: u64,
+    /// When it sent its last hello or beat, by its keeper's clock.
+    pub last_sent: u64,
 }
 
 impl Worker {
@@ -172,6 +174,7 @@ impl Worker {
             seq: 0,
             welcome_seq: 0,
             beat_seq: 0,
+            last_sent: 0,
         }
     }
 

@@ -306,9 +306,9 @@ impl Workers {
     }
 
     /// A worker said what it holds: the number of the last message before it did so the last time.
-    pub fn beat(&mut self, id: WorkerId, now: Time) -> u64 {
+    pub fn beat(&mut self, id: WorkerId, now: Time, sent: u64) -> u64 {
         self.change_lease(id, |worker| {
-            worker.heard = Some(now);
+            (worker.heard, worker.last_sent) = (Some(now), sent);
             std::mem::replace(&mut worker.beat_seq, worker.seq)
         })
         .unwrap_or(0)
