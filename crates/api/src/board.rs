@@ -1,6 +1,6 @@
-//! The board: what waits, what runs, what was decided and by how much, and how loaded workers are. Every body
-//! of the board is `{"error": false, "message": …}`; the names follow the boards of build farms, in terms of
-//! ours: an evaluation or a build is a job, an organisation is a queue, a package's name is a step's.
+//! The board: what waits, what runs, what was decided with which scores, and how loaded workers are. Every body of the
+//! board is `{"error": false, "message": …}`. The names follow the boards of build farms. There, an evaluation or a
+//! build stands for a job, an organisation for a queue, and the name of a package for that of a step.
 
 use crate::submit::Kind;
 use crate::why::{Judged, RulePoints};
@@ -21,59 +21,59 @@ const MIB: u64 = 1 << 20;
 /// Columns of a histogram.
 const COLUMNS: usize = 12;
 
-/// What every answer of the board is in.
+/// The envelope of every answer of the board.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Board<T> {
-    /// False: an error has another body.
+    /// Always false: errors have another body.
     pub error: bool,
     /// The answer.
     pub message: T,
 }
 
 impl<T> Board<T> {
-    /// An answer.
+    /// Wraps an answer.
     pub fn new(message: T) -> Self {
         Board { error: false, message }
     }
 }
 
-/// How loaded workers are.
+/// A part of the list of workers with their loads.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServerLoads {
-    /// Workers by id.
+    /// Workers, ordered by id.
     pub servers: Vec<ServerLoad>,
-    /// Give it as `cursor` for the part that follows; absent of the last.
+    /// Give this as `cursor` for the next part; absent in the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// How loaded a worker is.
+/// A worker's load.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServerLoad {
     /// The worker's name.
     pub server_id: String,
     /// Cpus that it declares.
     pub num_cpus: f64,
-    /// Tasks that run there, those sent ahead, and places of outside clients.
+    /// Tasks that run there, prefetched tasks, and allocations of outside clients.
     pub jobs_assigned: usize,
-    /// The part of its cpus that is booked; null of a worker without cpus.
+    /// The part of its cpus that is booked, from 0 to 1; null for a worker without cpus.
     pub job_load: Option<f64>,
-    /// Percent of the time in which something waited for a cpu, mean of ten seconds; null is unknown.
+    /// Percent of the time in which some process waited for a cpu, mean of ten seconds; null is unknown.
     pub cpu_pressure: Option<f64>,
     /// The same for memory.
     pub memory_pressure: Option<f64>,
     /// The same for input and output.
     pub io_pressure: Option<f64>,
-    /// What workers are compared by: its load with one more task of one cpu, under its pressure.
+    /// The load by which workers are compared: with one more task of one cpu, and weighted by pressure.
     pub effective_load: Option<f64>,
-    /// It is given work that fits.
+    /// True if it gets work that fits.
     pub accepting_jobs: bool,
-    /// Why it is not.
+    /// Why it gets no work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Percent of the time in which something stalled, by what it waited for; null is unknown.
+/// Percent of the time with stalls, by what was waited for; null is unknown.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Percents {
     /// A cpu.
@@ -85,7 +85,7 @@ pub struct Percents {
 }
 
 impl Percents {
-    /// What the worker said last, means of ten seconds.
+    /// From the worker's last report, means of ten seconds.
     pub fn of(worker: &core::Worker) -> Self {
         let Some(report) = worker.report() else { return Percents::default() };
         let pressures = report.pressures();
@@ -125,58 +125,58 @@ fn part(of: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| of / whole)
 }
 
-/// A rule and what it is for.
+/// A rule of the scoring policy.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuleEntry {
-    /// Its name.
+    /// The rule's name.
     pub rule: String,
-    /// What it rewards or holds back.
+    /// What the rule rewards or vetoes.
     pub description: String,
 }
 
-/// How the tasks that were placed of late were scored where they went.
+/// A summary of the winners' scores in recent placement decisions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ScoringSummary {
-    /// Decisions of which this is made.
+    /// Number of decisions.
     pub sample_size: usize,
-    /// The fewest points of a winner; null without any.
+    /// The fewest points of a winner; null without decisions.
     pub score_min: Option<f64>,
-    /// The most.
+    /// The most points of a winner.
     pub score_max: Option<f64>,
-    /// Their mean.
+    /// The mean of the winners' points.
     pub score_avg: Option<f64>,
-    /// How winners' points are spread, in twelve columns of equal width; empty without any.
+    /// Histogram of the winners' points, in twelve columns of equal width; empty without decisions.
     pub histogram: Vec<Column>,
-    /// What each rule gave winners, the rule with the largest mean first.
+    /// The points that each rule gave winners, the rule with the largest mean first.
     pub rules: Vec<RuleSummary>,
 }
 
-/// How many winners had so many points.
+/// A column of the histogram.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Column {
-    /// From here.
+    /// The least points, inclusive.
     pub lo: f64,
-    /// To here.
+    /// The most points, exclusive but in the last column.
     pub hi: f64,
-    /// How many.
+    /// Winners with points in between.
     pub count: usize,
 }
 
-/// What a rule gave.
+/// The points that a rule gave winners.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuleSummary {
-    /// Its name.
+    /// The rule's name.
     pub rule: String,
     /// The mean of its points.
     pub avg: f64,
-    /// The fewest.
+    /// The fewest points.
     pub min: f64,
-    /// The most.
+    /// The most points.
     pub max: f64,
 }
 
 impl ScoringSummary {
-    /// Of the winners' breakdowns.
+    /// Summarizes the winners' breakdowns.
     pub fn of(winners: &[Breakdown]) -> Self {
         let scores: Vec<f64> = winners.iter().map(|winner| winner.total).collect();
         let spread = Spread::of(&scores);
@@ -215,7 +215,8 @@ impl Spread {
         Some(Spread { min, max, avg: values.iter().sum::<f64>() / values.len() as f64 })
     }
 
-    /// Values that are all the same stand in the first of columns that are one wide together.
+    /// The histogram. If all values are equal, they are in the first column, and all columns together are one point
+    /// wide.
     fn columns(&self, values: &[f64]) -> Vec<Column> {
         let width =
             if self.max > self.min { (self.max - self.min) / COLUMNS as f64 } else { 1.0 / COLUMNS as f64 };
@@ -230,42 +231,42 @@ impl Spread {
     }
 }
 
-/// What waits and may start.
+/// Ready work.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PendingJobs {
-    /// Steps with tasks that wait, in the order of their turns: queue by queue, and inside a queue its own.
+    /// Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order.
     pub jobs: Vec<PendingJob>,
-    /// Tasks that may start and are not in `jobs`.
+    /// Ready tasks that are not in `jobs`.
     pub other_pending: u64,
 }
 
-/// A step with tasks that wait.
+/// A step with ready tasks.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PendingJob {
-    /// What sort of work it is.
+    /// The step's kind of work.
     pub kind: Kind,
-    /// Its queue.
+    /// The job's queue.
     pub queue: String,
-    /// Its job.
+    /// The step's job.
     pub job_id: u64,
     /// The step's name.
     pub name: String,
-    /// Its first task that waits.
+    /// Id of its first ready task.
     pub task_id: String,
-    /// How many of its tasks do.
+    /// Number of its ready tasks.
     pub tasks: u32,
-    /// Since when.
+    /// Since when it has ready tasks.
     pub queued_at: u64,
-    /// Steps that it came after.
+    /// Number of steps that it depends on.
     pub dependency_count: usize,
-    /// How much waits for it: tasks behind it, those on the longest way counting more.
+    /// Tasks that depend on it, those on the longest path weighted more.
     pub dependents: f64,
     /// Why it waits: flowing (it does not), capacity, no_fit, quota, no_licence, held, no_worker.
     pub reason: String,
 }
 
 impl PendingJob {
-    /// A step of an active job; `None` if none of its tasks waits.
+    /// A step of an active job; `None` if it has no ready task.
     pub fn of(engine: &Engine, key: StepKey, reason: &str) -> Option<Self> {
         let job = engine.job(key.job)?;
         let place = usize::from(key.step);
@@ -285,40 +286,40 @@ impl PendingJob {
     }
 }
 
-/// What is on workers.
+/// Tasks on workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DispatchedJobs {
     /// Tasks that are booked or run, those of the latest jobs first.
     pub jobs: Vec<DispatchedJob>,
-    /// Those that are not in `jobs`.
+    /// Booked and running tasks that are not in `jobs`.
     pub other_running: usize,
 }
 
 /// A task that is booked or runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DispatchedJob {
-    /// The task.
+    /// The task's id.
     pub id: String,
-    /// What sort of work it is.
+    /// The kind of work of its step.
     pub kind: Kind,
-    /// Its queue.
+    /// The job's queue.
     pub queue: String,
     /// The worker's id.
     pub worker_id: u64,
     /// The worker's name.
     pub worker: String,
-    /// Its points there; null where the decision is not remembered, or there was none: it was sent ahead.
+    /// The worker's points; null if the decision is not remembered, or if the task was prefetched without one.
     pub score: Option<f64>,
     /// When it was booked.
     pub dispatched_at: u64,
-    /// Its job.
+    /// The task's job.
     pub job_id: u64,
-    /// Its step's name.
+    /// The name of its step.
     pub step: String,
 }
 
 impl DispatchedJob {
-    /// A booked task; `score` of its remembered decision.
+    /// A booked task, with the score of its remembered decision.
     pub fn of(engine: &Engine, task: TaskId, attempt: &Attempt, score: Option<f64>) -> Option<Self> {
         let job = engine.job(task.job)?;
         let spec = job.spec.steps.get(usize::from(job.step_of(task.index)))?;
@@ -337,22 +338,22 @@ impl DispatchedJob {
     }
 }
 
-/// A decision as it was made. The task looked for a worker, so the candidates are workers.
+/// A placement decision. The candidates are workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardDecision {
-    /// When.
+    /// When it was made.
     pub at: u64,
     /// The task that was placed.
     pub task: String,
-    /// What sort of work it is; null once its job is forgotten, like the three that follow.
+    /// The kind of work of the task's step; null, like queue and name, once the job is not in memory any more.
     pub kind: Option<Kind>,
-    /// Its queue.
+    /// The job's queue.
     pub queue: Option<String>,
-    /// Its step's name.
+    /// The name of the task's step.
     pub name: Option<String>,
-    /// Its job.
+    /// The task's job.
     pub job_id: u64,
-    /// The scoring policy.
+    /// Name of the scoring policy.
     pub policy: String,
     /// The id of the worker that won.
     pub worker_id: Option<u64>,
@@ -362,20 +363,20 @@ pub struct BoardDecision {
     pub candidates: Vec<BoardCandidate>,
 }
 
-/// A worker that was judged for a task.
+/// A worker that was scored for a task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardCandidate {
     /// The worker's id.
     pub id: u64,
     /// The worker's name.
     pub name: String,
-    /// Its points, below 0 too.
+    /// The worker's points; may be negative.
     pub score: f64,
-    /// Its load with the task.
+    /// The worker's load with the task.
     pub load: f64,
-    /// The task went there.
+    /// True for the worker that got the task.
     pub won: bool,
-    /// What each rule said.
+    /// The points of each rule.
     pub rules: Vec<RulePoints>,
 }
 
@@ -410,29 +411,29 @@ impl BoardDecision {
 /// A worker as boards show it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardWorker {
-    /// Its id.
+    /// The worker's id.
     pub id: u64,
-    /// Its name.
+    /// The worker's name.
     pub name: String,
     /// Whether it gets new work.
     pub state: crate::WorkerState,
-    /// Told to take nothing new.
+    /// True if an operator drained it.
     pub draining: bool,
-    /// Tasks that run there, those sent ahead, and places of outside clients.
+    /// Tasks that run there, prefetched tasks, and allocations of outside clients.
     pub assigned_jobs: usize,
     /// Cpus that it declares.
     pub cpus: f64,
-    /// It fetches (tag `fetch`).
+    /// True if it has the tag `fetch`.
     pub fetch: bool,
-    /// Its architectures (tag `arch`).
+    /// The values of its tag `arch`.
     pub architectures: Vec<String>,
     /// Percent of its cpus in use; null is unknown.
     pub cpu_usage_pct: Option<f64>,
-    /// MiB of memory that could be had; null is unknown.
+    /// MiB of available memory; null is unknown.
     pub ram_free_mb: Option<u64>,
-    /// MiB of memory that it declares; null of a worker that declares none.
+    /// MiB of memory that it declares; null for a worker that declares none.
     pub ram_total_mb: Option<u64>,
-    /// When it was last heard from; null of one that does not beat.
+    /// When it was last heard from; null for a worker without heartbeats.
     pub heard_at: Option<u64>,
 }
 
@@ -452,7 +453,7 @@ impl BoardWorker {
             cpus: f64::from(worker.capacity.cpu) / 100.0,
             fetch: worker.flags.fetches,
             architectures: architectures.collect(),
-            // It may use more than it declares.
+            // A worker may use more cpus than it declares.
             cpu_usage_pct: usage.map(|percent| percent.min(100.0)),
             ram_free_mb: report.and_then(|report| report.memory_available).map(|bytes| bytes / MIB),
             ram_total_mb: Some(worker.capacity.memory / MIB).filter(|mib| *mib > 0),
@@ -461,34 +462,34 @@ impl BoardWorker {
     }
 }
 
-/// How full groups of workers are; a worker is in several.
+/// The load of groups of workers; a worker is in several groups.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct WorkersLoad {
-    /// `build`: all; `fetch`: those that fetch; `gpu`: those that have some.
+    /// `build`: all workers; `fetch`: those with the tag `fetch`; `gpu`: those with gpus.
     pub by_capability: Vec<GroupLoad>,
-    /// By the values of the tag `arch`.
+    /// Groups by the values of the tag `arch`.
     pub by_architecture: Vec<GroupLoad>,
-    /// By other tags, but for those that name the machine.
+    /// Groups by other tags, but for tags that differ from machine to machine.
     pub by_feature: Vec<GroupLoad>,
 }
 
-/// How full a group of workers is.
+/// The load of a group of workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct GroupLoad {
-    /// What they have in common.
+    /// The group's name: a capability, an architecture, or a tag as `key` or `key=value`.
     pub key: String,
-    /// Tasks that run there.
+    /// Tasks that run on its workers.
     pub in_flight: usize,
-    /// Cpus that these hold.
+    /// Cpus that these tasks hold.
     pub booked_cpus: f64,
-    /// Cpus of those of them that are up.
+    /// Cpus of its workers that are up.
     pub capacity: f64,
-    /// How many are up.
+    /// Number of its workers that are up.
     pub workers: usize,
 }
 
 impl WorkersLoad {
-    /// Of all workers, in one walk. Of each kind the groups of most workers are kept, at most `groups_max`.
+    /// Groups all workers in one pass. Of each list only the `groups_max` groups with the most workers are kept.
     pub fn of<'a>(workers: impl Iterator<Item = &'a core::Worker>, groups_max: usize) -> Self {
         let (mut capabilities, mut architectures, mut features) = Default::default();
         for worker in workers {

@@ -1,4 +1,4 @@
-//! What the tasks of a step run: opaque bytes to the core, this JSON to servers and workers.
+//! The body of a step: what its tasks run. It is opaque bytes to the core, and this JSON to servers and workers.
 
 use crate::session::{Session, TaskValue};
 use crate::space::Space;
@@ -7,33 +7,33 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Bytes of what a worker gets of a step's body, as JSON: all but what the tasks differ in. Every later limit on its
-/// way is larger: a body between two limits would be asked for, and refused, for ever.
+/// Most bytes of a step's body that a worker gets, as JSON: all but the values of tasks. Every later limit on its way
+/// is larger: a body between two limits would be requested, and refused, for ever.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
-/// Bytes of one value of a task: no system takes a longer argument.
+/// Most bytes of one value of a task: the kernel takes no longer argument.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
-/// The command of a step with what its tasks differ in.
+/// The command of a step with the values of its tasks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StepBody {
     /// Program and arguments, with replacement strings; no shell is involved.
     pub command: Vec<String>,
-    /// The whole environment.
+    /// The complete environment of the tasks.
     pub env: BTreeMap<String, String>,
-    /// The working directory.
+    /// The working directory, absolute or inside the session's.
     pub cwd: String,
-    /// What the tasks differ in.
+    /// The values of the tasks.
     pub params: Params,
-    /// What is set up once on a worker; with it texts hold references instead of replacement strings.
+    /// What is set up once on a worker. With it, texts hold references instead of replacement strings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
-    /// The fields of a Compass CI job, for the host that runs it; the command is only its name then.
+    /// The fields of a Compass CI job, for the host that runs it; then the command is only its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compass: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 impl StepBody {
-    /// Bytes of what a worker gets of it.
+    /// Bytes of the part that a worker gets, as JSON.
     pub fn sent_bytes(&self) -> usize {
         let StepBody { command, env, cwd, params: _, session, compass } = self;
         let mut count = Count(0);
@@ -42,7 +42,7 @@ impl StepBody {
         count.0
     }
 
-    /// The named values of the task with this place in its step.
+    /// The named values of the task with this index in its step; empty without a parameter space.
     pub fn task_values(&self, place: u32) -> Vec<TaskValue> {
         let Params::Space(space) = &self.params else { return Vec::new() };
         let values = space.values(place).into_iter().map(|(param, raw)| {
@@ -71,7 +71,7 @@ impl std::io::Write for Count {
     }
 }
 
-/// One value for each task.
+/// The values of the tasks of a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Params {
@@ -82,17 +82,17 @@ pub enum Params {
     Range {
         /// The value of the first task.
         start: i64,
-        /// From one task to the next.
+        /// The difference from one task to the next.
         step: i64,
     },
-    /// Named one by one.
+    /// One value for each task.
     Values(Vec<String>),
-    /// Cells of a space.
+    /// The cells of a parameter space.
     Space(Space),
 }
 
 impl Params {
-    /// The value of the task with this place in its step; of a space, `Frame=3 Eye=left`.
+    /// The value of the task with this index in its step; for a space, such as `Frame=3 Eye=left`.
     pub fn value(&self, place: u32) -> Option<Cow<'_, str>> {
         match self {
             Params::None => None,
@@ -107,8 +107,8 @@ impl Params {
     }
 }
 
-/// Puts `value` in the place of GNU parallel's replacement strings: `{}` the value, `{.}` without
-/// its extension, `{/}` its base name, `{//}` its directory, `{/.}` its base name without extension.
+/// Replaces GNU parallel's replacement strings: `{}` is the value, `{.}` the value without its extension, `{/}` its
+/// base name, `{//}` its directory, `{/.}` its base name without extension.
 pub fn fill_in(argument: &str, value: &str) -> String {
     let path = Path::new(value);
     let base = path.file_name().map_or(value, |name| name.to_str().unwrap_or(value));

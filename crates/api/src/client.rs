@@ -16,10 +16,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long making a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept: less than the server keeps it.
+/// How long an idle connection is kept: shorter than the server keeps it.
 const POOL_IDLE: Duration = Duration::from_secs(10);
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A unix socket.
@@ -29,9 +29,9 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads `unix:PATH`, a path with a slash, `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`,
-    /// which is `http` on this machine and `https` elsewhere: a token goes over an open network in
-    /// plain text only where somebody wrote so.
+    /// Reads `unix:PATH`, a path with a slash, `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`. The last is
+    /// `http` on this machine and `https` elsewhere: a token crosses a network in plain text only if the user wrote
+    /// `http`.
     pub fn parse(text: &str) -> Address {
         match text.strip_prefix("unix:") {
             Some(path) => Address::Unix(path.into()),
@@ -42,7 +42,7 @@ impl Address {
         }
     }
 
-    /// True of a server on this machine, as far as its address tells.
+    /// True if the address is on this machine; behind it may be a tunnel.
     pub fn is_local(&self) -> bool {
         match self {
             Address::Unix(_) => true,
@@ -63,7 +63,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// True of `HOST:PORT` of this machine.
+/// True if `HOST:PORT` is on this machine.
 fn is_loopback(text: &str) -> bool {
     let host = match text.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or(""),
@@ -72,19 +72,18 @@ fn is_loopback(text: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// By what a client knows the server, and the server the client. Not used on a unix socket, whose file
-/// permissions say it all.
+/// How a client verifies the server and authenticates itself. Not used on a unix socket, where file permissions decide.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// Certificates in PEM that vouch for the server; without them those that this machine trusts do.
+    /// CA certificates in PEM to trust for the server; `None` means those of the system.
     pub ca: Option<Vec<u8>>,
-    /// What goes after `Bearer`.
+    /// The token, without `Bearer`.
     pub token: Option<String>,
-    /// A certificate and its key in PEM, one after the other, for servers that ask for one.
+    /// A client certificate and its key in PEM, one after the other, for servers that ask for one.
     pub identity: Option<Vec<u8>>,
 }
 
-/// Why credentials are not used.
+/// Why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// A file cannot be read.
@@ -101,8 +100,7 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Reads the files that are named; of a token's file, the first line. A token that is given goes
-    /// before one in a file.
+    /// Reads the named files; of a token's file, the first line. A given token takes precedence over one in a file.
     pub fn read(
         ca: Option<&Path>,
         token: Option<String>,
@@ -127,7 +125,7 @@ impl Credentials {
         Ok(Credentials { ca: ca.map(read).transpose()?, token, identity })
     }
 
-    /// Tells the builder of all of them.
+    /// Adds the credentials to the builder.
     fn apply(&self, mut builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
         if let Some(ca) = &self.ca {
             builder = builder.tls_certs_only(Certificate::from_pem_bundle(ca)?);
@@ -135,7 +133,7 @@ impl Credentials {
         if let Some(identity) = &self.identity {
             builder = builder.identity(Identity::from_pem(identity)?);
         }
-        // A token that is no header value cannot be a token either: the server says so of an empty one.
+        // A token that is not a valid header value is sent as an empty one, which the server refuses as malformed.
         let bearer = self.token.as_ref().map(|token| {
             let header = HeaderValue::try_from(format!("Bearer {token}"));
             let mut header = header.unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
@@ -152,21 +150,21 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Why a request got no answer that can be used.
+/// Why a request has no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server answers there.
     #[error("no server answers at {address}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The address that was tried.
         address: Address,
-        /// Why.
+        /// The cause.
         source: reqwest::Error,
     },
-    /// The server said no.
+    /// The server refused the request.
     #[error("{}", .0.message)]
     Refused(ErrorDetail),
-    /// The answer is not what this version understands.
+    /// The answer cannot be read by this version.
     #[error("the answer of the server at {address} cannot be read")]
     Garbled {
         /// The server.
@@ -177,7 +175,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The server's error code, where the server answered with one.
+    /// The server's error code, if it answered with one.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             ClientError::Refused(detail) => Some(detail.code),
@@ -185,7 +183,7 @@ impl ClientError {
         }
     }
 
-    /// True where trying again may help: nobody answered, or the server asks to wait.
+    /// True if a retry may help: no server answered, or it is temporarily unavailable.
     pub fn is_temporary(&self) -> bool {
         matches!(self, ClientError::Unreachable { .. }) || self.code() == Some(ErrorCode::Unavailable)
     }
@@ -199,44 +197,44 @@ pub struct Client {
     shows_token: bool,
 }
 
-/// Which jobs a list shows.
+/// The filter of a list of jobs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct JobsQuery {
     /// Words of states, separated by commas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Of this user.
+    /// Only jobs of this user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Of this queue.
+    /// Only jobs of this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Whose name holds this text.
+    /// Only jobs whose name contains this text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// At most so many.
+    /// Most jobs in the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// `next` of the part before.
+    /// `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Which tasks a list shows.
+/// The filter of a list of tasks.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TasksQuery {
     /// Words of states, separated by commas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// At most so many.
+    /// Most tasks in the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// `next` of the part before.
+    /// `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Which part of a task's output to get.
+/// The part of a task's output to get.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LogQuery {
     /// `stdout` or `stderr`.
@@ -244,10 +242,10 @@ pub struct LogQuery {
     /// The attempt; by default the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Bytes to leave out at the beginning; negative counts from the end.
+    /// Bytes to skip at the beginning; a negative number counts from the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<i64>,
-    /// Go on until the task ends.
+    /// Follow the output until the task ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
 }
@@ -260,7 +258,7 @@ impl Client {
 
     /// The same with credentials.
     pub fn with(address: Address, credentials: &Credentials) -> Result<Self, ClientError> {
-        // It is installed already where another client was made before.
+        // It is installed already if another client was created before.
         _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
         let builder = builder.pool_idle_timeout(POOL_IDLE);
@@ -282,12 +280,12 @@ impl Client {
         &self.address
     }
 
-    /// True if the server is told a token: it may know us by another name then.
+    /// True if requests carry a token: the server may know the user by another name then.
     pub fn shows_token(&self) -> bool {
         self.shows_token
     }
 
-    /// Who answers.
+    /// The server's version, and the role of the token.
     pub async fn version(&self) -> Result<Version, ClientError> {
         self.get("/api/v1/version", &()).await
     }
@@ -297,7 +295,7 @@ impl Client {
         self.json(self.request(Method::POST, "/api/v1/jobs").json(request)).await
     }
 
-    /// Submits a job of Compass CI: its number.
+    /// Submits a job of Compass CI; returns its id.
     pub async fn submit_compass(&self, fields: &crate::compass::Fields) -> Result<u64, ClientError> {
         let request = self.request(Method::POST, "/scheduler/v1/jobs/submit").json(fields);
         let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
@@ -322,7 +320,7 @@ impl Client {
         Err(ClientError::Refused(ErrorDetail { code, message, hint: None }))
     }
 
-    /// A part of the list of jobs, newest first.
+    /// A page of the list of jobs, newest first.
     pub async fn jobs(&self, query: &JobsQuery) -> Result<Page<Job>, ClientError> {
         self.get("/api/v1/jobs", query).await
     }
@@ -332,8 +330,8 @@ impl Client {
         self.get(&format!("/api/v1/jobs/{id}"), &()).await
     }
 
-    /// The job when it has ended. `lend` names a task that waits for it and lends its cpus meanwhile;
-    /// the answer comes when that task has them again.
+    /// The job once it has ended. `lend` names a task that waits for it and lends its cpus meanwhile; the answer comes
+    /// when that task has them again.
     pub async fn wait(&self, id: u64, lend: Option<&str>) -> Result<Job, ClientError> {
         let query: Vec<(&str, &str)> = lend.map(|task| ("lend", task)).into_iter().collect();
         self.get(&format!("/api/v1/jobs/{id}/wait"), &query).await
@@ -344,7 +342,7 @@ impl Client {
         self.json(self.request(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"))).await
     }
 
-    /// A part of a job's tasks, by number.
+    /// A page of a job's tasks, ordered by index.
     pub async fn tasks(&self, job: u64, query: &TasksQuery) -> Result<Page<Task>, ClientError> {
         self.get(&format!("/api/v1/jobs/{job}/tasks"), query).await
     }
@@ -359,7 +357,7 @@ impl Client {
         self.get(&format!("/api/v1/tasks/{id}/why"), &()).await
     }
 
-    /// The bytes that a task wrote, as they come.
+    /// The bytes of a task's output, as they come.
     pub async fn log(
         &self,
         id: &str,
@@ -374,7 +372,7 @@ impl Client {
         }))
     }
 
-    /// The workers; with `all` also those that somebody said are gone.
+    /// The workers; with `all` also forgotten ones.
     pub async fn workers(&self, all: bool) -> Result<Vec<Worker>, ClientError> {
         self.all(if all { "/api/v1/workers?all=true" } else { "/api/v1/workers" }).await
     }
@@ -394,7 +392,7 @@ impl Client {
         self.json(self.request(Method::POST, &format!("/api/v1/workers/{name}/{verb}"))).await
     }
 
-    /// Says that a worker is gone for good; with `force` even while it is connected.
+    /// Forgets a worker that is gone for good; with `force` even while it is connected.
     pub async fn forget_worker(&self, name: &str, force: bool) -> Result<Worker, ClientError> {
         let path = format!("/api/v1/workers/{}/forget", segment(name));
         self.json(self.request(Method::POST, &path).query(&[("force", force)])).await
@@ -410,7 +408,7 @@ impl Client {
         self.get(&format!("/api/v1/queues/{}", segment(name)), &()).await
     }
 
-    /// Sets what is given of a queue.
+    /// Changes the settings of a queue that are given.
     pub async fn set_queue(&self, name: &str, change: &SetQueue) -> Result<Queue, ClientError> {
         self.json(self.request(Method::PUT, &format!("/api/v1/queues/{}", segment(name))).json(change)).await
     }
@@ -420,19 +418,19 @@ impl Client {
         self.all("/api/v1/limits").await
     }
 
-    /// Sets what is given of a limit.
+    /// Changes the settings of a limit that are given.
     pub async fn set_limit(&self, name: &str, change: &SetLimit) -> Result<Limit, ClientError> {
         let request = self.request(Method::PUT, &format!("/api/v1/limits/{}", segment(name)));
         self.json(request.json(change)).await
     }
 
-    /// Takes a limit away.
+    /// Removes a limit.
     pub async fn remove_limit(&self, name: &str) -> Result<(), ClientError> {
         let path = format!("/api/v1/limits/{}", segment(name));
         self.send(self.request(Method::DELETE, &path)).await.map(|_| ())
     }
 
-    /// Every part of a list.
+    /// All pages of a list.
     async fn all<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -446,7 +444,7 @@ impl Client {
         }
     }
 
-    /// What happens from now on, to one job or to all. The stream ends when the server does.
+    /// Events from now on, of one job or of all. The stream ends when the server stops.
     pub async fn events(
         &self,
         job: Option<u64>,
@@ -475,7 +473,7 @@ impl Client {
         Ok(parts.flat_map(futures_util::stream::iter))
     }
 
-    /// Makes a token.
+    /// Creates a token.
     pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ClientError> {
         self.json(self.request(Method::POST, "/api/v1/tokens").json(request)).await
     }
@@ -485,12 +483,12 @@ impl Client {
         self.all("/api/v1/tokens").await
     }
 
-    /// Ends a token.
+    /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
         self.json(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
     }
 
-    /// Asks the server to end in good order.
+    /// Asks the server to stop cleanly.
     pub async fn shutdown(&self) -> Result<(), ClientError> {
         self.send(self.request(Method::POST, "/api/v1/shutdown")).await.map(|_| ())
     }
@@ -515,7 +513,7 @@ impl Client {
             .map_err(|e| ClientError::Garbled { address: self.address.clone(), source: e.into() })
     }
 
-    /// Sends, and makes an error of every answer that is not a success.
+    /// Sends a request. Every answer that is not a success is an error.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let response = request
             .send()
@@ -537,14 +535,14 @@ impl Client {
     }
 }
 
-/// A difference of clocks that is taken for the time that an answer takes.
+/// A smaller difference of clocks is taken for the latency of the answer.
 const CLOCKS_AGREE_MS: u64 = 2_000;
 
-/// See [`server_ahead_ms`].
+/// The value of [`server_ahead_ms`].
 static AHEAD_MS: AtomicI64 = AtomicI64::new(0);
 
-/// Milliseconds by which the clock of the server that answered last is ahead of this machine's; 0 if they agree within two
-/// seconds.
+/// Milliseconds by which the clock of the server that answered last is ahead of this machine's; 0 if they agree within
+/// two seconds.
 pub fn server_ahead_ms() -> i64 {
     AHEAD_MS.load(Ordering::Relaxed)
 }
@@ -560,7 +558,7 @@ fn ahead_ms(headers: &HeaderMap, here_ms: i64) -> i64 {
     if ahead.unsigned_abs() < CLOCKS_AGREE_MS { 0 } else { ahead }
 }
 
-/// A name that people chose as one part of a path.
+/// A name that users chose, percent-encoded as one segment of a path.
 fn segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
     let each = name.bytes().map(|byte| match plain(byte) {

@@ -1,4 +1,4 @@
-//! Errors on the wire: what failed, why, and what to do.
+//! The JSON body of errors.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,11 +13,11 @@ pub struct ErrorBody {
 /// One error.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
-    /// For programs.
+    /// The kind of error, for programs.
     pub code: ErrorCode,
     /// What failed and why.
     pub message: String,
-    /// What to do next, where that is known.
+    /// What to do next, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -28,28 +28,28 @@ pub struct ErrorDetail {
 pub enum ErrorCode {
     /// 400: the request is malformed or breaks a rule.
     BadRequest,
-    /// 401: nobody is known by the token, or there is none.
+    /// 401: the token is missing or not valid.
     Unauthorized,
-    /// 403: who asks may not do it.
+    /// 403: the caller may not do it.
     Forbidden,
-    /// 404.
+    /// 404: the path or the entity does not exist.
     NotFound,
-    /// 405: the path knows other methods.
+    /// 405: the path has other methods.
     MethodNotAllowed,
-    /// 409: what it is about is in no state for it.
+    /// 409: the entity's state does not allow it.
     Conflict,
     /// 413: the body is over the limit.
     TooLarge,
     /// 422: no worker of the farm could ever run it.
     CannotBePlaced,
-    /// 503: the store is full or gone, or too many requests wait; try again.
+    /// 503: the store is full or unreachable, or too many requests wait; try again.
     Unavailable,
-    /// 500: a defect.
+    /// 500: a defect of the server.
     Internal,
 }
 
 impl ErrorCode {
-    /// The HTTP status that goes with it.
+    /// The HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
             ErrorCode::BadRequest => 400,

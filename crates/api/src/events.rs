@@ -1,28 +1,28 @@
-//! What `/events` tells as it happens, as server-sent events: the event's name is the variant.
+//! The server-sent events of `/events`: the event's name is the variant.
 
 use crate::job::{Counts, JobState};
 use crate::task::TaskState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One event.
+/// An event.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerEvent {
-    /// A job came, changed or ended.
+    /// A job was submitted, changed or ended.
     Job(JobEvent),
     /// Tasks changed.
     Tasks(TasksEvent),
-    /// A worker came, went, or was told something.
+    /// A worker connected, disconnected, or changed its state.
     Worker(WorkerEvent),
-    /// The listener was too slow and missed some: ask for the state anew.
+    /// The listener was too slow and missed events: read the state again.
     Lagged,
 }
 
-/// A job came, changed or ended.
+/// A job was submitted, changed or ended.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobEvent {
-    /// The job.
+    /// The job's id.
     pub job: u64,
     /// Its state.
     pub state: JobState,
@@ -33,9 +33,9 @@ pub struct JobEvent {
 /// Changes of one job's tasks that became durable together.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TasksEvent {
-    /// The job.
+    /// The job's id.
     pub job: u64,
-    /// The job's counts after them.
+    /// The job's counts after the changes.
     pub counts: Counts,
     /// The changes.
     pub tasks: Vec<TaskEvent>,
@@ -44,13 +44,13 @@ pub struct TasksEvent {
 /// A change of one task.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskEvent {
-    /// The task's place in its job.
+    /// The task's index in its job.
     pub index: u32,
-    /// Its state now.
+    /// The task's new state.
     pub state: TaskState,
-    /// The attempt that this is about.
+    /// The attempt that changed.
     pub attempt: u32,
-    /// The exit code, or what a shell would say in its place.
+    /// The exit code, or the code that a shell would report instead, such as 137 for SIGKILL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Bytes that the attempt wrote to standard output.
@@ -61,10 +61,10 @@ pub struct TaskEvent {
     pub err_bytes: u64,
 }
 
-/// A worker came, went, or was told something.
+/// A worker connected, disconnected, or changed its state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkerEvent {
-    /// Its name.
+    /// The worker's name.
     pub worker: String,
     /// What happened, in a word.
     pub what: String,
@@ -81,7 +81,7 @@ impl ServerEvent {
         }
     }
 
-    /// The job that it is about.
+    /// The job of the event; `None` for other events.
     pub fn job(&self) -> Option<u64> {
         match self {
             ServerEvent::Job(event) => Some(event.job),

@@ -1,4 +1,4 @@
-//! Jobs as told to people and programs.
+//! The JSON of jobs.
 
 use crate::submit::{Depends, Kind, Resources, is_false};
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use windlass_core::job as core;
 /// A job.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Job {
-    /// Its id.
+    /// The job's id.
     pub id: u64,
-    /// For people.
+    /// The job's name, for people.
     pub name: String,
-    /// Whose work it is.
+    /// Its queue.
     pub queue: String,
-    /// Who submitted it.
+    /// The user who submitted it.
     pub user: String,
-    /// Inside the queue, higher first.
+    /// The priority inside the queue; higher goes first.
     pub priority: i32,
     /// Its state.
     pub state: JobState,
-    /// Why no further task starts, where somebody or something stopped it.
+    /// Why no further task starts; absent if the job was not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// When it was accepted.
@@ -35,7 +35,7 @@ pub struct Job {
     /// The task that submitted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// How many tasks are in which state.
+    /// The number of tasks in each state.
     pub counts: Counts,
     /// Its steps.
     pub steps: Vec<Step>,
@@ -47,25 +47,25 @@ pub struct Job {
 pub enum JobState {
     /// No task runs; some may start later.
     Pending,
-    /// Some task runs.
+    /// At least one task is booked or runs.
     Running,
-    /// Held by somebody.
+    /// A user holds it.
     Held,
     /// Every task succeeded.
     Succeeded,
-    /// A task failed for good, or a job that it came after did.
+    /// A task failed for good, or a job that it depends on did.
     Failed,
-    /// Somebody cancelled it.
+    /// A user cancelled it.
     Canceled,
 }
 
 impl JobState {
-    /// True once nothing of the job runs or starts any more.
+    /// True once no task of the job runs or will start.
     pub fn is_end(self) -> bool {
         matches!(self, JobState::Succeeded | JobState::Failed | JobState::Canceled)
     }
 
-    /// The state from what the core says.
+    /// The state from the core's. A job is running if a task is booked or runs.
     pub fn from_core(state: core::JobState, held: bool, counts: &core::Counts) -> Self {
         match state {
             core::JobState::Succeeded => JobState::Succeeded,
@@ -90,29 +90,29 @@ impl JobState {
     }
 }
 
-/// How many tasks are in which state.
+/// The number of tasks in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
-    /// All.
+    /// All tasks.
     pub total: u32,
-    /// Waiting for another task, step or job.
+    /// Tasks that wait for another task, step or job.
     pub waiting: u32,
-    /// Could start.
+    /// Tasks that could start.
     pub ready: u32,
-    /// Booked or running.
+    /// Booked or running tasks.
     pub running: u32,
-    /// Ended well.
+    /// Tasks that succeeded.
     pub succeeded: u32,
-    /// Ended badly.
+    /// Tasks that failed, with their retries spent.
     pub failed: u32,
-    /// Killed, or stopped before they started.
+    /// Cancelled tasks: killed, or stopped before they started.
     pub canceled: u32,
-    /// Never started because what they waited for failed.
+    /// Tasks that never started because a dependency failed.
     pub skipped: u32,
 }
 
 impl Counts {
-    /// Tasks that ended or never will start.
+    /// Number of tasks that have ended or will never start.
     pub fn ended(&self) -> u32 {
         self.succeeded + self.failed + self.canceled + self.skipped
     }
@@ -128,24 +128,24 @@ impl From<core::Counts> for Counts {
 /// A step of a job.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Step {
-    /// Unique in the job.
+    /// The step's name, unique in the job.
     pub name: String,
-    /// The number of its first task.
+    /// The index of its first task in the job.
     pub first_task: u32,
-    /// How many tasks.
+    /// Number of its tasks.
     pub tasks: u32,
-    /// Program and arguments; only where one job is asked for.
+    /// Program and arguments; only if one job is requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The working directory; only where one job is asked for.
+    /// The working directory; only if one job is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// What each task holds.
+    /// The amounts that each task holds.
     pub resources: Resources,
-    /// What the worker must be.
+    /// Tags that the worker must have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The only workers.
+    /// The only workers that may run it; empty is any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<String>,
     /// Milliseconds that a task may run.
@@ -153,47 +153,46 @@ pub struct Step {
     pub time_limit_ms: Option<u64>,
     /// How often a failed task is run again.
     pub retries: u32,
-    /// Steps that come first.
+    /// Steps of the job that it depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends: Vec<Depends>,
-    /// Limits of which each task takes one while it runs.
+    /// Limits, such as licences, of which each task holds one while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
-    /// What helps to choose a worker.
+    /// The step's hints.
     #[serde(flatten)]
     pub hints: Hints,
 }
 
-/// What a step says of itself beyond what it must have.
+/// Hints: what helps to choose a worker or to size a task.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Hints {
-    /// What sort of work it is.
+    /// The kind of work; absent is `build`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Its command with what differs from task to task left out: steps of one queue, name and shape are
-    /// taken for alike.
+    /// The command without what differs from task to task. Steps of one queue, name and shape have one task profile.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub shape: String,
-    /// It mostly waits for the network.
+    /// The tasks mostly wait for the network.
     #[serde(skip_serializing_if = "is_false")]
     pub network_bound: bool,
-    /// It is short, and best run where its inputs are.
+    /// The tasks are short, and best run where their inputs are.
     #[serde(skip_serializing_if = "is_false")]
     pub prefer_local: bool,
-    /// It needs a worker that fetches.
+    /// The tasks need a worker with the tag `fetch`.
     #[serde(skip_serializing_if = "is_false")]
     pub fetches: bool,
-    /// What its tasks read from caches: each key, and its bytes, or null where they are not known.
+    /// The cache keys that its tasks read, each with its bytes; null is unknown.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub caches: BTreeMap<String, Option<u64>>,
-    /// Milliseconds after which a task that could start should have.
+    /// Target queueing delay: milliseconds that a ready task should wait at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// The cpus asked for are a guess to begin with.
+    /// The requested cpus are only the first guess; later tasks are sized by the task profile.
     #[serde(skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
-    /// Workers that it rather waits for a while than go elsewhere.
+    /// Workers that its tasks wait for a while before they run elsewhere.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub prefers: BTreeSet<String>,
 }
@@ -219,7 +218,7 @@ impl Hints {
 }
 
 impl Step {
-    /// The steps of a spec, with the numbers of their first tasks.
+    /// The steps of a spec, without commands and working directories.
     pub fn all_from_core(spec: &core::JobSpec) -> Vec<Step> {
         let mut first_task = 0;
         let steps = spec.steps.iter().map(|step| {
@@ -255,34 +254,34 @@ fn depends_from(spec: &core::JobSpec, dependency: &core::Dependency) -> Depends 
     }
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
     /// The entries.
     pub items: Vec<T>,
-    /// Give this as `cursor` for the next part; absent on the last.
+    /// Give this as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Who answers.
+/// The server's version, and the caller as the server knows it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Version {
-    /// `windlass`.
+    /// Always `windlass`.
     pub name: String,
     /// The server's version.
     pub version: String,
-    /// Where its store is.
+    /// The address of its store.
     pub store: String,
-    /// The server's process.
+    /// The server's process id.
     pub pid: u32,
-    /// Whose token was shown, where one was asked for.
+    /// The user of the token; absent if the server asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What it lets its holder do.
+    /// The role of the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<crate::Role>,
-    /// The worker that it speaks for.
+    /// The worker of the token, for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
 }

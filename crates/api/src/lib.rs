@@ -1,8 +1,8 @@
-//! The wire: what people and programs send to a server and get back, as JSON under `/api/v1`.
+//! The JSON types of the HTTP interface under `/api/v1`.
 //!
-//! Conversion to and from the core happens here, by hand, so that neither side forces its shape on
-//! the other. Fields may be added; a field that is absent is unknown, never 0. Times are milliseconds
-//! since the Unix epoch, memory is bytes, cpus are cores with two decimals.
+//! Conversions to and from the core are written here by hand, so that neither side forces its shape on the other.
+//! Fields may be added; a field that is absent is unknown, never 0. Times are milliseconds since the Unix epoch, memory
+//! is bytes, cpus are cores with two decimals.
 
 pub mod board;
 mod body;
@@ -48,6 +48,6 @@ pub use why::{Change, IneligibleWorkers, Judged, RulePoints, Turn, Why};
 pub use worker::{Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 
-/// The header in which a server says its clock, in milliseconds since 1970. All times of that answer are of this clock,
-/// which goes on evenly when the machine's is set.
+/// The header with the server's clock, in milliseconds since the Unix epoch. All times of an answer are of this clock,
+/// which does not jump when the machine's clock is set.
 pub const CLOCK_HEADER: &str = "windlass-clock-ms";

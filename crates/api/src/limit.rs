@@ -1,4 +1,4 @@
-//! Limits, such as licences, as told to people and programs, and as administrators set them.
+//! The JSON of limits, such as licences.
 
 use crate::queue::given;
 use serde::{Deserialize, Serialize};
@@ -7,26 +7,26 @@ use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::engine::Engine;
 use windlass_core::queues::{self as core, BadSetting, Busy};
 
-/// A limit: licences, say, of which each task of a step that names it takes one.
+/// A limit, such as a number of licences. Each task of a step that names it holds one while it runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Limit {
-    /// Unique.
+    /// The limit's name, unique on the farm.
     pub name: String,
-    /// How many tasks may hold one at a time over the farm; absent is any number.
+    /// Tasks that may hold it at a time over the farm; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// How many tasks do.
+    /// Tasks that hold it now.
     pub used: u32,
-    /// How many on one worker; absent is any number.
+    /// Tasks that may hold it at a time on one worker; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_worker: Option<u32>,
-    /// Exit codes by which a task says that there was none for it.
+    /// Exit codes that mean 'no licence was free'.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy_exits: Vec<i32>,
-    /// Milliseconds for which its step starts nothing then, the first time.
+    /// Milliseconds of the first back-off of a task's step after such an exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_off_ms: Option<u64>,
-    /// Steps that start nothing for now because it was busy.
+    /// Steps that back off now because the limit was busy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub backing_off: usize,
 }
@@ -36,7 +36,7 @@ fn is_zero(n: &usize) -> bool {
 }
 
 impl Limit {
-    /// The limit of that name, if there is one.
+    /// The limit of that name; `None` if there is none.
     pub fn of(engine: &Engine, name: &str) -> Option<Self> {
         let core::Limit { max, per_worker, busy } = engine.limits().get(name)?.clone();
         let (exits, back_off_ms) = busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();
@@ -52,32 +52,31 @@ impl Limit {
     }
 }
 
-/// What to change of a limit; what is absent stays, null takes away. Steps that found it busy are tried again
-/// at once.
+/// Changes of a limit: what is absent stays, null removes. Steps that back off because of it are tried again at once.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetLimit {
-    /// How many tasks may hold one at a time over the farm; 0 lets none start.
+    /// Tasks that may hold it at a time over the farm; with 0 none starts.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<u32>)]
     pub max: Option<Option<u32>>,
-    /// How many on one worker, from 1.
+    /// Tasks that may hold it at a time on one worker, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<u32>)]
     pub per_worker: Option<Option<u32>>,
-    /// Exit codes, from 1 to 255, by which a task says that there was none for it: it is run again, spends no
-    /// retry, and is no failure.
+    /// Exit codes, from 1 to 255, that mean 'no licence was free': the task is run again without spending a retry, and
+    /// is not counted as failed.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<Vec<i32>>)]
     pub busy_exits: Option<Option<Vec<i32>>>,
-    /// Milliseconds for which its step starts nothing then: 30000 where nobody says, twice as long each time in
-    /// a row, up to 16 times as long.
+    /// Milliseconds for which the task's step then backs off, 30000 by default; twice as long each time in a row, up to
+    /// 16 times as long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_off_ms: Option<u64>,
 }
 
 impl SetLimit {
-    /// The limit as it is after the change; `now` is as it is before, if there is one.
+    /// The limit after the change; `now` is the limit before it, if there is one.
     pub fn over(&self, now: Option<&core::Limit>) -> Result<core::Limit, BadSetting> {
         let now = now.cloned().unwrap_or_default();
         let (exits, back_off_ms) = now.busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();

@@ -1,70 +1,70 @@
-//! The load of a worker as told to people and programs. What is not known is absent.
+//! The JSON of a worker's load. What is not known is absent.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::Time;
 use windlass_core::load::pressure as core;
 
-/// What a worker said of its load last.
+/// A worker's last load report.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Load {
-    /// When the server heard it.
+    /// When the server received it.
     pub at_ms: u64,
-    /// The worker has only a part of its machine: the pressure of its own control group counts.
+    /// True if the worker has only a part of its machine: then the pressure of its own control group counts.
     pub confined: bool,
-    /// Of the whole machine.
+    /// Pressures of the whole machine.
     pub machine: Pressures,
-    /// Of the control group in which the worker was started.
+    /// Pressures of the control group in which the worker was started.
     pub own: Pressures,
     /// Mean number of runnable tasks over 1, 5 and 15 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_average: Option<[f64; 3]>,
-    /// Bytes of memory that could be had.
+    /// Bytes of available memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_available: Option<u64>,
     /// Bytes of memory that its tasks hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_own: Option<u64>,
-    /// Cores in use, of those that the worker may use.
+    /// Cpus in use, of those that the worker may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_used: Option<f64>,
-    /// Of the cores that it declares, those that something else than its tasks takes.
+    /// Foreign load: declared cpus that processes outside of Windlass use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_foreign: Option<f64>,
-    /// Speed of its disks in MB/s, as tasks had it.
+    /// Speed of its disks in MB/s, as measured with tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mb_s: Option<f64>,
-    /// Speed of its network in Mbit/s, as tasks that fetched something had it.
+    /// Speed of its network in Mbit/s, as measured with tasks that fetched something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_mbit_s: Option<f64>,
 }
 
-/// Stalled time by what is waited for.
+/// Stall time by what was waited for.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Pressures {
-    /// A cpu.
+    /// Stalls for a cpu.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Pressure>,
-    /// Memory.
+    /// Stalls for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Pressure>,
-    /// Input and output.
+    /// Stalls for input and output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<Pressure>,
 }
 
-/// Stalled time by who stalled.
+/// Stall time by how many processes stalled, as in the kernel's pressure information.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Pressure {
-    /// Some task.
+    /// At least one process stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub some: Option<Stall>,
-    /// All tasks that were not idle.
+    /// All processes that were not idle stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<Stall>,
 }
 
-/// Stalled time, in percent.
+/// Stall time, in percent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Stall {
     /// Mean of about 10 seconds.
@@ -73,15 +73,15 @@ pub struct Stall {
     pub avg60: f64,
     /// Mean of about 5 minutes.
     pub avg300: f64,
-    /// Microseconds since the machine started.
+    /// Total stall time in microseconds since the machine started.
     pub total_us: u64,
-    /// Exactly, since the report before.
+    /// The exact share since the previous report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<f64>,
 }
 
 impl Load {
-    /// What the core has, heard at that time.
+    /// The core's report, received at that time.
     pub fn from_core(at: Time, from: &core::LoadReport) -> Self {
         Load {
             at_ms: at.as_ms(),

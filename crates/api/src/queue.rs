@@ -1,4 +1,4 @@
-//! Queues as told to people and programs, and as administrators set them.
+//! The JSON of queues.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,54 +6,54 @@ use utoipa::ToSchema;
 use windlass_core::engine::Engine;
 use windlass_core::queues::{self as core, QueueRecord};
 
-/// A queue with work now or earlier, or one that somebody set.
+/// A queue that has or had work, or that an administrator configured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Queue {
-    /// Unique.
+    /// The queue's name, unique on the farm.
     pub name: String,
-    /// 0 to 9, higher first, strictly.
+    /// The band, 0 to 9; a higher band is served first.
     pub band: u8,
     /// Its weight in its band.
     pub weight: u32,
-    /// Cores that its tasks may hold together while others could use them; absent is no cap.
+    /// Cpus that its tasks may hold while other queues could use them; absent is no quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_cpus: Option<f64>,
-    /// Cores that they may hold where nobody else can use them; absent is the quota.
+    /// Cpus that its tasks may hold while no other queue can use them; absent is the quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_cpus: Option<f64>,
-    /// Why it starts nothing, as somebody noted; absent: it does.
+    /// The note of an administrator who paused it; absent if it is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// Who may submit to it besides administrators and the user of its name; `*` is everybody.
+    /// Users who may submit to it, besides administrators and the user of its name; `*` is all users.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub users: BTreeSet<String>,
     /// Tasks booked or running.
     pub running: u32,
-    /// Cores that these hold.
+    /// Cpus that these tasks hold.
     #[serde(default)]
     pub running_cpus: f64,
-    /// Tasks that could start.
+    /// Ready tasks, parked ones included.
     #[serde(default)]
     pub waiting: u64,
-    /// Steps with tasks that could start.
+    /// Steps with ready tasks that are in memory.
     pub ready_steps: usize,
-    /// Jobs whose turn is so far off that the store alone has them.
+    /// Parked jobs: their turn is so far off that only the store has them.
     #[serde(default)]
     pub parked_jobs: u64,
     /// Tasks booked since the server started.
     pub booked: u64,
-    /// What a task costs its queue: `time`, the part of its worker that it holds for as long as it does, or
-    /// `task`, one like every other.
+    /// What the queue is charged for a task: `time`, the part of a worker that it holds times its run time, or `task`,
+    /// one for each.
     #[serde(default)]
     pub charge: String,
-    /// The part, from 0 to 1, of all that the queues of its band were charged since the server started; absent
-    /// where that is nothing.
+    /// Its part, from 0 to 1, of all charges of the queues of its band since the server started; absent if there were
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
 }
 
 impl Queue {
-    /// Up to `max` queues that pass, by name.
+    /// The first `max` queues that pass, ordered by name.
     pub fn list(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool) -> Vec<Self> {
         let (mut had, mut waiting) = (BTreeMap::<u8, i128>::new(), BTreeMap::<&str, u64>::new());
         for queue in engine.queues().iter() {
@@ -99,53 +99,54 @@ fn cores(hundredths: u32) -> f64 {
     f64::from(hundredths) / 100.0
 }
 
-/// What to change of a queue; what is absent stays, null takes away.
+/// Changes of a queue: what is absent stays, null removes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQueue {
-    /// 0 to 9, higher first, strictly; null is what its name says: 9 of `vip`, 1 of `idle`, 3 of all others.
+    /// The band, 0 to 9; a higher band is served first. null is the default of its name: 9 for `vip`, 1 for `idle`, 3
+    /// for all others.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<u8>)]
     pub band: Option<Option<u8>>,
-    /// Its share of what its band gets, against others': 1 to 10000. 100 where nobody set it.
+    /// The weight against the other queues of its band, 1 to 10000; 100 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Cores that its tasks may hold together while others could use them; null is no cap, and no burst.
+    /// Cpus that its tasks may hold while other queues could use them; null is no quota, and no burst.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<f64>)]
     pub quota_cpus: Option<Option<f64>>,
-    /// Cores that they may hold where nobody else can use them; null is the quota.
+    /// Cpus that its tasks may hold while no other queue can use them; null is the quota.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<f64>)]
     pub burst_cpus: Option<Option<f64>>,
-    /// A note of why it starts nothing; null lets it start tasks again.
+    /// Pauses the queue, with a note of the reason; null resumes it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     pub paused: Option<Option<String>>,
-    /// Who may submit to it besides administrators and the user of its name; `*` is everybody.
+    /// Users who may submit to it, besides administrators and the user of its name; `*` is all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<BTreeSet<String>>,
 }
 
-/// Tells null from absent.
+/// Deserializes a field so that null, `Some(None)`, differs from absent, `None`.
 pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
-/// A number of cores that is none.
+/// A number of cpus that is not valid.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[error("{field} must be a number from 0.01 to 40000000, or null for none, not {cpus}")]
 pub struct BadCpus {
-    /// Of which field.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it is.
+    /// The number.
     pub cpus: f64,
 }
 
 impl SetQueue {
-    /// The queue as it is after the change; `now` is as it is before, if there is one.
+    /// The queue after the change; `now` is the queue before it, if there is one.
     pub fn over(&self, name: &str, now: Option<&core::Queue>) -> Result<QueueRecord, BadCpus> {
         let mut record = now.map_or_else(|| QueueRecord::named(name), |queue| queue.record.clone());
         put(&mut record.band, self.band);

@@ -1,6 +1,6 @@
-//! Sessions: what a step sets up once on a worker for all of its tasks there, in terms of the Open Job
-//! Description. Commands, files and variables of such a step hold references, `{{Task.Param.Frame}}`,
-//! that the worker fills in; `{{Brace}}` stands for a brace that would read as the begin of one.
+//! Sessions: what a step sets up once on a worker for all of its tasks there, in terms of the Open Job Description.
+//! Commands, files and variables of such a step hold references, such as `{{Task.Param.Frame}}`, that the worker fills
+//! in. `{{Brace}}` stands for a brace that would begin a reference otherwise.
 
 use crate::space::{Space, is_identifier};
 use serde::{Deserialize, Serialize};
@@ -8,28 +8,28 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
-/// Environments of one step.
+/// Most environments of one step.
 pub const ENVIRONMENTS_MAX: usize = 64;
-/// Files of one step and its environments.
+/// Most files of one step and its environments.
 pub const FILES_MAX: usize = 256;
-/// Bytes of all of them: they travel with the step to its workers.
+/// Most bytes of these files together: they travel with the step to its workers.
 pub const FILES_BYTES_MAX: usize = 4 << 20;
-/// Path mapping rules of one step.
+/// Most path mapping rules of one step.
 pub const RULES_MAX: usize = 256;
-/// Milliseconds from notification to kill.
+/// Most milliseconds from notification to kill.
 pub const NOTIFY_MS_MAX: u64 = 600_000;
 
 /// What a step sets up once on a worker for all of its tasks there.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
-    /// Written for each task, as `{{Task.File.NAME}}`.
+    /// Files that are written for each task, as `{{Task.File.NAME}}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<EmbeddedFile>,
-    /// Entered in this order before the first task, left in reverse.
+    /// Environments, entered in this order before the first task and left in reverse.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<Environment>,
-    /// How a task is ended; by default with a signal and two seconds later by force.
+    /// How a task is ended early; by default with a signal, and two seconds later by force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Cancel>,
     /// Where paths of other machines are on the workers.
@@ -46,9 +46,9 @@ pub struct EmbeddedFile {
     /// The name on disk; `name` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
-    /// What it holds, with references.
+    /// The file's text, with references.
     pub data: String,
-    /// It may be executed.
+    /// The file is executable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runnable: bool,
 }
@@ -57,18 +57,18 @@ pub struct EmbeddedFile {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// For people.
+    /// The environment's name, for people.
     pub name: String,
     /// Variables for tasks and for later environments, with references.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
-    /// Written when it is entered, as `{{Env.File.NAME}}`.
+    /// Files that are written when the environment is entered, as `{{Env.File.NAME}}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<EmbeddedFile>,
-    /// Run to enter it.
+    /// The command that enters it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_enter: Option<Action>,
-    /// Run to leave it.
+    /// The command that leaves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exit: Option<Action>,
 }
@@ -82,18 +82,18 @@ pub struct Action {
     /// Milliseconds that it may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// How it is ended before its time; by default as a task's.
+    /// How it is ended early; by default like a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Cancel>,
 }
 
-/// How a process is ended before its time.
+/// How a process is ended early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cancel {
     /// Killed at once.
     Terminate,
-    /// Told with a signal and a file, and killed so many milliseconds later.
+    /// Notified by a signal and a file, and killed after this many milliseconds.
     NotifyThenTerminate(u64),
 }
 
@@ -104,9 +104,9 @@ pub struct PathRule {
     /// How the source is written.
     #[serde(default)]
     pub source_format: PathFormat,
-    /// The path there.
+    /// The path on the other machine.
     pub source: String,
-    /// The path here.
+    /// The path on the workers.
     pub destination: String,
 }
 
@@ -117,18 +117,18 @@ pub enum PathFormat {
     /// With slashes.
     #[default]
     Posix,
-    /// With backslashes or slashes, letters alike in both cases.
+    /// With backslashes or slashes, and case-insensitive.
     Windows,
 }
 
 /// A named value of one task.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TaskValue {
-    /// The parameter.
+    /// The parameter's name.
     pub name: String,
-    /// Its value, path mapping rules applied.
+    /// Its value, with path mapping rules applied.
     pub value: String,
-    /// Its value as submitted, where that differs.
+    /// Its value as submitted, if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
 }
@@ -136,18 +136,18 @@ pub struct TaskValue {
 /// What is wrong with a session.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SessionError {
-    /// More of something than there may be.
+    /// More of something than the limit.
     #[error("{what}: {is}, more than the limit of {max}")]
     TooMany {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
-        /// How many.
+        /// The number.
         is: usize,
         /// The limit.
         max: usize,
     },
-    /// A file's name.
-    #[error("the file name '{0}' is no plain name, or is given twice")]
+    /// A file's name that is not a plain name, or given twice.
+    #[error("the file name '{0}' is not a plain name, or is given twice")]
     BadFile(String),
     /// An environment variable without a name, or with '=' in it.
     #[error("'{0}' cannot name an environment variable")]
@@ -155,24 +155,24 @@ pub enum SessionError {
     /// An environment whose action has no command.
     #[error("an action of the environment '{0}' has no command")]
     NoCommand(String),
-    /// A reference to what is not there.
-    #[error("{place} refers to '{{{{{name}}}}}', and there is nothing of that name there")]
+    /// A reference to an unknown name.
+    #[error("{place} refers to '{{{{{name}}}}}', which is not defined there")]
     Unknown {
-        /// Where it stands.
+        /// Where the reference is.
         place: String,
-        /// What it names.
+        /// The name that it refers to.
         name: String,
     },
-    /// A text that no process can be given.
+    /// A text with a NUL byte, which cannot be passed to a process.
     #[error("{0} holds a NUL byte")]
     Nul(String),
-    /// Too long a period.
+    /// A period from notification to kill that is too long.
     #[error("the period from notification to kill is at most {NOTIFY_MS_MAX} ms, not {0}")]
     LongNotice(u64),
 }
 
 impl Session {
-    /// Refuses what no worker could set up. `texts` are the step's own with the names of their places.
+    /// Refuses a session that no worker could set up. `texts` are the step's own texts with the names of their places.
     pub fn check<'a>(
         &self,
         space: Option<&Space>,
@@ -199,7 +199,7 @@ impl Session {
         self.environments.iter().try_for_each(Environment::check)
     }
 
-    /// A path of another machine where it is on the workers. The longest rule counts.
+    /// The path on the workers of a path of another machine, by the longest rule that matches.
     pub fn map_path<'a>(&self, path: &'a str) -> Cow<'a, str> {
         map_path(&self.path_mapping, path)
     }
@@ -230,7 +230,7 @@ impl Environment {
     }
 }
 
-/// Names that references may have.
+/// Names that references may use.
 struct Known(BTreeSet<String>);
 
 impl Default for Known {
@@ -284,7 +284,7 @@ impl EmbeddedFile {
     }
 }
 
-/// Maps a path by the longest of the rules that holds it.
+/// Maps a path by the longest rule that matches; returns it unchanged if none does.
 pub fn map_path<'a>(rules: &[PathRule], path: &'a str) -> Cow<'a, str> {
     let matching = rules.iter().filter_map(|rule| rule.rest_of(path).map(|rest| (rule, rest)));
     match matching.max_by_key(|(rule, _)| rule.source.len()) {
@@ -301,7 +301,7 @@ pub fn map_path<'a>(rules: &[PathRule], path: &'a str) -> Cow<'a, str> {
 }
 
 impl PathRule {
-    /// What of the path is behind the source; `None` if the path is elsewhere.
+    /// The rest of the path after the source; `None` if the path is not below the source.
     fn rest_of<'a>(&self, path: &'a str) -> Option<&'a str> {
         let slash = |c: char| c == '/' || (c == '\\' && self.source_format == PathFormat::Windows);
         let source = self.source.trim_end_matches(slash);
@@ -328,7 +328,7 @@ pub fn references(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The text with each reference replaced by what `value` says; one that it does not know stays.
+/// The text with each reference replaced by its `value`; references without a value stay.
 pub fn fill_references<'a>(text: &str, value: impl Fn(&str) -> Option<Cow<'a, str>>) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -345,7 +345,7 @@ pub fn fill_references<'a>(text: &str, value: impl Fn(&str) -> Option<Cow<'a, st
     filled
 }
 
-/// Text that no reference is read in, whatever comes before and after it.
+/// Escapes text, so that no reference is read in it, whatever is before and after it.
 pub fn escape_references(text: &str) -> Cow<'_, str> {
     if !text.contains("{{") && !text.ends_with('{') {
         return text.into();
@@ -358,7 +358,7 @@ pub fn escape_references(text: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// What is before the next reference, its name, and what is behind it.
+/// The text before the next reference, its name, and the text after it.
 fn next_reference(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("{{")?;
     let (name, after) = rest.split_once("}}")?;
@@ -414,14 +414,14 @@ mod tests {
         let error = check(Session { files: vec![file("a")], environments: vec![env], ..Default::default() });
         assert_eq!(
             error.unwrap_err().to_string(),
-            "an action of the environment 'E' refers to '{{Task.File.a}}', and there is nothing of that name there"
+            "an action of the environment 'E' refers to '{{Task.File.a}}', which is not defined there"
         );
         let long = Session { cancel: Some(Cancel::NotifyThenTerminate(600_001)), ..Default::default() };
         assert_eq!(check(long), Err(SessionError::LongNotice(600_001)));
     }
 
     proptest! {
-        /// What was escaped comes out as it was, and hides no reference beside it.
+        /// Escaped text is restored unchanged, and does not hide references beside it.
         #[test]
         fn escaped_text_stays(text in "[{}aB.]{0,12}") {
             let around = format!("{}{{{{X}}}}{}", escape_references(&text), escape_references(&text));

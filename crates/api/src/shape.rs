@@ -1,27 +1,27 @@
-//! The shape of a command: the command with what differs from task to task left out. Tasks of one queue,
-//! step name and shape are taken for alike when memory and time are foreseen.
+//! The shape of a command: the command without what differs from task to task. Steps of one queue, name and shape have
+//! one task profile, by which memory and run time are predicted.
 //!
 //! Word by word, joined by spaces:
 //! - The program is the last part of its path. After an interpreter (`sh`, `python3`, …) so is the script.
-//! - Replacement strings and references (`{}`, `{/.}`, `{{Task.Param.Frame}}`) are `*`.
-//! - A path is its last part, and a file's name is `*`, its ending kept: `src/a.c` is `*.c`.
-//! - Runs of digits are `#`.
-//! - Of an option the name stays, with a single digit in it, and its value is treated as above: `-O2` stays,
-//!   `-j16` is `-j#`, `--out=/tmp/x7.png` is `--out=*.png`, `-I/usr/include` is `-I*`.
+//! - Replacement strings and references (`{}`, `{/.}`, `{{Task.Param.Frame}}`) become `*`.
+//! - A path becomes its last part, and a file's name `*` with its extension: `src/a.c` becomes `*.c`.
+//! - Runs of digits become `#`.
+//! - An option keeps its name, with a single digit in it, and its value is treated as above: `-O2` stays, `-j16`
+//!   becomes `-j#`, `--out=/tmp/x7.png` becomes `--out=*.png`, `-I/usr/include` becomes `-I*`.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Bytes of a shape.
+/// Most bytes of a shape.
 const BYTES_MAX: usize = 200;
-/// Letters and digits of the ending of a file's name.
+/// Most letters and digits of a file's extension.
 const ENDING_MAX: usize = 8;
-/// Programs whose first argument that is no option says what runs.
+/// Programs whose first argument that is not an option is the script that they run.
 const INTERPRETERS: [&str; 13] =
     ["bash", "busybox", "dash", "java", "julia", "lua", "node", "perl", "php", "python", "ruby", "sh", "zsh"];
 
-/// The shape of a command, [`BYTES_MAX`] bytes at most: a longer one ends in `~` and the FNV-1a hash of all
-/// of it in hex.
+/// The shape of a command, at most [`BYTES_MAX`] bytes. A longer one is cut, and ends in `~` and the FNV-1a hash of the
+/// whole shape in hex.
 pub fn shape_of(command: &[String]) -> String {
     let Some((program, arguments)) = command.split_first() else { return String::new() };
     let program = last_part(program);
@@ -29,7 +29,7 @@ pub fn shape_of(command: &[String]) -> String {
         INTERPRETERS.contains(&program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'));
     let mut shape = program.to_owned();
     for argument in arguments {
-        // A script in one argument has words of its own.
+        // One argument may be a script of several words.
         for word in argument.split_whitespace() {
             shape.push(' ');
             if word.starts_with('-') {
@@ -72,7 +72,7 @@ fn push_option(shape: &mut String, word: &str) {
     let glued = !word.starts_with("--") && word.contains(['/', '.', '{']);
     let name_end = match word.find('=') {
         Some(place) => place + 1,
-        // One letter, with the value right behind it.
+        // An option of one letter, followed by its value.
         None if glued => word.char_indices().nth(2).map_or(word.len(), |(place, _)| place),
         None => word.len(),
     };
@@ -87,7 +87,7 @@ fn push_option(shape: &mut String, word: &str) {
     push_value(shape, value);
 }
 
-/// How many digits came next and are passed now.
+/// Skips the digits that come next, and returns how many they were.
 fn skip_digits(chars: &mut Peekable<Chars<'_>>) -> usize {
     std::iter::from_fn(|| chars.next_if(char::is_ascii_digit)).count()
 }
@@ -114,14 +114,14 @@ fn push_value(shape: &mut String, value: &str) {
     }
 }
 
-/// True of what looks like the ending of a file's name, and not like the rest of a number.
+/// True for what looks like a file's extension, and not like the fraction of a number.
 fn is_ending(text: &str) -> bool {
     text.len() <= ENDING_MAX
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// The text with `*` in the place of each replacement string and reference.
+/// The text with `*` instead of each replacement string and reference.
 fn without_references(text: &str) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,12 +1,12 @@
-//! The tasks of a step as a space of named parameters. It is kept as it was written, in ranges: the
-//! values of one task are computed from its place, so a million tasks are a few bytes.
+//! The tasks of a step as a space of named parameters. It is stored as it was written, in ranges, and the values of one
+//! task are computed from its index. So a million tasks take a few bytes.
 
 use crate::submit::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
-/// Parameters of one space.
+/// Most parameters of one space.
 pub const PARAMS_PER_SPACE_MAX: usize = 16;
 
 /// Named task parameters and how their values combine.
@@ -15,7 +15,7 @@ pub const PARAMS_PER_SPACE_MAX: usize = 16;
 pub struct Space {
     /// The parameters, in the order in which they are shown.
     pub params: Vec<TaskParam>,
-    /// How their values combine; by default each with each, the last parameter moving fastest.
+    /// How their values combine; by default each with each, the last parameter varying fastest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub combination: Option<Combination>,
 }
@@ -24,9 +24,9 @@ pub struct Space {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskParam {
-    /// Its name: `{{Task.Param.NAME}}` stands for its value.
+    /// The parameter's name: `{{Task.Param.NAME}}` stands for its value.
     pub name: String,
-    /// Its values are paths: path mapping rules apply to `Task.Param`, not to `Task.RawParam`.
+    /// Its values are paths: path mapping rules apply to `Task.Param`, and not to `Task.RawParam`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub path: bool,
     /// Its values.
@@ -39,7 +39,7 @@ pub struct TaskParam {
 pub enum Values {
     /// The numbers of these ranges, one range after the other.
     Ranges(Vec<Range>),
-    /// Named one by one.
+    /// A list of values.
     List(Vec<String>),
 }
 
@@ -49,10 +49,10 @@ pub enum Values {
 pub enum Combination {
     /// The values of one parameter.
     Param(String),
-    /// Each with each, the last moving fastest.
+    /// Each with each, the last varying fastest.
     #[schema(no_recursion)]
     Product(Vec<Combination>),
-    /// The first with the first, the second with the second; all are equally many.
+    /// The first with the first, the second with the second; all have equally many.
     #[schema(no_recursion)]
     Association(Vec<Combination>),
 }
@@ -63,25 +63,25 @@ pub enum SpaceError {
     /// No parameter, or too many.
     #[error("a parameter space has 1 to {PARAMS_PER_SPACE_MAX} parameters, not {0}")]
     BadSize(usize),
-    /// A name that no reference could hold, or two parameters of one name.
-    #[error("the parameter name '{0}' is empty, given twice, or no identifier")]
+    /// A name that is not an identifier, or two parameters of one name.
+    #[error("the parameter name '{0}' is empty, given twice, or not an identifier")]
     BadName(String),
-    /// A parameter without a value, or a range that goes nowhere.
-    #[error("the parameter '{0}' has no value, or a range that holds no number")]
+    /// A parameter without a value, or with an empty range.
+    #[error("the parameter '{0}' has no value, or an empty range")]
     NoValue(String),
-    /// The combination names something else.
-    #[error("the combination names '{0}', which is no parameter or is named twice")]
+    /// The combination names something that is not a parameter, or a parameter twice.
+    #[error("the combination names '{0}', which is not a parameter or is named twice")]
     Unknown(String),
-    /// The combination leaves one out.
+    /// The combination leaves out a parameter.
     #[error("the combination leaves out the parameter '{0}'")]
-    Quarantined(String),
-    /// What is associated differs in number, or is nothing.
-    #[error("what is associated must be equally many, not {0} and {1}")]
+    LeftOut(String),
+    /// The parts of an association differ in number, or there are none.
+    #[error("the parts of an association must have equally many values, not {0} and {1}")]
     Uneven(u128, u128),
 }
 
 impl Space {
-    /// How many tasks it has, saturating; refuses a space that makes no sense.
+    /// Number of tasks, saturating; refuses an invalid space.
     pub fn count(&self) -> Result<u128, SpaceError> {
         if !(1..=PARAMS_PER_SPACE_MAX).contains(&self.params.len()) {
             return Err(SpaceError::BadSize(self.params.len()));
@@ -100,13 +100,13 @@ impl Space {
         };
         let count = self.count_of(combination, &mut names)?;
         match names.first() {
-            Some(left) => Err(SpaceError::Quarantined((*left).to_owned())),
+            Some(left) => Err(SpaceError::LeftOut((*left).to_owned())),
             None => Ok(count),
         }
     }
 
-    /// The values of the task with this place, in the order of the parameters. The space has been
-    /// counted before, and the place is below that.
+    /// The values of the task with this index, in the order of the parameters. The space must be valid, and the index
+    /// less than [`Space::count`].
     pub fn values(&self, place: u32) -> Vec<(&TaskParam, String)> {
         let mut places = vec![0; self.params.len()];
         match &self.combination {
@@ -127,7 +127,7 @@ impl Space {
         self.params.iter().position(|param| param.name == name)
     }
 
-    /// Counts, and takes out of `left` what is named.
+    /// Counts the values, and removes from `left` the parameters that are named.
     fn count_of(&self, node: &Combination, left: &mut BTreeSet<&str>) -> Result<u128, SpaceError> {
         match node {
             Combination::Param(name) => match self.param(name).filter(|_| left.remove(name.as_str())) {
@@ -179,7 +179,7 @@ impl Space {
 }
 
 impl Values {
-    /// How many; `None` if a range holds no number.
+    /// Number of values; `None` if a range is empty.
     fn count(&self) -> Option<u128> {
         match self {
             Values::List(values) => Some(values.len() as u128),
@@ -189,7 +189,7 @@ impl Values {
         }
     }
 
-    /// The values that are named one by one.
+    /// The values of a list; `None` for ranges.
     pub(crate) fn list(&self) -> Option<&Vec<String>> {
         match self {
             Values::List(values) => Some(values),
@@ -225,7 +225,7 @@ impl Default for Values {
     }
 }
 
-/// True of what can stand in a reference: a letter or `_`, then letters, digits and `_`.
+/// True for an identifier: a letter or `_`, then letters, digits and `_`.
 pub fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(of(&[param("a b", &["1"])], None), Err(SpaceError::BadName("a b".into())));
         assert_eq!(of(&[frames(&[(1, 0, 1)])], None), Err(SpaceError::NoValue("Frame".into())));
         let two = [a, b];
-        assert_eq!(of(&two, Some(one("A"))), Err(SpaceError::Quarantined("B".into())));
+        assert_eq!(of(&two, Some(one("A"))), Err(SpaceError::LeftOut("B".into())));
         assert_eq!(of(&two, Some(one("C"))), Err(SpaceError::Unknown("C".into())));
         let uneven = Combination::Association(vec![one("A"), one("B")]);
         assert_eq!(of(&two, Some(uneven)), Err(SpaceError::Uneven(1, 2)));

@@ -1,4 +1,4 @@
-//! Submissions.
+//! The JSON of submissions.
 
 use crate::body::{BODY_BYTES_MAX, Params, StepBody, VALUE_BYTES_MAX};
 use crate::session::{Session, SessionError};
@@ -16,19 +16,19 @@ use windlass_core::{JobId, bounds};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
-    /// For people; by default the first step's program.
+    /// The job's name, for people; by default the first step's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whose work it is; by default the user's own queue.
+    /// The queue; by default the one of the user's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Who submits it; by default the caller as the server knows it.
+    /// The user who submits it; by default the caller as the server knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Inside the queue, higher first.
+    /// The priority inside the queue; higher goes first.
     #[serde(default)]
     pub priority: i32,
-    /// A key of the submitter's choice: submitting again with it answers with the first job.
+    /// Idempotency key of the submitter's choice: a second submission with it returns the first job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The task that submits this job and waits for it.
@@ -37,10 +37,10 @@ pub struct SubmitRequest {
     /// Jobs that must succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u64>,
-    /// What a failed task does to the rest; by default nothing.
+    /// What a failed task does to the rest of the job; by default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail_fast: Option<FailFast>,
-    /// Refuse the job where no worker of the farm could ever run some step.
+    /// Refuse the job if no worker of the farm could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
     /// The steps.
@@ -57,35 +57,35 @@ pub enum FailFast {
     Kill,
 }
 
-/// The working directory of a step with a session, where it names none.
+/// The default working directory of a step with a session.
 const SESSION_DIR: &str = "{{Session.WorkingDirectory}}";
 
-/// Tasks alike in command and requirements.
+/// A step: tasks with one command and one set of requirements.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepRequest {
-    /// Unique in the job; `main` by default.
+    /// The step's name, unique in the job; `main` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Program and arguments, not a shell line. `{}`, `{.}`, `{/}`, `{//}` and `{/.}` stand for the
-    /// task's value as in GNU parallel.
+    /// Program and arguments, not a shell line. `{}`, `{.}`, `{/}`, `{//}` and `{/.}` stand for the task's value, as in
+    /// GNU parallel.
     pub command: Vec<String>,
-    /// The environment of the tasks, whole.
+    /// The complete environment of the tasks.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// The working directory; `/` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// What the tasks differ in; absent is one task.
+    /// The values of the tasks; absent is one task without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param: Option<Param>,
-    /// What each task holds while it runs; one cpu by default.
+    /// The amounts that each task holds while it runs; one cpu by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// What the worker must be: `key`, `key=value` or `key=a|b`.
+    /// Tags that the worker must have: `key`, `key=value` or `key=a|b`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The only workers, by name.
+    /// Names of the only workers that may run it; empty is any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<String>,
     /// Milliseconds that a task may run.
@@ -94,48 +94,48 @@ pub struct StepRequest {
     /// How often a failed task is run again.
     #[serde(default)]
     pub retries: u32,
-    /// Steps of this job that come first.
+    /// Steps of this job that it depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends: Vec<Depends>,
-    /// What is set up once on a worker for all tasks there. With it, or with a parameter space, command,
-    /// environment and working directory hold references such as `{{Task.Param.Frame}}` instead of
-    /// replacement strings, and the working directory is the session's by default.
+    /// What is set up once on a worker for all tasks there. With it, or with a parameter space, command, environment
+    /// and working directory hold references such as `{{Task.Param.Frame}}` instead of replacement strings, and the
+    /// working directory is the session's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
-    /// Names of limits, such as licences, of which each task takes one while it runs.
+    /// Names of limits, such as licences, of which each task holds one while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
-    /// What sort of work it is; `build` by default.
+    /// Kind of work; `build` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// It mostly waits for the network: a worker with a fast one suits it.
+    /// The tasks mostly wait for the network: prefer workers with a fast one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub network_bound: bool,
-    /// It is short, and best run where its inputs are.
+    /// The tasks are short, and best run where their inputs are.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prefer_local: bool,
-    /// It needs a worker that fetches, which has the tag `fetch`.
+    /// The tasks need a worker with the tag `fetch`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fetches: bool,
-    /// What its tasks read from caches of workers: each key, and its bytes, or null where they are not known.
+    /// The keys that its tasks read from caches of workers, each with its bytes; null is unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub caches: BTreeMap<String, Option<u64>>,
-    /// Milliseconds after which a task that could start should have.
+    /// Target queueing delay: milliseconds that a ready task should wait at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// The cpus asked for are a guess to begin with: take what earlier tasks like these show to be right.
+    /// The requested cpus are only the first guess; later tasks are sized by the task profile.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
 }
 
-/// What sort of work a step is.
+/// The kind of work of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Makes something.
+    /// Builds something.
     #[default]
     Build,
-    /// Finds out what is to be made.
+    /// Finds out what to build.
     Evaluation,
 }
 
@@ -148,7 +148,7 @@ impl From<core::Kind> for Kind {
     }
 }
 
-/// What the tasks of a step differ in.
+/// The values of the tasks of a step.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Param {
@@ -164,11 +164,11 @@ pub enum Param {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The first.
+    /// The first number.
     pub start: i64,
-    /// The last, if the step meets it.
+    /// The upper end; the last number if the step meets it.
     pub end: i64,
-    /// From one to the next; 1 by default.
+    /// The difference from one number to the next, which may be negative; 1 by default.
     #[serde(default = "one")]
     pub step: i64,
 }
@@ -177,23 +177,23 @@ fn one() -> i64 {
     1
 }
 
-/// Amounts.
+/// Amounts of resources.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// Cores, in hundredths at the finest.
+    /// Cpus, in hundredths at the finest.
     #[serde(default)]
     pub cpus: f64,
-    /// Bytes. For a task also its limit; 0 is no limit and no booking.
+    /// Bytes of memory. For a task also its limit; 0 is no limit and no booking.
     #[serde(default)]
     pub memory: u64,
-    /// Whole devices.
+    /// Whole gpus.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gpus: u32,
-    /// Bytes over all devices.
+    /// Bytes of gpu memory over all gpus.
     #[serde(default, skip_serializing_if = "is_zero_64")]
     pub gpu_memory: u64,
-    /// Named amounts.
+    /// Amounts of other resources, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<String, u64>,
 }
@@ -210,25 +210,25 @@ fn is_zero_64(n: &u64) -> bool {
     *n == 0
 }
 
-/// One step waits for another.
+/// A dependency of one step on another.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Depends {
-    /// The name of the step that comes first.
+    /// The name of the step that must succeed first.
     pub on: String,
-    /// For all of it, or task by task.
+    /// Whether each task depends on the whole step, or on one task of it.
     #[serde(default)]
     pub by: By,
 }
 
-/// How a step waits for another.
+/// How a step depends on another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// For all tasks of the other.
+    /// On all tasks of the other step.
     #[default]
     Step,
-    /// Task i for task i of the other.
+    /// Task i on task i of the other step.
     Task,
 }
 
@@ -237,9 +237,9 @@ pub enum By {
 pub struct Submitted {
     /// The job's id.
     pub job: u64,
-    /// It was there before, under the same key.
+    /// True if the job was submitted before with the same key.
     pub existing: bool,
-    /// Steps that no worker of the farm could run as it is now.
+    /// Steps that no worker that the farm has now could run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplaceable: Vec<Unplaceable>,
 }
@@ -249,18 +249,18 @@ pub struct Submitted {
 pub struct Unplaceable {
     /// The step's name.
     pub step: String,
-    /// What rules workers out, and how many.
+    /// The reasons for which workers are ineligible, with their numbers.
     pub reasons: Vec<crate::why::IneligibleWorkers>,
 }
 
-/// What is wrong with a submission before the engine sees it.
+/// Why a submission is refused before the engine sees it.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// A step without a command.
     #[error("step '{0}' has no command")]
     NoCommand(String),
-    /// A range that holds nothing or goes nowhere.
-    #[error("step '{step}': the range {start}-{end}:{by} holds no number")]
+    /// An empty range.
+    #[error("step '{step}': the range {start}-{end}:{by} is empty")]
     BadRange {
         /// The step.
         step: String,
@@ -268,10 +268,10 @@ pub enum SubmitError {
         start: i64,
         /// The last number.
         end: i64,
-        /// The step between numbers.
+        /// The difference between numbers.
         by: i64,
     },
-    /// An amount that is no amount.
+    /// A number of cpus that is not valid.
     #[error("step '{step}': cpus must be a number from 0 to 40000000, not {cpus}")]
     BadCpus {
         /// The step.
@@ -279,20 +279,20 @@ pub enum SubmitError {
         /// The number.
         cpus: f64,
     },
-    /// A dependency on a step that is not there.
+    /// A dependency on a step that does not exist.
     #[error("step '{step}' depends on '{on}', and there is no such step")]
     UnknownStep {
-        /// The step that waits.
+        /// The step with the dependency.
         step: String,
-        /// The name that it gives.
+        /// The name that does not exist.
         on: String,
     },
-    /// A command or an environment that no process can be started with.
+    /// A text with a NUL byte, which cannot be passed to a process.
     #[error("step '{step}': {what} holds a NUL byte")]
     Nul {
         /// The step.
         step: String,
-        /// Where.
+        /// Where the byte is.
         what: &'static str,
     },
     /// An environment variable without a name, or with '=' in it.
@@ -316,13 +316,13 @@ pub enum SubmitError {
     TooManyTasks {
         /// The step.
         step: String,
-        /// How many.
+        /// The number of tasks.
         is: u128,
     },
-    /// No task id.
+    /// A parent that is not a task id.
     #[error("parent: {0}")]
     Parent(#[from] BadTaskId),
-    /// A parameter space that makes no sense.
+    /// An invalid parameter space.
     #[error("step '{step}': {source}")]
     BadSpace {
         /// The step.
@@ -338,18 +338,18 @@ pub enum SubmitError {
         /// Why.
         source: SessionError,
     },
-    /// A target or tag that is empty.
+    /// An empty tag or worker name.
     #[error("step '{0}' has an empty tag or worker name")]
     EmptyTag(String),
-    /// A limit or a cache without a name.
+    /// A limit or a cache key with an empty name.
     #[error("step '{step}' names {what} with an empty name")]
     EmptyName {
         /// The step.
         step: String,
-        /// A limit or a cache.
+        /// `a limit` or `a cache`.
         what: &'static str,
     },
-    /// More than a worker can be sent.
+    /// More than can be sent to a worker.
     #[error(
         "step '{step}': command, environment and files are {bytes} bytes together, more than the limit of {}",
         BODY_BYTES_MAX
@@ -357,24 +357,24 @@ pub enum SubmitError {
     TooLarge {
         /// The step.
         step: String,
-        /// As JSON.
+        /// Bytes as JSON.
         bytes: usize,
     },
-    /// A value that no argument could hold.
+    /// A value that is longer than an argument may be.
     #[error("step '{step}': a value of {bytes} bytes is longer than the limit of {}", VALUE_BYTES_MAX)]
     LongValue {
         /// The step.
         step: String,
-        /// How long.
+        /// Bytes of the value.
         bytes: usize,
     },
-    /// A deadline that is over when the task is ready.
+    /// A deadline of 0.
     #[error("step '{0}': deadline_ms must be more than 0")]
     NoDeadline(String),
 }
 
 impl SubmitRequest {
-    /// The job for the engine. `user` stands in where the request names none.
+    /// The job for the engine. `user` is used if the request names none.
     pub fn into_spec(self, user: &str) -> Result<JobSpec, SubmitError> {
         let user = self.user.unwrap_or_else(|| user.to_owned());
         let names: Vec<String> = self.steps.iter().map(StepRequest::name_or_default).collect();
@@ -443,7 +443,7 @@ impl StepRequest {
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
         let body = StepBody { command: self.command, env: self.env, cwd, params, session, compass: None };
         let stored = serde_json::to_vec(&body).expect("strings and numbers always serialize");
-        // What a worker is sent is a part of that: it need not be measured where the whole is small.
+        // A worker gets a part of the body, which is only measured if the whole is large.
         let bytes = if stored.len() > BODY_BYTES_MAX { body.sent_bytes() } else { 0 };
         if bytes > BODY_BYTES_MAX {
             return Err(SubmitError::TooLarge { step: name, bytes });
@@ -463,13 +463,13 @@ impl StepRequest {
         })
     }
 
-    /// The session: a parameter space has one of its own accord.
+    /// The session; a step with a parameter space has one by default.
     fn session_or_default(&self) -> Option<Session> {
         let space = matches!(self.param, Some(Param::Space(_)));
         self.session.clone().or_else(|| space.then(Session::default))
     }
 
-    /// Refuses what no process could be started with.
+    /// Refuses texts that no process could be started with, and empty names.
     fn check(&self, name: &str, session: Option<&Session>) -> Result<(), SubmitError> {
         let step = || name.to_owned();
         if let Some(session) = session {
@@ -534,7 +534,7 @@ impl StepRequest {
     }
 }
 
-/// The parameters of a step's tasks as its body has them, and how many tasks they are.
+/// The values of a step's tasks for its body, and the number of tasks.
 fn params_of(param: Option<Param>, step: &str) -> Result<(Params, u128), SubmitError> {
     Ok(match param {
         None => (Params::None, 1),
@@ -560,7 +560,7 @@ fn params_of(param: Option<Param>, step: &str) -> Result<(Params, u128), SubmitE
 }
 
 impl Range {
-    /// How many numbers it holds; `None` if none, or if they leave what an `i64` can say.
+    /// Number of numbers in the range; `None` if it is empty or the step is 0.
     pub fn count(&self) -> Option<u128> {
         let (start, end, step) = (i128::from(self.start), i128::from(self.end), i128::from(self.step));
         if step == 0 || (end - start) * step.signum() < 0 {
@@ -571,7 +571,7 @@ impl Range {
 }
 
 impl Resources {
-    /// The core's amounts; `None` if `cpus` is no sensible number.
+    /// The core's amounts; `None` if `cpus` is not a number from 0 to 40000000.
     pub fn to_core(&self) -> Option<windlass_core::Resources> {
         if !self.cpus.is_finite() || !(0.0..=40_000_000.0).contains(&self.cpus) {
             return None;
@@ -585,7 +585,7 @@ impl Resources {
         })
     }
 
-    /// The wire's amounts.
+    /// Amounts from the core's.
     pub fn from_core(from: &windlass_core::Resources) -> Self {
         Resources {
             cpus: f64::from(from.cpu) / 100.0,

@@ -1,4 +1,4 @@
-//! Tasks as told to people and programs.
+//! The JSON of tasks.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,29 +7,29 @@ use windlass_core::job as core;
 /// A task.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Task {
-    /// `JOB.INDEX`.
+    /// The task's id, `JOB.INDEX`.
     pub id: String,
-    /// Its job.
+    /// The id of its job.
     pub job: u64,
-    /// Its place in the job, from 0.
+    /// Its index in the job, from 0.
     pub index: u32,
-    /// Its step.
+    /// The name of its step.
     pub step: String,
-    /// Its value, where the step has values.
+    /// Its value, if the step has values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Its state.
     pub state: TaskState,
-    /// How far it says that it is, in percent; only while it runs.
+    /// The progress that it reports, in percent; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// What it says that it does; only while it runs.
+    /// The status that it reports; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// The last attempt.
     #[serde(flatten)]
     pub attempt: Attempt,
-    /// Earlier attempts and results that came too late; only where one task is asked for.
+    /// Earlier attempts, and results that came too late; only if one task is requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Attempt>,
 }
@@ -38,21 +38,21 @@ pub struct Task {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// Something must end first.
+    /// It waits for a task, step or job.
     Waiting,
-    /// May start when a worker has room.
+    /// It may start when a worker has room.
     Ready,
-    /// Has a place; its worker has not said that it started.
+    /// It is booked on a worker, which has not reported its start.
     Booked,
-    /// Runs.
+    /// It runs.
     Running,
-    /// Ended well.
+    /// It succeeded.
     Succeeded,
-    /// Ended badly, retries spent.
+    /// It failed, and its retries are spent.
     Failed,
-    /// Killed, or stopped before it started.
+    /// It was cancelled: killed, or stopped before it started.
     Canceled,
-    /// Never started because what it waited for failed.
+    /// It never started because a dependency failed.
     Skipped,
 }
 
@@ -86,16 +86,16 @@ impl TaskState {
         }
     }
 
-    /// True once the task's state changes no more by itself.
+    /// True if the state changes only when a user retries the task.
     pub fn is_end(self) -> bool {
         self >= TaskState::Succeeded
     }
 }
 
-/// One try at running a task. What is not known is absent.
+/// One attempt to run a task. What is not known is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
-    /// From 1; 0 where the task was never booked.
+    /// The attempt's number, from 1; 0 if the task was never booked.
     pub attempt: u32,
     /// The worker's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,16 +112,16 @@ pub struct Attempt {
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
-    /// The exit code, or what a shell would say in its place.
+    /// The exit code, or the code that a shell would report instead, such as 137 for SIGKILL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why it could not be started, or why it failed in its own words.
+    /// Why it could not be started, or the task's own message about its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Processor time of all of its processes.
+    /// Cpu time of all of its processes in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
-    /// Most memory held at one time.
+    /// Most bytes of memory held at one time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<u64>,
     /// Bytes written to standard output.
@@ -130,7 +130,7 @@ pub struct Attempt {
     /// Bytes written to standard error.
     #[serde(default)]
     pub err_bytes: u64,
-    /// The result was refused: the attempt was not the booked one any more.
+    /// True if the result was refused, because the attempt was not the booked one any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
 }
@@ -149,11 +149,11 @@ pub enum End {
     Oom,
     /// Killed on request.
     Canceled,
-    /// Given back before it started.
+    /// Recalled by the server before it started.
     Recalled,
     /// The command could not be started.
     NotStarted,
-    /// Its worker is gone.
+    /// Its worker was lost.
     Lost,
 }
 
@@ -174,7 +174,7 @@ impl End {
 }
 
 impl Attempt {
-    /// Fills in how it ended.
+    /// The attempt with its result.
     pub fn with_result(mut self, result: &core::TaskResult) -> Self {
         let (end, message) = match &result.end {
             core::End::Exited(_) => (End::Exited, None),
@@ -199,7 +199,7 @@ impl Attempt {
     }
 }
 
-/// The exit code of a result; `None` where nothing was run or its end is not known.
+/// The exit code of a result; `None` if the command never ran or its end is not known.
 pub fn exit_code_of(result: &core::TaskResult) -> Option<i32> {
     match result.end {
         core::End::Recalled | core::End::Lost => None,

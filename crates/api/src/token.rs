@@ -1,4 +1,4 @@
-//! Tokens: what lets people and workers in, and as whom.
+//! The JSON of tokens.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,16 +9,16 @@ use utoipa::ToSchema;
 pub enum Role {
     /// Everything.
     Admin,
-    /// Look at everything, submit jobs and act on them where they are the user's own.
+    /// Read everything, submit jobs, and manage the user's own jobs.
     User,
-    /// Look at everything.
+    /// Read everything.
     Viewer,
-    /// Speak for one worker.
+    /// Connect as one worker.
     Worker,
 }
 
 impl Role {
-    /// The word for it.
+    /// The word on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Role::Admin => "admin",
@@ -28,7 +28,7 @@ impl Role {
         }
     }
 
-    /// The role of a word.
+    /// The role of a word; `None` if there is none.
     pub fn parse(word: &str) -> Option<Role> {
         [Role::Admin, Role::User, Role::Viewer, Role::Worker].into_iter().find(|role| role.as_str() == word)
     }
@@ -37,54 +37,54 @@ impl Role {
 /// A token, without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Its id, which is no secret.
+    /// The token's id, which is not secret.
     pub id: String,
     /// What its holder may do.
     pub role: Role,
-    /// Who its holder is.
+    /// The user that its holder is known as.
     pub user: String,
-    /// The worker that it speaks for.
+    /// The worker that its holder may connect as, for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// What was noted of it.
+    /// A note by its creator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// When it was made.
+    /// When it was created.
     pub created_ms: u64,
-    /// When it ends by itself.
+    /// When it expires; absent is never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
-    /// When somebody ended it.
+    /// When it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_ms: Option<u64>,
 }
 
-/// What a new token is to be.
+/// A new token.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
     /// What its holder may do.
     pub role: Role,
-    /// Who its holder is; must be given for the role `user`, otherwise it is the caller by default.
+    /// The user that its holder is known as; required for the role `user`, otherwise the caller by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The worker that it speaks for; goes with the role `worker`.
+    /// The worker that its holder may connect as; required for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Milliseconds after which it ends by itself; absent is never.
+    /// Milliseconds after which it expires; absent is never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
-    /// What to note of it.
+    /// A note.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// A token that was just made.
+/// A token that was just created.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedToken {
-    /// What goes after `Bearer`. The server does not keep it: it is told this once.
+    /// The secret that goes after `Bearer`. The server does not keep it, and returns it only here.
     pub bearer: String,
-    /// The rest.
+    /// The token without its secret.
     pub token: Token,
 }
 

@@ -1,4 +1,4 @@
-//! The answer to "why does this task not run".
+//! The explanation of why a task does not run.
 
 use crate::task::TaskState;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use windlass_core::resources::{Bytes, Cpus, Short};
 /// Why a task is where it is.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Why {
-    /// The task.
+    /// The task's id, `JOB.INDEX`.
     pub task: String,
     /// Its state.
     pub state: TaskState,
@@ -19,80 +19,80 @@ pub struct Why {
     /// fits_nowhere, paused, quota, limit, licence_busy, worker_limit, probing, suspect, draining, left_out,
     /// saturated, reserved, foreign, held_by_rule, parked, full, behind, turn.
     pub reason: String,
-    /// The reason as a sentence.
+    /// The reason as a sentence for people.
     pub message: String,
-    /// Its place in its queue.
+    /// The place of its step in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
-    /// Until when its step starts nothing because a licence was busy.
+    /// Until when its step backs off because a licence was busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backs_off_until_ms: Option<u64>,
-    /// Workers that could take it now.
+    /// Number of workers that could run it now.
     pub open_workers: usize,
-    /// The scoring policy.
+    /// Name of the scoring policy.
     #[serde(default)]
     pub policy: String,
-    /// The best of these workers, or those among which the decision was made, the winner first.
+    /// The best of the workers that could run it now, or those of the decision that placed it, the winner first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judged: Vec<Judged>,
-    /// When that decision was made.
+    /// When the decision was made that placed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_ms: Option<u64>,
-    /// What rules the others out.
+    /// The reasons for which the other workers are ineligible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ruled_out: Vec<IneligibleWorkers>,
-    /// What would make it run, smallest first.
+    /// Changes that would make it run, the smallest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
 
-/// Where a step stands.
+/// The place of a step in its queue, and of the queue in its band.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Turn {
-    /// Its queue.
+    /// The step's queue.
     pub queue: String,
     /// The queue's band.
     pub band: u8,
-    /// Queues with work whose turn is before.
+    /// Backlogged queues whose turn comes first.
     pub queues_ahead: usize,
-    /// Steps of its own queue that come before.
+    /// Steps of its own queue that come first.
     pub steps_ahead: usize,
-    /// Tasks of its own step that come before.
+    /// Tasks of its own step that come first.
     pub tasks_ahead: u32,
     /// The queue's weight.
     #[serde(default)]
     pub weight: u32,
-    /// Cpus of the workers that could run it.
+    /// Cpus of all workers that could run it.
     #[serde(default)]
     pub pool_cpus: f64,
-    /// Cpus that all queues hold and could use there.
+    /// Cpus that all queues hold or could use there.
     #[serde(default)]
     pub demand_cpus: f64,
-    /// Cpus that its queue holds.
+    /// Cpus that its queue holds there.
     #[serde(default)]
     pub held_cpus: f64,
     /// Cpus to which its queue's weight entitles it.
     #[serde(default)]
     pub entitled_cpus: f64,
-    /// There are not enough for all.
+    /// True if the demand is more than these cpus.
     #[serde(default)]
     pub contended: bool,
-    /// When it is expected to start, where that is known.
+    /// When it is predicted to start; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<u64>,
 }
 
-/// A reason that rules workers out.
+/// A reason for which workers are ineligible.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IneligibleWorkers {
-    /// One word for programs: not_target, attribute, too_small, suspect, draining, left_out, saturated,
+    /// One word for programs: not_target, executor, attribute, too_small, suspect, draining, left_out, saturated,
     /// worker_limit, busy, foreign, reserved, held_by_rule.
     pub reason: String,
     /// The reason for people.
     pub message: String,
-    /// How many workers.
+    /// Number of these workers.
     pub workers: usize,
-    /// Names of some.
+    /// Names of some of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
 }
@@ -100,46 +100,46 @@ pub struct IneligibleWorkers {
 /// A change after which the task would run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Change {
-    /// The worker that would run it; absent where the change is none of a worker.
+    /// The worker that would run it; absent if the change is not about one worker.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worker: String,
-    /// What to do, all of it.
+    /// What to do; all of it is needed.
     pub steps: Vec<String>,
 }
 
-/// A worker as it was judged for the task.
+/// A worker's score for the task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Judged {
-    /// The worker.
+    /// The worker's name.
     pub worker: String,
     /// The sum of all points.
     pub score: f64,
-    /// Its load with the task: about 0 to 1, and more under pressure.
+    /// The worker's load with the task: about 0 to 1, and more under pressure.
     pub load: f64,
-    /// What each rule of the scoring policy said.
+    /// The points of each rule of the scoring policy.
     pub rules: Vec<RulePoints>,
 }
 
-/// What a rule said.
+/// The points that a rule gave.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RulePoints {
     /// The rule's name.
     pub rule: String,
-    /// How many points.
+    /// Points; may be negative.
     pub points: f64,
-    /// Why.
+    /// The reason for the points, for people.
     pub reason: String,
 }
 
 impl IneligibleWorkers {
-    /// The reason as the core gives it, of that many workers.
+    /// The core's reason for a number of workers, with examples of their names.
     pub fn from_core(reason: &core::Ineligible, workers: usize, examples: Vec<String>) -> Self {
         IneligibleWorkers { reason: word(reason).to_owned(), message: reason.to_string(), workers, examples }
     }
 }
 
 impl Judged {
-    /// As the core gives it, the worker by name.
+    /// The core's score, with the worker's name.
     pub fn from_core(judged: &windlass_core::engine::Judged, worker: String) -> Self {
         let rules = judged.breakdown.rules.iter().map(|(rule, says)| RulePoints {
             rule: (*rule).to_owned(),
@@ -169,39 +169,39 @@ fn word(reason: &core::Ineligible) -> &'static str {
     }
 }
 
-/// A reason for which a worker gets none of what waits, as a word and as a sentence about it.
+/// A reason for which a worker gets none of the waiting work: the word for programs, and a sentence about the worker.
 pub(crate) fn say_to_worker(reason: &core::Ineligible) -> (&'static str, String) {
     let sentence = match reason {
         core::Ineligible::Suspect => "it has not been heard from".to_owned(),
-        core::Ineligible::Draining => "it is told to take nothing new".to_owned(),
-        core::Ineligible::UnderPressure(what) => format!("{what} pressure holds it"),
+        core::Ineligible::Draining => "it is drained".to_owned(),
+        core::Ineligible::UnderPressure(what) => format!("it is under {what} pressure"),
         core::Ineligible::Limit { name, max } => {
-            format!("what it runs holds {max} of the limit '{name}', all that a worker may")
+            format!("its tasks hold all {max} of the limit '{name}' that one worker may hold")
         }
-        core::Ineligible::Busy(_) => "it is full: what it runs holds what the waiting work needs".to_owned(),
+        core::Ineligible::Busy(_) => "it is full: its tasks hold what the waiting work needs".to_owned(),
         core::Ineligible::Foreign(_) => {
-            "something else than tasks holds what the waiting work needs".to_owned()
+            "processes outside of Windlass hold what the waiting work needs".to_owned()
         }
-        core::Ineligible::Reserved(_) => "it is kept free for work that has waited long".to_owned(),
-        core::Ineligible::Vetoed { reason, .. } => format!("what waits is held back: {reason}"),
+        core::Ineligible::Reserved(_) => "it is reserved for work that has waited long".to_owned(),
+        core::Ineligible::Vetoed { reason, .. } => format!("a rule vetoes the waiting work here: {reason}"),
         other => other.to_string(),
     };
     (word(reason), sentence)
 }
 
-/// What somebody would do about a reason.
+/// What an operator or the submitter could do about a reason.
 fn remedy(reason: &core::Ineligible, worker: &str) -> String {
     match reason {
         core::Ineligible::NotTarget => format!("let the step name {worker}, or no worker"),
-        core::Ineligible::Executor => format!("let another worker do it: {worker} {reason}"),
+        core::Ineligible::Executor => format!("run it on another worker: {worker} {reason}"),
         core::Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
         core::Ineligible::TooSmall(short) => ask_for(short),
         core::Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
         core::Ineligible::Draining => format!("resume {worker}"),
-        core::Ineligible::Quarantined { .. } => format!("mend {worker}; it is tried again after a while"),
-        core::Ineligible::UnderPressure(what) => format!("end what puts {worker} under {what} pressure"),
+        core::Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
+        core::Ineligible::UnderPressure(what) => format!("reduce the {what} pressure on {worker}"),
         core::Ineligible::Limit { name, max } => format!(
-            "wait until a task on {worker} gives one of the limit '{name}' back, or raise it: \
+            "wait until a task on {worker} releases the limit '{name}', or raise it: \
              'windlass limit set {name} --per-worker {}'",
             max.saturating_add(1)
         ),
@@ -212,12 +212,14 @@ fn remedy(reason: &core::Ineligible, worker: &str) -> String {
             format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
         }
         core::Ineligible::Foreign(short) => {
-            format!("end what else holds memory on {worker}, or {}", ask_for(short))
+            format!("end other processes that hold memory on {worker}, or {}", ask_for(short))
         }
         core::Ineligible::Reserved(_) => {
             format!("wait until the work for which {worker} is reserved has started")
         }
-        core::Ineligible::Vetoed { rule, reason } => format!("wait: {rule} holds it on {worker} ({reason})"),
+        core::Ineligible::Vetoed { rule, reason } => {
+            format!("wait: the rule {rule} vetoes {worker} ({reason})")
+        }
     }
 }
 
@@ -232,9 +234,9 @@ fn ask_for(short: &Short) -> String {
 fn can_be_had(short: &Short, worker: &str) -> String {
     let more = short.amount(short.need - short.have);
     match &*short.resource {
-        "cpu" => format!("{more} more can be had on {worker}"),
-        "memory" => format!("{more} of memory more can be had on {worker}"),
-        name => format!("{more} {name} more can be had on {worker}"),
+        "cpu" => format!("{worker} has another {more} free"),
+        "memory" => format!("{worker} has another {more} of memory free"),
+        name => format!("{worker} has another {more} {name} free"),
     }
 }
 
@@ -246,7 +248,7 @@ impl Change {
                 Change { steps: unmet.iter().map(|reason| remedy(reason, &worker)).collect(), worker }
             }
             core_explain::Change::Resume(queue) => {
-                farm(format!("let the queue go on: 'windlass queue resume {queue}'"))
+                farm(format!("resume the queue: 'windlass queue resume {queue}'"))
             }
             core_explain::Change::Quota(queue, cpu) => farm(format!(
                 "raise the quota of queue {queue}: 'windlass queue set {queue} --quota {}'",
@@ -256,9 +258,9 @@ impl Change {
                 farm(format!("raise the limit: 'windlass limit set {name} {max}'"))
             }
             core_explain::Change::TryAgain(name, back_off_ms) => farm(format!(
-                "wait, or let what backs off try again now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
+                "wait, or end the back-off now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
             )),
-            core_explain::Change::Release => farm("let its job go on: 'windlass job release'".to_owned()),
+            core_explain::Change::Release => farm("release its job: 'windlass job release'".to_owned()),
             core_explain::Change::Ahead(queue) => farm(format!(
                 "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
             )),
@@ -267,7 +269,7 @@ impl Change {
 }
 
 impl Why {
-    /// The explanation for people, workers by name; `policy` is the scoring policy's name.
+    /// The core's explanation, with workers by name; `policy` is the scoring policy's name.
     pub fn from_core(task: String, why: Explanation, policy: &str, name_of: impl Fn(u64) -> String) -> Self {
         let (reason, message) = say(&why, &name_of);
         let judged = why.judged.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
@@ -308,7 +310,7 @@ impl Why {
 
 fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, String) {
     match &why.reason {
-        Reason::Ended => ("ended", "it is over".to_owned()),
+        Reason::Ended => ("ended", "it has ended".to_owned()),
         Reason::Placed { worker, started: Some(_), .. } => {
             ("running", format!("it runs on {}", name_of(worker.0)))
         }
@@ -324,7 +326,7 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
         Reason::Stopped(Stop::After(job)) => {
             ("stopped", format!("job {job}, which it comes after, did not succeed"))
         }
-        Reason::Held => ("held", "its job is held; 'windlass job release' lets it go on".to_owned()),
+        Reason::Held => ("held", "its job is held; 'windlass job release' releases it".to_owned()),
         Reason::AfterJobs(jobs) => {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             ("after_jobs", format!("it comes after job {}, which has not ended", jobs.join(", ")))
@@ -348,11 +350,12 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
             let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
             ("licence_busy", format!("its step backs off: licence '{name}' was busy{row}"))
         }
-        Reason::Limit { name, max: 0 } => ("limit", format!("no task may take any of the limit '{name}'")),
+        Reason::Limit { name, max: 0 } => ("limit", format!("the limit '{name}' is 0: no task may hold it")),
         Reason::Limit { name, max } => ("limit", format!("all {max} of the limit '{name}' are taken")),
-        Reason::Probing { running } => {
-            ("probing", format!("{running} tasks of its kind run first, to show how much memory they need"))
-        }
+        Reason::Probing { running } => (
+            "probing",
+            format!("{running} tasks of its profile run first, to show how much memory they need"),
+        ),
         Reason::Closed(closed) => (word(closed), say_closed(closed)),
         Reason::Parked { ahead } => (
             "parked",
@@ -361,9 +364,7 @@ fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, Str
         Reason::Full => ("full", "every worker that could run it is busy or takes no new work".to_owned()),
         Reason::Behind(queue) => (
             "behind",
-            format!(
-                "every worker that could run it is busy, and what becomes free goes to queue {queue} first"
-            ),
+            format!("every worker that could run it is busy, and freed slots go to queue {queue} first"),
         ),
         Reason::Turn => ("turn", "there is room; it starts as soon as its turn comes".to_owned()),
     }
@@ -374,14 +375,14 @@ fn say_closed(closed: &core::Ineligible) -> String {
     match closed {
         core::Ineligible::Suspect => format!("{every} has not been heard from"),
         core::Ineligible::Draining => format!("{every} is drained"),
-        core::Ineligible::Quarantined { .. } => format!("{every} is left out for what tasks came to there"),
+        core::Ineligible::Quarantined { .. } => format!("{every} is in quarantine"),
         core::Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
         core::Ineligible::Limit { name, max } => {
-            format!("{every} holds {max} of the limit '{name}', all that a worker may")
+            format!("{every} holds all {max} of the limit '{name}' that one worker may hold")
         }
         core::Ineligible::Reserved(_) => format!("{every} is reserved for work that has waited long"),
-        core::Ineligible::Vetoed { reason, .. } => format!("{every} is held back: {reason}"),
-        closed => format!("{every} cannot now: {closed}"),
+        core::Ineligible::Vetoed { reason, .. } => format!("{every} is vetoed by a rule: {reason}"),
+        closed => format!("{every} cannot run it now: {closed}"),
     }
 }
 

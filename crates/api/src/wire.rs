@@ -1,8 +1,7 @@
-//! The worker protocol: messages generated from `proto/windlass/worker/v1/worker.proto`, and what they
-//! mean in the core's terms.
+//! The worker protocol: messages generated from `proto/windlass/worker/v1/worker.proto`, and their conversions to and
+//! from the core's types.
 //!
-//! Whatever the other side sends becomes a value of the core or is passed over: a message that lacks
-//! what it must have says nothing.
+//! A message that lacks a required field is ignored.
 
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 mod generated {
@@ -22,48 +21,48 @@ use windlass_core::job::{End as CoreEnd, TaskResult};
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, Resources, TaskId, Time, bounds};
 
-/// Attempts that one worker may say it holds.
+/// Most attempts in one worker's inventory.
 pub const HELD_MAX: usize = 100_000;
-/// Attributes that one worker may have, and values of all of them.
+/// Most attributes of one worker.
 pub const ATTRIBUTES_MAX: usize = 1_000;
-/// See above.
+/// Most values of all attributes of one worker.
 pub const VALUES_MAX: usize = 10_000;
-/// Named amounts that one worker may have.
+/// Most named amounts of one worker.
 pub const AMOUNTS_MAX: usize = 1_000;
-/// Bytes that are kept of a text for people.
+/// Most bytes that are kept of a text for people.
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Why a worker's hello makes no sense.
+/// Why a worker's hello is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadHello {
-    /// A name that is empty, too long, or holds what names do not.
+    /// A name that is empty, too long, or has other characters than names may have.
     #[error("'{0}' cannot name a worker: a name has 1 to {max} letters, digits, dots, dashes or underscores", max = bounds::NAME_BYTES_MAX)]
     Name(String),
-    /// It does not say who it is.
+    /// A required field is missing.
     #[error("the worker does not say {0}")]
     Lacks(&'static str),
-    /// More than a limit allows.
+    /// More of something than the limit.
     #[error("{what}: {is} is more than the limit of {max}")]
     TooMany {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
         /// How many there are.
         is: usize,
         /// How many are allowed.
         max: usize,
     },
-    /// No server counts so far.
+    /// A message number that the server cannot have reached.
     #[error("the worker says that it saw message {0}, and no message has that number")]
     Seq(u64),
 }
 
-/// A text for people, as much of it as is kept.
+/// Cuts a text for people to [`TEXT_BYTES_MAX`] bytes.
 pub fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
     text
 }
 
-/// True of what may name a worker.
+/// True if the text is a valid name of a worker.
 pub fn is_worker_name(name: &str) -> bool {
     let fits = (1..=bounds::NAME_BYTES_MAX).contains(&name.len());
     fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
@@ -107,7 +106,7 @@ impl From<Amounts> for Resources {
     }
 }
 
-/// Attributes as they go over the wire.
+/// The message with the attributes.
 pub fn attributes_to_wire(from: &Attributes) -> Vec<Attribute> {
     let each = from.iter();
     each.map(|(key, values)| Attribute { key: key.clone(), values: values.iter().cloned().collect() })
@@ -115,7 +114,7 @@ pub fn attributes_to_wire(from: &Attributes) -> Vec<Attribute> {
 }
 
 impl Hello {
-    /// The worker for the engine, said on a connection that is not known yet.
+    /// The hello for the engine, on a new connection.
     pub fn into_core(self) -> Result<engine::Hello, BadHello> {
         if !is_worker_name(&self.name) {
             return Err(BadHello::Name(self.name.chars().take(80).collect()));
@@ -153,7 +152,7 @@ fn within(what: &'static str, is: usize, max: usize) -> Result<(), BadHello> {
 }
 
 impl Inventory {
-    /// What the keeper holds, for the engine.
+    /// The inventory for the engine. Entries without a task or with an unknown phase are ignored.
     pub fn into_core(self) -> Result<engine::Inventory, BadHello> {
         within("attempts", self.held.len(), HELD_MAX)?;
         // The next message has the number after it.
@@ -176,7 +175,7 @@ impl Inventory {
 }
 
 impl Finished {
-    /// How the attempt ended, for the engine.
+    /// The attempt's result for the engine.
     pub fn result(self) -> TaskResult {
         let unknown = finished::End::Other(finished::Other::Unknown.into());
         let end = match self.end.unwrap_or(unknown) {
@@ -189,7 +188,7 @@ impl Finished {
                 finished::Other::Canceled => CoreEnd::Canceled,
                 finished::Other::Recalled => CoreEnd::Recalled,
                 finished::Other::Fenced => CoreEnd::Lost,
-                // A later release ended it in a way that we have no word for: it failed.
+                // A later release may report an end that this one does not know: the attempt failed.
                 finished::Other::Unknown => {
                     CoreEnd::NotStarted("it ended in a way that this server does not know".to_owned())
                 }
@@ -210,7 +209,7 @@ impl Finished {
     }
 }
 
-/// An order as it goes over the wire. A start's body goes before it, its value is put in by the caller.
+/// The message with an order. The caller sends a start's body before it, and fills in its value.
 pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
@@ -237,12 +236,12 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
 }
 
 impl Order {
-    /// Bytes of it in a message.
+    /// The encoded size in bytes.
     pub fn bytes(&self) -> usize {
         prost::Message::encoded_len(self)
     }
 
-    /// An order without a number.
+    /// An order without a sequence number.
     pub fn plain(what: What) -> Self {
         Order { seq: 0, what: Some(what) }
     }

@@ -1,4 +1,4 @@
-//! Workers as told to people and programs.
+//! The JSON of workers.
 
 use crate::load::Load;
 use crate::submit::Resources;
@@ -10,63 +10,63 @@ use windlass_core::{Time, worker as core};
 /// A machine with its agent.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Worker {
-    /// Its id.
+    /// The worker's id.
     pub id: u64,
-    /// Unique on the farm.
+    /// The worker's name, unique on the farm.
     pub name: String,
     /// Whether it gets new work.
     pub state: WorkerState,
-    /// What it declares.
+    /// The amounts that it declares.
     pub capacity: Resources,
-    /// What is booked on it.
+    /// The amounts that are booked on it.
     pub booked: Resources,
-    /// What it is; a bare tag has no values.
+    /// Its attributes; a tag without a value has none here.
     pub attributes: BTreeMap<String, BTreeSet<String>>,
-    /// Tasks that hold some of it.
+    /// Number of tasks that hold a part of it.
     pub running: usize,
-    /// Tasks sent ahead, waiting there for room.
+    /// Number of prefetched tasks, which wait there for room.
     pub queued: usize,
-    /// How often its earlier bookings were fenced off.
+    /// The number of its admission: grows each time its earlier bookings are fenced off.
     pub epoch: u64,
-    /// Whether it is reached now.
+    /// Whether it is connected now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected: Option<bool>,
-    /// When it was last heard from; absent of one that does not beat, and since the server started.
+    /// When it was last heard from; absent for a worker without heartbeats, and if that was before the server started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms: Option<u64>,
-    /// When its lease runs out; absent of one that has none.
+    /// When its lease runs out; absent without a lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until_ms: Option<u64>,
-    /// Its agent's release; absent while it is not reached.
+    /// Its agent's version; absent while it is not connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What it said of its load last; absent of one that has not.
+    /// Its last load report; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Box<Load>>,
-    /// How many keys its caches hold; absent of one that has not said.
+    /// Number of keys in its caches; absent if it has not reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_keys: Option<usize>,
-    /// The tasks that hold some of it, the first 1000; only where one worker is asked for.
+    /// The first 1000 of the tasks that hold a part of it; only if one worker is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<String>>,
 }
 
-/// Tasks that one worker is shown with.
+/// Most tasks in the JSON of one worker.
 const TASKS_MAX: usize = 1_000;
 
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// Gets work.
+    /// It gets work.
     Up,
-    /// Told to take nothing new.
+    /// It is drained: it gets no new work.
     Draining,
-    /// Not heard from.
+    /// It is silent: it gets no new work.
     Suspect,
-    /// Its lease ran out: it ended its tasks itself, and they are run elsewhere.
+    /// Its lease has run out: it has ended its tasks itself, and they run elsewhere.
     Expired,
-    /// Said to be gone for good.
+    /// An operator said that it is gone for good.
     Forgotten,
 }
 

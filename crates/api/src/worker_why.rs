@@ -1,4 +1,4 @@
-//! The answer to "why does this worker get no work".
+//! The explanation of why a worker gets no work.
 
 use crate::board::Percents;
 use crate::why::{IneligibleWorkers, say_to_worker};
@@ -19,45 +19,45 @@ pub struct WorkerWhy {
     /// Whether it gets new work.
     pub state: WorkerState,
     /// One word for programs: suspect, draining, left_out, saturated, nothing_waits, turn, others_preferred,
-    /// held_back, fits_none, or what keeps all that waits off it: worker_limit, busy, foreign, reserved,
+    /// held_back, fits_none, or what keeps all waiting work from it: worker_limit, busy, foreign, reserved,
     /// held_by_rule.
     pub reason: String,
-    /// The reason as a sentence.
+    /// The reason as a sentence for people.
     pub message: String,
-    /// Tasks that hold some of it.
+    /// Tasks that hold a part of it.
     pub running: usize,
     /// Cpus booked on it.
     pub booked_cpus: f64,
     /// Cpus that it declares.
     pub cpus: f64,
-    /// Its load with one more task of one cpu; absent of a worker without cpus.
+    /// Its load with one more task of one cpu; absent for a worker without cpus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<f64>,
-    /// Percent of the time in which something stalled there, mean of ten seconds; null is unknown.
+    /// Percent of the time with stalls, mean of ten seconds; null is unknown.
     pub pressure: Percents,
-    /// Percents from which it gets no work.
+    /// Percents of pressure from which it gets no work.
     pub thresholds: Percents,
-    /// False where pressure is shown but does not count.
+    /// False if pressure is shown but ignored.
     pub pressure_counts: bool,
-    /// What holds it now: `cpu`, `memory`, `io`.
+    /// The pressures for which it gets no work now: `cpu`, `memory`, `io`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub saturated: Vec<String>,
-    /// Until when it is left out for what its tasks came to.
+    /// Until when it is in quarantine; absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out_until_ms: Option<u64>,
-    /// Why it is.
+    /// Why it is in quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out_for: Option<String>,
-    /// For whom it is reserved.
+    /// The work that it is reserved for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<ReservedFor>,
-    /// Queues in which tasks wait that may start.
+    /// Queues with ready tasks that may start.
     pub waiting_queues: usize,
-    /// Steps that wait and what each is to the worker, nearest to a start first; a few of those whose turn
-    /// comes first.
+    /// A few of the waiting steps whose turn comes first, each with the reason why it is not on the worker; those
+    /// nearest to a start first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<PassedStep>,
-    /// The last tasks for which it was judged and another won.
+    /// The last tasks for which it was scored and another worker won.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostTask>,
 }
@@ -65,7 +65,7 @@ pub struct WorkerWhy {
 /// A reservation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReservedFor {
-    /// The job of the first such step, while one waits.
+    /// The job of the first step that it is reserved for; absent if none waits any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
     /// That step's name.
@@ -74,45 +74,45 @@ pub struct ReservedFor {
     /// Since when that step waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_since_ms: Option<u64>,
-    /// When it is expected to start there, where that is known.
+    /// When that step is predicted to start there; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<u64>,
 }
 
-/// A step that waits, as it is to the worker.
+/// A waiting step, and why it is not on the worker.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PassedStep {
-    /// Its job.
+    /// The step's job.
     pub job: u64,
-    /// Its name.
+    /// The step's name.
     pub step: String,
-    /// Its queue.
+    /// The job's queue.
     pub queue: String,
-    /// How many of its tasks could start.
+    /// Ready tasks of the step.
     pub tasks: u32,
-    /// One word for programs: that of what keeps it off first, or quota, limit, preferred, turn.
+    /// One word for programs: that of the first reason why the worker is ineligible, or quota, limit, preferred, turn.
     pub reason: String,
-    /// The same for people, with all that keeps it off.
+    /// All reasons, for people.
     pub message: String,
-    /// Points of this worker for it, where it was ranked.
+    /// This worker's points for the step; absent if it was not scored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// The worker that is a better place.
+    /// The worker with more points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<String>,
-    /// That one's points.
+    /// The points of `preferred`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_score: Option<f64>,
 }
 
-/// A task for which the worker was judged and another won.
+/// A task for which the worker was scored and another worker won.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LostTask {
-    /// The task.
+    /// The task's id.
     pub task: String,
-    /// When.
+    /// When the task was placed.
     pub at_ms: u64,
-    /// Who won.
+    /// The worker that won.
     pub winner: String,
     /// The winner's points.
     pub winner_score: f64,
@@ -184,7 +184,7 @@ impl PassedStep {
                 let all: Vec<&str> = unmet.iter().map(|reason| reason.message.as_str()).collect();
                 (unmet.first().map_or_else(String::new, |first| first.reason.clone()), all.join("; "))
             }
-            PassedVerdict::Quota => ("quota".to_owned(), "its queue holds as much as it may".to_owned()),
+            PassedVerdict::Quota => ("quota".to_owned(), "its queue's quota is used up".to_owned()),
             PassedVerdict::Limit(name) => {
                 ("limit".to_owned(), format!("all of the limit '{name}' are taken"))
             }
@@ -193,7 +193,7 @@ impl PassedStep {
                 told.score = Some(here.score);
                 told.preferred_score = Some(best.score);
                 told.preferred = Some(name.clone());
-                ("preferred".to_owned(), format!("{name} is a better place"))
+                ("preferred".to_owned(), format!("{name} scores better"))
             }
             PassedVerdict::Turn => ("turn".to_owned(), "it starts as soon as its turn comes".to_owned()),
         };
@@ -227,16 +227,16 @@ fn worker_name(engine: &Engine, id: WorkerId) -> String {
 fn say(reason: &WorkerReason) -> (&'static str, String) {
     match reason {
         WorkerReason::Unfit(why) | WorkerReason::Closed(why) => say_to_worker(why),
-        WorkerReason::NothingWaits => ("nothing_waits", "no task waits that may start".to_owned()),
-        WorkerReason::Turn => ("turn", "it is given work as soon as its turn comes".to_owned()),
+        WorkerReason::NothingWaits => ("nothing_waits", "no ready task waits".to_owned()),
+        WorkerReason::Turn => ("turn", "it gets work as soon as its turn comes".to_owned()),
         WorkerReason::OthersPreferred => {
-            ("others_preferred", "other workers with room are better places for what waits".to_owned())
+            ("others_preferred", "other workers with room score better for the waiting work".to_owned())
         }
         WorkerReason::HeldBack => {
-            ("held_back", "what waits may not start anywhere: a quota or a limit is used up".to_owned())
+            ("held_back", "the waiting work may not start anywhere: a quota or a limit is used up".to_owned())
         }
         WorkerReason::FitsNone => {
-            ("fits_none", "nothing that waits would fit it, even if it were empty".to_owned())
+            ("fits_none", "no waiting work would fit it, even if it were empty".to_owned())
         }
     }
 }

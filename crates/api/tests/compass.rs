@@ -1,4 +1,4 @@
-//! Jobs of Compass CI as they come, and what is made of them.
+//! Compass CI jobs and the job specs made from them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Whatever comes over the wire is a value or an error, never a panic.
+//! Arbitrary input is a value or an error, never a panic.
 
 use proptest::prelude::*;
 use windlass_api::{SubmitRequest, fill_in};

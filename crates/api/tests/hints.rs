@@ -1,4 +1,4 @@
-//! What a submission says of a step beyond what it must have: into the core, and back to people.
+//! Hints of a step: from the submission to the core, and back to the JSON of a job.
 
 use windlass_api::{Job, Step, SubmitRequest};
 use windlass_core::job::{Hints, JobSpec, Kind};
@@ -46,7 +46,7 @@ fn what_is_not_said_is_not_shown() {
     for field in ["limits", "kind", "network_bound", "caches", "deadline_ms", "cpus_auto"] {
         assert!(shown.get(field).is_none(), "{field}");
     }
-    // As a server from before these were there says it.
+    // From a server that does not know these fields.
     let old = r#"{"id":1,"name":"n","queue":"q","user":"u","priority":0,"state":"running","created_ms":1,
         "counts":{"total":0,"waiting":0,"ready":0,"running":0,"succeeded":0,"failed":0,"canceled":0,"skipped":0},
         "steps":[{"name":"s","first_task":0,"tasks":1,"resources":{"cpus":1,"memory":0},"retries":0}]}"#;

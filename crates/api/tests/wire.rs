@@ -1,4 +1,4 @@
-//! Whatever a worker says is a value of the core, is passed over or is refused, never a panic.
+//! Messages of workers become values of the core, are ignored or refused, and never cause a panic.
 
 use proptest::prelude::*;
 use prost::Message as _;
@@ -8,7 +8,7 @@ use windlass_api::wire::{
 };
 use windlass_core::job::End;
 
-/// What the server makes of a message.
+/// Converts a message as the server does.
 fn convert(message: FromWorker) {
     for what in message.reports.into_iter().filter_map(|report| report.what) {
         match what {

@@ -16,7 +16,7 @@ fn generated_code_is_up_to_date() -> Result<(), Box<dyn std::error::Error>> {
     }
     assert!(
         std::fs::read_to_string(committed)? == fresh,
-        "the generated code differs from the description; UPDATE_EXPECT=1 writes it anew"
+        "the generated code differs from the description; UPDATE_EXPECT=1 writes it again"
     );
     Ok(())
 }

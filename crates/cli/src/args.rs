@@ -1,4 +1,4 @@
-//! The flags that `run` and `submit` share, and the request that they make.
+//! The flags that `run` and `submit` share, and the request made from them.
 
 use crate::error::{CliError, Doing};
 use crate::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
@@ -15,66 +15,66 @@ use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
 use windlass_api::{FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
 
-/// What stands for the task's value in a command, as in GNU parallel.
+/// Replacement strings for the task's value in a command, as in GNU parallel.
 const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
 
 /// What to run, how often, and what it needs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TaskArgs {
-    /// Run the command once for each of these values, up to `--`; may be repeated. One that starts with
-    /// a dash is given as --each=-x
+    /// Run the command once for each of these values, up to `--`; may be repeated. Write a value that starts with a
+    /// dash as --each=-x
     #[arg(long, value_name = "VALUE", num_args = 0.., conflicts_with_all = ["each_line", "array"])]
     pub each: Option<Vec<String>>,
     /// Run the command once for each line of this file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "array")]
     pub each_line: Option<String>,
-    /// Run the command once for each number: 1-100, or 1-100:2 for every second one
+    /// Run the command once for each number: 1-100, or 1-100:2 for every second number
     #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true)]
     pub array: Option<Range>,
-    /// Cores that each task holds; auto is one at first, then what earlier tasks like these used
+    /// Cpus of each task; auto starts with 1 and learns from earlier tasks
     #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_cpus_or_auto)]
     pub cpus: CpusArg,
-    /// Memory that each task holds and may not exceed: 500M, 2GiB; without it there is no limit
+    /// Memory of each task, which it may not exceed: 500M, 2GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// Whole gpus that each task holds
+    /// Gpus of each task
     #[arg(long, value_name = "N", default_value = "0")]
     pub gpus: u32,
-    /// Kill a task that runs longer: 90s, 1h30m, 00:10:00, or seconds
+    /// Kill a task that runs longer than this: 90s, 1h30m, 00:10:00, or seconds
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub time_limit: Option<u64>,
-    /// The queue whose work it is
+    /// Queue to submit to [default: your own]
     #[arg(long, value_name = "NAME")]
     pub queue: Option<String>,
-    /// Place inside the queue, higher first
+    /// Priority inside the queue; higher goes first
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
     pub priority: i32,
-    /// The job's name
+    /// Name of the job
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// What the worker must be: key, key=value or key=a|b; may be repeated
+    /// Tag that the worker must have: key, key=value or key=a|b; may be repeated
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// The only worker that may run it; may be repeated to allow several
+    /// Run only on this worker; may be repeated to allow several
     #[arg(long, value_name = "NAME")]
     pub worker: Vec<String>,
     /// Start when this job has succeeded: 12, 3,4 or last; may be repeated
     #[arg(long, value_name = "JOB")]
     pub after: Vec<Jobs>,
-    /// Run a failed task again, so many times
+    /// Run a failed task again, up to N times
     #[arg(long, value_name = "N", default_value = "0")]
     pub retries: u32,
-    /// Set a variable (K=V), copy one (K), or start from this whole environment (all) or from none (none),
-    /// as a server on another machine does unless told otherwise; may be repeated
+    /// Environment: NAME=VALUE sets, NAME copies, all copies everything, none nothing; may be repeated [default: all on
+    /// this machine, none on a remote server]
     #[arg(long, value_name = "VAR")]
     pub env: Vec<String>,
-    /// The working directory of the tasks; the current one by default
+    /// Working directory of the tasks [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// When a task fails start no more, and let running ones finish or kill them
+    /// After a task has failed start no more tasks, and let running tasks finish or kill them
     #[arg(long, value_name = "HOW")]
     pub fail_fast: Option<FailFastArg>,
-    /// Submit only once under this key: again with it means the first job
+    /// Idempotency key: a second submission with it returns the first job
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
@@ -95,23 +95,23 @@ pub enum FailFastArg {
     Kill,
 }
 
-/// Which of the caller's variables tasks have where nobody names any.
+/// Which of the caller's environment variables tasks get without --env.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inherit {
-    /// All: the tasks run on the caller's own machine.
+    /// All. The tasks run on the caller's own machine.
     All,
-    /// All but HOME: they do, but perhaps as another user.
+    /// All but HOME. The tasks run on the caller's own machine, but perhaps as another user.
     AllButHome,
-    /// None: what holds for the caller's machine means nothing on others.
+    /// None. The tasks may run on other machines, where the values mean nothing.
     Nothing,
 }
 
 impl Inherit {
-    /// For jobs of this server; `None` is the user's own.
+    /// The default for jobs of this server; `None` is the user's own server.
     pub fn at(server: Option<&Address>) -> Self {
         match server {
             None | Some(Address::Unix(_)) => Inherit::All,
-            // A tunnel to a farm looks like this machine, too. Its own server is known by its token.
+            // An address of this machine may be a tunnel to a farm. The user's own server is recognized by its token.
             Some(address) if crate::cookie::for_address(address).is_some() => Inherit::AllButHome,
             Some(_) => Inherit::Nothing,
         }
@@ -128,8 +128,8 @@ impl From<FailFastArg> for FailFast {
 }
 
 impl TaskArgs {
-    /// The request, as far as it can be made without a server: whatever is wrong with the command
-    /// line is known before anything is started or sent.
+    /// The request, as far as it can be made without a server. Mistakes in the command line are reported before
+    /// anything is started or sent.
     pub fn request(&self, inherit: Inherit) -> Result<SubmitRequest, CliError> {
         if let Some(file) = &self.template.file {
             return crate::template::request(file, self, inherit);
@@ -143,7 +143,7 @@ impl TaskArgs {
         let (env, left_out) = environment(&self.env, inherit, std::env::vars_os())?;
         if !left_out.is_empty() {
             talk!(
-                "note: left out of the environment, because it is not UTF-8 or has no usable name: {}",
+                "note: variables that are not UTF-8 or have no usable name are not passed on: {}",
                 left_out.join(", ")
             );
         }
@@ -179,8 +179,8 @@ impl TaskArgs {
         })
     }
 
-    /// Fills in what only the server knows: which job is the last, and who we are there. If somebody
-    /// `waits` for the job inside a task of the same server, that task is its parent.
+    /// Fills in what only the server knows: the id of the last job, and the caller's name there. With `waits`, the task
+    /// of that server in which this process runs becomes the job's parent.
     pub async fn complete(
         &self,
         request: &mut SubmitRequest,
@@ -189,7 +189,7 @@ impl TaskArgs {
     ) -> Result<(), CliError> {
         request.after = resolve_all(client, &self.after).await?.into_iter().map(|named| named.id).collect();
         for id in &request.after {
-            client.job(*id).await.doing(format_args!("come after job {id}"))?;
+            client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
         }
         request.user = Some(user_on(client).await?);
         request.parent = if waits { crate::run::parent_task(client.address()) } else { None };
@@ -213,12 +213,12 @@ impl TaskArgs {
     }
 }
 
-/// True of a request that asks for no task at all: an empty list of values.
+/// True if the request has no task, because its list of values is empty.
 pub fn is_empty(request: &SubmitRequest) -> bool {
     request.steps.iter().all(|step| matches!(&step.param, Some(Param::Values(values)) if values.is_empty()))
 }
 
-/// How many tasks a request asks for.
+/// Number of tasks of a request; saturates.
 pub fn tasks_of(request: &SubmitRequest) -> u64 {
     let each = request.steps.iter().map(|step| match &step.param {
         None => 1,
@@ -235,7 +235,7 @@ pub fn tasks_of(request: &SubmitRequest) -> u64 {
 
 /// `1-100`, `1-100:5`, `7`; numbers may be negative.
 fn parse_array(text: &str) -> Result<Range, String> {
-    let bad = || format!("'{text}' is no range of numbers; ranges look like 1-100 or 1-100:5");
+    let bad = || format!("invalid range '{text}': write 1-100 or 1-100:5");
     let (span, step) = match text.split_once(':') {
         None => (text, 1),
         Some((span, step)) => (span, integer(step).ok_or_else(bad)?),
@@ -249,17 +249,17 @@ fn parse_array(text: &str) -> Result<Range, String> {
     let range = Range { start, end, step };
     match range.count() {
         Some(_) => Ok(range),
-        None => Err(format!("'{text}' holds no number")),
+        None => Err(format!("the range '{text}' is empty")),
     }
 }
 
-/// An integer without a plus sign or spaces, which `parse` alone would let pass.
+/// An integer. `parse` alone would accept a plus sign.
 fn integer(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The environment of the tasks, and the names of what cannot be sent.
+/// The environment of the tasks, and the names of the variables that cannot be sent.
 pub fn environment(
     choices: &[String],
     inherit: Inherit,
@@ -276,9 +276,9 @@ pub fn environment(
             (Err(name), _) => left_out.push(name.to_string_lossy().into_owned()),
         }
     }
-    // Each task has its own; ours would only be mistaken for it.
+    // Each task gets its own value.
     own.remove("WINDLASS_TASK");
-    // It would be in the store for as long as the job is.
+    // A token must not stay in the store for as long as the job.
     own.remove("WINDLASS_TOKEN");
     let has = |word: &str| choices.iter().any(|choice| choice == word);
     let all = match (has("all"), has("none")) {
@@ -298,15 +298,15 @@ pub fn environment(
             Some((name, value)) => {
                 env.insert(name.to_owned(), value.to_owned());
             }
-            None if choice.is_empty() => return Err(CliError::usage("--env: an empty name")),
-            // A variable that is not set here is not set there either.
+            None if choice.is_empty() => return Err(CliError::usage("--env: a name is empty")),
+            // A variable that is not set here is not set for the tasks either.
             None => env.extend(own.get_key_value(choice).map(|(k, v)| (k.clone(), v.clone()))),
         }
     }
     Ok((env, left_out))
 }
 
-/// The directory as an absolute path in text.
+/// The directory as an absolute path; the current one if `None`.
 pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
     let path = match chosen {
         Some(path) if path.is_absolute() => path.to_path_buf(),
@@ -315,7 +315,7 @@ pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
                 message: format!("the current directory cannot be used: {error}"),
                 hint: Some("change to one that exists, or give --cwd".to_owned()),
             })?;
-            // `components` takes out the dots that joining may leave.
+            // `components` removes the dots that joining may leave.
             chosen.map_or(here.clone(), |path| here.join(path).components().collect())
         }
     };
@@ -324,7 +324,7 @@ pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
     })
 }
 
-/// A key that nobody else has: with it a submission whose answer was lost can be sent again.
+/// A unique idempotency key: a submission whose answer was lost can be sent again with it.
 pub fn fresh_key() -> String {
     let mut random = [0; 16];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
@@ -488,7 +488,7 @@ mod tests {
         };
         assert_eq!(own(&[]), ["A"]);
         assert_eq!(own(&["all"]), ["A", "HOME"]);
-        // Whatever it is that a tunnel leads to.
+        // Such an address may be a tunnel to any server.
         for here in ["127.0.0.1:1", "https://localhost:1", "http://[::1]:1"] {
             assert_eq!(at(here), Inherit::Nothing, "{here}");
         }

@@ -1,4 +1,4 @@
-//! `windlass ca`: certificates for a farm of one's own.
+//! `windlass ca`: creates a private CA and certificates.
 
 use crate::error::CliError;
 use crate::output::talk;
@@ -15,30 +15,30 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The authority's name in what it signs.
+/// The CA's name in the certificates that it signs.
 const AUTHORITY: &str = "Windlass CA";
-/// Its files.
+/// Its files: the certificate and the key.
 const CA_CERT: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
-/// Clocks of a farm differ by less.
+/// How long before now a certificate begins to be valid: the clocks of a farm differ by less.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-/// Makes certificates for a farm of one's own.
+/// Creates a private CA and certificates.
 #[derive(Subcommand, Debug)]
 pub enum CaCommand {
-    /// Make an authority: ca.pem for everybody, ca.key for nobody
+    /// Create a CA: ca.pem for all machines, ca.key to keep secret
     Init(InitArgs),
-    /// Make a certificate and its key, signed by the authority
+    /// Create a certificate and its key, signed by the CA
     Issue(IssueArgs),
 }
 
-/// A new authority.
+/// A new CA.
 #[derive(Args, Debug)]
 pub struct InitArgs {
-    /// Where to put its files
+    /// Directory for its files
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Days that it is valid
+    /// Days of validity
     #[arg(long, value_name = "N", default_value_t = 3650, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
 }
@@ -46,16 +46,16 @@ pub struct InitArgs {
 /// A new certificate.
 #[derive(Args, Debug)]
 pub struct IssueArgs {
-    /// The authority's directory; the files go there too
+    /// Directory of the CA; the new files go there too
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// For a server that clients know by these names and addresses
+    /// Server certificate with these host names and addresses
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', required_unless_present = "worker")]
     server: Vec<String>,
-    /// For the worker of this name
+    /// Worker certificate for the worker of this name
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     worker: Option<String>,
-    /// Days that it is valid
+    /// Days of validity
     #[arg(long, value_name = "N", default_value_t = 825, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
 }
@@ -70,7 +70,7 @@ pub fn command(command: CaCommand) -> Result<(), CliError> {
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
     let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&args.dir);
-    made.with_context(|| format!("cannot make the directory {}", args.dir.display()))?;
+    made.with_context(|| format!("cannot create the directory {}", args.dir.display()))?;
     let key = KeyPair::generate()?;
     let mut params = authority()?;
     valid_for(&mut params, args.days);
@@ -78,14 +78,14 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     let files = (args.dir.join(CA_CERT), args.dir.join(CA_KEY));
     write_both(&files, &cert.pem(), &key.serialize_pem())?;
     talk!(
-        "made {} for all machines of the farm, and {}, which stays here",
+        "created {} for all machines of the farm, and {}, which stays here",
         files.0.display(),
         files.1.display()
     );
     Ok(())
 }
 
-/// The authority as it names itself. Its key makes it the one that it is.
+/// The CA's parameters. They are the same for every CA; only its key is its own.
 fn authority() -> anyhow::Result<CertificateParams> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.remove(DnType::CommonName);
@@ -127,7 +127,7 @@ fn issue(args: IssueArgs) -> Result<(), CliError> {
         }
     }
     let made = sign(&args.dir, names, purpose, args.days, &file)?;
-    talk!("made {} and {}", made.0.display(), made.1.display());
+    talk!("created {} and {}", made.0.display(), made.1.display());
     Ok(())
 }
 
@@ -140,9 +140,10 @@ fn sign(
 ) -> anyhow::Result<(PathBuf, PathBuf)> {
     let ca_key = dir.join(CA_KEY);
     let pem = std::fs::read_to_string(&ca_key).with_context(|| {
-        format!("cannot read {}; 'windlass ca init {}' makes it", ca_key.display(), dir.display())
+        format!("cannot read {}; 'windlass ca init {}' creates it", ca_key.display(), dir.display())
     })?;
-    let pem = KeyPair::from_pem(&pem).with_context(|| format!("{} is no key", ca_key.display()))?;
+    let pem =
+        KeyPair::from_pem(&pem).with_context(|| format!("{} is not a private key", ca_key.display()))?;
     let issuer = Issuer::new(authority()?, pem);
     let mut params = CertificateParams::new(names.clone())?;
     params.distinguished_name.remove(DnType::CommonName);
@@ -158,10 +159,10 @@ fn sign(
     Ok(files)
 }
 
-/// Writes a certificate and its key; nothing that is there is written over.
+/// Writes a certificate and its key; refuses to overwrite files.
 fn write_both((cert, key): &(PathBuf, PathBuf), cert_pem: &str, key_pem: &str) -> anyhow::Result<()> {
     for path in [cert, key] {
-        anyhow::ensure!(!path.exists(), "{} is there already; move it away first", path.display());
+        anyhow::ensure!(!path.exists(), "{} exists already; move it away first", path.display());
     }
     for (path, mode, text) in [(key, 0o600, key_pem), (cert, 0o644, cert_pem)] {
         let open = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);

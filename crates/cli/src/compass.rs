@@ -7,11 +7,11 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use windlass_api::compass::Fields;
 
-/// Bytes of a job's file.
+/// Most bytes of a job's file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// The job in the file that is named, if that is one of Compass CI: what the command line says goes over it,
-/// and the user's defaults fill in who submits it.
+/// The job in the named file, or `None` if that is not a Compass CI job. The command line overrides its fields, and the
+/// user's defaults fill in the submitter.
 pub fn read(args: &TaskArgs) -> Result<Option<Fields>, CliError> {
     let Some(file) = args.template.file.as_deref().filter(|file| *file != "-") else { return Ok(None) };
     let Some(mut job) = mapping(Path::new(file)) else { return Ok(None) };
@@ -20,10 +20,10 @@ pub fn read(args: &TaskArgs) -> Result<Option<Fields>, CliError> {
     }
     for param in &args.template.param {
         let Some((name, value)) = param.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            let why = format!("'{param}' sets nothing; give NAME=VALUE, such as testbox=vm-2p8g");
+            let why = format!("invalid parameter '{param}': give NAME=VALUE, such as testbox=vm-2p8g");
             return Err(CliError::usage(why));
         };
-        // As it would be read in the file.
+        // Read as it would be in the file.
         let value = serde_saphyr::from_str(value).unwrap_or_else(|_| Value::from(value));
         job.insert(name.to_owned(), value);
     }
@@ -40,7 +40,7 @@ pub fn read(args: &TaskArgs) -> Result<Option<Fields>, CliError> {
     Ok(Some(job))
 }
 
-/// Who submits, as Compass CI's own clients are told.
+/// The submitter's fields, from the file that Compass CI's own clients read.
 fn defaults() -> Option<Fields> {
     let home = PathBuf::from(std::env::var_os("HOME")?);
     let mut account = mapping(&home.join(".config/compass-ci/defaults/account.yaml"))?;
@@ -48,11 +48,11 @@ fn defaults() -> Option<Fields> {
     Some(account)
 }
 
-/// The mapping in a file; `None` of what is none.
+/// The mapping in a file; `None` if the file holds none.
 fn mapping(path: &Path) -> Option<Fields> {
     let small = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= FILE_BYTES_MAX);
     let text = small.then(|| std::fs::read_to_string(path).ok()).flatten()?;
-    // JSON is YAML, but for what nobody writes in a job.
+    // JSON is tried first: it is not quite a subset of YAML.
     let read = serde_json::from_str(&text).ok().or_else(|| serde_saphyr::from_str(&text).ok());
     match read {
         Some(Value::Object(fields)) => Some(fields),

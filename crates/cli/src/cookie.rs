@@ -1,5 +1,5 @@
-//! How a server's own user is known to it over TCP without any configuration: the server writes a token into its state
-//! directory, readable by its user alone, and ends it with itself.
+//! Authenticates a server's own user over TCP without configuration: the server writes a token into its state
+//! directory, which only its user can read, and which is valid only while the server runs.
 
 use crate::paths::Paths;
 use anyhow::Context as _;
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use windlass_api::client::Address;
 
-/// Writes the token of the server that listens there, over what one before it left.
+/// Writes the token of the server that listens at `address`, over that of an earlier server.
 pub fn write(path: &Path, address: &str, token: &str) -> anyhow::Result<()> {
     let fresh = path.with_extension("token.new");
     _ = std::fs::remove_file(&fresh);
@@ -19,13 +19,13 @@ pub fn write(path: &Path, address: &str, token: &str) -> anyhow::Result<()> {
     moved.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The token of this user's own server, if it is the one at that address. Another server on this machine, or one
-/// that a tunnel leads to, does not get it.
+/// The token of this user's own server, if that server is at the address. Another server on this machine, or one
+/// behind a tunnel, does not get it.
 pub fn for_address(address: &Address) -> Option<String> {
     read(&Paths::for_user().ok()?.state, address)
 }
 
-/// The same of the server whose state is there.
+/// The same for the server with that state directory.
 pub fn read(state: &Path, address: &Address) -> Option<String> {
     let path = Paths::for_state(state.to_owned()).token();
     of(&std::fs::read_to_string(path).ok()?, address)
@@ -37,7 +37,7 @@ fn of(text: &str, address: &Address) -> Option<String> {
     (own == asked).then(|| token.to_owned())
 }
 
-/// The port of an address over TCP that is this machine's.
+/// The port of a TCP address of this machine.
 fn port_here(address: &Address) -> Option<u16> {
     let Address::Http(base) = address else { return None };
     let port = base.rsplit_once(':').and_then(|(_, port)| port.parse().ok());

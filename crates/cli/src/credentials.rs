@@ -1,4 +1,4 @@
-//! How this program knows a server and is known by it.
+//! Credentials: how the client verifies a server and authenticates itself.
 
 use crate::cookie;
 use crate::error::CliError;
@@ -8,27 +8,27 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use windlass_api::client::{Address, Credentials};
 
-/// What holds for every connection of this process.
+/// The flags; they hold for every connection of this process.
 static FLAGS: OnceLock<CredentialFlags> = OnceLock::new();
 
-/// Flags about credentials. A token is never a flag: everybody on the machine could read it there.
+/// Flags for credentials. A token is never a flag: all users of the machine could read it in the process list.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CredentialFlags {
-    /// Certificates that vouch for the server [default: those that this machine trusts]
+    /// CA certificates to trust for the server [default: the system's]
     #[arg(long, global = true, env = "WINDLASS_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// A file with the token to show; WINDLASS_TOKEN, the token itself, goes before it
+    /// File with the token; WINDLASS_TOKEN, the token itself, takes precedence
     #[arg(long, global = true, env = "WINDLASS_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
 
-/// Takes the flags; the first call counts.
+/// Stores the flags; only the first call has an effect.
 pub fn set(flags: CredentialFlags) {
     _ = FLAGS.set(flags);
 }
 
-/// Reads what the flags and the environment name, for a server at that address. Where they name no token, it is the
-/// one of this user's own server.
+/// Reads the credentials that flags and environment name. Without a token there, the one of this user's own server is
+/// used if that server is at the address.
 pub fn credentials(address: &Address) -> Result<Credentials, CliError> {
     let flags = FLAGS.get().cloned().unwrap_or_default();
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -49,7 +49,7 @@ pub fn credentials(address: &Address) -> Result<Credentials, CliError> {
     Ok(read)
 }
 
-/// Whoever may read a token may use it.
+/// Warns of a token file that other users can read: they could use the token.
 fn warn_if_readable(path: &Path) {
     let mode = std::fs::metadata(path).map(|found| found.permissions());
     if mode.is_ok_and(|mode| std::os::unix::fs::PermissionsExt::mode(&mode) & 0o077 != 0) {

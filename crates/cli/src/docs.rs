@@ -7,13 +7,13 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// Prints the completions of a shell.
+/// Generates shell completions.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: windlass completion bash > ~/.local/share/bash-completion/completions/windlass"
 )]
 pub struct CompletionArgs {
-    /// The shell
+    /// Shell to generate completions for
     shell: Shell,
 }
 
@@ -21,13 +21,13 @@ pub struct CompletionArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example: windlass man ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Where to; made if it is not there
+    /// Directory for the pages; created if needed
     dir: PathBuf,
 }
 
 /// `windlass completion`.
 pub fn completion(args: &CompletionArgs, mut command: Command) -> Result<(), CliError> {
-    // By way of memory: the generator panics where its output refuses.
+    // Generated in memory: the generator panics if a write fails.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "windlass", &mut script);
     print_text(&String::from_utf8_lossy(&script))
@@ -36,7 +36,7 @@ pub fn completion(args: &CompletionArgs, mut command: Command) -> Result<(), Cli
 /// `windlass man`.
 pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
     let dir = args.dir.display();
-    std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {dir}"))?;
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot create {dir}"))?;
     clap_mangen::generate_to(command, &args.dir).with_context(|| format!("cannot write to {dir}"))?;
     talk!("man pages are in {dir}");
     Ok(())

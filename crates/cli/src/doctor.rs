@@ -1,4 +1,4 @@
-//! `windlass doctor`: whether this machine has what Windlass needs, and what to do where it has not.
+//! `windlass doctor`: checks whether this machine has what Windlass needs, and advises what to do.
 
 mod certificate;
 mod server;
@@ -21,10 +21,10 @@ use std::path::Path;
 use windlass_core::resources::Bytes;
 use windlass_worker::Finding;
 
-/// Less room than this, and a burst of logs fills the disk.
+/// With less free space than this, a burst of output may fill the disk.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Looks for what this machine lacks.
+/// Diagnoses this machine.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DoctorArgs {
@@ -32,16 +32,16 @@ pub struct DoctorArgs {
     role: Option<Role>,
 }
 
-/// What this machine is to be on a farm. The flags are those with which it is started.
+/// The machine's role on a farm, with the flags of its start command.
 #[derive(Subcommand, Debug)]
 enum Role {
-    /// Look for what a worker of a farm lacks here; with the flags of 'worker start'
+    /// Diagnose this machine as a worker of a farm; takes the flags of 'worker start'
     Worker(Box<StartArgs>),
-    /// Look for what a server of a farm lacks here; with the flags of 'server start'
+    /// Diagnose this machine as the server of a farm; takes the flags of 'server start'
     Server(Box<ServeOptions>),
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Serialize)]
 struct Check {
     what: String,
@@ -62,7 +62,7 @@ pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError>
     show(context, &checks)
 }
 
-/// What a user needs whose server starts by itself.
+/// Checks for a user whose server is started by the client.
 async fn own(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     match Paths::for_user() {
@@ -107,7 +107,7 @@ impl From<Finding> for Check {
         let Finding { ok, needed, what, detail, advice } = finding;
         let state = match (ok, needed) {
             (true, _) => "ok",
-            // A worker does without it, and says what it then cannot promise.
+            // A worker runs without it, with weaker guarantees.
             (false, false) => "note",
             (false, true) => "missing",
         };
@@ -144,18 +144,18 @@ async fn server(context: &Context) -> Check {
         }
         Ok(server) => Check::note(
             "server",
-            format!("version {}, and this is {own}", server.version),
-            "'windlass server stop' ends it; the next command starts one of this version",
+            format!("version {}; this client is {own}", server.version),
+            "run 'windlass server stop'; the next command starts one of this version",
         ),
         Err(error) if error.exit_code() == UNREACHABLE && context.server.is_none() => {
-            Check::ok("server", "none runs; one is started when it is needed".to_owned())
+            Check::ok("server", "not running; it is started when needed".to_owned())
         }
         Err(error) => Check::missing("server", error.message(), "start it, or correct --server"),
     }
 }
 
-/// Whether files can be made there, without making any. A directory that is not there yet is judged
-/// by the first that is above it.
+/// Whether files can be created there, without creating any. A missing directory is judged by its nearest existing
+/// ancestor.
 fn directory(what: &str, path: &Path, advice: &str) -> Check {
     let shown = path.display();
     let nearest = nearest(path);
@@ -164,7 +164,7 @@ fn directory(what: &str, path: &Path, advice: &str) -> Check {
     }
     match writable(nearest) {
         Ok(()) if nearest == path => Check::ok(what, shown.to_string()),
-        Ok(()) => Check::ok(what, format!("{shown}, made when it is needed")),
+        Ok(()) => Check::ok(what, format!("{shown}, created when needed")),
         Err(error) => {
             let advice = format!("make {} writable, or {advice}", nearest.display());
             Check::missing(what, format!("{shown}: {error}"), &advice)
@@ -183,10 +183,10 @@ fn free_space(path: &Path) -> Check {
         Ok(free) if free < FREE_BYTES_MIN => Check::missing(
             WHAT,
             format!("{} for {}", Bytes(free), path.display()),
-            "make room: jobs and logs are kept there for 14 days",
+            "free some space: jobs and output are kept there for 14 days",
         ),
         Ok(free) => Check::ok(WHAT, Bytes(free).to_string()),
-        Err(error) => Check::note(WHAT, format!("not known: {error}"), "see 'df'"),
+        Err(error) => Check::note(WHAT, format!("unknown: {error}"), "see 'df'"),
     }
 }
 
@@ -205,9 +205,9 @@ fn writable(path: &Path) -> io::Result<()> {
 
 fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = c_path(path)?;
-    // SAFETY: all of its fields are integers, for which zeroes are values.
+    // SAFETY: all of its fields are integers, for which zero is a valid value.
     let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with NUL, and `stats` is a statvfs of our own.
+    // SAFETY: the path ends with NUL, and `stats` is a local statvfs.
     match unsafe { libc::statvfs(path.as_ptr(), &raw mut stats) } {
         0 => Ok(stats.f_bavail.saturating_mul(stats.f_frsize)),
         _ => Err(io::Error::last_os_error()),

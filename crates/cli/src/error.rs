@@ -1,4 +1,4 @@
-//! What can go wrong, said once, with the exit code that goes with it.
+//! The client's errors, with their exit codes and hints.
 
 use crate::output::say;
 use anstyle::{AnsiColor, Style};
@@ -12,25 +12,25 @@ use windlass_store::StoreError;
 
 /// Exit code of a request that failed.
 pub const FAILED: i32 = 1;
-/// Exit code of a command line or a request that makes no sense.
+/// Exit code of an invalid command line or request.
 pub const USAGE: i32 = 2;
-/// Exit code where something is not there.
+/// Exit code if something does not exist.
 pub const NOT_FOUND: i32 = 3;
-/// Exit code of what the server does not let one do.
+/// Exit code of a request that the server denies.
 pub const DENIED: i32 = 4;
-/// Exit code where no server answers, or none that can serve now.
+/// Exit code if no server answers, or it cannot serve now.
 pub const UNREACHABLE: i32 = 5;
 /// Exit code of work that no worker could ever run.
 pub const CANNOT_BE_PLACED: i32 = 6;
-/// A server that finds another in its place ends with this, so that whoever started it tries again.
+/// Exit code of a server whose store or address another server has, so that the client that started it tries again.
 pub const TAKEN: i32 = 75;
-/// What a shell reports of a process that wrote to a pipe nobody reads.
+/// Exit code that a shell reports for a process that wrote to a closed pipe.
 pub const BROKEN_PIPE: i32 = 128 + libc::SIGPIPE;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The command line makes no sense.
+    /// The command line is invalid.
     #[error("{message}")]
     Usage {
         /// What is wrong.
@@ -38,10 +38,10 @@ pub enum CliError {
         /// What to do.
         hint: Option<String>,
     },
-    /// Something is not there.
+    /// Something does not exist.
     #[error("{message}")]
     NotFound {
-        /// What.
+        /// What does not exist.
         message: String,
         /// What to do.
         hint: Option<String>,
@@ -62,24 +62,24 @@ pub enum CliError {
         /// What to do.
         hint: Option<String>,
     },
-    /// Standard output takes no more.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
-    /// Not an error of ours: end with this code and say nothing.
+    /// Not an error of this program: exit with this code, and print nothing.
     #[error("exit code {0}")]
     Exit(i32),
-    /// Everything that nobody is expected to tell apart.
+    /// Any other error.
     #[error(transparent)]
     Other(anyhow::Error),
 }
 
 impl CliError {
-    /// A command line that makes no sense.
+    /// An invalid command line, without a hint.
     pub fn usage(message: impl Into<String>) -> Self {
         CliError::Usage { message: message.into(), hint: None }
     }
 
-    /// What to say when standard output refuses: nothing, if its reader just went away.
+    /// The error of a failed write to standard output: a silent exit if the reader went away.
     pub fn output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => CliError::Exit(BROKEN_PIPE),
@@ -110,7 +110,7 @@ impl CliError {
         }
     }
 
-    /// What to do next, where that is known.
+    /// What to do next, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             CliError::Usage { hint, .. }
@@ -118,12 +118,12 @@ impl CliError {
             | CliError::Failed { hint, .. } => hint.clone(),
             CliError::Request { source, .. } => match source {
                 ClientError::Refused(ErrorDetail { hint, .. }) => hint.clone(),
-                // What a TLS server says to whoever does not speak it.
+                // How a TLS server answers plain HTTP.
                 ClientError::Unreachable { .. } if self.message().contains("invalid HTTP version") => {
                     Some("this port speaks TLS: write https://HOST:PORT, and give --ca".to_owned())
                 }
                 ClientError::Unreachable { .. } => Some(
-                    "'windlass server status' tells whether one runs, 'windlass server start' starts one"
+                    "'windlass server status' shows whether one runs, 'windlass server start' starts one"
                         .to_owned(),
                 ),
                 ClientError::Garbled { .. } => {
@@ -148,7 +148,7 @@ impl CliError {
         serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    /// Tells it on standard error; for programs as `{"error": {…}}`.
+    /// Prints it on standard error; for programs as `{"error": {…}}`.
     pub fn print(&self, json: bool) {
         if matches!(self, CliError::Exit(_)) {
             return;
@@ -167,7 +167,7 @@ impl CliError {
     }
 }
 
-/// An error of ours that travelled as any other keeps its exit code and hint.
+/// A `CliError` inside an `anyhow::Error` keeps its exit code and hint.
 impl From<anyhow::Error> for CliError {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<CliError>() {
@@ -177,14 +177,14 @@ impl From<anyhow::Error> for CliError {
     }
 }
 
-/// A request that nobody said more of: the first one, which only asks who is there.
+/// A request without a description: the first one, which only asks for the server's version.
 impl From<ClientError> for CliError {
     fn from(source: ClientError) -> Self {
         CliError::Request { doing: "reach the server".to_owned(), source }
     }
 }
 
-/// Says what a request was for.
+/// Adds to a request's error what the request was for.
 pub trait Doing<T> {
     /// `what` completes "cannot …".
     fn doing(self, what: impl Display) -> Result<T, CliError>;
@@ -218,7 +218,7 @@ fn is_taken(error: &anyhow::Error) -> bool {
     matches!(store, Some(StoreError::InUse(_))) || matches!(listen, Some(ListenError::Taken(_)))
 }
 
-/// The last cause. What an HTTP library adds on the way there helps nobody.
+/// The last cause. The texts that the HTTP library puts around it do not help.
 fn root_of<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     causes(error).last().unwrap_or(error)
 }
@@ -233,7 +233,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     })
 }
 
-/// Causes joined by colons. Many errors repeat their cause in their own text: it is said once.
+/// Causes joined by colons. Many errors repeat their cause in their own text; it is printed once.
 fn chain<'a>(errors: impl Iterator<Item = &'a (dyn Error + 'static)>) -> String {
     let mut text = String::new();
     for error in errors {

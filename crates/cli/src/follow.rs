@@ -1,5 +1,5 @@
-//! Follows a job to its end: every task's output and every failure is shown once, whatever happens
-//! to the connection or the server meanwhile.
+//! Follows a job to its end: every task's output and every failure is shown once, even if the connection breaks or the
+//! server restarts.
 
 use crate::error::CliError;
 use crate::link::{ServerLink, hung_up};
@@ -15,7 +15,7 @@ use windlass_api::client::{Client, ClientError, TasksQuery};
 use windlass_api::{Job, ServerEvent, TaskState, TasksEvent};
 use windlass_core::ranges::RangeSet;
 
-/// Tasks in one part of a list.
+/// Tasks in one page of a list.
 const PAGE: usize = 1000;
 /// How often progress is drawn while nothing happens.
 const TICK: Duration = Duration::from_millis(500);
@@ -23,11 +23,11 @@ const TICK: Duration = Duration::from_millis(500);
 /// How a job is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What of its tasks is shown.
+    /// What is shown of its tasks.
     pub show: ShownOutput,
-    /// When its progress is.
+    /// When its progress is shown.
     pub progress: progress::Show,
-    /// Failed tasks are not spoken of.
+    /// Failed tasks are not reported.
     pub quiet: bool,
 }
 
@@ -62,7 +62,7 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
     let written = writer.flush().await;
     follow.progress.finish();
     let ended = ended?;
-    // A reader that went away has cancelled the job, and the code of that is the run's.
+    // A reader that went away has cancelled the job, and the run exits with the code for that.
     match written {
         Err(error) if stop.code().is_none() => Err(CliError::output(error)),
         _ => Ok(ended),
@@ -70,8 +70,8 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
 }
 
 impl Follow<'_> {
-    /// One connection's worth of following. Listening begins before the state is asked for, so that
-    /// nothing falls between the two.
+    /// Follows the job over one connection. It subscribes to events before it reads the state, so that no change is
+    /// missed between the two.
     async fn session(&mut self) -> Result<Job, ClientError> {
         let mut events = Events::open(&self.link.client, self.job).await?;
         let mut known = self.sync().await?;
@@ -108,7 +108,7 @@ impl Follow<'_> {
                 continue;
             }
             if task.attempt > self.seen(task.index) && self.handled.remove(task.index) {
-                // A task that was retried by hand ends another time.
+                // A task that a user retried ends a second time.
                 self.later.insert(task.index, task.attempt - 1);
             }
             if task.state == TaskState::Running {
@@ -118,7 +118,7 @@ impl Follow<'_> {
         Ok(())
     }
 
-    /// Asks for the whole state, and shows what ended unseen.
+    /// Reads the whole state, and shows tasks whose end was missed.
     async fn sync(&mut self) -> Result<Job, ClientError> {
         let client = self.link.client.clone();
         let job = client.job(self.job).await?;
@@ -154,8 +154,8 @@ impl Follow<'_> {
         }
     }
 
-    /// The last attempt of a task whose end was seen. Events that were under way while the state was
-    /// asked for tell of ends that are in it.
+    /// The last attempt of a task whose end was seen; 0 if none was. Events in flight while the state was read may
+    /// report ends that are in it.
     fn seen(&self, index: u32) -> u32 {
         let first = u32::from(self.handled.contains(index));
         self.later.get(&index).copied().unwrap_or(first)
@@ -175,8 +175,8 @@ impl Follow<'_> {
     }
 }
 
-/// The events of a job, read as fast as they come: while a task's long output is shown the server
-/// must not find us too slow and drop some.
+/// The events of a job, read as fast as they come: while a task's long output is shown, the server must not drop events
+/// for a slow reader.
 struct Events {
     receiver: mpsc::UnboundedReceiver<Result<ServerEvent, ClientError>>,
     reader: tokio::task::JoinHandle<()>,

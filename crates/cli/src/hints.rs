@@ -1,4 +1,4 @@
-//! Flags of `run` and `submit` that say of the work what helps to place it.
+//! Flags of `run` and `submit` for limits and placement hints.
 
 use crate::quantity::{parse_cpus, parse_duration, parse_size};
 use clap::{Args, ValueEnum};
@@ -8,41 +8,40 @@ use windlass_api::{Kind, StepRequest};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Placement")]
 pub struct HintArgs {
-    /// Take one of this limit while it runs, such as a licence; 'windlass limit list' shows what there is;
-    /// may be repeated
+    /// Hold one of this limit, such as a licence, while the task runs; may be repeated
     #[arg(long, value_name = "NAME")]
     pub limit: Vec<String>,
-    /// Prefer workers whose cache holds this key, of this size if it is known; may be repeated
+    /// Prefer workers whose cache holds this key; SIZE is its size, if known; may be repeated
     #[arg(long, value_name = "KEY[=SIZE]", value_parser = parse_cache)]
     pub cache: Vec<(String, Option<u64>)>,
-    /// It mostly waits for the network: prefer workers with a fast one
+    /// The task mostly waits for the network: prefer workers with a fast one
     #[arg(long)]
     pub network_bound: bool,
-    /// It is short: prefer the worker where its inputs are
+    /// The task is short: prefer the worker that has its inputs
     #[arg(long)]
     pub prefer_local: bool,
-    /// It needs a worker that fetches, one with the tag fetch
+    /// Require a worker with the tag fetch
     #[arg(long)]
     pub fetches: bool,
-    /// How long a task that could start should wait at most: 30s, 10m
+    /// Target queueing delay, such as 30s or 10m: how long a ready task should wait at most
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub deadline: Option<u64>,
-    /// Whether it makes something or finds out what is to be made
+    /// Kind of work: build, or evaluation, which only finds out what to build
     #[arg(long, value_name = "KIND")]
     pub kind: Option<KindArg>,
 }
 
-/// What sort of work it is.
+/// Kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum KindArg {
-    /// Makes something.
+    /// Builds something.
     Build,
-    /// Finds out what is to be made.
+    /// Finds out what to build.
     Evaluation,
 }
 
 impl HintArgs {
-    /// Puts them on a step.
+    /// Copies them to a step.
     pub fn put_on(&self, step: &mut StepRequest) {
         step.limits.clone_from(&self.limit);
         step.caches = self.cache.iter().cloned().collect();
@@ -57,12 +56,12 @@ impl HintArgs {
     }
 }
 
-/// Cores that a task holds.
+/// Cpus of a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum CpusArg {
-    /// So many.
+    /// This number.
     Cores(f64),
-    /// One to begin with, then as many as earlier tasks like it used.
+    /// One at first, then as many as earlier tasks of the profile used.
     Auto,
 }
 
@@ -72,11 +71,11 @@ impl Default for CpusArg {
     }
 }
 
-/// A number of cores, or `auto`.
+/// A number of cpus, or `auto`.
 pub fn parse_cpus_or_auto(text: &str) -> Result<CpusArg, String> {
     match text {
         "auto" => Ok(CpusArg::Auto),
-        _ => parse_cpus(text).map(CpusArg::Cores).map_err(|e| format!("{e}, or auto")),
+        _ => parse_cpus(text).map(CpusArg::Cores).map_err(|e| format!("{e} (or auto)")),
     }
 }
 
@@ -87,7 +86,7 @@ fn parse_cache(text: &str) -> Result<(String, Option<u64>), String> {
         None => (text, None),
     };
     if key.is_empty() {
-        return Err("a cache needs a key; write KEY or KEY=SIZE".to_owned());
+        return Err("the cache key is empty; write KEY or KEY=SIZE".to_owned());
     }
     Ok((key.to_owned(), size))
 }

@@ -1,4 +1,4 @@
-//! `windlass limit`: what there is only so much of, over the farm or on each worker, such as licences.
+//! `windlass limit`: how many tasks may hold a licence or the like at a time, over the farm and on each worker.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -8,36 +8,35 @@ use clap::{ArgGroup, Args, Subcommand};
 use std::str::FromStr;
 use windlass_api::{Limit, SetLimit};
 
-/// Looks at limits and sets them.
+/// Shows and configures limits.
 #[derive(Subcommand, Debug)]
 pub enum LimitCommand {
     /// List the limits
     List,
-    /// Set how many tasks may hold one of a limit at a time, and how they say that it is busy, for administrators
+    /// Set how many tasks may hold a limit at a time, and how they report that it is busy (administrators)
     Set(SetLimitArgs),
-    /// Take a limit away: nothing is held back by it, for administrators
+    /// Remove a limit (administrators)
     Remove(RemoveArgs),
 }
 
-/// What to set of a limit; what is not given stays.
+/// New settings of a limit; those that are not given stay.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["max", "per_worker", "busy_exit", "back_off"]))]
 pub struct SetLimitArgs {
     /// The limit's name, as in run --limit
     #[arg(value_name = "NAME")]
     name: String,
-    /// How many tasks may hold one at a time over the farm, or none for any number; 0 lets none start
+    /// Tasks that may hold it at a time over the farm, or none for any number; with 0 none starts
     #[arg(value_name = "N|none")]
     max: Option<Number>,
-    /// How many tasks on one worker, or none for any number
+    /// Tasks that may hold it at a time on one worker, or none for any number
     #[arg(long, value_name = "N|none")]
     per_worker: Option<Number>,
-    /// The exit code by which a task says that it found no licence: it is run again, and no retry is spent.
-    /// May be repeated; none takes all away
+    /// Exit code that means 'no licence was free': the task is run again without spending a retry; may be repeated,
+    /// none removes all
     #[arg(long, value_name = "CODE|none", value_delimiter = ',')]
     busy_exit: Vec<Number>,
-    /// How long its step then starts nothing: 30s where nobody says, twice as long each time in a row, up to 16
-    /// times as long
+    /// How long the task's step then backs off; twice as long each time in a row, up to 16 times as long [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     back_off: Option<u64>,
 }
@@ -55,7 +54,7 @@ impl FromStr for Number {
             _ => text
                 .parse()
                 .map(|n| Number(Some(n)))
-                .map_err(|_| format!("'{text}' is neither none nor a number from 0 to {}", u32::MAX)),
+                .map_err(|_| format!("invalid number '{text}': give 0 to {}, or none", u32::MAX)),
         }
     }
 }
@@ -118,11 +117,11 @@ pub async fn command(context: &Context, command: LimitCommand) -> Result<(), Cli
 fn in_words(limit: &Limit) -> String {
     let tasks = |max: u32| count(max.into(), "task");
     let farm = limit.max.map_or_else(|| "any number of tasks".to_owned(), tasks);
-    let worker = limit.per_worker.map_or_else(String::new, |max| format!(", {max} on a worker"));
+    let worker = limit.per_worker.map_or_else(String::new, |max| format!(", {max} per worker"));
     let busy = limit.back_off_ms.map_or_else(String::new, |ms| {
-        format!("; busy on exit {}, which backs off for {}", exits(limit), exact(ms))
+        format!("; exit {} means busy, and the step backs off for {}", exits(limit), exact(ms))
     });
-    format!("{farm} at a time{worker}, {} now{busy}", limit.used)
+    format!("{farm} at a time{worker}, {} in use{busy}", limit.used)
 }
 
 fn exits(limit: &Limit) -> String {
@@ -144,7 +143,7 @@ fn grid(limits: &[Limit]) -> Grid {
     Grid {
         header: &["NAME", "MAX", "PER WORKER", "USED", "BUSY EXIT", "BACK-OFF", "STEPS BACKING OFF"],
         rows: limits.iter().map(row).collect(),
-        empty: "no limits; 'windlass limit set NAME N' makes one",
+        empty: "no limits; 'windlass limit set NAME N' creates one",
     }
 }
 

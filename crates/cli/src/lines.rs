@@ -5,36 +5,35 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use windlass_core::bounds::TASKS_PER_JOB_MAX;
 
-/// The kernel takes no single argument of this many bytes or more, its final NUL not counted
-/// (MAX_ARG_STRLEN).
+/// The kernel refuses a single argument of this many bytes or more, its final NUL not counted (MAX_ARG_STRLEN).
 pub const ARGUMENT_BYTES_MAX: usize = 128 * 1024;
 
-/// Bytes of all values together. They travel in one request, and no server takes one without bound.
+/// Bytes of all values together. They travel in one request, whose size servers bound.
 const VALUES_BYTES_MAX: usize = 48 << 20;
 
-/// Why lines cannot be values.
+/// Why the lines of a file cannot be values.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The file cannot be read.
     #[error("cannot be read")]
     Read(#[from] io::Error),
-    /// One argument may not be that long.
+    /// A line is longer than an argument may be.
     #[error("line {line} is longer than {} bytes, the most that one argument may have", ARGUMENT_BYTES_MAX - 1)]
     TooLong {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
     },
-    /// No argument may hold a NUL byte.
+    /// A line, by number, holds a NUL byte.
     #[error("line {0} holds a NUL byte, which no argument can")]
     Nul(usize),
-    /// Values are text.
+    /// A line, by number, is not UTF-8.
     #[error("line {0} is not valid UTF-8")]
     NotText(usize),
     /// More lines than a job has tasks.
     #[error("it has more than {} lines, the most tasks that a job may have", TASKS_PER_JOB_MAX)]
     TooMany,
-    /// More than one request may carry.
-    #[error("its lines are more than {} MiB; submit it in parts", VALUES_BYTES_MAX >> 20)]
+    /// The lines are more than one request may carry.
+    #[error("its lines have more than {} MiB together; submit it in parts", VALUES_BYTES_MAX >> 20)]
     TooMuch,
 }
 
@@ -55,8 +54,8 @@ pub fn read_values(source: &str) -> Result<Vec<String>, CliError> {
     })
 }
 
-/// One value for each line; what follows the last newline counts only if it is not empty. Of a line
-/// that is too long no more than the limit is ever held.
+/// One value for each line; what follows the last newline counts only if it is not empty. A line that is too long is
+/// read no further than the limit.
 pub fn values_from(mut reader: impl BufRead) -> Result<Vec<String>, LineError> {
     let mut values = Vec::new();
     let mut line = Vec::new();

@@ -1,17 +1,17 @@
-//! A connection that outlives the server: servers are restarted under running jobs.
+//! A connection that outlives the server: servers are restarted while jobs run.
 
 use crate::error::{CliError, Doing};
 use crate::output::talk;
 use std::time::{Duration, Instant};
 use windlass_api::client::{Address, Client, ClientError};
 
-/// How long a server may be gone.
+/// How long a server may be unreachable.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
-/// The first pause before another try, and the longest.
+/// The first pause before a retry, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A client and what to do when it finds no server any more.
+/// A client, and what it does when the server stops answering.
 pub struct ServerLink {
     /// The client.
     pub client: Client,
@@ -27,24 +27,24 @@ struct Outage {
 }
 
 impl ServerLink {
-    /// The link of a client of the server that was asked for; of the per-user one if `None`.
+    /// A link to the named server; to the per-user one if `None`.
     pub fn new(client: Client, server: Option<Address>) -> Self {
         ServerLink { client, server, own: false, outage: None }
     }
 
-    /// The link to a server in this very process: if it is gone, so are we.
+    /// A link to the server inside this process, which is never restarted.
     pub fn to_own(client: Client) -> Self {
         ServerLink { client, server: None, own: true, outage: None }
     }
 
-    /// The server answers.
+    /// Notes that the server answers, and ends an outage.
     pub fn calm(&mut self) {
         if self.outage.take().is_some_and(|outage| outage.told) {
             talk!("note: the server is back");
         }
     }
 
-    /// Asks until there is an answer, or waiting does not help.
+    /// Repeats a request until there is an answer, or until waiting cannot help.
     pub async fn ask<T, Answer>(
         &mut self,
         doing: &str,
@@ -64,13 +64,13 @@ impl ServerLink {
         }
     }
 
-    /// True where somebody named the server, which nobody but them starts.
+    /// True if the user named the server: then this program does not start it.
     pub fn is_named(&self) -> bool {
         self.own || self.server.is_some()
     }
 
-    /// Waits a moment after a failure and starts the per-user server if that is the one. An error
-    /// where waiting does not help, or helped for too long not.
+    /// Waits a moment after a failure, and starts the per-user server if that is the one. Returns the error if waiting
+    /// cannot help, or has not helped for too long.
     pub async fn pause(&mut self, doing: &str, error: ClientError) -> Result<(), CliError> {
         if !may_pass(&error) {
             return Err(error).doing(doing);
@@ -83,16 +83,16 @@ impl ServerLink {
         if outage.since.elapsed() > OUTAGE_MAX {
             return Err(error).doing(doing);
         }
-        // The first try again is silent: a server that restarts in good order needs no more.
+        // The first retry is silent: a clean restart needs no more.
         if outage.pause > PAUSE_MIN && !outage.told {
             outage.told = true;
             let (address, seconds) = (self.client.address(), OUTAGE_MAX.as_secs());
-            talk!("note: the server at {address} does not answer; trying for {seconds} s to reach it again");
+            talk!("note: the server at {address} does not answer; retrying for {seconds} s");
         }
         tokio::time::sleep(outage.pause).await;
         outage.pause = (outage.pause * 2).min(PAUSE_MAX);
         if !self.is_named() {
-            // If this fails the next request says so, and we are back here.
+            // If this fails, the next request fails too, and this function is called again.
             if let Ok(client) = crate::serve::connect(None).await {
                 self.client = client;
             }
@@ -101,15 +101,15 @@ impl ServerLink {
     }
 }
 
-/// True where another try may help. An answer cut off in the middle looks garbled.
+/// True if a retry may help. A truncated answer looks garbled.
 pub fn may_pass(error: &ClientError) -> bool {
     error.is_temporary() || matches!(error, ClientError::Garbled { .. })
 }
 
-/// What to say of an event stream that ended, which servers end only when they end themselves.
+/// The error for an event stream that ended. A server ends it only when it stops.
 pub fn hung_up(client: &Client) -> ClientError {
     ClientError::Garbled {
         address: client.address().clone(),
-        source: "it hung up in the middle of the events".into(),
+        source: "it closed the stream of events".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Lists: jobs, tasks, workers, queues. All parts of a list are fetched, up to a limit.
+//! Lists of jobs and tasks. All pages of a list are fetched, up to a limit.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -10,9 +10,9 @@ use windlass_api::client::{Client, JobsQuery, TasksQuery};
 use windlass_api::{Attempt, Counts, End, Job, Resources, Task};
 use windlass_core::resources::Bytes;
 
-/// Entries in one part of a list.
+/// Entries in one page of a list.
 const PAGE: usize = 1000;
-/// Jobs in a table where nobody says how many.
+/// Jobs in a table without --limit.
 const JOBS_IN_TABLE: usize = 50;
 /// Words for the states of jobs.
 const JOB_STATES: [&str; 6] = ["pending", "running", "held", "succeeded", "failed", "canceled"];
@@ -32,10 +32,10 @@ pub struct JobsArgs {
     /// Only jobs of this queue
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Only jobs whose name holds this text
+    /// Only jobs whose name contains this text
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
-    /// At most so many; 50 in a table, otherwise all
+    /// At most N jobs [default: 50 in a table, otherwise all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -48,7 +48,7 @@ pub struct TasksArgs {
     /// Only tasks in these states, separated by commas
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = TASK_STATES)]
     state: Vec<String>,
-    /// At most so many
+    /// At most N tasks [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -69,12 +69,12 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
     let (jobs, more) = jobs_of(&client, query, limit).await?;
     print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
     if in_table && more && args.limit.is_none() {
-        crate::output::talk!("there are more; --limit N shows N of them");
+        crate::output::talk!("there are more jobs; --limit N shows N of them");
     }
     Ok(())
 }
 
-/// Jobs that a query finds, newest first, part by part; and whether there are more than so many.
+/// Up to `limit` jobs that a query finds, newest first, and whether there are more.
 pub async fn jobs_of(
     client: &Client,
     mut query: JobsQuery,
@@ -115,7 +115,7 @@ fn jobs_grid(jobs: &[Job]) -> Grid {
     }
 }
 
-/// `windlass job tasks`. What programs read is printed as it comes: a job may have millions.
+/// `windlass job tasks`. Output for programs is printed page by page: a job may have millions of tasks.
 pub async fn tasks(context: &Context, args: &TasksArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let job = args.job.resolve(&client).await?;
@@ -136,7 +136,7 @@ pub async fn tasks(context: &Context, args: &TasksArgs) -> Result<(), CliError> 
     }
 }
 
-/// Hands over the tasks of a job part by part, in order of their numbers.
+/// Hands over up to `limit` tasks of a job page by page, in order of their numbers.
 pub async fn each_task(
     client: &Client,
     job: u64,
@@ -184,18 +184,18 @@ fn tasks_grid(tasks: &[Task]) -> Grid {
             "PROGRESS",
         ],
         rows: tasks.iter().map(row).collect(),
-        empty: "no such tasks",
+        empty: "no matching tasks",
     }
 }
 
-/// What a running task says of how far it is: "42.5% loading".
+/// The progress that a running task reports: "42.5% loading".
 pub fn progress(task: &Task) -> String {
     let percent = task.progress.map(|percent| format!("{percent}%"));
     let parts: Vec<String> = percent.into_iter().chain(task.status.clone()).collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
 }
 
-/// The exit code, with a word where the code alone does not tell.
+/// The exit code, with a word if the code alone does not tell how the attempt ended.
 pub fn how_ended(attempt: &Attempt) -> String {
     match (attempt.end, attempt.exit_code) {
         (None, _) => "-".to_owned(),
@@ -205,13 +205,13 @@ pub fn how_ended(attempt: &Attempt) -> String {
     }
 }
 
-/// How long an attempt ran, or runs by now.
+/// Milliseconds that an attempt ran, or has run so far.
 pub fn took(attempt: &Attempt) -> Option<u64> {
     let started = attempt.started_ms?;
     Some(attempt.finished_ms.unwrap_or_else(now_ms).saturating_sub(started))
 }
 
-/// What a task holds, in words: "2 cpus, 512 MiB, 1 gpu".
+/// Amounts in words: "2 cpus, 512 MiB, 1 gpu".
 pub fn resources(amounts: &Resources) -> String {
     let mut parts = vec![format!("{} cpus", amounts.cpus)];
     if amounts.memory > 0 {
@@ -227,7 +227,7 @@ pub fn resources(amounts: &Resources) -> String {
     parts.join(", ")
 }
 
-/// "98 succeeded, 2 running": the states that some task is in.
+/// The task counts that are not 0: "98 succeeded, 2 running".
 pub fn counts(counts: &Counts) -> String {
     let parts = [
         (counts.waiting, "waiting"),

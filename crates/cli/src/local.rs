@@ -1,5 +1,5 @@
-//! The worker of this machine, in the server's process: carries messages between the engine and the
-//! agent. The keeper is a process of its own.
+//! The worker of this machine, in the server's process: carries messages between the engine and the agent. The keeper
+//! is a process of its own.
 
 use crate::output::talk;
 use crate::remote::{attributes, capacity};
@@ -34,11 +34,11 @@ struct KeeperLink {
     handle: Handle,
     capacity: Resources,
     attributes: Attributes,
-    /// Told when the engine has welcomed the worker for the first time.
+    /// Sent to when the engine has registered the worker for the first time.
     welcomed: Mutex<Option<oneshot::Sender<()>>>,
-    /// The epoch of the last welcome: starts carry it, reports bring it back.
+    /// The epoch of the last registration: starts carry it, and reports return it.
     epoch: AtomicU64,
-    /// The keeper whose shortcomings were told.
+    /// The incarnation of the keeper whose notes were logged.
     told: AtomicU64,
     life: Life,
     /// Added to every task's environment.
@@ -85,7 +85,7 @@ pub async fn start(
         store: handle.store().id(),
         caches,
         logs_bytes_max: None,
-        // The store is the one of this very directory: where it is another, the one before is gone.
+        // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
         adopt: true,
     };
     let agent = tokio::task::spawn_blocking(move || {
@@ -93,12 +93,12 @@ pub async fn start(
     });
     let agent = agent.await.context("the agent failed")??;
     agent.set_load_every(report);
-    welcome.await.context("the engine did not take the worker")?;
+    welcome.await.context("the engine did not register the worker")?;
     Ok(LocalWorker { agent })
 }
 
 impl LocalWorker {
-    /// Lets the keeper go: it ends if it holds nothing, or with all of its tasks if `kill`.
+    /// Disconnects from the keeper. It ends if it has no tasks, or with all of them if `kill`.
     pub async fn stop(self, kill: bool) {
         _ = tokio::task::spawn_blocking(move || self.agent.stop(kill)).await;
     }
@@ -121,7 +121,7 @@ impl KeeperLink {
                     name: self.name.clone(),
                     identity: self.identity,
                     incarnation,
-                    // The agent here tells whether the keeper lives; no clock has to.
+                    // The agent here notices when the keeper dies, so no lease is needed.
                     fences: false,
                     sent: 0,
                     new_link: true,
@@ -133,7 +133,7 @@ impl KeeperLink {
                     },
                 };
                 let id = self.link_id(connection);
-                // The keeper may be another than before, which has no bodies.
+                // The keeper may be a new one, which has no bodies.
                 let bodies = Mutex::new(SentBodies::default());
                 let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
                 WorkerMessage::Hello { hello: Box::new(hello), link: Arc::new(link) }
@@ -166,7 +166,7 @@ impl KeeperLink {
         })
     }
 
-    /// The number of a connection to the keeper: a hello that was asked for is said on the same one.
+    /// The engine's number of a connection to the keeper: a repeated hello on one connection has the same number.
     fn link_id(&self, connection: u64) -> u64 {
         let mut known = lock(&self.connection);
         if known.0 != connection {
@@ -175,7 +175,7 @@ impl KeeperLink {
         known.1
     }
 
-    /// Says once of each keeper what it could not set up.
+    /// Logs once for each keeper what it could not set up.
     fn tell(&self, incarnation: u64, notes: &[String]) {
         if self.told.swap(incarnation, Ordering::Relaxed) == incarnation {
             return;
@@ -227,7 +227,7 @@ impl KeeperLink {
             WorkerCommand::Reclaim { task, attempt } => {
                 into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
             }
-            // Its link is this process: it does not fence, and gets no lease.
+            // The agent is in this process: its keeper does not fence, and gets no lease.
             WorkerCommand::Lease { .. } => {}
             WorkerCommand::Resync => into.push(agent.hello()),
         }
@@ -252,7 +252,7 @@ impl KeeperLink {
         let mut env = body.env.clone();
         env.extend(self.env.clone());
         let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
-        // Users are mapped by workers of their own: their directory lets others in.
+        // Only separate workers map users: other users can traverse their directory.
         let (run_as, refused) = (None, None);
         into.push(ToKeeper::Body {
             job,
@@ -286,8 +286,7 @@ impl WorkerLink for LocalLink {
         Some(env!("CARGO_PKG_VERSION").to_owned())
     }
 
-    /// What is sent is written to the keeper's socket, which takes it at once unless the keeper stands
-    /// still; then for some seconds at most.
+    /// Writes to the keeper's socket. That blocks only while the keeper stands still, for some seconds at most.
     fn deliver(&self, parcel: Vec<Delivery>) {
         let mut messages = Vec::with_capacity(parcel.len());
         let mut bodies = lock(&self.bodies);

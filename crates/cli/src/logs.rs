@@ -1,4 +1,4 @@
-//! `windlass logs`: what tasks wrote.
+//! `windlass logs`: the output of tasks.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -16,16 +16,16 @@ use std::sync::atomic::AtomicU64;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{Task, TaskState};
 
-/// Shows what a task wrote, or all tasks of a job in order.
+/// Shows the output of a task, or of all tasks of a job in order.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "With -f a task is shown while it writes. A job with several tasks is shown task by task as
+    after_help = "With -f the output of a task is shown live. A job with several tasks is shown task by task as
 they end, so that their lines do not mix."
 )]
 pub struct LogsArgs {
     /// A task (12.3) or a job (12, last)
     id: TaskOrJob,
-    /// Go on until the task or the job has ended
+    /// Follow the output until the task or the job has ended
     #[arg(long, short)]
     follow: bool,
     /// Only standard output
@@ -37,7 +37,7 @@ pub struct LogsArgs {
     /// This attempt instead of the last
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
-    /// Only so many bytes at the end of each stream
+    /// Only the last N bytes of each stream
     #[arg(long, value_name = "N")]
     tail_bytes: Option<u32>,
 }
@@ -45,7 +45,7 @@ pub struct LogsArgs {
 /// `windlass logs`.
 pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
     if context.format != Format::Table {
-        talk!("note: logs are bytes, and come as they are whatever --output says");
+        talk!("note: logs are raw bytes; --output does not change them");
     }
     let client = context.client().await?;
     let stop = Stop::never(client.clone());
@@ -73,7 +73,7 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
     }
 }
 
-/// All tasks of a job that wrote something, in order of their numbers.
+/// Shows all tasks of a job that may have written something, in order of their numbers.
 async fn show_job(client: &Client, job: u64, args: &LogsArgs, stop: &Stop) -> Result<(), CliError> {
     let mut tasks: Vec<String> = Vec::new();
     each_task(client, job, None, usize::MAX, |part| {
@@ -86,9 +86,11 @@ async fn show_job(client: &Client, job: u64, args: &LogsArgs, stop: &Stop) -> Re
     for id in tasks {
         shown = show_task(client, &id, args, &writer).await;
         shown = match shown {
-            // What one task wrote may be gone; the others' is not.
+            // The output of one task may be deleted while that of the others is there.
             Err(ClientError::Refused(detail)) => {
-                writer.say(&format!("note: task {id} cannot be shown: {}", detail.message)).await;
+                writer
+                    .say(&format!("note: the output of task {id} cannot be shown: {}", detail.message))
+                    .await;
                 Ok(())
             }
             other => other,
@@ -101,7 +103,7 @@ async fn show_job(client: &Client, job: u64, args: &LogsArgs, stop: &Stop) -> Re
     shown.doing(format_args!("show the output of job {job}"))
 }
 
-/// What a running task wrote so far is not known before it is asked for.
+/// True if the task may have output. That of a running task is not known in advance.
 fn may_have_written(task: &Task) -> bool {
     let attempt = &task.attempt;
     task.state == TaskState::Running || attempt.out_bytes > 0 || attempt.err_bytes > 0
@@ -136,7 +138,7 @@ impl LogsArgs {
         }
     }
 
-    /// True if only some of what was written is wanted.
+    /// True if only a part of the output is wanted.
     fn is_partial(&self) -> bool {
         self.stdout || self.stderr || self.attempt.is_some() || self.tail_bytes.is_some()
     }

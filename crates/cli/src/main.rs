@@ -1,8 +1,8 @@
-//! The binary `windlass`: every verb of the command line, the server and the keeper.
+//! The binary `windlass`: the client's commands, the server, the worker and the keeper.
 //!
-//! Data goes to standard output, talk to standard error. SIGPIPE stays ignored, as Rust has it: a
-//! server that hangs up must not kill us. A reader of our output that hangs up ends us quietly all
-//! the same, by way of the error that writing gives.
+//! Data goes to standard output, messages go to standard error. SIGPIPE stays ignored, as is Rust's default: a server
+//! that closes a connection must not kill the client. When the reader of standard output goes away, a write fails and
+//! the client exits quietly.
 
 mod args;
 mod bench;
@@ -53,10 +53,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use windlass_api::client::{Address, Client};
 
-/// Threads on which a server answers requests.
+/// Most threads on which a server answers requests.
 const REQUEST_THREADS_MAX: usize = 4;
 
-/// Runs work on one machine or on a farm of them, and explains where it is.
+/// A job scheduler for one machine or a farm of machines
 #[derive(Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(
@@ -64,7 +64,7 @@ const REQUEST_THREADS_MAX: usize = 4;
 137 out of memory, 130 cancelled; 1 failed, 2 usage, 3 not found, 4 denied, 5 no server, 6 cannot be placed."
 )]
 struct Cli {
-    /// The form of the data on standard output
+    /// Format of the data on standard output
     #[arg(
         long,
         short,
@@ -76,15 +76,15 @@ struct Cli {
         value_name = "table|json|jsonl|name"
     )]
     output: Format,
-    /// The same as --output json
+    /// Same as --output json
     #[arg(long, global = true)]
     json: bool,
-    /// The server: HOST:PORT, http(s)://HOST:PORT or unix:PATH; without it this user's own
+    /// Address of the server: HOST:PORT, http(s)://HOST:PORT or unix:PATH [default: your own server]
     #[arg(long, global = true, env = "WINDLASS_SERVER", value_name = "ADDRESS")]
     server: Option<String>,
     #[command(flatten)]
     credentials: credentials::CredentialFlags,
-    /// Colours
+    /// When to use colours
     #[arg(
         long,
         global = true,
@@ -94,7 +94,7 @@ struct Cli {
         value_name = "auto|always|never"
     )]
     color: Color,
-    /// Say more, such as which server is used
+    /// Print more, such as the server's address
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -110,53 +110,53 @@ enum Color {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a command, once or for many values, show its output and end with its exit code
+    /// Run a command once or for many values, show its output and exit with its code
     Run(Box<run::RunArgs>),
     /// Submit a job and print its id
     Submit(Box<run::SubmitArgs>),
     /// List jobs, newest first
     Jobs(list::JobsArgs),
-    /// Look at jobs and act on them
+    /// Show and manage jobs
     #[command(subcommand)]
     Job(JobCommand),
-    /// Show what a task wrote, or all tasks of a job
+    /// Show the output of a task, or of all tasks of a job
     Logs(logs::LogsArgs),
-    /// Tell why a task does not run, and what would make it run
+    /// Explain why a task does not run, and what would make it run
     Why(why::WhyArgs),
     /// List the workers
     Workers(worker::ListArgs),
-    /// Look at workers and act on them
+    /// Show and manage workers
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
     /// List the queues
     Queues,
-    /// Look at queues and set what they may have
+    /// Show and configure queues
     #[command(subcommand)]
     Queue(queue::QueueCommand),
-    /// Look at limits, such as licences, and set them
+    /// Show and configure limits, such as licences
     #[command(subcommand)]
     Limit(limit::LimitCommand),
-    /// Show what happens as it happens
+    /// Show events as they happen
     Events(show::EventsArgs),
-    /// Look for what this machine lacks
+    /// Diagnose this machine
     Doctor(doctor::DoctorArgs),
     /// Print the versions of this program and of the server
     Version,
-    /// Make and end the tokens that let people and workers in
+    /// Create and revoke tokens of users and workers
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Make certificates for a farm of one's own
+    /// Create a private CA and certificates
     #[command(subcommand)]
     Ca(ca::CaCommand),
     /// Run and manage a server
     #[command(subcommand)]
     Server(server::ServerCommand),
-    /// Measure the speed of this machine's scheduling beside its limits
+    /// Run benchmarks
     Bench(Box<bench::BenchArgs>),
-    /// Replay recorded workloads under several settings, and write a farm's history as one
+    /// Replay recorded workloads under several settings, or export a farm's history as one
     #[command(subcommand)]
     Sim(sim::SimCommand),
-    /// Print the completions of a shell
+    /// Generate shell completions
     Completion(docs::CompletionArgs),
     /// Write a man page for each command
     Man(docs::ManArgs),
@@ -177,23 +177,23 @@ enum JobCommand {
     Show(show::ShowArgs),
     /// List the tasks of a job
     Tasks(list::TasksArgs),
-    /// Wait until jobs have ended; the exit code is that of the first that failed
+    /// Wait until jobs have ended, and exit with the code of the first that failed
     Wait(verbs::IdsArgs),
-    /// End jobs: running tasks are killed, the rest never starts
+    /// Cancel jobs: running tasks are killed, the others never start
     Cancel(verbs::IdsArgs),
     /// Run the failed and cancelled tasks of jobs again
     Retry(verbs::IdsArgs),
-    /// Start no further task of jobs
+    /// Hold jobs: start no further task of them
     Hold(verbs::IdsArgs),
-    /// Let held jobs go on
+    /// Release held jobs
     Release(verbs::IdsArgs),
 }
 
-/// What every command is told.
+/// The global flags.
 struct Context {
-    /// The form of the data on standard output.
+    /// Format of the data on standard output.
     format: Format,
-    /// The server that somebody named; otherwise this user's own.
+    /// The server that the user named; `None` is the user's own.
     server: Option<Address>,
     verbose: u8,
 }
@@ -209,7 +209,7 @@ impl Context {
     }
 }
 
-/// The words of the command line that are no flags.
+/// The words of the command line that are not flags.
 fn cli_words() -> Vec<OsString> {
     let words = std::env::args_os().skip(1);
     words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).collect()
@@ -217,8 +217,8 @@ fn cli_words() -> Vec<OsString> {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
-    // Started by the agent, never by people: no flag or variable of theirs reaches it, and it must
-    // stay a single thread.
+    // The agent starts the keeper. Flags and variables for the client must not reach it, and it must stay
+    // single-threaded.
     if arguments.peek().is_some_and(|first| first == "keeper") {
         return serve::keeper(Keeper::parse_from(arguments).flags);
     }
@@ -226,7 +226,7 @@ fn main() -> ExitCode {
     {
         windlass_worker::close_inherited();
     }
-    // Of two that could be linked in, this is the one; nobody else has set another.
+    // Two providers could be linked in, and this one is used. No other was installed before.
     _ = rustls::crypto::ring::default_provider().install_default();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -246,7 +246,7 @@ fn main() -> ExitCode {
     let ended = match runtime_of(&cli.command) {
         Ok(runtime) => {
             let ended = runtime.block_on(dispatch(&context, cli.command));
-            // Whatever still waits on another thread must not keep us.
+            // Blocking calls on other threads must not delay the exit.
             runtime.shutdown_background();
             ended
         }
@@ -256,14 +256,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error.print(context.format.is_json());
-            // A process has eight bits for it; what does not fit must not become success.
+            // An exit code has eight bits. A code that does not fit must not become 0.
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
         }
     }
 }
 
-/// A server that others may reach answers on several threads, so that no request waits for what another costs. One on a
-/// socket of its own user's has one, which spares each answer a hop.
+/// A server on TCP answers on several threads, so that an expensive request does not delay the others. A server on its
+/// user's own socket has one thread, which saves each answer a hop between threads.
 fn runtime_of(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = match command {
         Command::Server(server::ServerCommand::Start(options)) if options.may_listen_on_tcp() => {
@@ -307,7 +307,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
     }
 }
 
-/// What clap has to say: help and versions are data, the rest is an error like any other.
+/// Prints clap's output. Help and versions are data, the rest is a usage error.
 fn usage(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !is_help && wants_json(std::env::args_os().skip(1)) {
@@ -315,13 +315,13 @@ fn usage(error: &clap::Error) -> ExitCode {
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         CliError::usage(message).print(true);
     } else {
-        // Nothing is to be done where nobody reads the help.
+        // If standard output is closed, there is nothing left to do.
         let _ = error.print();
     }
     if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE as u8) }
 }
 
-/// Whether JSON was asked for, of a command line that could not be understood.
+/// True if a command line that cannot be parsed asks for JSON.
 fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
     let own = arguments.take_while(|argument| argument != "--");
     let own: Vec<String> = own.map(|argument| argument.to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! Data on standard output in the form that was asked for, talk on standard error.
+//! Data on standard output in the requested format, messages on standard error.
 
 use crate::error::CliError;
 use anstyle::{AnsiColor, Style};
@@ -11,40 +11,40 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 /// Characters of one cell on a terminal. What is piped is never cut.
 const CELL_CHARS_MAX: usize = 60;
 
-/// The form of what goes to standard output.
+/// Format of the data on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// A table or text for people.
     #[default]
     Table,
     /// One JSON value.
     Json,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// Ids alone.
     Name,
 }
 
 impl Format {
-    /// True of the two that programs read.
+    /// True for the two JSON formats.
     pub fn is_json(self) -> bool {
         matches!(self, Format::Json | Format::Jsonl)
     }
 }
 
-/// Says something to the person at the terminal; [`talk!`] is shorter.
+/// Prints a message on standard error; [`talk!`] is shorter.
 pub fn say(what: Arguments<'_>) {
-    // Nobody is there to be told that nobody listens.
+    // If standard error is closed, the failure cannot be reported.
     let _ = writeln!(anstream::stderr().lock(), "{what}");
 }
 
-/// Says something to the person at the terminal.
+/// Prints a message on standard error.
 macro_rules! talk {
     ($($what:tt)*) => { $crate::output::say(format_args!($($what)*)) };
 }
 pub(crate) use talk;
 
-/// Prints many of something.
+/// Prints a list; `name` is the id that `-o name` prints of an item.
 pub fn print_list<T: Serialize>(
     format: Format,
     items: &[T],
@@ -59,7 +59,7 @@ pub fn print_list<T: Serialize>(
     }
 }
 
-/// Prints one of something; `text` is what people get.
+/// Prints one item; `name` is the id that `-o name` prints, `text` the text for people.
 pub fn print_one<T: Serialize>(
     format: Format,
     item: &T,
@@ -86,7 +86,7 @@ pub fn print_jsonl<T: Serialize + ?Sized>(value: &T) -> Result<(), CliError> {
     print_lines([text].into_iter())
 }
 
-/// Prints text with its colours, if they are wanted there.
+/// Prints text, with its colours if standard output shows them.
 pub fn print_text(text: &str) -> Result<(), CliError> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::output)
@@ -105,20 +105,20 @@ fn cell_limit() -> Option<usize> {
 
 /// A table without borders.
 pub struct Grid {
-    /// What the columns are.
+    /// The names of the columns.
     pub header: &'static [&'static str],
     /// The rows, each as wide as the header.
     pub rows: Vec<Vec<String>>,
-    /// What is shown where there are no rows.
+    /// The message if there are no rows.
     pub empty: &'static str,
 }
 
 impl Grid {
-    /// The table as text. The second column is coloured where it is called STATE: the first holds an
-    /// id, so its place in the line is known.
+    /// The table as text. The second column is coloured if it is called STATE: the first holds an id, so its place in
+    /// the line is known.
     pub fn render(&self, limit: Option<usize>) -> String {
         if self.rows.is_empty() {
-            // Not data: a program that counts lines must count none.
+            // A message and not data: a program that counts lines must count none.
             talk!("{}", self.empty);
             return String::new();
         }
@@ -170,7 +170,7 @@ pub fn paint(state: &str) -> String {
     format!("{style}{state}{style:#}")
 }
 
-/// A cell that keeps to its line: control characters as escapes, and no longer than the limit.
+/// A text for one line: control characters are escaped, and what exceeds the limit is cut.
 pub fn fit(text: &str, limit: Option<usize>) -> String {
     let mut cell = String::with_capacity(text.len());
     for character in text.chars() {
@@ -188,7 +188,7 @@ pub fn fit(text: &str, limit: Option<usize>) -> String {
     }
 }
 
-/// A word for what is not known or does not apply.
+/// The text, or `-` if it is not known or does not apply.
 pub fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }

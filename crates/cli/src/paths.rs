@@ -5,22 +5,22 @@ use sha2::{Digest, Sha256};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes that the address of a unix socket holds.
+/// Most bytes of a unix socket's path.
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// The places of one user.
+/// The directories of one user.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// What must survive: the store, logs, the keeper's files.
+    /// The state directory: the store, the output of tasks, the keeper's files.
     pub state: PathBuf,
     /// The per-user server's socket.
     pub socket: PathBuf,
 }
 
 impl Paths {
-    /// By the XDG conventions, with `WINDLASS_STATE` and `WINDLASS_RUNTIME` before them.
+    /// By the XDG conventions; `WINDLASS_STATE` and `WINDLASS_RUNTIME` override them.
     pub fn for_user() -> anyhow::Result<Paths> {
-        // The server has another working directory than we.
+        // Absolute, because the server has another working directory than the client.
         let var = |name: &str| {
             let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
             std::path::absolute(value).ok()
@@ -40,33 +40,33 @@ impl Paths {
         Ok(Paths { socket: socket_in(&runtime), state })
     }
 
-    /// Of a server whose state is there.
+    /// Of a server with that state directory.
     pub fn for_state(state: PathBuf) -> Paths {
         Paths { socket: socket_in(&state.join("run")), state }
     }
 
-    /// Where the server's own user finds its token.
+    /// The file with the token for the server's own user.
     pub fn token(&self) -> PathBuf {
         self.state.join("local.token")
     }
 
-    /// Makes both directories, for this user alone.
+    /// Creates both directories, for this user alone.
     pub fn create(&self) -> anyhow::Result<()> {
         let runtime = self.socket.parent().unwrap_or(Path::new("/"));
         for dir in [&self.state, runtime] {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-            made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            made.with_context(|| format!("cannot create the directory {}", dir.display()))?;
         }
         self.check()
     }
 
-    /// Refuses a runtime directory that somebody else owns or may write to: they could stand in for
-    /// the server. One that is not there is nobody's.
+    /// Refuses a runtime directory that another user owns or may write to: that user could impersonate the server. A
+    /// missing directory is accepted.
     pub fn check(&self) -> anyhow::Result<()> {
         let runtime = self.socket.parent().unwrap_or(Path::new("/"));
         let found = match std::fs::symlink_metadata(runtime) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            found => found.with_context(|| format!("cannot look at {}", runtime.display()))?,
+            found => found.with_context(|| format!("cannot access {}", runtime.display()))?,
         };
         let ours = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
         anyhow::ensure!(
@@ -85,8 +85,8 @@ fn socket_in(runtime: &Path) -> PathBuf {
     if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
         return socket;
     }
-    // Too long for a socket's address: a short place of the same meaning. Every release must find it, so the
-    // name is made by a function that never changes.
+    // The path is too long for a socket, so a short one is derived from it. Every release must find it, so the hash
+    // function never changes.
     let digest = Sha256::digest(runtime.as_os_str().as_encoded_bytes());
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let uid = rustix::process::getuid().as_raw();

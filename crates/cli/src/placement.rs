@@ -1,76 +1,75 @@
-//! Flags of `server start` about how places are chosen; each goes over the file.
+//! Placement flags of `server start`; each overrides the config file.
 
 use windlass_server::{Charge, Config};
 
-/// How places are chosen.
+/// Placement flags.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Placement")]
 pub struct PlacementFlags {
-    /// What a task costs its queue: the time for which it holds its part of a worker (time), or one like every
-    /// other (task) [default: time]
+    /// What a queue is charged for a task: time of a worker (time), or one for each task (task) [default: time]
     #[arg(long, env = "WINDLASS_CHARGE", value_name = "time|task")]
     pub charge: Option<Charge>,
-    /// One booking in so many may go to a queue that has work again, out of turn; 0 for none [default: 8]
+    /// At most one of N bookings in a band goes out of turn to a newly backlogged queue; 0 for none [default: 8]
     #[arg(long, env = "WINDLASS_EXPRESS", value_name = "N")]
     pub express: Option<u32>,
-    /// Fill the worker with fewest free cpus first
+    /// Fill the worker with the fewest free cpus first
     #[arg(long, env = "WINDLASS_CORE_SATURATION")]
     pub core_saturation: bool,
-    /// Fill the worker with least free memory first
+    /// Fill the worker with the least free memory first
     #[arg(long, env = "WINDLASS_MEMORY_SATURATION")]
     pub memory_saturation: bool,
-    /// How workers with room are ranked: simple, resource-aware, pressure or packing [default: resource-aware]
+    /// Scoring policy: simple, resource-aware, pressure or packing [default: resource-aware]
     #[arg(long, env = "WINDLASS_SCORING_POLICY", value_name = "NAME")]
     pub scoring_policy: Option<String>,
-    /// Seconds after which a task that could start should have, where its step does not say [default: 60]
+    /// Target queueing delay in seconds of steps that name no deadline [default: 60]
     #[arg(long, env = "WINDLASS_WAIT_DEADLINE_S", value_name = "SECONDS")]
     pub wait_deadline_s: Option<f64>,
-    /// Count the pressure that workers report and what else uses their cpus, not bookings alone
+    /// Count the pressure and foreign load that workers report, and not only bookings
     #[arg(
         long, env = "WINDLASS_PRESSURE", value_name = "true|false", num_args = 0..=1, require_equals = true,
         default_missing_value = "true"
     )]
     pub pressure: Option<bool>,
-    /// Percent of cpu pressure from which a worker gets no work [default: 80]
+    /// Cpu pressure in percent from which a worker gets no work [default: 80]
     #[arg(long, env = "WINDLASS_MAX_CPU_PRESSURE", value_name = "PERCENT")]
     pub max_cpu_pressure: Option<f64>,
-    /// Percent of memory pressure from which a worker gets no work [default: 50]
+    /// Memory pressure in percent from which a worker gets no work [default: 50]
     #[arg(long, env = "WINDLASS_MAX_MEMORY_PRESSURE", value_name = "PERCENT")]
     pub max_memory_pressure: Option<f64>,
-    /// Percent of io pressure from which a worker gets no work [default: 75]
+    /// Io pressure in percent from which a worker gets no work [default: 75]
     #[arg(long, env = "WINDLASS_MAX_IO_PRESSURE", value_name = "PERCENT")]
     pub max_io_pressure: Option<f64>,
-    /// How much full cpu pressure adds to a worker's load, as a multiple of it [default: 2]
+    /// How much full cpu pressure adds to a worker's load, as a multiple of the load [default: 2]
     #[arg(long, env = "WINDLASS_CPU_PRESSURE_WEIGHT", value_name = "N")]
     pub cpu_pressure_weight: Option<f64>,
-    /// How much full memory pressure adds [default: 2]
+    /// How much full memory pressure adds to a worker's load, as a multiple of the load [default: 2]
     #[arg(long, env = "WINDLASS_MEMORY_PRESSURE_WEIGHT", value_name = "N")]
     pub memory_pressure_weight: Option<f64>,
-    /// How much full io pressure adds [default: 0.5]
+    /// How much full io pressure adds to a worker's load, as a multiple of the load [default: 0.5]
     #[arg(long, env = "WINDLASS_IO_PRESSURE_WEIGHT", value_name = "N")]
     pub io_pressure_weight: Option<f64>,
-    /// Part of its threshold below which pressure lets a worker have work again [default: 0.8]
+    /// Part of its threshold below which pressure must fall before a worker gets work again [default: 0.8]
     #[arg(long, env = "WINDLASS_PRESSURE_RELEASE", value_name = "PART")]
     pub pressure_release: Option<f64>,
     /// Milliseconds between two reports of a worker's load [default: 1000]
     #[arg(long, env = "WINDLASS_REPORT_MS", value_name = "MS")]
     pub report_ms: Option<u64>,
-    /// Reports that are missing when a worker's pressure is unknown [default: 3]
+    /// Missing reports after which a worker's pressure is unknown [default: 3]
     #[arg(long, env = "WINDLASS_STALE_REPORTS", value_name = "N")]
     pub stale_reports: Option<u32>,
-    /// Seconds for which smaller work may be placed where blocked work would fit [default: 60]
+    /// Seconds of blocked time before a worker is reserved [default: 60]
     #[arg(long, env = "WINDLASS_RESERVATION_AFTER_S", value_name = "SECONDS")]
     pub reservation_after_s: Option<f64>,
-    /// Classes of blocked work for which workers are kept free at a time; 0 keeps none free [default: 8]
+    /// Workers that may be reserved at a time; 0 for none [default: 8]
     #[arg(long, env = "WINDLASS_RESERVATION_HOLDERS", value_name = "N")]
     pub reservation_holders: Option<u32>,
-    /// Steps of active jobs that are held in memory before the store alone has the others [default: 10000]
+    /// Steps kept in memory before jobs are parked [default: 10000]
     #[arg(long, env = "WINDLASS_CACHE_STEPS", value_name = "STEPS")]
     pub cache_steps: Option<u32>,
 }
 
 impl PlacementFlags {
-    /// Puts them over what the file says.
+    /// Overrides the settings of the config file.
     pub fn put_over(self, config: &mut Config) {
         put(&mut config.turn.charge, self.charge);
         put(&mut config.turn.express, self.express);
@@ -146,7 +145,7 @@ mod tests {
     #[test]
     fn what_the_help_says_is_the_default() {
         let Config { turn, score, load, reservation, cache, .. } = Config::default();
-        assert_eq!(turn.charge, Charge::Time, "what is said of charge");
+        assert_eq!(turn.charge, Charge::Time, "the help of --charge");
         let help = |flag: &str| {
             let command = Line::command();
             let argument = command.get_arguments().find(|a| a.get_long() == Some(flag)).unwrap();

@@ -1,4 +1,4 @@
-//! Shows what the tasks of a followed job wrote, one task after the other, and how they failed.
+//! Shows the output of the tasks of a followed job, one task after the other, and how they failed.
 
 use crate::link::may_pass;
 use crate::quantity::exact;
@@ -14,19 +14,19 @@ use windlass_core::resources::Bytes;
 
 /// The two streams of a task.
 pub const STREAMS: [(&str, Sink); 2] = [("stdout", Sink::Out), ("stderr", Sink::Err)];
-/// How often the output of one task is asked for before the rest goes on without it.
+/// How often the output of one task is requested before the others go on without it.
 const TRIES_MAX: u32 = 5;
-/// How long a stream that is followed live may go on after its task ended.
+/// How long a stream that is followed live may go on after its task has ended.
 const LIVE_END_MAX: Duration = Duration::from_secs(10);
-/// Tries of a live stream, one a second.
+/// Attempts to read a live stream, one per second.
 const LIVE_TRIES: u32 = 60;
 
-/// What of the tasks is shown.
+/// What is shown of the tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShownOutput {
-    /// What they wrote.
+    /// Their output.
     Output,
-    /// One JSON object a task.
+    /// One JSON object per task.
     Records,
     /// Nothing.
     Nothing,
@@ -37,17 +37,17 @@ pub enum ShownOutput {
 pub struct Ended {
     /// The task's place in its job.
     pub index: u32,
-    /// How it ended.
+    /// Its state, which is an end.
     pub state: TaskState,
-    /// Which attempt.
+    /// The number of its last attempt; 0 if it never started.
     pub attempt: u32,
     exit_code: Option<i32>,
-    /// Bytes of both streams.
+    /// Bytes of standard output and standard error.
     bytes: [u64; 2],
 }
 
 impl Ended {
-    /// As an event tells it.
+    /// From an event.
     pub fn of_event(event: &TaskEvent) -> Self {
         Ended {
             index: event.index,
@@ -58,7 +58,7 @@ impl Ended {
         }
     }
 
-    /// As a list tells it.
+    /// From a list.
     pub fn of_task(task: &Task) -> Self {
         let attempt = &task.attempt;
         Ended {
@@ -71,18 +71,18 @@ impl Ended {
     }
 }
 
-/// Bytes of both streams that are written already.
+/// Bytes of both streams that were shown already.
 type Offsets = Arc<[AtomicU64; 2]>;
 
-/// Shows tasks.
+/// Shows tasks as they end.
 pub struct Printer {
     writer: Writer,
     show: ShownOutput,
     quiet: bool,
     live: Option<Live>,
-    /// The last attempt whose end was shown: a list may tell of that before the event of its start comes.
+    /// The last attempt whose end was shown: a list may report it before the event of its start comes.
     ended_attempt: u32,
-    /// The task in whose middle the connection broke.
+    /// The task during whose output the connection broke.
     unfinished: Option<Unfinished>,
 }
 
@@ -104,13 +104,13 @@ impl Printer {
         Printer { writer, show, quiet, live: None, ended_attempt: 0, unfinished: None }
     }
 
-    /// True if what tasks wrote is shown.
+    /// True if the output of tasks is shown.
     pub fn shows_output(&self) -> bool {
         self.show == ShownOutput::Output
     }
 
-    /// A task started. The only task of a job is shown while it writes, if it will not be retried:
-    /// only the last attempt is shown.
+    /// Notes that a task started. The only task of a job is shown live if it will not be retried: only the last attempt
+    /// is shown.
     pub fn started(&mut self, client: &Client, job: &Job, attempt: u32) {
         let retries = job.steps.first().map_or(0, |step| step.retries);
         let is_live = self.live.as_ref().is_some_and(|live| live.attempt >= attempt);
@@ -126,7 +126,7 @@ impl Printer {
         self.live = Some(Live { attempt, streams: streams.collect(), offsets: offsets.clone() });
     }
 
-    /// Shows a task that ended. After an error, [`resume`](Self::resume) goes on with it.
+    /// Shows a task that has ended. After an error, [`resume`](Self::resume) continues with it.
     pub async fn ended(&mut self, client: &Client, job: &Job, ended: Ended) -> Result<(), ClientError> {
         self.ended_attempt = self.ended_attempt.max(ended.attempt);
         let live = self.live.take_if(|live| live.attempt == ended.attempt);
@@ -138,7 +138,7 @@ impl Printer {
         self.resume(client, job).await
     }
 
-    /// Goes on with the task in whose middle the connection broke.
+    /// Continues with the task during whose output the connection broke.
     pub async fn resume(&mut self, client: &Client, job: &Job) -> Result<(), ClientError> {
         let Some(mut unfinished) = self.unfinished.take() else { return Ok(()) };
         let Err(error) = self.print(client, job, &unfinished).await else { return Ok(()) };
@@ -148,7 +148,9 @@ impl Printer {
             return Err(error);
         }
         let index = unfinished.ended.index;
-        self.writer.say(&format!("note: task {}.{index} cannot be shown: {error}", job.id)).await;
+        self.writer
+            .say(&format!("note: the output of task {}.{index} cannot be shown: {error}", job.id))
+            .await;
         Ok(())
     }
 
@@ -182,8 +184,8 @@ impl Printer {
 }
 
 impl Live {
-    /// Waits until both streams are written, and tells how far they came. What is missing is
-    /// written as that of any other task.
+    /// Waits until both streams have ended, and returns how far they were shown. The rest is shown like the output of
+    /// any other task.
     async fn settle(self) -> Offsets {
         for mut stream in self.streams {
             if tokio::time::timeout(LIVE_END_MAX, &mut stream).await.is_err() {
@@ -213,7 +215,7 @@ async fn copy_live(
     }
 }
 
-/// Writes a stream from `offset` on, which moves with it.
+/// Writes a stream from `offset` on, and advances it.
 pub async fn copy(
     client: &Client,
     task: &str,
@@ -268,13 +270,13 @@ pub fn reason(task: &Task, step: Option<&Step>, exit_code: Option<i32>) -> Strin
             None => "out of memory (reason oom)".to_owned(),
         },
         Some(End::NotStarted) => {
-            let why = task.attempt.message.as_deref().unwrap_or("the worker does not say why");
+            let why = task.attempt.message.as_deref().unwrap_or("the worker gave no reason");
             format!("could not be started: {why}")
         }
         Some(End::Lost) => "its worker was lost while it ran".to_owned(),
-        Some(End::Canceled | End::Recalled) => "canceled".to_owned(),
+        Some(End::Canceled | End::Recalled) => "cancelled".to_owned(),
         Some(End::Exited) | None => {
-            code.map_or_else(|| "it is not known how".to_owned(), |code| format!("exit {code}"))
+            code.map_or_else(|| "in an unknown way".to_owned(), |code| format!("exit {code}"))
         }
     }
 }

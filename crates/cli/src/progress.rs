@@ -1,4 +1,4 @@
-//! How far a job is: a bar on a terminal, a line now and then elsewhere.
+//! The progress of a job: a bar on a terminal, a line now and then elsewhere.
 
 use crate::output::talk;
 use crate::quantity::elapsed;
@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use windlass_api::Counts;
 
-/// How often a line is said where there is no terminal.
+/// How often a line is printed if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// When progress is shown.
@@ -17,11 +17,11 @@ pub enum Show {
     Never,
     /// On a terminal.
     OnTerminal,
-    /// Always, as lines where there is no terminal.
+    /// Always, as lines if there is no terminal.
     Always,
 }
 
-/// How far a job is.
+/// The progress of a job.
 pub struct Progress {
     kind: Kind,
     job: u64,
@@ -36,14 +36,14 @@ enum Kind {
     Bar(ProgressBar),
 }
 
-/// How fast tasks end, since somebody looks.
+/// How fast tasks have ended since the job is followed.
 struct Rate {
     began: Instant,
     base: Option<u32>,
 }
 
 impl Progress {
-    /// The progress of a job of which nothing is known yet.
+    /// The progress of a job whose counts are not known yet.
     pub fn new(show: Show, job: u64) -> Self {
         let kind = match (show, std::io::stderr().is_terminal()) {
             (Show::Never, _) | (Show::OnTerminal, false) => Kind::Off,
@@ -54,7 +54,7 @@ impl Progress {
         Progress { kind, job, rate, counts: Counts::default(), said: None }
     }
 
-    /// The bar, for those that write to the same terminal.
+    /// The bar, for output to the same terminal.
     pub fn bar(&self) -> Option<ProgressBar> {
         match &self.kind {
             Kind::Bar(bar) => Some(bar.clone()),
@@ -62,21 +62,21 @@ impl Progress {
         }
     }
 
-    /// Takes no more part: a single task that writes to the terminal needs no bar.
+    /// Removes the bar: a single task that writes to the terminal needs none.
     pub fn hide(&mut self) {
         if let Kind::Bar(bar) = std::mem::replace(&mut self.kind, Kind::Off) {
             bar.finish_and_clear();
         }
     }
 
-    /// Takes note of the counts and shows them.
+    /// Stores the counts and shows them.
     pub fn update(&mut self, counts: &Counts) {
         self.rate.base.get_or_insert(counts.ended());
         self.counts = *counts;
         self.tick();
     }
 
-    /// Shows what is known, with the time that passed since.
+    /// Shows the last counts, with the rate until now.
     pub fn tick(&mut self) {
         if self.rate.base.is_none() {
             return;
@@ -96,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// Shows the last state and takes no more part.
+    /// Shows the last state and removes the bar.
     pub fn finish(&mut self) {
         if matches!(self.kind, Kind::Lines) && self.rate.base.is_some() {
             self.say_line();
@@ -120,7 +120,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Tasks a second and seconds left, where they can be told.
+/// Tasks per second and milliseconds left, if they can be computed.
 struct Figures {
     per_second: Option<f64>,
     left_ms: Option<u64>,

@@ -14,21 +14,21 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "g" | "gb" | "gib" => 3,
         "t" | "tb" | "tib" => 4,
         "p" | "pb" | "pib" => 5,
-        _ => return Err(format!("'{text}' is no size; sizes look like 500M, 2GiB or 1.5g")),
+        _ => return Err(format!("invalid size '{text}': write 500M, 2GiB or 1.5g")),
     };
     scaled(number, 1u64 << (10 * power))
-        .ok_or_else(|| format!("'{text}' is no size; sizes look like 500M, 2GiB or 1.5g"))
+        .ok_or_else(|| format!("invalid size '{text}': write 500M, 2GiB or 1.5g"))
 }
 
-/// Cores from `2` or `0.5`, in hundredths at the finest.
+/// Cpus from `2` or `0.5`, in hundredths at the finest.
 pub fn parse_cpus(text: &str) -> Result<f64, String> {
     let (number, rest) = split_number(text.trim());
     let cpus: f64 = match number.parse() {
         Ok(cpus) if rest.is_empty() => cpus,
-        _ => return Err(format!("'{text}' is no number of cpus; write 2 or 0.5")),
+        _ => return Err(format!("invalid number of cpus '{text}': write 2 or 0.5")),
     };
     if cpus > 0.0 && (cpus * 100.0).round() < 1.0 {
-        return Err(format!("'{text}' is less than the least share of a cpu, 0.01"));
+        return Err(format!("'{text}' is less than the smallest share of a cpu, 0.01"));
     }
     if cpus > 40_000_000.0 {
         return Err(format!("'{text}' is more cpus than any machine has"));
@@ -38,13 +38,11 @@ pub fn parse_cpus(text: &str) -> Result<f64, String> {
 
 /// Milliseconds from `90s`, `1h30m`, `500ms`, `HH:MM:SS`, or a plain number of seconds.
 pub fn parse_duration(text: &str) -> Result<u64, String> {
-    let bad = || {
-        format!("'{text}' is no duration; durations look like 90s, 1h30m, 500ms, 01:30:00 or 90 (seconds)")
-    };
+    let bad = || format!("invalid duration '{text}': write 90s, 1h30m, 500ms, 01:30:00 or 90 (seconds)");
     let trimmed = text.trim();
     let ms = if trimmed.contains(':') { clock(trimmed) } else { units(trimmed) }.ok_or_else(bad)?;
     if ms == 0 {
-        return Err(format!("'{text}' is no time at all"));
+        return Err(format!("the duration must be more than 0, not '{text}'"));
     }
     Ok(ms)
 }
@@ -69,7 +67,7 @@ fn units(text: &str) -> Option<u64> {
         let (number, tail) = split_number(rest);
         let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let ms = match tail[..unit_end].trim() {
-            // A number without a unit counts only where it is all that there is.
+            // A number without a unit is valid only alone.
             "" if number.len() == text.len() => 1_000,
             "ms" => 1,
             "s" | "sec" => 1_000,
@@ -89,7 +87,7 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }
 
-/// A number times a unit: exact where the number is whole, `None` where it is no number or too large.
+/// A number times a unit: exact if the number is whole, `None` if it is not a number or the product is too large.
 fn scaled(number: &str, unit: u64) -> Option<u64> {
     if !number.contains('.') {
         return number.parse::<u64>().ok()?.checked_mul(unit);
@@ -98,7 +96,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     (value < u64::MAX as f64).then_some(value.round() as u64)
 }
 
-/// A time that passed, as precise as it matters: `350 ms`, `3.2 s`, `2m 05s`, `1h 02m`, `3d 4h`.
+/// An elapsed time with its two largest units: `350 ms`, `3.2 s`, `2m 05s`, `1h 02m`, `3d 4h`.
 pub fn elapsed(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -110,7 +108,7 @@ pub fn elapsed(ms: u64) -> String {
     }
 }
 
-/// A duration as [`parse_duration`] reads it, nothing lost: `2s`, `1h30m`, `1s500ms`.
+/// A duration as [`parse_duration`] reads it, without loss: `2s`, `1h30m`, `1s500ms`.
 pub fn exact(ms: u64) -> String {
     let parts = [
         (ms / 86_400_000, "d"),
@@ -133,7 +131,7 @@ pub fn age(since_ms: u64) -> String {
     }
 }
 
-/// How long from now, rounded, for what is only expected: `at once`, `in 20 s`, `in 3 min`, `in 2 h`.
+/// A predicted time from now, rounded: `at once`, `in 20 s`, `in 3 min`, `in 2 h`.
 pub fn in_about(ms: u64) -> String {
     match ms.div_ceil(1000) {
         0 => "at once".to_owned(),
@@ -143,13 +141,13 @@ pub fn in_about(ms: u64) -> String {
     }
 }
 
-/// The time of day of a moment, in the zone of this machine.
+/// The time of day of a moment of the server's clock, in the time zone of this machine.
 pub fn clock_time(ms: u64) -> String {
     let moment = moment(ms);
     moment.split_once(' ').map_or(moment.clone(), |(_, time)| time.to_owned())
 }
 
-/// A moment of the server's clock, in the zone and by the clock of this machine.
+/// A moment of the server's clock, shown by the clock and time zone of this machine.
 pub fn moment(ms: u64) -> String {
     let ms = ms.saturating_add_signed(server_ahead_ms().saturating_neg());
     let stamp = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -159,8 +157,8 @@ pub fn moment(ms: u64) -> String {
     )
 }
 
-/// Milliseconds since the Unix epoch by the clock of the server that answered last: ages are right although that clock or
-/// this machine's is not.
+/// Milliseconds since the Unix epoch by the clock of the server that answered last. Ages computed with it are right
+/// even if that clock or this machine's is wrong.
 pub fn now_ms() -> u64 {
     let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     here.saturating_add_signed(server_ahead_ms())

@@ -1,4 +1,4 @@
-//! `windlass queue`: whose work there is, and what each queue may have.
+//! `windlass queue`: lists, shows and configures queues.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use windlass_api::{Queue, SetQueue};
 
-/// Looks at queues and sets them.
+/// Shows and configures queues.
 #[derive(Subcommand, Debug)]
 pub enum QueueCommand {
     /// List the queues
     List,
     /// Show one queue
     Show(QueueArgs),
-    /// Set band, weight, quota or burst of a queue, for administrators
+    /// Set band, weight, quota, burst or users of a queue (administrators)
     Set(SetQueueArgs),
-    /// Let a queue start nothing, for administrators; what runs goes on
+    /// Pause a queue: it starts no task; running tasks go on (administrators)
     Pause(PauseArgs),
-    /// Let a paused queue start tasks again, for administrators
+    /// Resume a paused queue (administrators)
     Resume(QueueArgs),
 }
 
@@ -32,42 +32,42 @@ pub struct QueueArgs {
     name: String,
 }
 
-/// A queue to pause, and why.
+/// A queue to pause, and the reason.
 #[derive(Args, Debug)]
 pub struct PauseArgs {
     /// The queue's name
     #[arg(value_name = "NAME")]
     name: String,
-    /// Why, for those who ask why their tasks wait
+    /// Reason, shown to users who ask why their tasks wait
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }
 
-/// What to set of a queue; what is not given stays.
+/// New settings of a queue; those that are not given stay.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users"]))]
 pub struct SetQueueArgs {
-    /// The queue's name; it need not have had work yet
+    /// The queue's name; the queue need not exist yet
     #[arg(value_name = "NAME")]
     name: String,
-    /// 0 to 9: a higher band comes before all lower ones; auto is 9 of vip, 1 of idle, 3 of all others
+    /// Band, 0 to 9; a higher band is served first. auto is 9 for vip, 1 for idle and 3 for all others
     #[arg(long, value_name = "N|auto", value_parser = parse_band)]
     band: Option<Band>,
-    /// Its share of what its band gets, against the others' there: 1 to 10000; 100 where nobody set it
+    /// Weight against the other queues of its band, 1 to 10000; 100 unless set
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// Cores that its tasks may hold together while others could use them, or none for no cap
+    /// Cpus that its tasks may hold while other queues could use them, or none for no quota
     #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
     quota: Option<Quota>,
-    /// Cores that they may hold where nobody else can use them, or none for no more than the quota
+    /// Cpus that its tasks may hold while no other queue can use them, or none for no more than the quota
     #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
     burst: Option<Quota>,
-    /// Who may submit to it besides administrators and the user of its name: NAME,NAME or '*' for everybody, or none
+    /// Users who may submit, besides administrators and the user of the queue's name: NAME,NAME, '*' for all, or none
     #[arg(long, value_name = "NAMES|none", value_parser = parse_users)]
     users: Option<Users>,
 }
 
-/// Users as people write them.
+/// The value of --users; empty for `none`.
 #[derive(Clone, PartialEq, Debug)]
 struct Users(BTreeSet<String>);
 
@@ -76,7 +76,7 @@ fn parse_users(text: &str) -> Result<Users, String> {
     Ok(Users(names.map(str::to_owned).collect()))
 }
 
-/// A quota as people write it.
+/// The value of --quota or --burst; `None` for `none`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Quota(Option<f64>);
 
@@ -84,13 +84,13 @@ fn parse_quota(text: &str) -> Result<Quota, String> {
     match text {
         "none" => Ok(Quota(None)),
         _ => match parse_cpus(text)? {
-            0.0 => Err("a quota of 0 would let nothing run; pause the queue instead".to_owned()),
+            0.0 => Err("with a quota of 0 nothing could run; pause the queue instead".to_owned()),
             cpus => Ok(Quota(Some(cpus))),
         },
     }
 }
 
-/// A band as people write it.
+/// The value of --band; `None` for `auto`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Band(Option<u8>);
 
@@ -100,7 +100,7 @@ fn parse_band(text: &str) -> Result<Band, String> {
         _ => text
             .parse()
             .map(|band| Band(Some(band)))
-            .map_err(|_| format!("'{text}' is no band; give 0 to 9, or auto")),
+            .map_err(|_| format!("invalid band '{text}': give 0 to 9, or auto")),
     }
 }
 
@@ -116,16 +116,16 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
         QueueCommand::Pause(PauseArgs { name, note }) => {
             let change = SetQueue { paused: Some(Some(note)), ..SetQueue::default() };
             let queue = change_queue(context, &name, &change, "pause").await?;
-            let said = format!("queue {name} is paused; 'windlass queue resume {name}' lets it go on");
+            let said = format!("queue {name} is paused; 'windlass queue resume {name}' resumes it");
             tell(context, &queue, &said)
         }
         QueueCommand::Resume(QueueArgs { name }) => {
-            // A name that is mistyped makes no queue.
+            // A mistyped name must not create a queue.
             let before = context.client().await?.queue(&name).await;
             let before = before.doing(format_args!("resume queue {name}"))?;
             let change = SetQueue { paused: Some(None), ..SetQueue::default() };
             let queue = change_queue(context, &name, &change, "resume").await?;
-            let said = if before.paused.is_some() { "goes on" } else { "was not paused" };
+            let said = if before.paused.is_some() { "is resumed" } else { "was not paused" };
             tell(context, &queue, &format!("queue {name} {said}"))
         }
     }
@@ -163,7 +163,7 @@ async fn change_queue(
     queue.doing(format_args!("{doing} queue {name}"))
 }
 
-/// Says it to people, and shows programs the queue.
+/// Prints the message for people, the queue for programs.
 fn tell(context: &Context, queue: &Queue, said: &str) -> Result<(), CliError> {
     if context.format == Format::Table {
         talk!("{said}");
@@ -175,14 +175,17 @@ fn tell(context: &Context, queue: &Queue, said: &str) -> Result<(), CliError> {
 fn quota_in_words(queue: &Queue) -> String {
     let quota =
         queue.quota_cpus.map_or_else(|| "no quota".to_owned(), |cpus| format!("a quota of {cpus} cpus"));
-    quota + &queue.burst_cpus.map_or_else(String::new, |cpus| format!(", with bursts to {cpus}"))
+    quota + &queue.burst_cpus.map_or_else(String::new, |cpus| format!(", with bursts up to {cpus}"))
 }
 
 fn users_in_words(queue: &Queue) -> String {
     match queue.users.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] => format!("user '{}' submits to it", queue.name),
-        users if users.contains(&"*") => "everybody submits to it".to_owned(),
-        users => format!("{} submit to it", users.join(", ")),
+        [] => format!(
+            "no users are listed: user '{}' may submit in bands 0 to 3, and all users to 'idle'",
+            queue.name
+        ),
+        users if users.contains(&"*") => "all users may submit".to_owned(),
+        users => format!("{} may submit", users.join(", ")),
     }
 }
 
@@ -253,7 +256,7 @@ fn grid(queues: &[Queue]) -> Grid {
             "NAME", "BAND", "WEIGHT", "QUOTA", "BURST", "RUNNING", "WAITING", "BOOKED", "SHARE", "STATE",
         ],
         rows: queues.iter().map(row).collect(),
-        empty: "no queues yet; the first job of a queue makes it",
+        empty: "no queues yet; the first job of a queue creates it",
     }
 }
 

@@ -1,4 +1,4 @@
-//! `windlass worker start`: this machine works for a server elsewhere.
+//! `windlass worker start`: runs this machine as a worker of a server elsewhere.
 
 use crate::credentials::credentials;
 use crate::error::CliError;
@@ -15,59 +15,58 @@ use windlass_api::client::Address;
 use windlass_core::tags::Attributes;
 use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
 
-/// Bytes of one output file that are kept where nobody says otherwise.
+/// Bytes that are kept of one output file by default.
 const LOG_BYTES_MAX: u64 = 1 << 30;
 
-/// What this machine gives.
+/// Flags of `worker start`.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Also from the environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
-this worker's certificate; WINDLASS_LOG=debug, to say more."
+    after_help = "Environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
+this worker's certificate; WINDLASS_LOG=debug for more log lines."
 )]
 pub struct StartArgs {
-    /// Unique on the farm [default: the name used before in this directory, else the machine's]
+    /// Worker name, unique on the farm [default: the name used before with this directory, else the machine's]
     #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
     pub name: Option<String>,
-    /// Cores that tasks may use [default: all]
+    /// Cpus that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = crate::quantity::parse_cpus)]
     cpus: Option<f64>,
     /// Memory that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     memory: Option<u64>,
-    /// Devices that tasks may use [default: all that nvidia-smi shows]
+    /// Gpus that tasks may use [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
     pub gpus: Option<u32>,
-    /// A tag besides what is detected, KEY or KEY=VALUE; may be given again
+    /// Tag of the worker besides the detected ones, KEY or KEY=VALUE; may be repeated
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     tags: Vec<String>,
-    /// A directory whose entries are a cache: tasks that name one as NAME/ENTRY run where it is; may be given
-    /// again
+    /// Cache directory: tasks that name an entry as NAME/ENTRY prefer workers that have it; may be repeated
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     caches: Vec<CacheDir>,
-    /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; may be given
-    /// again [default: all run as the worker's own user]
+    /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; may be repeated [default:
+    /// all run as the worker's own user]
     #[arg(long = "map-user", env = "WINDLASS_WORKER_USERS", value_delimiter = ',', value_name = "MAP")]
     pub map_user: Vec<UserEntry>,
-    /// Run the tasks of all submitters as root, where this is root and --map-user is not given
+    /// Run the tasks of all submitters as root, if the worker runs as root without --map-user
     #[arg(long, env = "WINDLASS_AS_ROOT", conflicts_with = "map_user")]
     pub as_root: bool,
-    /// How much all output together may take of the disk; then the oldest of ended tasks is cut [default: until a
+    /// Disk space for the output of all tasks; beyond it the oldest output of ended tasks is cut [default: until a
     /// twentieth of the disk, or 1GiB, is left]
     #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     logs_bytes_max: Option<u64>,
-    /// End what runs for a server of another database, instead of waiting until its lease is over
+    /// End tasks of a server with another database at once, instead of waiting for their lease
     #[arg(long)]
     adopt: bool,
-    /// The worker's directory: its keeper, and the output of tasks
+    /// State directory of the worker: its keeper's files, and the output of tasks
     #[arg(long, env = "WINDLASS_WORKER_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
-    /// How much of one output file is kept: its first MiB and its end [default: 1GiB]
+    /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
     #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     log_bytes_max: Option<u64>,
 }
 
 impl StartArgs {
-    /// The worker's directory.
+    /// The worker's state directory, absolute.
     pub fn state(&self) -> anyhow::Result<PathBuf> {
         match &self.state {
             Some(state) => std::path::absolute(state).context("cannot use --state"),
@@ -76,21 +75,21 @@ impl StartArgs {
     }
 }
 
-/// Works until it is told to end. Running tasks go on under their keeper.
+/// Runs the worker until a signal stops it. Running tasks go on under their keeper.
 pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliError> {
     let url = match server {
         Some(Address::Http(url)) => url.clone(),
         Some(Address::Unix(_)) => {
             return Err(CliError::usage("a worker reaches its server by HOST:PORT, not by a unix socket"));
         }
-        None => return Err(CliError::usage("say which server to work for: --server HOST:PORT")),
+        None => return Err(CliError::usage("give the server to work for: --server HOST:PORT")),
     };
     let shown = credentials(&Address::Http(url.clone()))?;
     let is_root = rustix::process::geteuid().is_root();
     if is_root && args.map_user.is_empty() && !args.as_root {
         return Err(CliError::usage(
             "the tasks of all submitters would run as root. Give --map-user SUBMITTER=USER, or --map-user '*=nobody' \
-             for all; or --as-root, if that is meant",
+             for all; or --as-root, if that is intended",
         ));
     }
     windlass_worker::raise_file_limit();
@@ -99,12 +98,12 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     windlass_server::end_process_on_panic();
     let state = args.state()?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
-    made.with_context(|| format!("cannot make the worker's directory {}", state.display()))?;
+    made.with_context(|| format!("cannot create the worker's directory {}", state.display()))?;
     let _only_one = lock(&state)?;
     let attributes = attributes(&args.tags);
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     if !args.map_user.is_empty() {
-        // Sessions of job templates are in there, and belong to the users of their tasks.
+        // The directory has the sessions of job templates, which belong to the users of their tasks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
         std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
         check_passable(&state)?;
@@ -130,13 +129,13 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         adopt: args.adopt,
     };
     talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
-    let stop = stop_signal().context("cannot hear signals")?;
+    let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
 }
 
-/// What this machine has, with what somebody said in the place of what is detected.
+/// The detected capacity of this machine, overridden by what is given.
 pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> windlass_core::Resources {
     let mut capacity = windlass_worker::capacity();
     if let Some(cpus) = cpus {
@@ -144,7 +143,7 @@ pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> wi
     }
     capacity.memory = memory.unwrap_or(capacity.memory);
     if let Some(gpus) = gpus.filter(|gpus| *gpus != capacity.gpus) {
-        // Of some of the devices nobody knows which.
+        // Which of the devices are meant is not known: each counts with the mean of their memory.
         capacity.gpu_memory =
             capacity.gpu_memory.checked_div(capacity.gpus.into()).unwrap_or(0) * u64::from(gpus);
         capacity.gpus = gpus;
@@ -152,7 +151,7 @@ pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> wi
     capacity
 }
 
-/// What this machine is, with tags: `key` or `key=value`.
+/// The detected attributes of this machine, and tags: `key` or `key=value`.
 pub fn attributes(tags: &[String]) -> Attributes {
     let mut attributes = windlass_worker::attributes();
     for tag in tags {
@@ -163,14 +162,13 @@ pub fn attributes(tags: &[String]) -> Attributes {
     attributes
 }
 
-/// Tasks of other users work below the worker's directory.
+/// Refuses a state directory that other users cannot traverse: their tasks work below it.
 fn check_passable(state: &Path) -> anyhow::Result<()> {
     for dir in state.ancestors() {
-        let mode =
-            std::fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?.mode();
+        let mode = std::fs::metadata(dir).with_context(|| format!("cannot access {}", dir.display()))?.mode();
         anyhow::ensure!(
             mode & 0o001 != 0,
-            "users cannot come through {} to the worker's directory, where their tasks work; give --state a \
+            "users cannot traverse {} to the worker's directory, where their tasks work; give --state a \
              directory elsewhere, such as /var/lib/windlass/worker",
             dir.display()
         );
@@ -178,11 +176,11 @@ fn check_passable(state: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two agents of one directory would take the keeper from each other again and again.
+/// Locks the directory for this agent. Two agents would keep taking the keeper from each other.
 fn lock(state: &Path) -> anyhow::Result<File> {
     let path = state.join("agent.lock");
     let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = open.with_context(|| format!("cannot make {}", path.display()))?;
+    let file = open.with_context(|| format!("cannot create {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => anyhow::bail!(

@@ -1,4 +1,4 @@
-//! `run` and `submit`: work goes in, output and the exit code come out.
+//! `run` and `submit`: submit a job, show its output and exit with its code.
 
 use crate::Context;
 use crate::args::{self, Inherit, TaskArgs};
@@ -18,15 +18,15 @@ use windlass_api::client::{Address, Client, ClientError, TasksQuery};
 use windlass_api::{Job, JobState, SubmitRequest, Submitted};
 use windlass_core::TaskId;
 
-/// Exit code of a job that somebody cancelled.
+/// Exit code of a cancelled job.
 const CANCELED: i32 = 128 + libc::SIGINT;
-/// How often an answer to a submission that makes no sense is asked for again: it may have been cut
-/// off, and the key makes sure that the job is submitted once.
+/// How often a submission is sent again after an answer that cannot be read: it may have been truncated, and the key
+/// makes sure that there is one job.
 const GARBLED_MAX: u32 = 3;
-/// Tries, one a second, of the wait that lends cpus.
+/// Attempts, one per second, at the wait that lends cpus.
 const LEND_TRIES: u32 = 60;
 
-/// Runs a command, once or for many values, shows its output and ends with its exit code.
+/// Runs a command once or for many values, shows its output and exits with its code.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   windlass run -- make test
@@ -35,21 +35,21 @@ const LEND_TRIES: u32 = 60;
   windlass run --array 1-100 --cpus 2 --time-limit 1h -- render --frame {}
   windlass run -f job.yaml -p Frames=1-10
 
-Ctrl-C cancels the job, a second one leaves without waiting. With -o json or jsonl the output of the
-tasks is not shown, and the job comes at the end as JSON; with jsonl each task before it.")]
+Ctrl-C cancels the job, a second one exits without waiting. With -o json or jsonl the output of the
+tasks is not shown, and the job is printed at the end as JSON; with jsonl each task before it.")]
 pub struct RunArgs {
     #[command(flatten)]
     tasks: TaskArgs,
-    /// Leave the job running and come back at once
+    /// Return at once and leave the job running
     #[arg(long, conflicts_with = "foreground")]
     detach: bool,
-    /// Keep server and worker inside this process, for containers and CI
+    /// Run server and worker inside this process, for containers and CI
     #[arg(long)]
     foreground: bool,
-    /// Say how far the job is even where there is no terminal
+    /// Show the progress even if there is no terminal
     #[arg(long)]
     progress: bool,
-    /// Show what the tasks write and nothing else
+    /// Show only the output of the tasks
     #[arg(long, short)]
     quiet: bool,
 }
@@ -64,13 +64,13 @@ pub struct RunArgs {
 pub struct SubmitArgs {
     #[command(flatten)]
     tasks: TaskArgs,
-    /// Come back when the job has ended, with its exit code
+    /// Wait until the job has ended, and exit with its code
     #[arg(long)]
     wait: bool,
-    /// Wait, and say how far the job is
+    /// Wait, and show the progress
     #[arg(long)]
     progress: bool,
-    /// Say nothing but the id
+    /// Print only the id
     #[arg(long, short)]
     quiet: bool,
 }
@@ -168,7 +168,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     end_with(code)
 }
 
-/// The same of a Compass CI job, which its own interface takes.
+/// The same for a Compass CI job, which is submitted to that interface.
 async fn submit_compass(
     context: &Context,
     args: &SubmitArgs,
@@ -196,7 +196,7 @@ async fn submit_compass(
     end_with(code)
 }
 
-/// Follows a job to its end and tells the exit code that it has.
+/// Follows a job to its end; returns it with its exit code.
 async fn watch(
     link: &mut ServerLink,
     job: u64,
@@ -216,7 +216,7 @@ async fn watch(
         _ => exit_code(link, &job).await?,
     };
     let one_failed = job.counts.total == 1 && job.counts.failed == 1;
-    // What is to be said of a single task that failed has been said when it did.
+    // A single task that failed was reported when it did.
     let wants_summary = (code != 0 || std::io::stderr().is_terminal()) && !one_failed;
     if wants_summary && !options.quiet && code != BROKEN_PIPE {
         talk!("{}", summary(&job));
@@ -224,7 +224,7 @@ async fn watch(
     Ok((job, code))
 }
 
-/// Lends this task's cpus for as long as the job that it waits for runs.
+/// Lends the cpus of `task` for as long as the job that it waits for runs.
 fn lend(client: Client, job: u64, task: String) -> JoinHandle<()> {
     tokio::spawn(async move {
         for _ in 0..LEND_TRIES {
@@ -236,7 +236,7 @@ fn lend(client: Client, job: u64, task: String) -> JoinHandle<()> {
     })
 }
 
-/// Submits, again if the answer was lost: the request's key makes one job of them.
+/// Submits, and again if the answer was lost: the request's key makes sure that there is one job.
 async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<Submitted, CliError> {
     const DOING: &str = "submit the job";
     let mut tries = 0;
@@ -250,7 +250,7 @@ async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<S
         };
         tries += 1;
         let again = match &error {
-            // Where a server that somebody named was never there, it need not be waited for.
+            // A named server that never answered is not waited for.
             ClientError::Unreachable { source, .. } => tries > 1 || !source.is_connect() || !link.is_named(),
             ClientError::Garbled { .. } => tries < GARBLED_MAX,
             ClientError::Refused(_) => false,
@@ -262,7 +262,7 @@ async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<S
     }
 }
 
-/// The exit code of a job that has ended: that of its first failed task.
+/// The exit code of a job that has ended: 0, that of its first failed task, or that of a cancelled job.
 pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError> {
     match job.state {
         JobState::Succeeded => return Ok(0),
@@ -272,7 +272,7 @@ pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError
     let query = TasksQuery { state: Some("failed".to_owned()), limit: Some(1), cursor: None };
     let id = job.id;
     let page = link
-        .ask(&format!("ask how job {id} failed"), |client| {
+        .ask(&format!("read how job {id} failed"), |client| {
             let query = query.clone();
             async move { client.tasks(id, &query).await }
         })
@@ -280,14 +280,14 @@ pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError
     match page.items.first() {
         Some(task) => Ok(task.attempt.exit_code.filter(|code| *code != 0).unwrap_or(FAILED)),
         None => {
-            let why = job.stopped.as_deref().unwrap_or("no task of it failed");
+            let why = job.stopped.as_deref().unwrap_or("none of its tasks failed");
             talk!("job {id} did not run to its end: {why}");
             Ok(FAILED)
         }
     }
 }
 
-/// The task in which this process runs, if the server at `address` runs it.
+/// The task in which this process runs, if it is a task of the server at `address`.
 pub fn parent_task(address: &Address) -> Option<String> {
     let server = std::env::var("WINDLASS_SERVER").ok()?;
     let task = std::env::var("WINDLASS_TASK").ok()?;
@@ -295,7 +295,7 @@ pub fn parent_task(address: &Address) -> Option<String> {
     (Address::parse(&server) == *address).then_some(task)
 }
 
-/// Ends the command with a code that is not an error of ours.
+/// Exits with a code that is not an error of this program.
 pub fn end_with(code: i32) -> Result<(), CliError> {
     if code == 0 { Ok(()) } else { Err(CliError::Exit(code)) }
 }
@@ -317,7 +317,7 @@ fn print_submitted(
         }
         Format::Table | Format::Name => {}
     }
-    // On a terminal the sentence above has said it.
+    // On a terminal the sentence above has the id.
     if format == Format::Name || quiet || !std::io::stdout().is_terminal() {
         print_lines([job.to_string()].into_iter())?;
     }
@@ -326,13 +326,13 @@ fn print_submitted(
 
 fn say_unplaceable(submitted: &Submitted) {
     for step in &submitted.unplaceable {
-        talk!("note: no worker of the farm as it is now can run step '{}'", step.step);
+        talk!("note: no worker that the farm has now can run step '{}'", step.step);
         for reason in &step.reasons {
             talk!("  {}: {}", count(reason.workers as u64, "worker"), reason.message);
         }
     }
     let job = submitted.job;
-    talk!("job {job} is accepted and waits for a worker that can; 'windlass job cancel {job}' takes it back");
+    talk!("job {job} is accepted and waits for a worker that can; 'windlass job cancel {job}' cancels it");
 }
 
 /// The job with its exit code, for programs.
@@ -354,7 +354,7 @@ pub fn summary(job: &Job) -> String {
     let parts = [
         (counts.succeeded, "succeeded"),
         (counts.failed, "failed"),
-        (counts.canceled, "canceled"),
+        (counts.canceled, "cancelled"),
         (counts.skipped, "skipped"),
     ];
     let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));

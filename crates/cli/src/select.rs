@@ -1,18 +1,18 @@
-//! How people name jobs and tasks: `12`, `1-5`, `1,3`, `last`, `12.3`.
+//! Job and task selectors: `12`, `1-5`, `1,3`, `last`, `12.3`.
 
 use crate::error::{CliError, Doing, NOT_FOUND};
 use std::str::FromStr;
 use windlass_api::client::{Client, JobsQuery};
 
-/// Jobs that one range may name: more is a slip of the fingers.
+/// Most jobs in one range: more is taken for a typing error.
 const RANGE_MAX: u64 = 100_000;
 
 /// One job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobRef {
-    /// By its id.
+    /// The job with this id.
     Id(u64),
-    /// The one submitted last.
+    /// The user's job that was submitted last.
     Last,
 }
 
@@ -29,7 +29,7 @@ enum SelectedEntry {
 /// A task, or a job as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TaskOrJob {
-    /// A task by its job and its place there.
+    /// A task by its job and its index there.
     Task(JobRef, u32),
     /// A job.
     Job(JobRef),
@@ -40,7 +40,7 @@ pub enum TaskOrJob {
 pub struct Named {
     /// Its id.
     pub id: u64,
-    /// It was in a range, which may have holes.
+    /// True if it was in a range, where a missing job is no error.
     pub in_range: bool,
 }
 
@@ -52,7 +52,7 @@ impl FromStr for JobRef {
             "last" => Ok(JobRef::Last),
             _ => number(text)
                 .map(JobRef::Id)
-                .ok_or_else(|| format!("'{text}' is not a job id; one looks like 12, or 'last'")),
+                .ok_or_else(|| format!("invalid job id '{text}': write 12, or last")),
         }
     }
 }
@@ -67,7 +67,7 @@ impl FromStr for Jobs {
                 (Some(first), Some(last)) if first <= last && last - first < RANGE_MAX => {
                     Ok(SelectedEntry::Range(first, last))
                 }
-                _ => Err(format!("'{part}' is not a range of job ids; one looks like 1-5")),
+                _ => Err(format!("invalid range of job ids '{part}': write 1-5")),
             },
         });
         entries.collect::<Result<_, _>>().map(Jobs)
@@ -89,13 +89,13 @@ impl FromStr for TaskOrJob {
     }
 }
 
-/// Digits only: no sign, no space.
+/// A number of digits only: no sign, no space.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 impl JobRef {
-    /// The job's id.
+    /// The job's id; asks the server for `last`.
     pub async fn resolve(self, client: &Client) -> Result<u64, CliError> {
         if let JobRef::Id(id) = self {
             return Ok(id);
@@ -103,13 +103,13 @@ impl JobRef {
         let query = JobsQuery { limit: Some(1), user: Some(user_on(client).await?), ..Default::default() };
         let page = client.jobs(&query).await.doing("find the last job")?;
         page.items.first().map(|job| job.id).ok_or_else(|| CliError::NotFound {
-            message: "there is no last job: nothing was submitted yet".to_owned(),
+            message: "there is no last job: you have not submitted any".to_owned(),
             hint: Some("'windlass run -- COMMAND' submits one".to_owned()),
         })
     }
 }
 
-/// The ids of all of them, in the order given, each once.
+/// The ids of all selected jobs, in the order given, each once.
 pub async fn resolve_all(client: &Client, selectors: &[Jobs]) -> Result<Vec<Named>, CliError> {
     let mut named: Vec<Named> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
@@ -126,7 +126,7 @@ pub async fn resolve_all(client: &Client, selectors: &[Jobs]) -> Result<Vec<Name
     Ok(named)
 }
 
-/// Collects what went wrong with each of many jobs. A range may have holes, but not only holes.
+/// Collects the errors of an action on many jobs. Jobs of a range may be missing, but not all of them.
 #[derive(Default)]
 pub struct Outcomes {
     done: usize,
@@ -135,7 +135,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Takes note of one result, and hands on what came of it. Errors are told at once.
+    /// Counts one result and returns its value. Errors are printed at once.
     pub fn take<T>(&mut self, named: Named, result: Result<T, CliError>, json: bool) -> Option<T> {
         match result {
             Ok(value) => {
@@ -159,24 +159,24 @@ impl Outcomes {
         match self.first {
             Some(code) => Err(CliError::Exit(code)),
             None if self.done == 0 && self.holes > 0 => {
-                Err(CliError::NotFound { message: "the range holds no job".to_owned(), hint: None })
+                Err(CliError::NotFound { message: "no job of the range exists".to_owned(), hint: None })
             }
             None => Ok(()),
         }
     }
 }
 
-/// The name under which the server knows this person: that of the token, where there is one.
+/// The user's name on the server: that of the token, if there is one.
 pub async fn user_on(client: &Client) -> Result<String, CliError> {
     if !client.shows_token() {
         return Ok(user_name());
     }
-    let version = client.version().await.doing("ask the server who we are")?;
+    let version = client.version().await.doing("ask the server for the user's name")?;
     Ok(version.user.unwrap_or_else(user_name))
 }
 
-/// The name under which this person submits: as the session says, else as the machine knows the
-/// process's owner, else that one's number.
+/// The user's name on this machine: `USER` or `LOGNAME`, else the name of the process's user in /etc/passwd, else the
+/// user's number.
 pub fn user_name() -> String {
     let said = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
     let uid = rustix::process::getuid().as_raw().to_string();

@@ -1,5 +1,5 @@
-//! Servers in this process: the one that `server start` runs, the per-user one in the background, and
-//! the one that lives inside a single run.
+//! Servers: the one that `server start` runs, the per-user one in the background, and the one inside a single
+//! `run --foreground`.
 
 use crate::cookie;
 use crate::credentials::credentials;
@@ -28,78 +28,77 @@ use windlass_server::{
 use windlass_store::Store;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
-/// Where administrators come in, in the state directory of a server that asks for tokens.
+/// The socket for administrators, in the state directory of a server that asks for tokens.
 pub const ADMIN_SOCKET: &str = "admin.sock";
-/// Old files of the audit log that are kept where nobody says otherwise.
+/// Old files of the audit log that are kept by default.
 const AUDIT_FILES: u32 = 8;
-/// Bytes of the background server's log after which its next start begins another.
+/// Bytes of the background server's log after which its next start begins a new file.
 const LOG_BYTES_MAX: u64 = 16 << 20;
-/// Who changed what, in the state directory.
+/// The audit log, in the state directory.
 const AUDIT_LOG: &str = "audit.log";
 /// How long the background server may take to answer its first request.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two looks whether it answers.
+/// Pause between two checks whether it answers.
 const START_POLL: Duration = Duration::from_millis(5);
-/// Between two tries to start it while another one is ending.
+/// Pause between two attempts to start it while another server is ending.
 const START_RETRY: Duration = Duration::from_millis(100);
-/// How long requests under way may take to end when the server does.
+/// How long requests in progress may take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the background server stays without work or clients.
+/// Minutes without work or clients after which the background server stops.
 const IDLE_MINUTES: f64 = 10.0;
 
-/// Flags of `server start`; each goes over the file.
+/// Flags of `server start`; each overrides the config file.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ServeOptions {
-    /// Where to listen: HOST:PORT, or unix:PATH; from other machines only with --auth [default: 127.0.0.1:7117]
+    /// Address to listen on: HOST:PORT or unix:PATH [default: a socket of the state directory]
     #[arg(long, env = "WINDLASS_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
-    /// sqlite:PATH or memory [default: sqlite:STATE/windlass.db]
+    /// Store: sqlite:PATH or memory [default: sqlite:STATE/windlass.db]
     #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
     pub store: Option<String>,
-    /// The directory for everything that must survive
+    /// State directory: the store, the output of tasks, the keeper's files
     #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// A file with settings
+    /// Config file
     #[arg(long, env = "WINDLASS_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Cores that tasks may use on this machine [default: all]
+    /// Cpus that tasks may use on this machine [default: all]
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N")]
     pub cpus: Option<f64>,
     /// Memory that tasks may use on this machine [default: all]
     #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     pub memory: Option<u64>,
-    /// Devices that tasks may use on this machine
+    /// Gpus that tasks may use on this machine [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
     pub gpus: Option<u32>,
     /// The worker's name [default: the machine's]
     #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
     pub name: Option<String>,
-    /// A tag of the worker, KEY or KEY=VALUE; may be given again
+    /// Tag of the worker, KEY or KEY=VALUE; may be repeated
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     pub tags: Vec<String>,
-    /// A directory whose entries are a cache; may be given again
+    /// Cache directory of the worker; may be repeated
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     pub caches: Vec<CacheDir>,
     /// Days that ended jobs and their output are kept [default: 14]
     #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "DAYS")]
     pub keep_days: Option<f64>,
-    /// How much of one output file is kept: its first MiB and its end [default: 1GiB]
+    /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
     #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
     pub log_bytes_max: Option<u64>,
-    /// Run no worker on this machine: others do the work
+    /// Run no worker on this machine
     #[arg(long, env = "WINDLASS_NO_WORKER")]
     pub no_worker: bool,
-    /// Seconds that a worker's tasks may run without a word from it, or never to wait for an operator
-    /// [default: 300]
+    /// Lease: seconds that a worker's tasks may run without contact, or never to wait for an operator [default: 300]
     #[arg(long, env = "WINDLASS_LEASE", value_name = "SECONDS|never")]
     pub lease: Option<Lease>,
-    /// End after so many minutes without work or clients [default: never]
+    /// Minutes without work or clients after which the server stops [default: never]
     #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
     pub idle_minutes: Option<f64>,
-    /// Let in clients, providers and machines of Compass CI
+    /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
     pub compass: bool,
-    /// Run the tasks of all submitters as root, where this is root, listens on TCP and has a worker
+    /// Run the tasks of all submitters as root, if the server runs as root, listens on TCP and has a worker
     #[arg(long, env = "WINDLASS_AS_ROOT")]
     pub as_root: bool,
     #[command(flatten)]
@@ -115,34 +114,34 @@ impl ServeOptions {
     }
 }
 
-/// Flags about who comes in, and how.
+/// Flags for authentication and TLS.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct AccessFlags {
-    /// Over TCP everybody shows a token by now
+    /// Ask for tokens over TCP, which is the default
     #[arg(long, env = "WINDLASS_AUTH", hide = true, conflicts_with = "trust_this_machine")]
     pub auth: bool,
-    /// Ask nobody on this machine for a token: each of its users is the server's administrator; not as root
+    /// Ask for no tokens from this machine: each of its users is an administrator; not as root
     #[arg(long, env = "WINDLASS_TRUST_THIS_MACHINE")]
     pub trust_this_machine: bool,
-    /// Let tokens cross the network in plain text, where there is no TLS
+    /// Allow tokens in plain text over the network, without TLS
     #[arg(long, env = "WINDLASS_INSECURE_PLAINTEXT")]
     pub insecure_plaintext: bool,
-    /// The certificate for TLS; 'windlass ca' makes one
+    /// TLS certificate; 'windlass ca' creates one
     #[arg(long, env = "WINDLASS_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// Its key
+    /// Key of the TLS certificate
     #[arg(long, env = "WINDLASS_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Ask clients for a certificate that one of these signed
+    /// CA certificates: ask clients for a certificate that one of these signed
     #[arg(long, env = "WINDLASS_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Refuse clients without such a certificate
+    /// Refuse clients without a certificate by --tls-client-ca
     #[arg(long, env = "WINDLASS_TLS_REQUIRE_CLIENT_CERT")]
     pub tls_require_client_cert: bool,
 }
 
 impl AccessFlags {
-    /// Puts them over what the file says.
+    /// Overrides the settings of the config file.
     fn put_over(self, config: &mut Config) {
         config.auth.trust_this_machine =
             (config.auth.trust_this_machine || self.trust_this_machine) && !self.auth;
@@ -154,7 +153,7 @@ impl AccessFlags {
     }
 }
 
-/// Runs a server until it is told to end.
+/// Runs a server until a signal or a client stops it.
 pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     start_logging();
@@ -174,20 +173,19 @@ pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What happens goes to standard error, as `WINDLASS_LOG` filters it.
+/// Writes log lines to standard error, filtered by `WINDLASS_LOG`.
 pub fn start_logging() {
     let filter = EnvFilter::try_from_env("WINDLASS_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn")))
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_writer(std::io::stderr)
-        // It would say that it cannot say something, and panic where that cannot be said either: on a
-        // full disk.
+        // Otherwise it reports failed writes on standard error, and panics if that fails too, as on a full disk.
         .log_internal_errors(false)
         .init();
 }
 
-/// Comes when somebody wants this process to end.
+/// Resolves on SIGTERM or SIGINT.
 pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -199,7 +197,7 @@ pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// The settings: file, then flags over it.
+/// The settings, from the config file overridden by flags, and the state directory.
 pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     let mut config = match &options.config {
         Some(path) => Config::read(path)?,
@@ -234,16 +232,16 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     Ok((config, paths.state))
 }
 
-/// Whose end is the end of the tasks.
+/// Whether tasks outlive the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// They outlive the server.
+    /// Tasks outlive the server.
     OfItsOwn,
-    /// They end with this process.
+    /// Tasks end with this process.
     OfThisRun,
 }
 
-/// A server of this process.
+/// A server in this process.
 struct OwnServer {
     handle: Handle,
     address: String,
@@ -252,8 +250,8 @@ struct OwnServer {
 }
 
 impl OwnServer {
-    /// Opens the store, starts the worker, and listens once the worker is there: what the first
-    /// request asks for is judged by what this machine has.
+    /// Opens the store, starts the worker, and listens once the worker is registered, so that the first request is
+    /// checked against this machine's capacity.
     async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<OwnServer> {
         let address = config.store.clone();
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
@@ -264,7 +262,7 @@ impl OwnServer {
         anyhow::ensure!(!over_tcp || !runs_all_as_root(config), "{ALL_AS_ROOT}");
         let (address_for_clients, address_here) = (listeners[0].address(), listeners[0].address_here());
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
-        made.with_context(|| format!("cannot make the state directory {}", state.display()))?;
+        made.with_context(|| format!("cannot create the state directory {}", state.display()))?;
         let store = Store::open(&address)?;
         let options = ShellOptions { settings: config.engine_settings() };
         let handle = windlass_server::start(store, options).await?;
@@ -275,7 +273,7 @@ impl OwnServer {
             cookie::write(&path, &address_here, &auth.create_for_this_process()?)?;
             let socket = format!("unix:{}", state.join(ADMIN_SOCKET).display());
             listeners.push(Listener::bind(&socket, &Protection::default()).await?);
-            talk!("administrators come in by {socket}");
+            talk!("administrators connect to {socket}");
         }
         let worker = match config.worker.enabled {
             true => Some(local::start(&handle, config, state, &address_here, life).await?),
@@ -302,14 +300,13 @@ impl OwnServer {
         Ok(OwnServer { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
     }
 
-    /// Ends it: requests under way are answered, what is decided is committed. Tasks go on, unless
-    /// `kill`.
+    /// Stops it: requests in progress are answered, and decisions are committed. Tasks go on, unless `kill`.
     async fn stop(mut self, kill: bool) {
         self.handle.close();
         match tokio::time::timeout(STOP_TIMEOUT, &mut self.http).await {
-            Ok(Err(e)) => tracing::warn!("the HTTP server ended badly: {e}"),
+            Ok(Err(e)) => tracing::warn!("the HTTP server failed: {e}"),
             Ok(_) => {}
-            // Somebody asked for something and does not read the answer.
+            // Some client does not read its answer.
             Err(_) => self.http.abort(),
         }
         if let Some(worker) = self.worker {
@@ -319,32 +316,32 @@ impl OwnServer {
     }
 }
 
-/// What is said to root whose server has a worker and users.
+/// Why a server that root runs, with a worker and on TCP, is refused.
 pub const ALL_AS_ROOT: &str = "the tasks of all who have a token would run as root. Give --no-worker, and let \
-     'windlass worker start --map-user SUBMITTER=USER' run them; or --as-root, if that is meant";
+     'windlass worker start --map-user SUBMITTER=USER' run them; or --as-root, if that is intended";
 
-/// True where the worker beside the server would run everybody's tasks as root, and nobody said that it may.
+/// True if the server's own worker would run all users' tasks as root without --as-root.
 pub fn runs_all_as_root(config: &Config) -> bool {
     config.worker.enabled && !config.worker.as_root && rustix::process::geteuid().is_root()
 }
 
-/// What protects the server's port.
+/// Authentication and TLS of the server's port.
 pub fn protection(config: &Config) -> anyhow::Result<Protection> {
     let tls = windlass_server::server_config(&config.tls)?;
     let (trust, insecure_plaintext) = (config.auth.trust_this_machine, config.auth.insecure_plaintext);
     anyhow::ensure!(
         !trust || !rustix::process::geteuid().is_root(),
         "refusing to trust this machine as root: each of its users could do everything on it. Leave out \
-         --trust-this-machine: root's own clients need no token all the same"
+         --trust-this-machine: root's own clients need no token anyway"
     );
     let auth = !trust;
     if insecure_plaintext && tls.is_none() {
-        talk!("warning: tokens cross the network in plain text, and whoever sees one can use it");
+        talk!("warning: tokens cross the network in plain text; anyone who sees one can use it");
     }
     Ok(Protection { auth, tls, insecure_plaintext })
 }
 
-/// A server inside this run: nothing is shared, nothing is left.
+/// A server inside this run, whose files are deleted at its end.
 pub struct Foreground {
     /// A client of it.
     pub client: Client,
@@ -365,25 +362,25 @@ pub async fn foreground() -> anyhow::Result<Foreground> {
     Ok(Foreground { client, server, dir })
 }
 
-/// A new directory for this user alone, under a name that nobody could have taken on purpose.
+/// Creates a directory for this user alone. Its name is random, so that no other user can create it first.
 fn private_dir(parent: &Path) -> anyhow::Result<PathBuf> {
     // The hasher's keys are the one source of randomness that the standard library has.
     let random = RandomState::new().build_hasher().finish();
     let dir = parent.join(format!("windlass-run-{}-{random:016x}", std::process::id()));
     let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-    made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    made.with_context(|| format!("cannot create the directory {}", dir.display()))?;
     Ok(dir)
 }
 
 impl Foreground {
-    /// Ends it with all of its tasks.
+    /// Stops it, and kills all of its tasks.
     pub async fn stop(self) {
         self.server.stop(true).await;
         _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-/// A client of the named server, or of the per-user one, which is started if it does not run.
+/// A client of the named server, or of the per-user one, which is started if needed.
 pub async fn connect(server: Option<&Address>) -> Result<Client, CliError> {
     if let Some(address) = server {
         return connect_running(Some(address)).await;
@@ -415,12 +412,12 @@ pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliErro
     Ok(client)
 }
 
-/// Starts the per-user server and waits until it answers. Of several that start at once, one gets the
-/// store; the others end, and all callers find the one.
+/// Starts the per-user server and waits until it answers. If several start at once, one gets the store, the others
+/// exit, and all callers connect to that one.
 fn launch(paths: &Paths) -> anyhow::Result<()> {
     let log = paths.state.join("server.log");
     if std::fs::metadata(&log).is_ok_and(|found| found.len() > LOG_BYTES_MAX) {
-        // The one before it goes.
+        // An older log is replaced.
         _ = std::fs::rename(&log, log.with_extension("log.1"));
     }
     let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
@@ -430,7 +427,7 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
     command.args(["server", "start", "--idle-minutes"]).arg(idle_minutes());
     command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
     command.arg("--state").arg(&paths.state);
-    // What holds for the caller's jobs must not become the server's: it serves other runs too.
+    // Variables for the caller's jobs must not reach the server, which serves other runs too.
     for name in [
         "WINDLASS_LISTEN",
         "WINDLASS_TRUST_THIS_MACHINE",
@@ -454,7 +451,7 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
             Some(status) if late || (!status.success() && status.code() != Some(TAKEN)) => {
                 anyhow::bail!("the background server did not start: {}", last_line(&log, before));
             }
-            // Another was first, and is found above as soon as it listens; or it is just ending.
+            // Another server was first, and is found above as soon as it listens; or it is just ending.
             Some(_) => {
                 std::thread::sleep(START_RETRY);
                 child = command.spawn().context("cannot start the background server")?;
@@ -470,7 +467,7 @@ fn idle_minutes() -> String {
     std::env::var("WINDLASS_IDLE_MINUTES").unwrap_or_else(|_| IDLE_MINUTES.to_string())
 }
 
-/// The last thing that the server said, from that byte of its log on.
+/// The last error in the server's log from that byte on, else the last line.
 fn last_line(log: &Path, from: u64) -> String {
     use std::io::{Read, Seek, SeekFrom};
     let mut text = String::new();
@@ -480,7 +477,7 @@ fn last_line(log: &Path, from: u64) -> String {
     });
     let line = text.lines().rfind(|line| line.starts_with("error")).or(text.lines().last());
     match read {
-        Ok(_) => line.unwrap_or("it said nothing").trim_start_matches("error: ").to_owned(),
+        Ok(_) => line.unwrap_or("it logged nothing").trim_start_matches("error: ").to_owned(),
         Err(e) => format!("its log {} cannot be read: {e}", log.display()),
     }
 }

@@ -1,4 +1,4 @@
-//! `windlass server`: start, status, stop.
+//! `windlass server`: start, status, backup, stop.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -15,37 +15,37 @@ use windlass_api::Version;
 use windlass_api::client::{Client, ClientError};
 use windlass_core::resources::Bytes;
 
-/// How long a server may take to end in good order.
+/// How long a server may take to stop cleanly.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// Runs and manages a server.
 #[derive(Subcommand)]
 pub enum ServerCommand {
-    /// Run a server until it is told to stop
+    /// Run a server until it is stopped
     Start(Box<ServeOptions>),
-    /// Show whether a server runs, and what it has
+    /// Show whether a server runs, with its workers, tasks and queues
     Status,
-    /// Copy the database, of a server that runs or does not, into a new file that only you may read
+    /// Copy the database to a new file that only you can read; the server may run meanwhile
     Backup(BackupArgs),
-    /// Ask the server to end in good order, and wait until it has; running tasks go on
+    /// Stop the server cleanly, and wait until it has; running tasks go on
     Stop,
 }
 
-/// What to copy, and where to.
+/// The database to copy, and the copy.
 #[derive(Args)]
 pub struct BackupArgs {
-    /// The copy, which must not be there yet
+    /// The copy; the file must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The server's state directory
+    /// State directory of the server
     #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Its store, where that is not in the state directory
+    /// Store of the server, if it is not in the state directory
     #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
     store: Option<String>,
 }
 
-/// What `server backup` tells.
+/// What `server backup` prints.
 #[derive(Serialize)]
 struct Copied {
     file: PathBuf,
@@ -58,8 +58,8 @@ async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
     let store = store.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
     let to = file.clone();
     let copied = tokio::task::spawn_blocking(move || windlass_store::backup(&store, &to)).await;
-    copied.context("the copy was broken off")?.context("no copy was made")?;
-    let bytes = std::fs::metadata(&file).context("cannot look at the copy")?.len();
+    copied.context("the copy was interrupted")?.context("no copy was made")?;
+    let bytes = std::fs::metadata(&file).context("cannot access the copy")?.len();
     let told = |copied: &Copied| {
         format!(
             "{} has {}; start a server with it as windlass.db\n",
@@ -71,7 +71,7 @@ async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
     print_one(context.format, &copied, |copied| copied.file.display().to_string(), told)
 }
 
-/// Does one of them.
+/// `windlass server …`.
 pub async fn command(context: &Context, command: ServerCommand) -> Result<(), CliError> {
     match command {
         ServerCommand::Start(options) => Ok(serve::start(*options).await?),
@@ -81,7 +81,7 @@ pub async fn command(context: &Context, command: ServerCommand) -> Result<(), Cl
     }
 }
 
-/// What `server status` tells.
+/// What `server status` prints.
 #[derive(Serialize)]
 struct Status {
     address: String,
@@ -90,13 +90,13 @@ struct Status {
     workers: usize,
     running_tasks: usize,
     queues: usize,
-    /// Steps with tasks that could start.
+    /// Steps with ready tasks.
     ready_steps: usize,
 }
 
 async fn status(context: &Context) -> Result<(), CliError> {
     let client = serve::connect_running(context.server.as_ref()).await?;
-    let status = gather(&client).await.doing("ask the server how it is")?;
+    let status = gather(&client).await.doing("ask the server for its status")?;
     print_one(
         context.format,
         &status,
@@ -130,7 +130,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     let client = serve::connect_running(context.server.as_ref()).await?;
     let pid = client.version().await.doing("stop the server")?.pid;
     match client.shutdown().await {
-        // It may be gone before its answer is.
+        // It may stop before its answer arrives.
         Ok(()) | Err(ClientError::Unreachable { .. }) => {}
         refused => return refused.doing("stop the server"),
     }
@@ -138,14 +138,14 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     while begun.elapsed() < STOP_MAX {
         match client.version().await {
             Err(ClientError::Unreachable { .. }) => return said_stopped(&client),
-            // Another one was started there meanwhile.
+            // Another server was started there meanwhile.
             Ok(version) if version.pid != pid => return said_stopped(&client),
             Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
     Err(CliError::Failed {
-        message: format!("the server was told to stop {} s ago and still answers", STOP_MAX.as_secs()),
-        hint: Some(format!("see what it does, or end process {pid}: accepted jobs survive that")),
+        message: format!("the server was asked to stop {} s ago and still answers", STOP_MAX.as_secs()),
+        hint: Some(format!("see its log, or kill process {pid}: accepted jobs survive that")),
     })
 }
 

@@ -1,4 +1,4 @@
-//! One thing in detail: a job, versions, what happens now.
+//! `job show`, `version` and `events`.
 
 use crate::Context;
 use crate::error::{CliError, Doing, UNREACHABLE};
@@ -21,16 +21,16 @@ pub struct ShowArgs {
     job: JobRef,
 }
 
-/// Shows what happens as it happens.
+/// Shows events as they happen.
 #[derive(Args, Debug)]
 pub struct EventsArgs {
     /// Only events of this job
     job: Option<JobRef>,
 }
 
-/// Cache keys of a step that people are shown.
+/// Most cache keys of a step that are shown to people.
 const CACHES_SHOWN_MAX: usize = 5;
-/// Running tasks of which it is shown how far they are.
+/// Most running tasks whose progress is shown.
 const PROGRESS_LINES_MAX: usize = 20;
 
 /// `windlass job show`.
@@ -90,7 +90,7 @@ fn job_text(job: &Job) -> String {
     text
 }
 
-/// How far running tasks say that they are.
+/// The progress that running tasks report.
 fn progress_text(tasks: &[Task]) -> String {
     let said = tasks.iter().filter(|task| task.progress.is_some() || task.status.is_some());
     let lines = said.map(|task| format!("{:<10} {} {}\n", "running", task.id, fit(&progress(task), None)));
@@ -124,15 +124,15 @@ fn step_text(step: &Step) -> String {
     fit(&format!("{}: {}", step.name, parts.join(", ")), None)
 }
 
-/// What a step says of itself, in words.
+/// A step's hints, in words.
 fn hints(hints: &Hints) -> Vec<String> {
     let Hints { kind, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto, .. } = hints;
     let flags = [
         (*kind == Some(Kind::Evaluation), "an evaluation"),
         (*network_bound, "network-bound"),
-        (*prefer_local, "local if it can be"),
+        (*prefer_local, "prefer-local"),
         (*fetches, "fetches"),
-        (*cpus_auto, "cpus found out"),
+        (*cpus_auto, "cpus auto"),
     ];
     let mut words: Vec<String> =
         flags.iter().filter(|(said, _)| *said).map(|(_, word)| (*word).to_owned()).collect();
@@ -147,13 +147,13 @@ fn hints(hints: &Hints) -> Vec<String> {
     }
     if !hints.prefers.is_empty() {
         let shown: Vec<&str> = hints.prefers.iter().map(String::as_str).collect();
-        words.push(format!("for a while only on {}", shown.join(", ")));
+        words.push(format!("at first only on {}", shown.join(", ")));
     }
     words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
     words
 }
 
-/// What `version` tells.
+/// What `version` prints.
 #[derive(Serialize)]
 struct Versions {
     client: &'static str,
@@ -168,7 +168,7 @@ pub async fn version(context: &Context) -> Result<(), CliError> {
     };
     let server = match server {
         Ok(version) => Some(version),
-        // That none runs is an answer, unless somebody said where one does.
+        // That no server runs is an answer, unless the user named one.
         Err(error) if error.exit_code() == UNREACHABLE && context.server.is_none() => None,
         Err(error) => return Err(error),
     };
@@ -179,7 +179,7 @@ pub async fn version(context: &Context) -> Result<(), CliError> {
         |versions| versions.client.to_owned(),
         |versions| {
             let server = versions.server.as_ref().map_or_else(
-                || "server none runs".to_owned(),
+                || "server not running".to_owned(),
                 |server| {
                     format!("server {} (process {}, store {})", server.version, server.pid, server.store)
                 },
@@ -195,7 +195,7 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
     let job = match args.job {
         Some(job) => {
             let id = job.resolve(&client).await?;
-            // A job that does not exist has no events, for ever.
+            // A missing job would have no events, and the command would wait for ever.
             client.job(id).await.doing(format_args!("show the events of job {id}"))?;
             Some(id)
         }
@@ -211,7 +211,7 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
             Format::Name => print_text(&format!("{}\n", event.name()))?,
         }
     }
-    talk!("the server has ended");
+    talk!("the server has stopped");
     Ok(())
 }
 
@@ -240,7 +240,7 @@ fn event_text(event: &ServerEvent) -> String {
     }
 }
 
-/// The server, in lines, for `server status`.
+/// The lines of `server status`.
 pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
     let mut text = String::new();
     let fixed = [
@@ -254,7 +254,7 @@ pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
     text
 }
 
-/// A table of findings, for `doctor`.
+/// The table of `doctor`.
 pub fn findings_grid(rows: Vec<Vec<String>>) -> Grid {
     Grid { header: &["CHECK", "STATE", "DETAIL"], rows, empty: "nothing was checked" }
 }

@@ -1,4 +1,4 @@
-//! What Ctrl-C and its like do to a run: the first cancels its job, the second gives up on waiting.
+//! Signals during a run: the first Ctrl-C cancels its job, the second exits without waiting.
 
 use crate::error::{BROKEN_PIPE, CliError, FAILED};
 use crate::output::talk;
@@ -10,10 +10,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use windlass_api::client::Client;
 
-/// How long a cancel is tried again while no server answers.
+/// Attempts, one per second, to cancel a job while no server answers.
 const CANCEL_TRIES: u32 = 60;
 
-/// Whether somebody asked the run to stop; cheap to clone.
+/// Whether a signal or a closed pipe asked the run to stop; cheap to clone.
 #[derive(Clone)]
 pub struct Stop {
     shared: Arc<Shared>,
@@ -21,24 +21,24 @@ pub struct Stop {
 
 struct Shared {
     client: Client,
-    /// The exit code that the first request to stop asks for; 0 until there is one.
+    /// The exit code of the first request to stop; 0 until there is one.
     code: AtomicI32,
     job: OnceLock<u64>,
-    /// Standard output went away; woken from the thread that writes.
+    /// Notified by the writing thread when standard output is closed.
     broken: Notify,
-    /// The server is being asked; once is enough.
+    /// True once the server is being asked to cancel.
     canceling: AtomicBool,
     mode: Mode,
 }
 
-/// What this process is to the job.
+/// The relation of this process to the job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// It submitted the job, which ends with it unless it is left behind.
+    /// It submitted the job, which it cancels when it is stopped.
     Owning,
-    /// As before, and the server lives in this process: the job cannot be left behind.
+    /// It submitted the job, and the server is in this process: the job cannot outlive it.
     Foreground,
-    /// It only looks.
+    /// It only shows the job.
     Watching,
 }
 
@@ -56,7 +56,7 @@ impl Shared {
 }
 
 impl Stop {
-    /// Catches the signals from now on, so that none falls between the submission and its answer.
+    /// Catches signals from now on, so that none is lost between the submission and its answer.
     pub fn listen(client: Client, foreground: bool) -> Result<Self, CliError> {
         let catch = |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("catch signals"));
         let (interrupt, terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
@@ -67,12 +67,12 @@ impl Stop {
         Ok(Stop { shared })
     }
 
-    /// Catches nothing: signals end the process as they would any other.
+    /// Catches no signals: they end the process as by default.
     pub fn never(client: Client) -> Self {
         Stop { shared: Arc::new(Shared::new(client, Mode::Watching)) }
     }
 
-    /// Names the job, once there is one. A request to stop that came earlier applies to it.
+    /// Sets the job once it is submitted. An earlier request to stop cancels it.
     pub fn set_job(&self, job: u64) {
         let _ = self.shared.job.set(job);
         if self.code().is_some() {
@@ -80,13 +80,13 @@ impl Stop {
         }
     }
 
-    /// The exit code that a request to stop asks for.
+    /// The exit code of the request to stop; `None` if there is none.
     pub fn code(&self) -> Option<i32> {
         Some(self.shared.code.load(Ordering::SeqCst)).filter(|code| *code != 0)
     }
 
-    /// What the writer calls when standard output refuses. A job whose output nobody reads any more
-    /// is not wanted; one whose output has no room on a disk is.
+    /// Called by the writer when standard output fails. A closed pipe cancels the job, because its output is not wanted
+    /// any more. After other errors, such as a full disk, the job goes on.
     pub fn on_broken(&self) -> impl FnOnce(&io::Error) + Send + use<> {
         let shared = self.shared.clone();
         move |error| {
@@ -94,7 +94,7 @@ impl Stop {
             match shared.mode {
                 Mode::Owning | Mode::Foreground if is_pipe => shared.broken.notify_one(),
                 Mode::Owning | Mode::Foreground => {
-                    talk!("note: standard output takes no more ({error}); the job goes on");
+                    talk!("note: cannot write to standard output ({error}); the job goes on");
                 }
                 Mode::Watching if is_pipe => std::process::exit(BROKEN_PIPE),
                 Mode::Watching => {
@@ -121,14 +121,14 @@ async fn watch(shared: Arc<Shared>, mut interrupt: Signal, mut terminate: Signal
             if code == BROKEN_PIPE {
                 continue;
             }
-            // The server has been asked already, or never will be: it finishes what it was told.
+            // A second signal: exit without waiting for the server.
             std::process::exit(code);
         }
         match shared.job.get() {
             Some(job) if code != BROKEN_PIPE => {
-                talk!("cancelling job {job}; once more to leave without waiting for it");
+                talk!("cancelling job {job}; press Ctrl-C again to exit without waiting for it");
             }
-            None => talk!("stopping as soon as the server has answered; once more to leave at once"),
+            None => talk!("stopping as soon as the server has answered; press Ctrl-C again to exit at once"),
             Some(_) => {}
         }
         if shared.job.get().is_some() {
@@ -137,7 +137,7 @@ async fn watch(shared: Arc<Shared>, mut interrupt: Signal, mut terminate: Signal
     }
 }
 
-/// The terminal is gone, the job is not.
+/// Exits when the terminal is closed, and leaves the job running.
 fn leave(shared: &Shared, code: i32) -> ! {
     if let Some(job) = shared.job.get() {
         talk!("job {job} goes on; 'windlass job wait {job}' waits for it");
@@ -145,7 +145,7 @@ fn leave(shared: &Shared, code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// Asks the server to cancel, for as long as nobody answers.
+/// Asks the server to cancel the job, and retries while no server answers.
 fn cancel(shared: &Arc<Shared>) {
     if shared.canceling.swap(true, Ordering::SeqCst) {
         return;
@@ -156,11 +156,11 @@ fn cancel(shared: &Arc<Shared>) {
         for _ in 0..CANCEL_TRIES {
             match shared.client.act(job, "cancel").await {
                 Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_secs(1)).await,
-                // A job that has ended meanwhile cannot be cancelled, and need not be.
+                // A job that has ended meanwhile need not be cancelled.
                 Ok(_) | Err(_) => return,
             }
         }
-        talk!("note: job {job} could not be cancelled, no server takes the request; it may go on");
+        talk!("note: job {job} could not be cancelled, because no server answers; it may go on");
         if shared.mode == Mode::Owning {
             std::process::exit(shared.code.load(Ordering::SeqCst));
         }

@@ -1,4 +1,4 @@
-//! `windlass sim`: recorded workloads, replayed under several settings, and written from a farm's history.
+//! `windlass sim`: replays recorded workloads under several settings, and exports a farm's history as one.
 
 mod export;
 mod table;
@@ -17,27 +17,27 @@ use windlass_core::score::policy::{POLICIES, packing, policy_by_name};
 use windlass_core::worker::Saturation;
 use windlass_sim::swf::{self, Farm, Figures, Trace, Workload};
 
-/// Replays workloads.
+/// Replays and exports workloads.
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
-    /// Replay a recorded workload under several settings in virtual time, and tell how they compare
+    /// Replay a recorded workload under several settings in virtual time, and compare them
     Run(ReplayArgs),
-    /// Write the tasks that ended on a farm as a trace in Standard Workload Format
+    /// Export the tasks that ended on a farm as a trace in Standard Workload Format
     Export(export::ExportArgs),
 }
 
-/// What to replay, on what, and how.
+/// The trace, the workers and the settings.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("farm").required(true).args(["slots", "workers"]))]
 pub struct ReplayArgs {
-    /// A trace in Standard Workload Format, plain or packed with gzip
+    /// Trace in Standard Workload Format, plain or gzipped
     #[arg(value_name = "TRACE.swf")]
     trace: PathBuf,
-    /// On one worker of so many cpus, where memory and tags do not count
+    /// Replay on one worker with N cpus; memory and tags are ignored
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
-    /// On the workers that this file lists: TOML with `[[worker]]` name, count, cpus, memory, tags; or lines of
-    /// number, name, count, cpus, speed and KiB, as they come with some traces
+    /// Replay on the workers of this file: TOML with `[[worker]]` name, count, cpus, memory, tags; or lines of number,
+    /// name, count, cpus, speed and KiB, as some traces have them
     #[arg(long, value_name = "FILE")]
     workers: Option<PathBuf>,
     /// Scoring policies, separated by commas
@@ -49,13 +49,13 @@ pub struct ReplayArgs {
     /// Fill the fullest worker first instead of spreading, by memory
     #[arg(long)]
     memory_saturation: bool,
-    /// What bookings cost their users, separated by commas
+    /// What users are charged for bookings, separated by commas
     #[arg(long, value_name = "time|task", value_delimiter = ',', default_value = "time,task", value_enum)]
     charge: Vec<Cost>,
-    /// A user who comes gets the next slot, one booking in so many at most; off is never
+    /// Let a newly backlogged user go first, in at most one of N bookings; off for never
     #[arg(long, value_name = "N|off", value_parser = parse_express)]
     express: Option<Express>,
-    /// Plain schedulers to compare with, separated by commas
+    /// Simple schedulers to compare with, separated by commas
     #[arg(
         long,
         value_name = "fifo|backfill|none",
@@ -64,27 +64,27 @@ pub struct ReplayArgs {
         value_enum
     )]
     baseline: Vec<Baseline>,
-    /// Work is in the queues of the trace instead of one for each user
+    /// Use the queues of the trace instead of one for each user
     #[arg(long)]
     queues: bool,
-    /// Users of at most so many jobs are light
+    /// Users with at most N jobs count as light
     #[arg(long, value_name = "N", default_value_t = 200)]
     light: usize,
-    /// Only the first jobs of the trace
+    /// Only the first N jobs of the trace
     #[arg(long, value_name = "N")]
     first: Option<usize>,
 }
 
-/// What a booking costs.
+/// What a user is charged for a booking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Cost {
-    /// The time for which it holds its share of a worker.
+    /// The time for which it holds its part of a worker.
     Time,
     /// One each.
     Task,
 }
 
-/// How many bookings one out of turn comes among.
+/// The value of --express; `None` for `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Express(Option<u32>);
 
@@ -93,19 +93,19 @@ fn parse_express(text: &str) -> Result<Express, String> {
         "off" => Ok(Express(None)),
         _ => match text.parse() {
             Ok(every) if every > 0 => Ok(Express(Some(every))),
-            _ => Err(format!("'{text}' is no number of bookings; write 8, or off")),
+            _ => Err(format!("invalid number of bookings '{text}': write 8, or off")),
         },
     }
 }
 
-/// A plain scheduler, or none.
+/// A simple scheduler, or none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 enum Baseline {
     /// First come, first served.
     Fifo,
     /// The same with backfill.
     Backfill,
-    /// Nothing to compare with.
+    /// No scheduler to compare with.
     None,
 }
 
@@ -195,16 +195,15 @@ fn workload(args: &ReplayArgs) -> Result<Workload, CliError> {
     if !workload.ignored_tags.is_empty() {
         let tags = workload.ignored_tags.iter().map(|(tag, jobs)| format!("{tag} ({jobs})"));
         talk!(
-            "note: no worker has these tags, so no job asks for them: {}",
+            "note: no worker has these tags, so jobs do not ask for them: {}",
             tags.collect::<Vec<_>>().join(", ")
         );
     }
     if workload.jobs.is_empty() {
         return Err(CliError::Failed {
-            message: format!("{} has no job to replay", args.trace.display()),
+            message: format!("{} has no jobs to replay", args.trace.display()),
             hint: Some(
-                "a job is a line of 18 numbers, and says how long it ran and on how many processors"
-                    .to_owned(),
+                "a job is a line of 18 numbers, with its run time and its number of processors".to_owned(),
             ),
         });
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use windlass_api::SubmitRequest;
 use windlass_openjd::{Format, Options, TEMPLATE_BYTES_MAX, TemplateError};
 
-/// The template, and what it leaves open.
+/// The template and its parameters.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TemplateArgs {
     /// Run this Open Job Description template, YAML or JSON, instead of a command; `-` is standard input
@@ -16,15 +16,15 @@ pub struct TemplateArgs {
         "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit",
     ])]
     pub file: Option<String>,
-    /// A parameter of the template, NAME=VALUE, or a file of them, @FILE or file://FILE; may be repeated
+    /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
     #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
     pub param: Vec<String>,
-    /// Path mapping rules for the template's sessions, a JSON file
+    /// JSON file with path mapping rules for the template's sessions
     #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
     pub path_mapping: Option<PathBuf>,
 }
 
-/// The request that a template makes with these flags.
+/// The request made from a template and the flags.
 pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
     let (text, dir) = read(file)?;
     let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
@@ -56,11 +56,11 @@ pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRe
     Ok(request)
 }
 
-/// The template's text, and its directory if it has one.
+/// The template's text, and its directory; `None` for standard input and for the current directory.
 fn read(file: &str) -> Result<(String, Option<PathBuf>), CliError> {
     let bad = |why: std::io::Error| CliError::usage(format!("cannot read the template {file}: {why}"));
     let mut text = String::new();
-    // One byte over the limit is enough to be refused for it.
+    // One byte over the limit is enough to be refused.
     let limit = TEMPLATE_BYTES_MAX as u64 + 1;
     if file == "-" {
         std::io::stdin().take(limit).read_to_string(&mut text).map_err(bad)?;

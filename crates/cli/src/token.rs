@@ -1,4 +1,4 @@
-//! `windlass token`: who may come in.
+//! `windlass token`: creates, lists and revokes tokens.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -17,36 +17,36 @@ use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
 use windlass_api::{CreateToken, Role, Token};
 
-/// Makes and ends tokens.
+/// Creates, lists and revokes tokens.
 #[derive(Subcommand, Debug)]
 pub enum TokenCommand {
-    /// Make a token and print it, this once
+    /// Create a token and print it; it is not shown again
     Create(CreateArgs),
     /// List the tokens, without their secrets
     List,
-    /// End a token, at once
+    /// Revoke a token at once
     Revoke(RevokeArgs),
 }
 
-/// What the token is to be.
+/// The new token.
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// admin: everything; user: submit, and act on their own jobs; viewer: look; worker: speak for a worker
+    /// admin: everything; user: submit, and manage their own jobs; viewer: read only; worker: connect as a worker
     #[arg(long, value_enum, value_name = "ROLE")]
     role: RoleWord,
-    /// Whose it is; needed for the role user
+    /// User of the token; required for the role user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// The worker that it speaks for; needed for the role worker
+    /// Worker of the token; required for the role worker
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
-    /// When it ends by itself, such as 30d [default: never]
+    /// Time until the token expires, such as 30d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<u64>,
-    /// Write it to this file, which only you may read, instead of printing it; one that is there is not written over
+    /// Write the token to this new file, which only you can read, instead of printing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// What to remember of it
+    /// Note for the list of tokens
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     note: String,
 }
@@ -62,7 +62,7 @@ enum RoleWord {
 /// A token.
 #[derive(Args, Debug)]
 pub struct RevokeArgs {
-    /// Its id, as 'windlass token list' shows it
+    /// Id of the token, as 'windlass token list' shows it
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -79,7 +79,7 @@ pub async fn command(context: &Context, command: TokenCommand) -> Result<(), Cli
         TokenCommand::Revoke(RevokeArgs { id }) => {
             let token = client.revoke_token(&id).await.doing(format_args!("revoke token {id}"))?;
             if context.format == Format::Table {
-                talk!("token {id} of {} lets nobody in any more", token.user);
+                talk!("token {id} of {} is revoked", token.user);
                 return Ok(());
             }
             print_one(context.format, &token, |token| token.id.clone(), |_| String::new())
@@ -87,8 +87,8 @@ pub async fn command(context: &Context, command: TokenCommand) -> Result<(), Cli
     }
 }
 
-/// A client of the named server, or by the socket for administrators of one with this user's state
-/// directory, or of this user's own.
+/// A client of the named server. Without one, of the server in this user's state directory by its socket for
+/// administrators, else of this user's own server.
 async fn client(context: &Context) -> Result<Client, CliError> {
     if context.server.is_none() {
         let socket = Paths::for_user()?.state.join(ADMIN_SOCKET);
@@ -107,15 +107,15 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
         RoleWord::Worker => Role::Worker,
     };
     let CreateArgs { user, worker, expires, note, out, .. } = args;
-    // What cannot be kept is not made.
+    // The file comes first: no token is created that cannot be written.
     let file = out.as_deref().map(create_private).transpose()?;
     let request = CreateToken { role, user, worker, expires_in_ms: expires, note };
-    let made = client.create_token(&request).await.doing("make a token")?;
+    let made = client.create_token(&request).await.doing("create a token")?;
     if let (Some(mut file), Some(path)) = (file, out) {
         let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
         written.with_context(|| format!("cannot write {}", path.display()))?;
         let (id, user) = (&made.token.id, &made.token.user);
-        talk!("token {id} lets {user} in as {}; it is in {}", role.as_str(), path.display());
+        talk!("token {id} of {user} has the role {}; it is in {}", role.as_str(), path.display());
         return Ok(());
     }
     match context.format {
@@ -123,9 +123,11 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
         Format::Jsonl => print_jsonl(&made),
         Format::Table | Format::Name => {
             let Token { id, user, expires_ms, .. } = &made.token;
-            let end = expires_ms
-                .map_or_else(|| "until it is revoked".to_owned(), |ms| format!("until {}", moment(ms)));
-            talk!("token {id} lets {user} in as {}, {end}; it is not shown again", role.as_str());
+            let end = expires_ms.map_or_else(
+                || "valid until it is revoked".to_owned(),
+                |ms| format!("valid until {}", moment(ms)),
+            );
+            talk!("token {id} of {user} has the role {}, {end}; it is not shown again", role.as_str());
             print_lines([made.bearer].into_iter())
         }
     }
@@ -134,7 +136,7 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
 /// A new file that its owner alone may read.
 fn create_private(path: &Path) -> anyhow::Result<File> {
     let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    open.with_context(|| format!("cannot make {}", path.display()))
+    open.with_context(|| format!("cannot create {}", path.display()))
 }
 
 fn grid(tokens: &[Token]) -> Grid {

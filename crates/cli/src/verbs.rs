@@ -1,4 +1,4 @@
-//! What is done to jobs that are there: wait, cancel, retry, hold, release.
+//! Actions on existing jobs: wait, cancel, retry, hold, release.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -9,7 +9,7 @@ use crate::select::{Jobs, Outcomes, resolve_all};
 use clap::Args;
 use windlass_api::{Job, JobState};
 
-/// Jobs to do something with.
+/// The jobs to act on.
 #[derive(Args, Debug)]
 pub struct IdsArgs {
     /// The jobs: 12, 1-5, 1,3 or last
@@ -17,16 +17,16 @@ pub struct IdsArgs {
     jobs: Vec<Jobs>,
 }
 
-/// Something to do with a job.
+/// An action on a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
-    /// End it.
+    /// Kill its running tasks, and start no more.
     Cancel,
     /// Run its failed and cancelled tasks again.
     Retry,
     /// Start no further task.
     Hold,
-    /// Go on after a hold.
+    /// Start tasks again after a hold.
     Release,
 }
 
@@ -40,15 +40,15 @@ impl Verb {
         }
     }
 
-    /// What came of it: a cancelled job may still have tasks that are being killed.
+    /// The message after success. A cancelled job may still have tasks that are being killed.
     fn done(self, job: &Job) -> String {
         let id = job.id;
         match self {
             Verb::Cancel if job.state.is_end() => format!("job {id} is {}", job.state.as_str()),
-            Verb::Cancel => format!("job {id} is being canceled"),
-            Verb::Retry => format!("job {id} tries again"),
-            Verb::Hold => format!("job {id} is held; 'windlass job release {id}' lets it go on"),
-            Verb::Release => format!("job {id} goes on"),
+            Verb::Cancel => format!("job {id} is being cancelled"),
+            Verb::Retry => format!("job {id}: failed and cancelled tasks run again"),
+            Verb::Hold => format!("job {id} is held; 'windlass job release {id}' releases it"),
+            Verb::Release => format!("job {id} is released"),
         }
     }
 }
@@ -72,7 +72,7 @@ pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), Cl
     outcomes.finish()
 }
 
-/// `windlass job wait`: ends with the exit code of the first job, in the order given, that has one.
+/// `windlass job wait`: exits with the first code that is not 0, in the order in which the jobs are given.
 pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let named = resolve_all(&client, &args.jobs).await?;
@@ -96,7 +96,7 @@ pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
     end_with(code)
 }
 
-/// Waits for one job. Inside a task that task's cpus are lent meanwhile: on a small machine the job
+/// Waits for one job. If this process runs in a task, that task lends its cpus meanwhile: on a small machine the job
 /// could not start otherwise.
 async fn wait_for(link: &mut ServerLink, id: u64) -> Result<Job, CliError> {
     let lend = parent_task(link.client.address());
@@ -107,7 +107,7 @@ async fn wait_for(link: &mut ServerLink, id: u64) -> Result<Job, CliError> {
     .await
 }
 
-/// People have been told already.
+/// Prints the jobs for programs. For people a message was printed for each.
 fn print_jobs(format: Format, jobs: &[Job]) -> Result<(), CliError> {
     match format {
         Format::Table => Ok(()),

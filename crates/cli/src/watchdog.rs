@@ -1,28 +1,28 @@
-//! What a process says to systemd: that it is ready, and again and again that it is well. systemd starts another
-//! where it no longer does. Where nobody asked for it, nothing is said.
+//! Notifies systemd that a process is ready, and regularly that it is alive. systemd restarts a process that stops
+//! doing so. Without systemd nothing is sent.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
 use windlass_server::Handle;
 
-/// Says that this process does what it was started for.
+/// Notifies systemd that this process is ready.
 pub fn ready() {
     say(NotifyState::Ready);
 }
 
-/// Says as long as it is so that a server's engine answers.
+/// Notifies systemd as long as the server's engine answers.
 pub async fn watch_server(handle: Handle) {
     let Some(pause) = pause() else { return };
     loop {
         tokio::time::sleep(pause).await;
-        // A request goes through the engine's queue like all others.
+        // The query goes through the engine's queue like all others.
         if matches!(tokio::time::timeout(pause, handle.query(|_| ())).await, Ok(Ok(()))) {
             say(NotifyState::Watchdog);
         }
     }
 }
 
-/// Says as long as it is so that this runtime turns.
+/// Notifies systemd as long as this runtime makes progress.
 pub async fn watch_runtime() {
     let Some(pause) = pause() else { return };
     loop {
@@ -31,13 +31,13 @@ pub async fn watch_runtime() {
     }
 }
 
-/// A third of the time after which systemd takes this process for dead.
+/// A third of the time after which systemd takes this process for dead; `None` without a watchdog.
 fn pause() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 3)
 }
 
 fn say(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!("cannot tell systemd how this process is: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }

@@ -10,18 +10,18 @@ use std::fmt::Write as _;
 use windlass_api::client::{Client, TasksQuery};
 use windlass_api::{Change, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
 
-/// Tells why a task does not run, and what would make it run, or why a worker gets no work.
+/// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
     /// A task (12.3), or a job (12, last) for its first task that has not ended [default: last]
     #[arg(conflicts_with = "worker")]
     id: Option<TaskOrJob>,
-    /// Tell why this worker gets no work
+    /// Explain why this worker gets no work
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
 }
 
-/// Characters of a worker's name above its points.
+/// Characters of a worker's name in the head of the score table.
 const NAME_CHARS_MAX: usize = 16;
 
 /// `windlass why`.
@@ -39,7 +39,7 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
     print_one(context.format, &why, |why| why.task.clone(), |why| task_text(why, now_ms()))
 }
 
-/// The first task of a job that has not ended; its first task of all if all have.
+/// The first task of a job that has not ended, or task 0 if all have.
 async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
     let open = Some("waiting,ready,booked,running".to_owned());
     let query = TasksQuery { state: open, limit: Some(1), cursor: None };
@@ -77,7 +77,7 @@ fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
     let mut lines =
         vec![format!("in queue {} (band {}, weight {}), {ahead}", turn.queue, turn.band, turn.weight)];
     if turn.pool_cpus <= 0.0 {
-        // No worker could run it: what is shared out then is nothing.
+        // No worker could run it, so there are no cpus to share.
     } else if turn.contended {
         lines.push(format!(
             "queues want {} of the {} cpus that could run it; its queue is entitled to {} and holds {}",
@@ -109,8 +109,8 @@ fn change_line(change: &Change) -> String {
     format!("to run it{place}: {}", change.steps.join("; "))
 }
 
-/// What each rule said of the winner and of the next best: points by worker, and why the first has them.
-/// Rules that gave nobody anything are left out.
+/// The points that each rule gave the winner and the next best workers, with the reason for the winner's. Rules that
+/// gave no worker any points are left out.
 fn score_table(why: &Why) -> String {
     let Some(first) = why.judged.first() else { return String::new() };
     let made = why.decided_ms.map_or_else(
@@ -136,7 +136,7 @@ fn points(judged: &Judged, rule: &str) -> Option<f64> {
 
 /// Points with their sign: `+12.5`, `-3.0`, `0.0`.
 fn signed(points: f64) -> String {
-    // Neither a sign before a zero nor a zero with a sign.
+    // Zero has no sign, and neither has what rounds to it.
     let rounded = (points * 10.0).round() / 10.0;
     if rounded == 0.0 { "0.0".to_owned() } else { format!("{rounded:+.1}") }
 }
@@ -145,7 +145,7 @@ fn row(first: &str, cells: impl Iterator<Item = String>, last: &str) -> Vec<Stri
     std::iter::once(fit(first, None)).chain(cells).chain([fit(last, None)]).collect()
 }
 
-/// Rows of equal length: the first cell and the last to the left, those between, which are numbers, to the
+/// Rows of equal length as text. The first and the last cell are aligned left; those between are numbers and aligned
 /// right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
@@ -179,7 +179,7 @@ fn worker_text(why: &WorkerWhy, now_ms: u64) -> String {
     text
 }
 
-/// What it bears, and what that does.
+/// Its load and pressure, and what keeps work from it.
 fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
     let percent = |percent: Option<f64>| or_dash(percent.map(|percent| format!("{percent:.0}%")));
     let each = [
@@ -188,9 +188,9 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
         ("io", why.pressure.io, why.thresholds.io),
     ];
     let pressures = each.map(|(name, is, max)| format!("{name} {} of {}", percent(is), percent(max)));
-    let counts = if why.pressure_counts { "" } else { " (does not count: load.pressure is off)" };
+    let counts = if why.pressure_counts { "" } else { " (ignored: load.pressure is off)" };
     let mut lines = vec![format!(
-        "runs {}, {} of {} cpus booked; load with one cpu more {}",
+        "runs {}, {} of {} cpus booked; load with one more cpu {}",
         count(why.running as u64, "task"),
         why.booked_cpus,
         why.cpus,
@@ -198,10 +198,10 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
     )];
     lines.push(format!("pressure {}{counts}", pressures.join(", ")));
     if !why.saturated.is_empty() {
-        lines.push(format!("held by {} pressure until that falls", why.saturated.join(" and ")));
+        lines.push(format!("gets no work until its {} pressure falls", why.saturated.join(" and ")));
     }
     if let (Some(until), Some(fault)) = (why.left_out_until_ms, &why.left_out_for) {
-        lines.push(format!("tried again {}: {fault}", in_about(until.saturating_sub(now_ms))));
+        lines.push(format!("in quarantine, tried again {}: {fault}", in_about(until.saturating_sub(now_ms))));
     }
     if let Some(reserved) = &why.reserved {
         let whom = match (&reserved.step, reserved.job) {
@@ -219,7 +219,7 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// What waits and what went elsewhere.
+/// Steps that wait, and tasks that went to other workers.
 fn passed_lines(why: &WorkerWhy) -> Vec<String> {
     let scores = |step: &windlass_api::PassedStep| {
         let (there, here) = step.preferred_score.zip(step.score)?;
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn a_worker_says_what_keeps_it_idle() {
         let expected = format!(
-            "worker a is up: it is kept free\n  runs 1 task, 1.5 of 4 cpus booked; load with one cpu more 0.62\n  \
+            "worker a is up: it is kept free\n  runs 1 task, 1.5 of 4 cpus booked; load with one more cpu 0.62\n  \
              pressure cpu 12% of 80%, memory 0% of 50%, io - of 75%\n  \
              reserved for step 'wide' of job 7, which has waited 1m 03s, and can start in 20 s\n  \
              step 's' of job 8 in queue q, 2 tasks: b is a better place (+2.0 there, +1.0 here)\n  \
@@ -426,8 +426,8 @@ mod tests {
             ..reserved_worker()
         };
         let text = plain(&worker_text(&held, NOW_MS));
-        assert!(text.contains("io - of 75% (does not count: load.pressure is off)\n"), "{text}");
-        assert!(text.contains("held by memory and io pressure until that falls\n"), "{text}");
-        assert!(text.ends_with("tried again in 2 min: it fails\n"), "{text}");
+        assert!(text.contains("io - of 75% (ignored: load.pressure is off)\n"), "{text}");
+        assert!(text.contains("gets no work until its memory and io pressure falls\n"), "{text}");
+        assert!(text.ends_with("in quarantine, tried again in 2 min: it fails\n"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `windlass worker`: what the machines are, and whether they get work.
+//! `windlass worker`: lists, shows and manages workers.
 
 use crate::Context;
 use crate::error::{CliError, Doing};
@@ -11,23 +11,23 @@ use std::fmt::Write as _;
 use windlass_api::{Load, Resources, Worker, WorkerState};
 use windlass_core::resources::Bytes;
 
-/// Tasks of a worker that people are shown.
+/// Most tasks of a worker that are shown to people.
 const TASKS_SHOWN_MAX: usize = 20;
 
-/// Looks at workers and acts on them.
+/// Shows and manages workers.
 #[derive(Subcommand, Debug)]
 pub enum WorkerCommand {
-    /// Work for a server: run what it sends to this machine
+    /// Run this machine as a worker of a server
     Start(Box<StartArgs>),
     /// List the workers
     List(ListArgs),
     /// Show one worker
     Show(WorkerArgs),
-    /// Let a worker take no new work; what it runs goes on
+    /// Drain a worker: it gets no new work; running tasks go on
     Drain(WorkerArgs),
-    /// Let a drained worker take work again
+    /// Resume a drained worker
     Resume(WorkerArgs),
-    /// Say that a worker is gone for good: what it ran is run elsewhere
+    /// Forget a worker that is gone for good: its tasks run again elsewhere
     Forget(ForgetArgs),
     /// Show what this machine would declare as a worker
     Detect,
@@ -36,7 +36,7 @@ pub enum WorkerCommand {
 /// Which workers to list.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ListArgs {
-    /// Also those that somebody said are gone
+    /// Include forgotten workers
     #[arg(long)]
     all: bool,
 }
@@ -55,7 +55,7 @@ pub struct ForgetArgs {
     /// The worker's name
     #[arg(value_name = "NAME")]
     name: String,
-    /// Even while it is connected: what it runs is run elsewhere at once, and ended there when it comes back
+    /// Forget it even while it is connected: its tasks run elsewhere at once, and end on it when it comes back
     #[arg(long)]
     force: bool,
 }
@@ -112,12 +112,12 @@ fn workers_grid(workers: &[Worker]) -> Grid {
     }
 }
 
-/// How long until then.
+/// The time left until that moment.
 fn left(until_ms: u64) -> String {
     elapsed(until_ms.saturating_sub(now_ms()))
 }
 
-/// A state in a word.
+/// The word for a state.
 pub fn worker_state(state: WorkerState) -> &'static str {
     match state {
         WorkerState::Up => "up",
@@ -191,12 +191,12 @@ fn text(worker: &Worker) -> String {
     text
 }
 
-/// What is known of the load, with its age.
+/// The parts of the load that are known, and their age.
 fn load_in_words(load: &Load) -> String {
     let cores = |cores: f64| format!("{cores:.1} cores");
     let parts = [
         load.cpu_used.map(|used| format!("{} in use", cores(used))),
-        load.cpu_foreign.map(|foreign| format!("{} taken by others", cores(foreign))),
+        load.cpu_foreign.map(|foreign| format!("{} used by other processes", cores(foreign))),
         load.memory_available.map(|bytes| format!("{} of memory available", Bytes(bytes))),
         load.memory_own.map(|bytes| format!("{} held by tasks", Bytes(bytes))),
         load.disk_mb_s.map(|speed| format!("disk {speed:.0} MB/s")),
@@ -207,7 +207,7 @@ fn load_in_words(load: &Load) -> String {
     format!("{known} ({} ago)", age(load.at_ms))
 }
 
-/// The share of time in which something stalled, over the last second or, failing that, ten.
+/// The share of time with stalls, over the last second or else over the last ten.
 fn pressure_in_words(load: &Load) -> String {
     let pressures = if load.confined { &load.own } else { &load.machine };
     let each = [("cpu", &pressures.cpu), ("memory", &pressures.memory), ("io", &pressures.io)];
@@ -219,21 +219,21 @@ fn pressure_in_words(load: &Load) -> String {
     format!("{}{}", each.join(", "), if load.confined { ", in its own control group" } else { "" })
 }
 
-/// The state, and what follows from it.
+/// The state, its consequence, and what to do.
 fn state_in_words(worker: &Worker) -> String {
     let word = worker_state(worker.state);
     match worker.state {
         WorkerState::Suspect if worker.lease_until_ms.is_none() => {
-            format!("{word}: not heard from; 'windlass worker forget {}' if it is gone", worker.name)
+            format!("{word}: not heard from; run 'windlass worker forget {}' if it is gone", worker.name)
         }
         WorkerState::Suspect => {
             format!(
                 "{word}: not heard from, or its keeper does not answer ('windlass doctor worker' there); its tasks run \
-                 elsewhere when its lease is over"
+                 elsewhere when its lease has run out"
             )
         }
         WorkerState::Draining if worker.connected == Some(false) => format!("{word}, not heard from"),
-        WorkerState::Expired => format!("{word}: its lease is over, and what it ran runs elsewhere"),
+        WorkerState::Expired => format!("{word}: its lease has run out, and its tasks run elsewhere"),
         _ => word.to_owned(),
     }
 }
@@ -243,7 +243,7 @@ fn first_of(tasks: &[String]) -> String {
     format!("{}{more}", tasks[..tasks.len().min(TASKS_SHOWN_MAX)].join(", "))
 }
 
-/// What this machine is and has, as far as it can tell.
+/// This machine as a worker, with the detected capacity and attributes.
 fn detect() -> Worker {
     let attributes = windlass_worker::attributes();
     let host = attributes.get("host").and_then(|names| names.first().cloned());

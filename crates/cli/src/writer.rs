@@ -1,14 +1,14 @@
-//! A thread that writes what tasks wrote. Standard output may be a pipe that nobody empties for
-//! hours; whoever waits for it there must not keep Ctrl-C and the server's events waiting.
+//! A thread that writes the output of tasks. Standard output may be a pipe whose reader stalls for hours. That must not
+//! delay Ctrl-C or the server's events.
 
 use indicatif::ProgressBar;
 use std::io::{self, Write};
 use tokio::sync::{mpsc, oneshot};
 
-/// Parts that may wait to be written; each is at most what one read from the network gave.
+/// Most parts that wait to be written; each has at most the bytes of one read from the network.
 const WAITING_MAX: usize = 16;
 
-/// Where a part goes.
+/// The stream of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sink {
     /// Standard output.
@@ -17,7 +17,7 @@ pub enum Sink {
     Err,
 }
 
-/// Writes in the order in which it is told to; cheap to clone.
+/// Writes parts in the order in which they are queued; cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
     parts: mpsc::Sender<Part>,
@@ -25,13 +25,13 @@ pub struct Writer {
 
 enum Part {
     Bytes(Sink, Vec<u8>),
-    /// Answered when everything before is written, with what went wrong first.
+    /// Answered when everything before is written, with the first error.
     Done(oneshot::Sender<Option<io::Error>>),
 }
 
 impl Writer {
-    /// Starts the thread. A bar on the same terminal steps aside for each part. `broken` is called
-    /// once, when standard output refuses the first part.
+    /// Starts the thread. A bar on the same terminal is hidden while a part is written. `broken` is called once, when
+    /// the first write to standard output fails.
     pub fn start(bar: Option<ProgressBar>, broken: impl FnOnce(&io::Error) + Send + 'static) -> Self {
         let (parts, mut receiver) = mpsc::channel(WAITING_MAX);
         std::thread::spawn(move || {
@@ -47,7 +47,7 @@ impl Writer {
                             Some(bar) => bar.suspend(|| write(sink, &bytes)),
                             None => write(sink, &bytes),
                         };
-                        // Where standard error is gone there is nobody to tell.
+                        // A failed write to standard error cannot be reported.
                         if let (Sink::Out, Err(error)) = (sink, written) {
                             refused = true;
                             if let Some(broken) = broken.take() {
@@ -62,18 +62,18 @@ impl Writer {
         Writer { parts }
     }
 
-    /// Queues a part, and waits while too many are queued.
+    /// Queues a part, and waits while the queue is full.
     pub async fn write(&self, sink: Sink, bytes: Vec<u8>) {
-        // The thread ends only after every writer is gone.
+        // The thread ends only after every writer is dropped.
         let _ = self.parts.send(Part::Bytes(sink, bytes)).await;
     }
 
-    /// Queues a line of talk for standard error, so that it comes after what was queued before it.
+    /// Queues a message for standard error, which is written after the parts queued before it.
     pub async fn say(&self, line: &str) {
         self.write(Sink::Err, format!("{line}\n").into_bytes()).await;
     }
 
-    /// Waits until everything is written; the first error of standard output, if there was one.
+    /// Waits until everything is written; returns the first error of standard output.
     pub async fn flush(&self) -> Result<(), io::Error> {
         let (answer, answered) = oneshot::channel();
         let _ = self.parts.send(Part::Done(answer)).await;

@@ -1,4 +1,4 @@
-//! What nobody should send.
+//! Invalid requests and command lines.
 
 mod support;
 
@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use support::{Farm, show};
 
-/// A request as bytes, its answer's status and body.
+/// Sends a request as bytes; returns the answer's status and body.
 fn raw(farm: &Farm, request: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(farm.socket()).unwrap();
-    // The server may answer and close before it has read all.
+    // The server may answer and close the connection before it has read the whole request.
     _ = stream.write_all(request);
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
@@ -39,7 +39,7 @@ fn submissions_that_are_wrong_say_what_is() {
     let step = |more: &str| format!(r#"{{"steps":[{{"command":["true"]{more}}}]}}"#);
     let cases = [
         ("{\"steps\": [", 400, "EOF"),
-        ("\u{0}\u{1}", 400, "the submission is not what it should be"),
+        ("\u{0}\u{1}", 400, "invalid request body"),
         ("{}", 400, "missing field `steps`"),
         (r#"{"steps":[]}"#, 400, "no step"),
         (r#"{"steps":[{"command":[]}]}"#, 400, "no command"),
@@ -47,8 +47,8 @@ fn submissions_that_are_wrong_say_what_is() {
         (&step(r#","resources":{"cpus":-1}"#), 400, "cpus must be a number"),
         (&step(r#","resources":{"cpus":1e308}"#), 400, "cpus must be a number"),
         (&step(r#","resources":{"memory":-5}"#), 400, "invalid value"),
-        (&step(r#","param":{"range":{"start":5,"end":1}}"#), 400, "holds no number"),
-        (&step(r#","param":{"range":{"start":1,"end":5,"step":0}}"#), 400, "holds no number"),
+        (&step(r#","param":{"range":{"start":5,"end":1}}"#), 400, "is empty"),
+        (&step(r#","param":{"range":{"start":1,"end":5,"step":0}}"#), 400, "is empty"),
         (&step(r#","param":{"range":{"start":0,"end":9223372036854775807}}"#), 400, "more than the limit"),
         (&step(r#","param":{"values":[]}"#), 400, "no task"),
         (&step(r#","env":{"A=B":"1"}"#), 400, "cannot name an environment variable"),
@@ -224,7 +224,7 @@ fn garbage_on_the_socket_disturbs_nobody() {
     farm.ok(&["run", "--", "true"]);
 }
 
-/// A server's clock was 15 days off when it was set: what happened five minutes ago was five minutes ago.
+/// A server's clock was 15 days off when it was set: an event of five minutes ago is still shown as five minutes old.
 #[test]
 fn ages_are_by_the_clock_of_the_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

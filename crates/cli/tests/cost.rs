@@ -1,10 +1,10 @@
-//! What must not grow: counted, not timed.
+//! Costs that must not grow: counted in instructions, not timed.
 
 mod support;
 
 use std::process::Command;
 
-/// Instructions of `windlass bench` with these arguments; `None` where they cannot be counted.
+/// Instructions of `windlass bench` with these arguments; `None` if they cannot be counted.
 fn instructions(args: &[&str]) -> Option<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass(), "bench"])
@@ -83,7 +83,7 @@ fn every_user_of_a_backlog_is_served_by_a_small_cache() {
     };
     assert_eq!(number("users served", "served:"), 100, "{text}");
     let held = number("steps held", "ms");
-    // Jobs of one step: besides the cache what runs, or ended a moment ago.
+    // Jobs of one step: besides the cache, the server has those that run or ended a moment ago.
     assert!((1..=300 + 2 * 64).contains(&held), "{held} steps are held: {text}");
 }
 
@@ -100,7 +100,7 @@ fn a_million_pending_tasks_are_small() {
     farm.ok(&["submit", "--array", "1-1000000", "--", "true"]);
     let grown = resident().saturating_sub(before);
     assert!(grown < 50 << 20, "{grown} bytes more");
-    // All of them are counted and each can be asked about.
+    // All of them are counted, and each can be shown.
     let job = farm.json(&["job", "show", "2"]);
     let job = if job.is_array() { job[0].clone() } else { job };
     assert_eq!(job["counts"]["ready"], 1_000_000, "{job}");

@@ -1,4 +1,4 @@
-//! What survives: kill -9 of the server and of the keeper at any moment, a full disk.
+//! Crashes: kill -9 of the server and of the keeper at any moment, and a full disk.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn tasks_survive_twenty_kills_of_the_server() {
     }
     let array = format!("1-{TASKS}");
     farm.ok(&["submit", "--array", &array, "--", "sh", "-c", LOCKED]);
-    // A random moment of the work, not of the clock: after that many more tasks have begun.
+    // A random moment of the work, not of the clock: after this number of further tasks has begun.
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     for _ in 0..20 {
         let until = names(&farm.work().join("ran")).len() + random.below(90) as usize;
@@ -37,7 +37,7 @@ fn tasks_survive_twenty_kills_of_the_server() {
     assert_eq!(job["counts"]["succeeded"], TASKS, "{job}");
     let ran = names(&farm.work().join("ran"));
     assert_eq!(ran.len(), TASKS);
-    // The keeper lived on through all of it: no task was run a second time.
+    // The keeper survived all of it: no task ran a second time.
     for name in ran {
         let text = std::fs::read_to_string(farm.work().join("ran").join(&name)).unwrap();
         assert_eq!(text.lines().count(), 1, "task {name} ran more than once");
@@ -116,7 +116,7 @@ fn a_run_goes_on_when_its_server_is_killed() {
     assert_eq!(output.stdout, b"1\n2\n", "{}", show(&output));
 }
 
-/// A small file system that is unmounted with the test.
+/// A small file system that is unmounted at the end of the test.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -155,7 +155,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     farm.ok(&["submit", "--", "sh", "-c", hold]);
     let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
     while filler.write_all(&[7; 4096]).is_ok() {}
-    // Some room may be left inside the database's own files: submit until it says no.
+    // The database's own files may have free room: submit until a submission is refused.
     let mut accepted = vec![1];
     let refused = loop {
         let output = farm.run(&["submit", "-o", "name", "--", "sh", "-c", "echo ran >> ran"]);
@@ -168,7 +168,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     assert_eq!(refused.status.code(), Some(5), "{}", show(&refused));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("no space is left"), "{said}");
-    // Long enough for many tries, each of which has something to say.
+    // Long enough for many attempts, each of which logs something.
     for _ in 0..5 {
         farm.fails(5, &["submit", "--", "true"]);
     }
@@ -184,7 +184,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     drop(farm);
 }
 
-/// Fills a file system to the last byte; again and again, for something may have been given up for others.
+/// Fills a file system to the last byte, repeatedly, because a process may have deleted something for others.
 fn fill(disk: &Path, file: &mut std::fs::File) {
     for bytes in [65_536, 4096, 1] {
         while file.write_all(&vec![7; bytes]).is_ok() {}
@@ -223,7 +223,7 @@ fn h5_a_full_disk_of_the_server_ends_no_running_task_and_loses_no_result() {
     let clock = std::time::Instant::now();
     let said = show(&port.admin_output(&["submit", "--", "true"]));
     assert!(said.contains("no space is left"), "{said}");
-    // What ends now is known later. Whatever is given up for it is taken, too.
+    // The results of tasks that end now are known later. Space that is freed for them is filled, too.
     std::fs::write(there("short.go"), "").unwrap();
     let seconds = std::env::var("WINDLASS_DISK_FULL_S").ok().and_then(|text| text.parse().ok());
     let full = seconds.map_or(5 * LEASE, std::time::Duration::from_secs);

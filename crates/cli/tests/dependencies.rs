@@ -1,5 +1,5 @@
-//! Licences, sources and bans of all crates that the workspace builds with, as `deny.toml` says. The file is
-//! cargo-deny's own, which reads more of it; this test needs no other program.
+//! Checks licences, sources and bans of all crates in the build by `deny.toml`. The file is in the format of
+//! cargo-deny, which reads more of it; this test needs no other program.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ fn names(list: &toml::Value) -> BTreeSet<&str> {
 /// What is wrong with one crate.
 fn complaint(package: &Value, deny: &toml::Value) -> Option<String> {
     let name = package["name"].as_str().unwrap();
-    // The workspace's own have none.
+    // The workspace's own crates have none.
     let source = package["source"].as_str()?;
     let registries = names(&deny["sources"]["allow-registry"]);
     if !source.strip_prefix("registry+").is_some_and(|registry| registries.contains(registry)) {

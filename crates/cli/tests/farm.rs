@@ -9,13 +9,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::{PATIENCE, Random, is_root, kill, names, processes_with, show, windlass};
 
-/// Each task holds a lock file while it runs, and so does what it leaves behind in a session of its own.
-/// Some run for longer than a worker that is cut off may go on.
+/// Each task holds a lock file while it runs, and so does the process that it leaves behind in its own session. Some
+/// tasks run for longer than a disconnected worker may go on.
 const LOCKED: &str = "exec 9>locks/{}; flock -n 9 || { echo {} >> double; exit 1; }; echo x >> ran/{}; \
                       [ $(({} % 20)) != 0 ] || setsid sleep 1000.5{} & \
                       [ $(({} % 40)) != 7 ] || sleep 4; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
 
-/// What may be lost.
+/// Kinds of losses.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     Server,
@@ -47,7 +47,7 @@ fn no_task_runs_twice_whatever_is_lost() {
         if let Loss::Link(_, span) = loss
             && span > LEASE
         {
-            // Whatever else is lost now puts off the moment at which the tasks run elsewhere.
+            // Further losses postpone the moment at which the tasks run elsewhere.
             farm.pause("the link is up", span, |farm| farm.down.is_empty());
         }
     }
@@ -169,7 +169,7 @@ fn an_operator_sees_what_became_of_a_worker_and_forgets_it() {
     farm.wait("it is missed", |farm| farm.json(&["worker", "show", "w0"])["state"] == "suspect");
     let text = farm.ok(&["worker", "show", "w0"]);
     assert!(
-        text.contains("its tasks run elsewhere when its lease is over") && text.contains(" left"),
+        text.contains("its tasks run elsewhere when its lease has run out") && text.contains(" left"),
         "{text}"
     );
     kill(farm.workers[0].keeper(), "KILL");
@@ -206,14 +206,14 @@ fn tasks_run_as_the_user_that_their_submitter_is_mapped_to() {
     let text = String::from_utf8(output).unwrap();
     assert_eq!(code, Some(0), "{text}\n{}", farm.logs());
     assert!(text.contains("made by nobody"), "{text}");
-    // Whoever is not mapped is told so.
+    // A submitter who is not mapped gets an error.
     let mut command = farm.as_user("eve");
     let output = command.args(["run", "--cwd", "/", "--", "true"]).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{}", show(&output));
     assert!(show(&output).contains("submitter 'eve' is mapped to no user"), "{}", show(&output));
 }
 
-/// From the fork on a process is its user's, who may stop it before it has become its program.
+/// From the fork on a process belongs to its user, who may stop it before it executes its program.
 #[test]
 fn c2_a_user_who_stops_what_is_on_its_way_holds_up_nobody() {
     let Some(mut farm) = Farm::start("6", 1) else { return };
@@ -236,7 +236,7 @@ fn c2_a_user_who_stops_what_is_on_its_way_holds_up_nobody() {
     farm.wait("eve stops all that is hers", |_| !processes_with("kill -STOP -1").is_empty());
     let long: Vec<String> = (0..300).map(|n| format!("/no/such/directory/{n}")).collect();
     let stopped = as_eve(&["no-such-program"], &format!("{}:/usr/sbin:/usr/bin:/bin", long.join(":")));
-    // For two leases: the keeper goes on answering, so the other submitter's task is not lost.
+    // Two leases pass: the keeper still answers, so the other submitter's task is not lost.
     let deadline = Instant::now() + Duration::from_secs(12);
     while Instant::now() < deadline {
         let clock = Instant::now();
@@ -250,7 +250,7 @@ fn c2_a_user_who_stops_what_is_on_its_way_holds_up_nobody() {
     assert_eq!(shown[0]["attempt"], 1, "it ran once: {shown}");
 }
 
-/// Whatever holds the keeper up: its agent ends it with its lease, before its tasks run elsewhere.
+/// If the keeper hangs, its agent kills it when the lease runs out, before its tasks run elsewhere.
 #[test]
 fn c2_a_keeper_that_stands_still_ends_with_its_lease() {
     let Some(farm) = Farm::start("6", 2) else { return };
@@ -324,7 +324,7 @@ fn what_a_caller_s_environment_holds_stays_on_the_caller_s_machine() {
     assert!(run(&["--env", "all"]).contains("SECRET=hunter2\n"));
 }
 
-/// Everything that is lost, in random order.
+/// All kinds of losses, in random order.
 fn losses(random: &mut Random) -> Vec<Loss> {
     let mut all = vec![Loss::Server; 10];
     for worker in 0..2 {
@@ -351,7 +351,7 @@ struct Farm {
 }
 
 impl Farm {
-    /// `None` where this machine cannot do it.
+    /// `None` if this machine cannot create namespaces.
     fn start(lease: &str, workers: usize) -> Option<Farm> {
         let has = |program: &str| {
             let found = Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -444,7 +444,7 @@ impl Farm {
         serde_json::from_str(&self.ok(&all)).unwrap()
     }
 
-    /// The binary in the first worker's place, with a token of that user.
+    /// The binary in the first worker's namespace, with a token of that user.
     fn as_user(&self, user: &str) -> Command {
         let file = self.path(&format!("{user}.token"));
         if !file.exists() {
@@ -478,7 +478,7 @@ impl Farm {
         tail(self.path("server.log")) + &workers.collect::<String>()
     }
 
-    /// Looks again and again until it holds.
+    /// Polls until the condition holds.
     fn wait(&self, what: &str, mut holds: impl FnMut(&Farm) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(self) {
@@ -487,7 +487,7 @@ impl Farm {
         }
     }
 
-    /// The same, but goes on after a while: the next loss may be what it needs. Mends links.
+    /// The same, but gives up after a while, because the next loss may end the wait. Repairs links.
     fn pause(&mut self, _: &str, at_most: Duration, holds: impl Fn(&Farm) -> bool) {
         let deadline = Instant::now() + at_most;
         while !holds(self) && Instant::now() < deadline + Duration::from_millis(100) {
@@ -655,7 +655,7 @@ fn log(path: &Path) -> fs::File {
     fs::OpenOptions::new().append(true).create(true).open(path).unwrap()
 }
 
-/// Leaves the processor to what is tested. Nothing that is asserted depends on how long.
+/// Leaves the cpu to the processes under test. No assertion depends on how long.
 fn rest(span: Duration) {
     let (_keep, nobody) = mpsc::channel::<()>();
     _ = nobody.recv_timeout(span);

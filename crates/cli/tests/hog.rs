@@ -13,15 +13,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::{local_token, show, wait_until, windlass};
 
-/// Both tests want the same cores.
+/// Both tests use the same cores.
 static CORES: Mutex<()> = Mutex::new(());
 
-/// Percent of memory pressure from which a worker is held here: the hog makes far more, sooner or later.
+/// Percent of memory pressure from which a worker gets no work here: the hog causes far more, sooner or later.
 const MAX_MEMORY_PRESSURE: &str = "25";
 
 /// A server and two workers, `w0` and `w1`.
 struct Site {
-    /// Dropped first: the server's workers are silent then.
+    /// Dropped first: then the server's workers are silent.
     server: Child,
     pens: [Pen; 2],
     dir: tempfile::TempDir,
@@ -31,7 +31,7 @@ struct Site {
 }
 
 impl Site {
-    /// `None` where this machine cannot do it.
+    /// `None` if this machine cannot run the test.
     fn start(limited: bool, flags: &[&str]) -> Option<Site> {
         let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pens = match Pen::pair(limited) {
@@ -76,7 +76,7 @@ impl Site {
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    /// What a worker said of its load last.
+    /// A worker's last load report.
     fn load(&self, worker: &str) -> Value {
         self.json(&["worker", "show", worker])["load"].clone()
     }
@@ -110,9 +110,9 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)
 }
 
-/// Between two reports of a worker.
+/// Pause between two reports of a worker.
 const REPORT: Duration = Duration::from_secs(1);
-/// How long a core of this machine may be kept busy by something else.
+/// How long other processes may keep a core of this machine busy.
 const QUIET_PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -124,7 +124,7 @@ fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
         let _hog = site.hog(Hog::Cpu);
         let mut count = 0;
         for _ in 0..TASKS {
-            // What else runs on this machine must not be a second hog.
+            // Other processes on this machine must not act as a second hog.
             let foreign = |worker| number(&site.load(worker)["cpu_foreign"]);
             let deadline = Instant::now() + QUIET_PATIENCE;
             while foreign("w0") <= 0.8 || foreign("w1") >= 0.6 {
@@ -132,7 +132,7 @@ fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
                     println!("SKIP a hog on one core: something else keeps the other busy");
                     return;
                 }
-                // Looking all the time would keep a core busy by itself.
+                // Polling without pauses would keep a core busy itself.
                 std::thread::park_timeout(REPORT);
             }
             let job = site.submit(&["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]);
@@ -158,7 +158,7 @@ fn an_idle_worker_without_memory_gets_nothing_until_its_hog_ends() {
     let long = site.submit(&["sh", "-c", "while [ ! -e go ]; do :; done"]);
     wait_until("it runs", || site.task(&long)["state"] == "running");
     assert_eq!(site.task(&long)["worker"], "w1");
-    // The other is full now: the next one waits, although this one is idle.
+    // The other worker is full now: the next task waits, although this worker is idle.
     let next = site.submit(&["true"]);
     let why = site.run(&["why", &format!("{next}.0")]);
     assert!(show(&why).contains("memory pressure"), "{}", show(&why));

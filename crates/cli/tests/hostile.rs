@@ -1,4 +1,4 @@
-//! What one submitter, or one broken file server, must not do to another submitter's work.
+//! A hostile submitter, or a broken file server, must not harm another submitter's work.
 
 mod support;
 
@@ -13,10 +13,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::{Farm, is_root, kill, show, wait_until};
 
-/// How soon another submitter's task starts, and ends, whatever is done to the farm meanwhile.
+/// How soon another submitter's task starts and ends during an attack.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Runs `true` for another submitter; how long that took.
+/// Runs `true` for another submitter; returns how long that took.
 fn other_work(farm: &Farm) -> Duration {
     let clock = Instant::now();
     farm.ok(&["run", "--cwd", "/", "--", "true"]);
@@ -45,7 +45,8 @@ fn c1_a_step_that_no_worker_could_be_sent_is_refused_and_one_that_can_be_is_sent
     assert!(refused.ends_with("400") && refused.contains("more than the limit of 4194304"), "{refused}");
     let taken = submit(3 << 20);
     assert!(taken.ends_with("201"), "{taken}");
-    // Its processes cannot start: no system takes as much. That is said, and harms nobody.
+    // Its processes cannot start, because the kernel refuses so large an environment. The error says so, and other
+    // submitters are not harmed.
     let job = farm.json(&["jobs"])[0]["id"].as_u64().unwrap().to_string();
     assert_eq!(farm.run(&["job", "wait", &job]).status.code(), Some(127), "{}", farm.server_log());
     assert!(other_work(&farm) < SOON);
@@ -70,13 +71,13 @@ fn h4_launches_that_fail_by_their_jobs_fault_take_no_worker_from_others() {
 /// A file system whose server takes requests and answers none but the first.
 struct DeadMount {
     dir: PathBuf,
-    /// Closing it ends the server, and with it what waits.
+    /// Closing it ends the server, and with it the processes that wait for it.
     stop: Option<PipeWriter>,
     server: Option<JoinHandle<()>>,
 }
 
 impl DeadMount {
-    /// `None` where this machine has none.
+    /// `None` if this machine has no FUSE.
     fn at(dir: PathBuf) -> Option<DeadMount> {
         let device = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         std::fs::create_dir_all(&dir).unwrap();
@@ -155,17 +156,17 @@ fn c2_a_task_whose_directory_does_not_answer_holds_up_nobody() {
     let inside = dead.dir.join("project").display().to_string();
     let late = farm.spawn(&["run", "--cwd", &inside, "--", "true"]);
     let keeper = farm.keeper_pid();
-    // Besides the task that runs and the process that makes the others.
+    // Besides the running task and the process that starts the others.
     wait_until("it is on its way", || children(keeper) > 2);
     let clock = Instant::now();
-    // The other core is not free before the first is given up; a cancel is heard at once.
+    // The other core is not free before the first task is given up; a cancel takes effect at once.
     let other = farm.ok(&["submit", "-o", "name", "--cwd", "/", "--", "true"]);
     farm.ok(&["job", "cancel", other.trim()]);
     assert!(clock.elapsed() < SOON, "{:?}", clock.elapsed());
     let late = late.wait_with_output().unwrap();
     assert_eq!(late.status.code(), Some(127), "{}\n{}", show(&late), farm.server_log());
-    assert!(show(&late).contains("did not come to its program within 10 s"), "{}", show(&late));
-    // Nobody but the task was harmed.
+    assert!(show(&late).contains("did not start within 10 s"), "{}", show(&late));
+    // Only the task was harmed.
     let took = other_work(&farm);
     assert!(took < SOON, "{took:?}");
     assert_eq!(support::processes_with("sleep 30.125").len(), 2, "what ran goes on");
@@ -175,7 +176,7 @@ fn c2_a_task_whose_directory_does_not_answer_holds_up_nobody() {
     _ = running.wait_with_output();
 }
 
-/// How many processes that one has made.
+/// How many processes that one has started.
 fn children(pid: i32) -> usize {
     let all = std::fs::read_to_string(Path::new("/proc").join(format!("{pid}/task/{pid}/children")));
     all.unwrap_or_default().split_whitespace().count()
@@ -187,7 +188,7 @@ fn a_keeper_whose_directory_is_gone_ends() {
     farm.ok(&["submit", "--", "sleep", "77.375"]);
     wait_until("it runs", || !support::processes_with("sleep 77.375").is_empty());
     let keeper = farm.keeper_pid();
-    // Where it does not end, nobody finds it any more.
+    // If it does not end, no test finds it any more.
     let _guard = Killed(keeper);
     farm.kill_server();
     std::fs::remove_dir_all(farm.state()).unwrap();

@@ -28,7 +28,7 @@ fn over_its_memory_limit_the_whole_group_is_gone() {
     assert!(processes_with("sleep 1001.1").is_empty());
     let task = &farm.json(&["job", "tasks", "1"])[0];
     assert_eq!((&task["end"], &task["exit_code"]), (&"oom".into(), &137.into()));
-    // The slot is as good as new: a task within its limit runs on it.
+    // The slot is usable again: a task within its limit runs on it.
     farm.ok(&["run", "--memory", "128MiB", "--", "python3", "-c", "x = bytearray(32 << 20)"]);
     let task = &farm.json(&["job", "tasks", "2"])[0];
     assert!(task["peak_memory"].as_u64().unwrap() > 32 << 20, "{task}");
@@ -53,7 +53,7 @@ fn grandchildren_in_new_sessions_are_gone_when_cancelled() {
     let escape = "setsid sh -c 'trap \"\" TERM HUP; setsid sleep 1002.2 & setsid sleep 1002.2' & \
                   (setsid setsid nohup sleep 1002.2 >/dev/null 2>&1 &) ; touch up; wait";
     farm.ok(&["submit", "--", "sh", "-c", escape]);
-    // Two shells speak of it, three processes are it.
+    // Two shells name it in their command lines, and three processes are it.
     wait_until("all of them run", || processes_with("sleep 1002.2").len() >= 5);
     farm.ok(&["job", "cancel", "1"]);
     farm.fails(130, &["job", "wait", "1"]);
@@ -84,7 +84,7 @@ fn a_log_over_its_limit_keeps_its_beginning_and_its_end() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, b"log_bytes_max = 3_000_000\n").unwrap();
     let farm = Farm::with_server(&["--config", file.path().to_str().unwrap()]);
-    // Long enough for the keeper to look at it, with an end that is known.
+    // Long enough for the keeper to measure it, with an end that is known.
     let write = "echo first; i=0; while [ $i -lt 40 ]; do head -c 500000 /dev/zero | tr '\\0' x; i=$((i+1)); \
                  sleep 0.05; done; echo; echo last";
     farm.ok(&["submit", "--", "sh", "-c", write]);
@@ -95,7 +95,7 @@ fn a_log_over_its_limit_keeps_its_beginning_and_its_end() {
     assert!(text.len() < 8_000_000, "{} bytes of 20 million are kept", text.len());
 }
 
-/// Where nothing is allowed to us: no control groups, and, with the system's limit at none, no namespaces.
+/// A user without privileges: no control groups and, with the system's limit at 0, no namespaces.
 #[test]
 fn without_privileges_limits_and_trees_hold_too() {
     if !support::is_root("a worker without privileges") || !has_python("a worker without privileges") {

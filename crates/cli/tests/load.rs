@@ -1,4 +1,4 @@
-//! What workers say of their machine, from real files and processes to what people are shown.
+//! Load reports of workers, from real files and processes to the CLI's output.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{Farm, wait_until};
 /// Uses a core until it is killed.
 const BUSY: &str = "while :; do :; done";
 
-/// Shows the worker again and again until what it says of its load is as wanted.
+/// Shows the worker repeatedly until its load is as wanted.
 fn until(farm: &Farm, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
     let mut shown = Value::Null;
     wait_until(what, || {
@@ -70,7 +70,7 @@ fn caches_and_speeds_are_told() {
     let named = format!("c={}", cache.display());
     let farm = Farm::with_server(&["--name", "here", "--cache", &named]);
     until(&farm, "both keys", |shown| shown["cache_keys"] == 2);
-    // One says so and has it in the directory, one has it elsewhere; the third says nothing that counts.
+    // The first line names an entry of the directory, the second one elsewhere; the third is ignored.
     let fetch = format!(
         "echo x > {0}/new; echo windlass_cache_fetch: c/new 1000000 10; \
          echo windlass_cache_fetch: elsewhere/x 1000000 10; echo windlass_cache_fetch: y >&2; \

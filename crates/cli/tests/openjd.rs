@@ -27,7 +27,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Waits until a file holds a line, and gives all of it.
+/// Waits until a file holds a line, and returns the whole file.
 fn wait_for(path: &Path, line: &str) -> String {
     wait_until(&format!("{} holds {line}", path.display()), || read(path).lines().any(|l| l == line));
     read(path)

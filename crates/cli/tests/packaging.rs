@@ -20,8 +20,8 @@ fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     lines.filter(|(name, _)| *name == key).map(|(_, value)| value).collect()
 }
 
-/// What a process says to a systemd that takes it for dead after a third of a second, until it said that often that
-/// it is well.
+/// The messages of a process to a systemd that takes it for dead after a third of a second, until it has sent this
+/// number of watchdog messages.
 fn says_to_systemd(farm: &Farm, args: &[&str], times: usize) -> Vec<String> {
     let path = farm.work().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -89,7 +89,7 @@ fn a_worker_s_unit_leaves_its_tasks_alone() {
     for (key, value) in expected {
         assert_eq!(values(&unit, key), [value], "{key}");
     }
-    // Each of these would be every task's, too.
+    // Every task would have each of these, too.
     for key in ["User", "NoNewPrivileges", "PrivateTmp", "ProtectSystem", "ProtectHome", "RestrictNamespaces"]
     {
         assert!(values(&unit, key).is_empty(), "{key}");
@@ -105,7 +105,7 @@ fn systemd_accepts_the_units() {
     }
     let dir = tempfile::tempdir().unwrap();
     for unit in UNITS {
-        // It looks whether the program is there.
+        // It checks that the program exists.
         let here = text(unit).replace("/usr/bin/windlass", windlass());
         let path = dir.path().join(Path::new(unit).file_name().unwrap());
         std::fs::write(&path, here).unwrap();

@@ -1,4 +1,4 @@
-//! Jobs that the server does not hold: they are there for everybody all the same, and survive it.
+//! Parked jobs: they are shown and changed like all others, and survive the server.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn parked(farm: &Farm) -> u64 {
     queues.as_array().unwrap().iter().map(|queue| queue["parked_jobs"].as_u64().unwrap()).sum()
 }
 
-/// A server that holds four steps, its only slot taken, and 40 jobs behind that.
+/// A server with room for four steps in memory, whose only slot is taken, and 40 jobs that wait for it.
 fn full_farm() -> (Farm, std::path::PathBuf) {
     let farm = Farm::with_server(&["--cpus", "1", "--cache-steps", "4"]);
     let gate = farm.work().join("gate");
@@ -45,7 +45,7 @@ fn parked_jobs_are_there_for_everybody() {
     let tasks = farm.json(&["job", "tasks", "30"]);
     assert_eq!((tasks.as_array().unwrap().len(), &tasks[0]["state"]), (1, &json!("ready")));
 
-    // The same key is the same job.
+    // The same key returns the same job.
     let again = farm.ok(&["submit", "-o", "name", "--key", "key 31", "--", "true"]);
     assert_eq!(again.trim(), "31");
     farm.ok(&["job", "cancel", "20"]);
@@ -67,7 +67,7 @@ fn parked_jobs_are_there_for_everybody() {
         farm.ok(&["job", "wait", &job.to_string()]);
     }
     assert_eq!(parked(&farm), 0);
-    // Nothing was run twice.
+    // No task ran twice.
     let states = farm.json(&["jobs", "--state", "succeeded"]);
     assert_eq!(
         states.as_array().unwrap().len() as u64,

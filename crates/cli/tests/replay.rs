@@ -1,4 +1,4 @@
-//! A farm's history is written as a trace, and a trace is replayed.
+//! A farm's history is exported as a trace, and a trace is replayed.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn a_farms_own_history_is_a_trace_that_can_be_replayed() {
     let jobs: Vec<Vec<&str>> =
         trace.lines().filter(|line| !line.starts_with(';')).map(|line| line.split(' ').collect()).collect();
     assert!(jobs.len() == 4 && jobs.iter().all(|job| job.len() == 18), "{trace}");
-    // Processors, memory and time asked for, status.
+    // Requested processors, memory and time, then the status.
     let of = |job: usize| [4, 9, 8, 10].map(|field| jobs[job][field]);
     assert_eq!((of(0), of(3)), (["1", "65536", "-1", "1"], ["1", "-1", "60", "0"]));
     let path = farm.work().join("own.swf");

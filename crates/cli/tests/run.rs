@@ -75,7 +75,7 @@ fn limits_end_tasks_with_their_codes() {
     let farm = Farm::new();
     let late = farm.fails(124, &["run", "--time-limit", "100ms", "--", "sleep", "1000"]);
     assert!(late.contains("time limit"), "{late}");
-    // One that does not listen to the polite signal is killed too.
+    // A task that ignores the first signal is killed too.
     farm.fails(
         124,
         &["run", "--time-limit", "100ms", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"],

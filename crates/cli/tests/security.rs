@@ -1,4 +1,4 @@
-//! Who gets in, and what nobody should send.
+//! Authentication, and random bytes on every port.
 
 mod support;
 
@@ -54,12 +54,9 @@ fn forged_old_and_revoked_tokens_are_refused_with_the_reason() {
     let short = port.token(&["--role", "user", "--user", "ann", "--expires", "1ms"]);
     let (id, _) = ann.trim_start_matches("wl_").split_once('_').unwrap();
     let forged = format!("wl_{id}_{}", "0".repeat(64));
-    for (token, why) in [
-        (&*forged, "not known"),
-        ("hunter2", "no token of a Windlass server"),
-        ("", "has none"),
-        (&short, "expired"),
-    ] {
+    for (token, why) in
+        [(&*forged, "not known"), ("hunter2", "malformed token"), ("", "has none"), (&short, "expired")]
+    {
         let said = port.denied(token, &["jobs"]);
         assert!(said.contains(why) && said.contains("hint"), "{token}: {said}");
         assert!(port.log().contains(why), "{}", port.log());
@@ -92,7 +89,7 @@ fn a_client_without_a_certificate_is_refused_where_one_is_asked() {
     };
     let output = with_cert(&ann);
     assert!(output.status.success(), "{}", show(&output));
-    // A worker's token goes with that worker's certificate alone.
+    // A worker's token is only valid with that worker's certificate.
     let other = with_cert(&port.token(&["--role", "worker", "--worker", "box2"]));
     assert!(String::from_utf8_lossy(&other.stderr).contains("not the one of the worker"), "{}", show(&other));
     let own = with_cert(&port.token(&["--role", "worker", "--worker", "box1"]));
@@ -115,7 +112,7 @@ fn the_network_sees_no_server_without_protection() {
     refused(&["--auth", "--tls-cert", "a.pem", "--tls-key", "a.key"], "a.key");
     farm.ok(&["ca", "init", "ca"]);
     let again = farm.fails(1, &["ca", "init", "ca"]);
-    assert!(again.contains("is there already"), "{again}");
+    assert!(again.contains("exists already"), "{again}");
     farm.fails(2, &["ca", "issue", "ca", "--worker", "../../box"]);
     farm.fails(2, &["ca", "issue", "ca", "--worker", "*.farm"]);
     let mode = std::fs::metadata(farm.work().join("ca/ca.key")).unwrap().permissions();
@@ -136,18 +133,18 @@ fn those_who_connect_and_say_nothing_hold_up_nobody_and_are_let_go() {
     let ann = port.token(&["--role", "user", "--user", "ann"]);
     windlass_worker::raise_file_limit();
     let mut silent: Vec<TcpStream> = (0..1024).map(|_| connect_from("127.0.0.2", port.host())).collect();
-    // For what its machine opens above the limit the oldest is closed at once, and others are not.
+    // If its machine opens more connections than the limit, the oldest is closed at once, and others are not.
     let above = connect_from("127.0.0.2", port.host());
     assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
     wait_until("the server says so", || port.log().contains("its machine has too many connections"));
     port.ok_as(&ann, &["run", "--", "true"]);
-    // The others hear the end when their time is over.
+    // The others are closed when their time is over.
     assert_eq!(silent[1023].read(&mut [0]).unwrap_or(0), 0);
     drop(above);
     wait_until("the server says so", || port.log().contains("handshake took longer"));
 }
 
-/// Frames thrown at each of the four doors; a million in all.
+/// Frames sent to each of the four ports; a million in all.
 const FRAMES: usize = 250_000;
 /// Frames on one connection.
 const FRAMES_PER_CONNECTION: usize = 250;
@@ -166,7 +163,7 @@ impl Random {
         frame
     }
 
-    /// What one connection sends: now and then it begins as HTTP does.
+    /// The bytes of one connection; some begin like HTTP.
     fn connection(&mut self) -> Vec<u8> {
         let mut bytes = match self.next() % 3 {
             0 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
@@ -178,9 +175,9 @@ impl Random {
     }
 }
 
-/// Sends all, says that there is no more, and reads until the server hangs up.
+/// Sends all bytes, closes its side, and reads until the server closes the connection.
 fn throw<S: Read + Write>(mut stream: S, bytes: &[u8], finish: impl FnOnce(&S)) {
-    // The server may hang up before it has read all.
+    // The server may close the connection before it has read all bytes.
     _ = stream.write_all(bytes);
     finish(&stream);
     _ = stream.read_to_end(&mut Vec::new());
@@ -243,7 +240,7 @@ fn a_million_random_frames_disturb_nobody() {
     assert_eq!(jobs.trim(), "1", "garbage became jobs: {jobs}");
 }
 
-/// What `doctor` says of each thing: its state and its detail with the advice.
+/// The findings of `doctor` by check: the state, and the detail with the advice.
 fn findings(output: &Output) -> std::collections::BTreeMap<String, (String, String)> {
     let text = String::from_utf8_lossy(&output.stdout);
     let all: Vec<serde_json::Value> =
@@ -288,11 +285,11 @@ fn the_doctor_says_why_a_worker_is_not_let_in() {
         (port.token(&["--role", "worker", "--worker", "box2"]), port.token(&["--role", "viewer"]));
     says(&other, &[], "token", "'windlass token create --role worker --worker box1'");
     says(&user, &[], "token", "of the role viewer");
-    says("wl_0_0", &[], "token", "no token of a Windlass server");
-    says(&token, &["--server", "127.0.0.1:1"], "server", "nobody listens there");
+    says("wl_0_0", &[], "token", "malformed token");
+    says(&token, &["--server", "127.0.0.1:1"], "server", "no server listens there");
     says(&token, &["--ca", "ca/none.pem"], "credentials", "none.pem");
     port.farm.ok(&["ca", "init", "other"]);
-    says(&token, &["--ca", "other/ca.pem"], "server", "another authority");
+    says(&token, &["--ca", "other/ca.pem"], "server", "another CA");
     says(&token, &["--map-user", "ann=no-such-user-here"], "users", "no-such-user-here");
     let as_root = findings(&port.run_as(&token, &unmapped));
     assert!(as_root["users"].0 == "missing" && as_root["users"].1.contains("as root"), "{as_root:?}");
@@ -327,7 +324,7 @@ fn the_doctor_looks_at_a_server_s_settings() {
         assert!(all[what].0 == "missing" && all[what].1.contains(expected), "{what}, {expected}: {all:?}");
     };
     let other = ["--no-worker", "--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/worker-box1.key"];
-    says(&listen, &other, "TLS", "'windlass ca issue' makes both");
+    says(&listen, &other, "TLS", "'windlass ca issue' creates both");
     says(&listen, &["--no-worker", "--tls-cert", "none.pem", "--tls-key", "none.key"], "TLS", "none.");
     says("0.0.0.0:0", &["--no-worker"], "address", "plain text");
     if rustix::process::geteuid().is_root() {
@@ -342,13 +339,13 @@ fn the_doctor_looks_at_a_server_s_settings() {
         &[&["--ca", "ca/ca.pem", "-o", "json", "doctor", "server", "--listen", &listen], &flags[..]].concat(),
     ));
     assert!(
-        stopped["address"].1.contains("nobody listens") && stopped["store"].1.contains("sqlite:"),
+        stopped["address"].1.contains("is free") && stopped["store"].1.contains("sqlite:"),
         "{stopped:?}"
     );
     assert_eq!(stopped["administrators"].0, "ok", "{stopped:?}");
 }
 
-/// What curl gets there as nobody in particular: the status.
+/// The status that curl gets without a token.
 fn status_without_token(url: &str) -> String {
     let output = Command::new("curl").args(["-s", "-o", "/dev/null", "-w", "%{http_code}", url]).output();
     String::from_utf8(output.unwrap().stdout).unwrap()
@@ -380,12 +377,12 @@ fn h3_over_tcp_a_token_is_asked_for_which_its_own_user_has() {
     let path = port.farm.state().join("local.token");
     let mode = std::fs::metadata(&path).unwrap().permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
-    // Nothing of HOME goes along, for it may run as somebody else; the rest does.
+    // HOME is not passed on, because the task may run as another user; the other variables are.
     let mut command = port.farm.command(&[&here[..], &["run", "--", "sh", "-c", "echo $HOME $X"]].concat());
     let output = command.env("HOME", "/elsewhere").env("X", "came").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("came") && !said.contains("/elsewhere"), "{}", show(&output));
-    // Whoever comes by another way is not on the same machine, whatever the address looks like.
+    // A client that connects by another way is not on the same machine, although its address may look so.
     let token = port.token(&["--role", "user", "--user", "ann"]);
     let mut command =
         port.farm.command(&[&here[..], &["run", "--cwd", "/", "--", "sh", "-c", "echo got $X"]].concat());

@@ -133,7 +133,7 @@ fn a_limit_of_each_worker_says_so() {
         (&json!("worker_limit"), &json!("worker_limit"))
     );
     let why = farm.ok(&["why", &second]);
-    assert!(why.contains("every worker that could run it holds 1 of the limit 'probe'"), "{why}");
+    assert!(why.contains("every worker that could run it holds all 1 of the limit 'probe'"), "{why}");
     assert!(why.contains("'windlass limit set probe --per-worker 2'"), "{why}");
     farm.ok(&["limit", "set", "probe", "--per-worker", "2"]);
     support::wait_until("both run", || farm.json(&["limit", "list"])[0]["used"] == 2);
@@ -148,7 +148,7 @@ fn what_cannot_be_set_says_why() {
         (&["queue", "set", "q", "--weight", "0"][..], "weight must be from 1 to 10000, not 0"),
         (&["queue", "set", "q", "--weight", "10001"], "weight must be from 1 to 10000, not 10001"),
         (&["queue", "set", "q", "--weight", "-1"], "unexpected argument"),
-        (&["queue", "set", "q", "--quota", "0"], "a quota of 0 would let nothing run; pause"),
+        (&["queue", "set", "q", "--quota", "0"], "with a quota of 0 nothing could run; pause"),
         (&["queue", "set", "q", "--band", "10"], "band must be from 0 to 9, not 10"),
         (&["queue", "set", "q", "--band", "high"], "give 0 to 9, or auto"),
         (&["queue", "set", "q", "--burst", "3"], "set a quota too"),
@@ -163,10 +163,10 @@ fn what_cannot_be_set_says_why() {
             "back_off_ms must be from 100",
         ),
         (&["limit", "set", "l", "none"], "a limit needs max, per_worker or busy_exits"),
-        (&["queue", "set", "q", "--quota", "nan"], "no number of cpus"),
+        (&["queue", "set", "q", "--quota", "nan"], "invalid number of cpus"),
         (&["queue", "set", "q"], "required"),
         (&["limit", "set", "l", "-1"], "unexpected argument"),
-        (&["limit", "set", "l", "5000000000"], "nor a number from 0 to 4294967295"),
+        (&["limit", "set", "l", "5000000000"], "give 0 to 4294967295"),
     ] {
         let output = farm.run(args);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -194,12 +194,12 @@ fn hints_are_shown_with_the_job() {
     assert_eq!((&step["shape"], &step["kind"]), (&json!("true *.c"), &json!("evaluation")));
     assert_eq!((&step["deadline_ms"], &step["cpus_auto"]), (&json!(90_000), &json!(true)));
     let text = farm.ok(&["job", "show", "last"]);
-    let said = "one of each limit maya, an evaluation, network-bound, local if it can be, cpus found out, \
+    let said = "one of each limit maya, an evaluation, network-bound, prefer-local, cpus auto, \
                 cached assets, tc of 2 GiB, to start within 1m30s";
     assert!(text.contains(said), "{text}");
 }
 
-/// What the engine goes by: the policy that placed a task, and the memory pressure from which it places none.
+/// The engine's settings: the policy that placed a task, and the memory pressure from which it places none.
 fn in_force(farm: &Farm) -> (serde_json::Value, serde_json::Value) {
     farm.ok(&["run", "--quiet", "--", "true"]);
     let placed = farm.json(&["why", "last"]);

@@ -1,4 +1,4 @@
-//! What somebody on the network of whom nothing is known can do to the server: nothing that others notice.
+//! Clients without a token must not disturb others.
 
 mod support;
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use support::port::{Port, connect_from};
 use support::{PATIENCE, show, wait_until};
 
-/// How soon another's task starts, and ends, whatever strangers do meanwhile.
+/// How soon a user's task starts and ends during an attack.
 const SOON: Duration = Duration::from_secs(3);
 
-/// With tokens, over plain TCP, so that a test can write what no client would.
+/// A server with tokens over plain TCP, so that a test can write arbitrary bytes.
 fn open(flags: &[&str]) -> Port {
     Port::open(&[&["--insecure-plaintext"], flags].concat())
 }
@@ -23,7 +23,7 @@ fn connect(port: &Port) -> TcpStream {
     stream
 }
 
-/// The status of the answer, 0 where there is none.
+/// The status of the answer; 0 without one.
 fn status(stream: &mut TcpStream) -> u16 {
     let mut answer = [0; 12];
     match stream.read_exact(&mut answer) {
@@ -48,11 +48,11 @@ fn h1_nobody_s_body_is_read_before_it_is_known_whose_it_is() {
     const SUBMIT: &str = "/scheduler/v1/jobs/submit";
     let port = open(&["--compass"]);
     let ann = port.token(&["--role", "user", "--user", "ann"]);
-    // Announced: refused by its head.
+    // With its length in the head: refused by the head.
     let mut stream = connect(&port);
     stream.write_all(head(SUBMIT, "Content-Length: 60000000\r\n").as_bytes()).unwrap();
     assert_eq!(status(&mut stream), 413);
-    // Not announced: refused as soon as it is too long for a stranger.
+    // Without its length: refused as soon as it is too long for a client without a token.
     let mut stream = connect(&port);
     stream.write_all(head(SUBMIT, "Transfer-Encoding: chunked\r\n").as_bytes()).unwrap();
     let zeros = "0,".repeat(32 << 10);
@@ -185,7 +185,7 @@ fn m7_a_password_that_a_browser_repeats_changes_nothing() {
 
 #[test]
 fn l1_a_name_of_somebody_else_s_is_refused_over_http2_too() {
-    // Whoever has the socket is known by nothing else, and so is a page that a browser on this machine opens.
+    // A client of the socket needs no token. A page in a browser on this machine is refused by its host name.
     let farm = support::Farm::with_server(&[]);
     let output = Command::new("curl")
         .args(["-s", "--http2-prior-knowledge", "--unix-socket"])

@@ -1,4 +1,4 @@
-//! What one user may have, and what is nobody else's.
+//! Limits per user, and what users must not see or use of others.
 
 mod support;
 
@@ -44,9 +44,9 @@ fn h6_a_queue_is_for_its_users() {
     let urgent = ["submit", "--cwd", "/", "--priority", "1000000", "--", "true"];
     assert!(port.denied(&bob, &urgent).contains("a priority above 1000 is for administrators"));
     port.admin(&urgent);
-    // Kept, and by a queue in a high band its own user needs it, too.
+    // The list is kept, and in a high band the queue's own user must be on it, too.
     port.admin(&["queue", "set", "bob", "--band", "5"]);
-    assert!(denied(&bob, "bob").contains("nobody but administrators"));
+    assert!(denied(&bob, "bob").contains("no users are listed"));
 }
 
 #[test]

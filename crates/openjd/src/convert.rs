@@ -1,4 +1,7 @@
-//! A job of the model as a submission.
+//! Conversion of a checked job of the model's library into a submission. Each step becomes a step with a
+//! session, each parameter space a [`Space`]. References to the job's parameters are filled in; others stay
+//! for the worker. Chunks and a deferred cancelation mode are errors, with their path. The maximum of an
+//! amount has no effect.
 
 use crate::Options;
 use crate::locate::Key;
@@ -11,13 +14,13 @@ use windlass_api::{
     Space, StepRequest, SubmitRequest, TaskParam, Values, escape_references, fill_references, map_path,
 };
 
-/// Milliseconds from notification to kill of a task, where the template names none.
+/// Milliseconds from notification to kill of a task, where the template names none. The specification's default.
 const NOTIFY_TASK_MS: u64 = 120_000;
-/// The same of an action of an environment.
+/// The same for an action of an environment.
 const NOTIFY_ENVIRONMENT_MS: u64 = 30_000;
 const MIB: f64 = 1_048_576.0;
 
-/// What cannot be told in our terms: where, and why.
+/// A part of the job that Windlass cannot express: its path, and the reason.
 type Unsaid = (Vec<Key>, String);
 
 /// The submission of a job with these values of its parameters.
@@ -42,7 +45,7 @@ pub fn request(job: &Job, values: &JobParameterValues, options: &Options) -> Res
 }
 
 struct Converter<'a> {
-    /// What references to the job's parameters stand for.
+    /// Values of references to the job's parameters, by `Param.NAME` and `RawParam.NAME`.
     known: BTreeMap<String, String>,
     job: &'a Job,
     options: &'a Options,
@@ -143,7 +146,7 @@ impl Converter<'_> {
         each.collect()
     }
 
-    /// The text with the job's parameters filled in, so that no value is read as a reference.
+    /// The text with the job's parameters filled in. Values are escaped, so that none is read as a reference.
     fn text(&self, from: &FormatString) -> String {
         fill_references(from.raw(), |name| {
             self.known.get(name).map(|value| Cow::Owned(escape_references(value).into_owned()))
@@ -151,7 +154,10 @@ impl Converter<'_> {
     }
 }
 
-/// The parameter space of a step, in ranges as the template has them.
+/// The parameter space of a step, with ranges as the template has them.
+///
+/// # Errors
+/// If a parameter is in chunks.
 pub fn space(from: &job::StepParameterSpace) -> Result<Space, String> {
     let params = from.task_parameter_definitions.iter().map(|(name, param)| {
         let path = matches!(param, TaskParameter::Path { .. });
@@ -179,7 +185,7 @@ pub fn space(from: &job::StepParameterSpace) -> Result<Space, String> {
     Ok(Space { params, combination })
 }
 
-/// Reads `A * (B, C)`; the library has checked it.
+/// Parses a combination such as `A * (B, C)`, which the library has already checked.
 fn combination(text: &str) -> Result<Combination, String> {
     let mut rest = text;
     let whole = product(&mut rest)?;
@@ -222,7 +228,8 @@ fn take(rest: &mut &str, c: char) -> bool {
     after.inspect(|after| *rest = after).is_some()
 }
 
-/// What a task holds: the least that the template asks for, one cpu where it says nothing of cpus.
+/// The request of a task: the minimum of each amount in the template, and one cpu if it names none. Memory is
+/// in MiB there and in bytes here.
 fn resources(from: Option<&job::HostRequirements>) -> Resources {
     let mut resources = Resources { cpus: 1.0, ..Default::default() };
     for amount in from.and_then(|from| from.amounts.as_ref()).into_iter().flatten() {
@@ -243,7 +250,7 @@ fn resources(from: Option<&job::HostRequirements>) -> Resources {
     resources
 }
 
-/// What the worker must be.
+/// The attributes that a worker must have, in Windlass's names: `os`, `arch`, and others without their prefix.
 fn tags(from: Option<&job::HostRequirements>) -> Vec<String> {
     let mut tags = Vec::new();
     for attribute in from.and_then(|from| from.attributes.as_ref()).into_iter().flatten() {

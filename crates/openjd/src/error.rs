@@ -1,4 +1,6 @@
-//! Mistakes in templates, told with file, line, path and reason.
+//! Mistakes in templates, as messages with file, line, path and reason. The library's errors have several
+//! forms, and some are only text, so paths are read back out of messages where needed. Each constructor is
+//! for one kind of error. No message is lost: what cannot be located is reported without a line.
 
 use crate::Format;
 use crate::locate::{Key, line_of, line_of_key, parse_path, show_path};
@@ -7,41 +9,41 @@ use openjd_model::{ModelError, PathElement};
 use std::fmt;
 use std::io;
 
-/// Mistakes of one template that are told at a time.
+/// Mistakes that one message lists; of the others it has the number.
 const MISTAKES_MAX: usize = 20;
 
-/// Why a template makes no submission.
+/// Why a template cannot be submitted.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// The template, or the values for its parameters, break rules.
+    /// The template, or values of its parameters, break rules.
     #[error("{}", show(.0))]
     Mistakes(Vec<Mistake>),
-    /// A parameter on the command line that cannot be read.
+    /// A parameter of the command line is malformed.
     #[error("-p {text}: {reason}")]
     Parameter {
-        /// As it was given.
+        /// The parameter as it was given.
         text: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("cannot read {path}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// One mistake.
+/// A mistake in a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
-    /// The template's name.
+    /// Name of the template.
     pub file: String,
-    /// The line, from 1, where it is known.
+    /// Line in the file, from 1; `None` if it could not be found.
     pub line: Option<usize>,
-    /// Where in the template, `steps[0] -> script`; empty for all of it.
+    /// Path in the template, such as `steps[0] -> script`; empty for the whole template.
     pub path: String,
     /// What is wrong.
     pub reason: String,
@@ -68,7 +70,7 @@ fn show(mistakes: &[Mistake]) -> String {
     lines.join("\n")
 }
 
-/// A template's text with its name.
+/// The text of a template, its name and its syntax.
 pub struct Source<'a> {
     pub file: &'a str,
     pub text: &'a str,
@@ -76,12 +78,12 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// A mistake at a path.
+    /// One mistake at a path.
     pub fn mistake(&self, path: &[Key], reason: &str) -> TemplateError {
         TemplateError::Mistakes(vec![self.at(path, reason)])
     }
 
-    /// The text is no YAML or JSON.
+    /// The text is not YAML or JSON.
     pub fn about_syntax(&self, error: &ModelError) -> TemplateError {
         let text = plain(error);
         let mut reason = text.lines().next().unwrap_or_default().trim().to_owned();
@@ -97,7 +99,7 @@ impl Source<'_> {
         TemplateError::Mistakes(vec![mistake])
     }
 
-    /// A field is missing, unknown, or of another type.
+    /// A field is missing, unknown, or of the wrong type.
     pub fn about_shape(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> TemplateError {
         use serde_path_to_error::Segment;
         let keys = error.path().iter().filter_map(|segment| match segment {
@@ -108,7 +110,7 @@ impl Source<'_> {
         let keys: Vec<Key> = keys.collect();
         let reason = error.inner().to_string();
         let mut mistake = self.at(&keys, &reason);
-        // The path of an unknown field ends at what holds it, or before.
+        // For an unknown field the library's path ends at the object that has it, or earlier.
         if let Some(field) = reason.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next())
             && keys.last() != Some(&Key::Field(field.to_owned()))
         {
@@ -128,14 +130,14 @@ impl Source<'_> {
                 PathElement::Field(name) => Key::Field(name.clone()),
                 PathElement::Index(n) => Key::Index(*n),
             });
-            // The message draws pointers below its sentence; the summary is the sentence alone.
+            // The message also draws pointers below its sentence; the summary is the sentence alone.
             let reason = error.detail.as_ref().map_or(&error.message, |detail| &detail.summary);
             self.at(&keys.collect::<Vec<_>>(), reason)
         });
         TemplateError::Mistakes(mistakes.collect())
     }
 
-    /// A rule about values of parameters is broken: each line is about one.
+    /// A rule about values of parameters is broken. Each line of the error is about one parameter.
     pub fn about_values(&self, error: &ModelError, template: &JobTemplate) -> TemplateError {
         if matches!(error, ModelError::ModelValidation(_)) {
             return self.about_model(error);
@@ -154,7 +156,7 @@ impl Source<'_> {
         TemplateError::Mistakes(mistakes.collect())
     }
 
-    /// A sentence that may begin with a path.
+    /// A mistake from a sentence that may begin with a path.
     fn in_words(&self, sentence: &str) -> Mistake {
         let (path, reason) = parse_path(sentence);
         self.at(&path, reason)
@@ -167,7 +169,7 @@ impl Source<'_> {
     }
 }
 
-/// The error's own words, without the kind that the library puts before them.
+/// The text of an error, without its kind, which the library puts in front.
 fn plain(error: &ModelError) -> String {
     match error {
         ModelError::DecodeValidation(text)

@@ -1,7 +1,8 @@
-//! Open Job Description templates, 2023-09, as submissions.
+//! Open Job Description templates, revision 2023-09, as submissions. `windlass run -f` calls [`submission`].
 //!
-//! Reading, checking and all that depends on the job's parameters alone is done here, by the model's own
-//! library. What depends on a task or a session stays a reference, which the worker fills in.
+//! The model's own library reads and checks a template and resolves everything that depends only on the job's
+//! parameters. References to a task or a session stay in the texts, and the worker's keeper fills them in.
+//! Every mistake is reported with its file and, where it can be found, its line. Nothing here submits a job.
 
 mod convert;
 mod error;
@@ -24,7 +25,7 @@ use windlass_api::{PathRule, SubmitRequest};
 /// Bytes of a template, or of a file of parameters.
 pub const TEMPLATE_BYTES_MAX: usize = 4 << 20;
 
-/// How a template is written.
+/// Syntax of a template's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// YAML.
@@ -33,22 +34,25 @@ pub enum Format {
     Json,
 }
 
-/// What a template does not say itself.
+/// What a submission needs besides the template and its parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The template's name in messages.
+    /// Name of the template in messages.
     pub file: String,
-    /// The template's own directory, absolute: defaults of PATH parameters are relative to it.
+    /// Absolute directory of the template, to which defaults of PATH parameters are relative.
     pub template_dir: String,
-    /// The caller's directory, absolute: given values of PATH parameters are relative to it.
+    /// Absolute directory of the caller, to which given values of PATH parameters are relative.
     pub current_dir: String,
-    /// The environment in which environments are entered and tasks run.
+    /// Environment variables of all actions and tasks.
     pub env: BTreeMap<String, String>,
-    /// Where paths of other machines are on the workers.
+    /// Where the workers have paths that other machines name differently.
     pub path_mapping: Vec<PathRule>,
 }
 
-/// The submission that a template asks for, with these values for its parameters.
+/// The submission of a template with these values of its parameters.
+///
+/// # Errors
+/// All mistakes of the template or of the values, or the first part that Windlass cannot express.
 pub fn submission(
     text: &str,
     format: Format,
@@ -67,7 +71,7 @@ pub fn submission(
     convert::request(&job, &values, options).map_err(|(path, reason)| source.mistake(&path, &reason))
 }
 
-/// The template, every rule of its specification checked.
+/// The template, checked against all rules of the specification.
 fn read(source: &Source<'_>) -> Result<JobTemplate, TemplateError> {
     let limits = CallerLimits { max_template_size: Some(TEMPLATE_BYTES_MAX), ..Default::default() };
     let document = match source.format {
@@ -81,7 +85,7 @@ fn read(source: &Source<'_>) -> Result<JobTemplate, TemplateError> {
     })?;
     parse::decode_job_template(value.clone(), None, &limits).map_err(|e| match e {
         ModelError::DecodeValidation(message) => {
-            // Where it stands, which the library does not say.
+            // The library does not report where the mistake is, so the value is decoded once more with its path.
             match serde_path_to_error::deserialize::<_, JobTemplate>(value) {
                 Err(e) if message.contains("failed checks") => source.about_shape(&e),
                 _ => source.about_model(&ModelError::DecodeValidation(message)),

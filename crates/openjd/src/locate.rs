@@ -1,16 +1,18 @@
-//! Lines of paths. The library parses into values without places, so the text is looked through again:
-//! by indentation where it is written in blocks, by brackets where it is written in flow, as JSON is.
+//! Line numbers of paths in a template. The library parses into values without positions, so the text is
+//! scanned again: by indentation in block style, by brackets in flow style, which includes JSON. The scan is
+//! not a parser. It returns the nearest line that it finds and never fails on malformed text. `error` uses it
+//! for messages only.
 
 /// One step of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// The value of a field.
+    /// The field with this name.
     Field(String),
-    /// An entry of a list.
+    /// The list's entry with this index, from 0.
     Index(usize),
 }
 
-/// The line, from 1, of what the path leads to, or of the last on the way there that is found.
+/// The line, from 1, to which the path leads, or of its last part that is found. `None` if not even the first is.
 pub fn line_of(text: &str, path: &[Key]) -> Option<usize> {
     let first = text.trim_start();
     let offset = if first.starts_with('{') {
@@ -21,7 +23,7 @@ pub fn line_of(text: &str, path: &[Key]) -> Option<usize> {
     offset.map(|at| text[..at].matches('\n').count() + 1)
 }
 
-/// The first line from `from` on that begins with this field.
+/// The first line, from line `from` on, that begins with this field.
 pub fn line_of_key(text: &str, field: &str, from: usize) -> Option<usize> {
     let is_it = |line: &str| {
         let line = line.trim_start_matches([' ', '-', '{', ',']).trim_start_matches('"');
@@ -31,7 +33,7 @@ pub fn line_of_key(text: &str, field: &str, from: usize) -> Option<usize> {
     text.lines().enumerate().skip(from - 1).find(|(_, line)| is_it(line)).map(|(n, _)| n + 1)
 }
 
-/// `steps[0] -> script`.
+/// A path as text: `steps[0] -> script`.
 pub fn show_path(path: &[Key]) -> String {
     let mut text = String::new();
     for key in path {
@@ -44,7 +46,8 @@ pub fn show_path(path: &[Key]) -> String {
     text
 }
 
-/// The path at the begin of a sentence, `steps[0] -> script: reason`, and the rest.
+/// Parses the path at the beginning of a sentence, `steps[0] -> script: reason`. Returns the path and the
+/// reason, or no path and the whole sentence.
 pub fn parse_path(sentence: &str) -> (Vec<Key>, &str) {
     let nothing = (Vec::new(), sentence);
     let Some((head, reason)) = sentence.split_once(": ") else { return nothing };
@@ -60,11 +63,11 @@ pub fn parse_path(sentence: &str) -> (Vec<Key>, &str) {
             path.push(Key::Index(n));
         }
     }
-    // One word and a colon may be the begin of any sentence.
+    // A single word with a colon may begin any sentence, so it does not count as a path.
     if path.len() > 1 { (path, reason) } else { nothing }
 }
 
-/// A line of block style: where it begins, how far what it says is indented, and what that is.
+/// A line in block style: its offset, the indentation of its text, and the text.
 struct Line<'a> {
     at: usize,
     indent: usize,
@@ -114,7 +117,7 @@ fn in_blocks(text: &str, path: &[Key]) -> Option<usize> {
             return in_flow(text, from, &path[n + 1..]).or(found);
         }
         match key {
-            // What follows the dash is the first line of the entry.
+            // The text after the dash is the first line of the entry.
             Key::Index(_) if !value.is_empty() => (line.says, line.indent) = (value, line.indent + moved),
             _ => rest = &mut rest[1..],
         }
@@ -122,7 +125,7 @@ fn in_blocks(text: &str, path: &[Key]) -> Option<usize> {
     found
 }
 
-/// What follows `name:`, if the line begins with that.
+/// The text after `name:`, if the line begins with that.
 fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let quoted = |quote: char| line.strip_prefix(quote)?.strip_prefix(name)?.strip_prefix(quote);
     let rest = quoted('"').or_else(|| quoted('\'')).or_else(|| line.strip_prefix(name))?;
@@ -130,7 +133,7 @@ fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     (value.is_empty() || value.starts_with(' ')).then(|| value.trim_start())
 }
 
-/// Walks brackets from `at`, where a value begins.
+/// Follows the path through brackets, from the offset of a value.
 fn in_flow(text: &str, mut at: usize, path: &[Key]) -> Option<usize> {
     let mut found = None;
     for key in path {
@@ -181,7 +184,7 @@ fn skip_space(text: &str, at: usize) -> usize {
     at + (rest.len() - rest.trim_start().len())
 }
 
-/// Where the value that begins at `at` ends.
+/// The offset of the end of the value that begins at `at`.
 fn skip_value(text: &str, at: usize) -> usize {
     let mut depth = 0usize;
     let mut quote = None;

@@ -1,4 +1,6 @@
-//! Values for the parameters of a job, as people give them.
+//! Values of a job's parameters and path mapping rules, as users give them on the command line or in files.
+//! The values are text here; the model's library checks them against the template. A file of parameters may
+//! have at most [`TEMPLATE_BYTES_MAX`] bytes. Nothing here knows a template.
 
 use crate::{TEMPLATE_BYTES_MAX, TemplateError};
 use openjd_model::template::parse;
@@ -9,8 +11,11 @@ use std::fs;
 use std::path::Path;
 use windlass_api::{PathFormat, PathRule};
 
-/// Reads `NAME=VALUE`, `file://PATH` and `@PATH`, a YAML or JSON file of names with values. A later one
-/// counts.
+/// Parses arguments of the form `NAME=VALUE`, `file://PATH` or `@PATH`, where the file has names and values
+/// in YAML or JSON. A later value replaces an earlier one of the same name.
+///
+/// # Errors
+/// If an argument is malformed, or a file cannot be read or has a value that is not text, a number or a boolean.
 pub fn parameters(given: &[String]) -> Result<BTreeMap<String, String>, TemplateError> {
     let mut values = BTreeMap::new();
     for text in given {
@@ -46,7 +51,10 @@ fn from_file(
     values.collect()
 }
 
-/// Reads path mapping rules as the specification writes them, `pathmapping-1.0`.
+/// Reads path mapping rules in the JSON of the specification, version `pathmapping-1.0`.
+///
+/// # Errors
+/// If the file cannot be read or does not have that form.
 pub fn path_mapping(path: &Path) -> Result<Vec<PathRule>, TemplateError> {
     let text = read(path)?;
     let bad = |reason: &str| TemplateError::Parameter {

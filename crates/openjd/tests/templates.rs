@@ -27,7 +27,7 @@ fn submit(text: &str, given: &[&str]) -> Result<SubmitRequest, String> {
     let given: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
     let values = parameters(&given).map_err(|e| e.to_string())?;
     let request = submission(text, Format::Yaml, &values, &options()).map_err(|e| e.to_string())?;
-    // What comes out is a submission that the server takes.
+    // The result is a submission that the server accepts.
     request.clone().into_spec("user").map_err(|e| e.to_string())?;
     Ok(request)
 }
@@ -41,7 +41,7 @@ fn refuse(text: &str, given: &[&str], expected: Expect) {
     expected.assert_eq(&submit(text, given).unwrap_err());
 }
 
-/// A template with one step, whose script has these lines besides.
+/// A template with one step, whose text ends with these lines.
 fn with_step(lines: &str) -> String {
     format!(
         "specificationVersion: jobtemplate-2023-09\nname: T\nsteps:\n- name: S\n  script:\n    actions:\n      \
@@ -453,7 +453,7 @@ fn path_mapping_rules_are_read() {
     assert!(path_mapping(&path).unwrap_err().to_string().contains("pathmapping-1.0"));
 }
 
-/// Every template of the specification that this version can read. Set `OPENJD_SAMPLES` to its `samples`.
+/// Every template of the specification that this version supports. Set `OPENJD_SAMPLES` to its `samples`.
 #[test]
 fn samples_of_the_specification_are_taken() {
     let Some(dir) = std::env::var_os("OPENJD_SAMPLES").filter(|dir| !dir.is_empty()) else {
@@ -476,7 +476,7 @@ fn samples_of_the_specification_are_taken() {
     assert!(taken > 0, "no template in {}", dir.display());
 }
 
-/// A parameter: its ranges, or how many words it has.
+/// A parameter of integer ranges or of words.
 fn param(n: usize) -> impl Strategy<Value = (String, TaskParameter)> {
     let name = format!("P{n}");
     let words = (1usize..4).prop_map(|n| (0..n).map(|i| format!("w{i}")).collect::<Vec<_>>());
@@ -498,7 +498,7 @@ fn param(n: usize) -> impl Strategy<Value = (String, TaskParameter)> {
 }
 
 proptest! {
-    /// The values of each task are those that the model's own library gives it.
+    /// The values of each task are those of the model's own library.
     #[test]
     fn values_by_place_are_those_of_the_library(
         a in param(0), b in param(1), c in param(2), form in 0usize..4
@@ -508,7 +508,7 @@ proptest! {
             task_parameter_definitions: [a, b, c].into_iter().collect(),
             combination: combination.map(str::to_owned),
         };
-        // Associations of unequal lengths are refused by both.
+        // Both refuse associations of unequal lengths.
         let theirs = StepParameterSpaceIterator::new(&space);
         let ours = windlass_openjd::space(&space).unwrap();
         prop_assert_eq!(theirs.is_ok(), ours.count().is_ok());
@@ -522,14 +522,14 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes, there is an answer.
+    /// Any text gives a submission or an error, and no panic.
     #[test]
     fn any_text_is_a_template_or_a_mistake(text in "[a-z:\\- \\n{}\\[\\],\"'|&*#]{0,200}") {
         prop_assert!(submission(&text, Format::Yaml, &BTreeMap::new(), &options()).is_err());
         prop_assert!(submission(&text, Format::Json, &BTreeMap::new(), &options()).is_err());
     }
 
-    /// A template with one line changed is taken or refused with a reason.
+    /// A template with one line changed gives a submission, or an error with a reason.
     #[test]
     fn a_nearly_right_template_is_taken_or_refused(line in 0usize..12, with in "[ \\-a-z:{}]{0,20}") {
         let text = with_step(SPACE);

@@ -140,7 +140,7 @@ pub enum Denied {
     #[error("this server asks for a token, and the request has none")]
     Missing,
     /// It does not look like one of ours.
-    #[error("this is no token of a Windlass server")]
+    #[error("malformed token")]
     Malformed,
     /// Nobody has it.
     #[error("this token is not known here")]

@@ -102,7 +102,7 @@ impl workers_server::Workers for Workers {
         let (Some(caller), Some(ConnectInfo(peer))) =
             (extensions.get::<Caller>(), extensions.get::<ConnectInfo<Peer>>())
         else {
-            return Err(Status::unauthenticated("nobody knows who asks"));
+            return Err(Status::unauthenticated("unauthenticated"));
         };
         let Some(place) = ConnectionSlot::take(&self.open) else {
             let why = "this server has as many workers as it can take";

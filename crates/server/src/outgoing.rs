@@ -18,7 +18,7 @@ pub struct Outgoing {
     /// By worker, those that wait for a body, and what follows them.
     waiting: BTreeMap<WorkerId, VecDeque<Message>>,
     /// Starts that cannot be sent, and why.
-    worker_blockers: Vec<(WorkerId, TaskId, u32, &'static str)>,
+    unsendable: Vec<(WorkerId, TaskId, u32, &'static str)>,
 }
 
 /// What a start needs.
@@ -34,7 +34,7 @@ enum Need {
 
 impl Outgoing {
     pub fn new(links: Arc<Links>) -> Self {
-        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new(), worker_blockers: Vec::new() }
+        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new(), unsendable: Vec::new() }
     }
 
     /// Sends messages, in their order for each worker.
@@ -77,8 +77,8 @@ impl Outgoing {
     }
 
     /// The starts that could not be sent since this was asked last: worker, task, attempt and why.
-    pub fn take_unfit(&mut self) -> Vec<(WorkerId, TaskId, u32, &'static str)> {
-        std::mem::take(&mut self.worker_blockers)
+    pub fn take_unsendable(&mut self) -> Vec<(WorkerId, TaskId, u32, &'static str)> {
+        std::mem::take(&mut self.unsendable)
     }
 
     /// Adds a message to its worker's parcel; gives it back where its body is not here.
@@ -94,7 +94,7 @@ impl Outgoing {
                 Need::Later => return Some(message),
                 Need::Gone => return None,
                 Need::Unfit(why) => {
-                    self.worker_blockers.push((message.worker, *task, *attempt, why));
+                    self.unsendable.push((message.worker, *task, *attempt, why));
                     return None;
                 }
             },

@@ -161,7 +161,7 @@ impl Shell {
                     break;
                 }
             }
-            self.refuse_unfit();
+            self.refuse_unsendable();
             self.round();
             self.answer_volatile();
             if commit.is_none() {
@@ -304,8 +304,8 @@ impl Shell {
     }
 
     /// Starts that cannot be sent end here: their worker would break off at them again and again.
-    fn refuse_unfit(&mut self) {
-        for (worker, task, attempt, why) in self.outgoing.take_unfit() {
+    fn refuse_unsendable(&mut self) {
+        for (worker, task, attempt, why) in self.outgoing.take_unsendable() {
             let Some(epoch) = self.engine.attempt(task).map(|attempt| attempt.epoch) else { continue };
             let bare = TaskResult::bare(End::NotStarted(why.to_owned()));
             let result = TaskResult { finished: Some(self.clock.now()), job_at_fault: true, ..bare };

@@ -1,8 +1,8 @@
-//! Events and writes on one short line, for transcripts.
+//! One-line summaries of events and writes. `scheduler` puts them into transcripts. Their text is part of a
+//! transcript's hash, so it never depends on anything but the event or write.
 
 use windlass_core::engine::{Event, Write};
 
-/// A write.
 pub fn write(write: &Write) -> String {
     match write {
         Write::Job { id, spec, .. } => format!("job {id} '{}'", spec.name),
@@ -33,7 +33,6 @@ pub fn write(write: &Write) -> String {
     }
 }
 
-/// An event.
 pub fn event(event: &Event) -> String {
     match event {
         Event::Submit(submit) => {

@@ -1,25 +1,26 @@
-//! What a simulated machine's caches hold.
+//! The caches of a simulated machine: keys with their sizes, and no contents. `machine` reads keys for tasks
+//! and reports the rest to the scheduler. A cache never has more keys than its room.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A cache of keys, of which the one that was not read for longest goes first.
+/// A cache of keys that evicts the least recently used one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cache {
     keys: BTreeMap<String, u64>,
-    /// Read last, last.
+    /// Keys by last use, the most recent one at the end.
     order: VecDeque<String>,
     room: usize,
     mute: bool,
 }
 
 impl Cache {
-    /// An empty cache with room for so many keys. A `mute` one tells that it holds nothing, whatever it
-    /// holds: nobody knows where keys are.
+    /// An empty cache with room for `room` keys. A `mute` cache always reports that it is empty, so that the
+    /// scheduler knows no warm worker.
     pub fn new(room: usize, mute: bool) -> Self {
         Cache { room, mute, ..Cache::default() }
     }
 
-    /// A task reads these; true if one of them was not there, and has to be fetched.
+    /// Reads these keys for a task. True if one of them was not in the cache and has to be fetched.
     pub fn read(&mut self, keys: &BTreeMap<String, Option<u64>>) -> bool {
         let cold = keys.keys().any(|key| !self.keys.contains_key(key));
         for (key, bytes) in keys {
@@ -28,7 +29,7 @@ impl Cache {
         cold
     }
 
-    /// A key comes in, or is used again.
+    /// Adds a key, or marks it as just used.
     pub fn put(&mut self, key: &str, bytes: u64) {
         self.order.retain(|other| other != key);
         self.order.push_back(key.to_owned());
@@ -40,7 +41,7 @@ impl Cache {
         }
     }
 
-    /// What the worker says that it holds.
+    /// The keys that the worker reports.
     pub fn told(&self) -> BTreeMap<String, u64> {
         if self.mute { BTreeMap::new() } else { self.keys.clone() }
     }

@@ -1,43 +1,43 @@
-//! What may go wrong, and how often.
+//! Rates of the faults in a simulation. `world`, `scheduler` and `run` draw from them with the seed's random
+//! numbers. The rates decide how often a fault strikes, never what it does.
 
 use crate::rng::Rng;
 
-/// Rates of faults. A rate of 0 switches its fault off.
+/// Rates of faults, in thousandths. A rate of 0 disables its fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
-    /// Of a thousand messages, how many never arrive.
+    /// Of messages: those that never arrive.
     pub lose_permille: u32,
-    /// Of a thousand messages, how many come up to three seconds late, behind later ones.
+    /// Of messages: those that arrive up to three seconds late, and so out of order.
     pub delay_permille: u32,
-    /// Of a thousand messages, how many come twice.
+    /// Of messages: those that arrive twice.
     pub double_permille: u32,
-    /// Of a thousand batches, how many have a booking that another scheduler made first.
+    /// Of batches: those of which another scheduler made one booking first.
     pub rival_permille: u32,
-    /// Of a thousand disturbances, how many are the end of a keeper and of all that it ran.
+    /// Of disturbances: those that kill a keeper with everything that it runs.
     pub keeper_permille: u32,
-    /// Of a thousand disturbances, how many cut a worker's link, seen by both ends or by the worker only.
+    /// Of disturbances: those that cut a worker's link, seen by both ends or by the worker only.
     pub link_permille: u32,
-    /// Of a thousand disturbances, how many take a worker's agent or machine away, for less or more than
-    /// its lease.
+    /// Of disturbances: those that take a worker's agent or machine away, for less or more than its lease.
     pub absence_permille: u32,
-    /// Of a thousand disturbances, how many are another machine that claims a worker's name.
+    /// Of disturbances: those in which another machine claims a worker's name.
     pub claim_permille: u32,
-    /// Of a thousand disturbances, how many kill the scheduler.
+    /// Of disturbances: those that kill the scheduler.
     pub scheduler_permille: u32,
-    /// Of a thousand disturbances, how many fill the store's disk for a while.
+    /// Of disturbances: those that fill the store's disk for a while.
     pub disk_permille: u32,
-    /// Of a thousand disturbances, how many step the scheduler's clock, back or forth.
+    /// Of disturbances: those that step the clock that the next scheduler reads, back or forth.
     pub clock_permille: u32,
-    /// Of a thousand disturbances, how many are a sweep of jobs that ended.
+    /// Of disturbances: those that delete ended jobs for their age.
     pub retention_permille: u32,
-    /// Of a thousand machines, how many have a clock that is off by decades.
+    /// Of machines: those whose clock is off by decades.
     pub absurd_clock_permille: u32,
-    /// Of a thousand machines, how many lie about times and amounts of what they ran.
+    /// Of machines: those that lie about times and amounts of what they ran.
     pub liar_permille: u32,
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// No faults.
     pub const fn none() -> Self {
         Faults {
             lose_permille: 0,
@@ -57,7 +57,7 @@ impl Faults {
         }
     }
 
-    /// Everything goes wrong.
+    /// Every fault, at the rates of the seeds.
     pub const fn all() -> Self {
         Faults {
             lose_permille: 30,
@@ -77,8 +77,7 @@ impl Faults {
         }
     }
 
-    /// These faults as one seed has them: each off, as given, or three times as frequent, so that
-    /// seeds differ in character.
+    /// The faults of one seed: each disabled, as given, or three times as frequent, so that seeds differ in character.
     pub(crate) fn vary(self, rng: &mut Rng) -> Self {
         let mut vary = |rate: u32| rate * [0, 1, 1, 3][rng.below(4) as usize];
         Faults {

@@ -1,4 +1,6 @@
-//! Random jobs, and what their tasks do.
+//! Random jobs and machines, and the behaviour of tasks. A task's behaviour is encoded in its step's body:
+//! the profile, the percentage of failures, and the memory that it comes to hold. `people` submits the jobs,
+//! and `run` plays the tasks.
 
 use crate::rng::Rng;
 use crate::world::{MS, S};
@@ -11,7 +13,7 @@ use windlass_core::{JobId, Resources, TaskId};
 
 const MIB: u64 = 1 << 20;
 
-/// What a task does, the first byte of its body.
+/// Behaviour of a task, the first byte of its body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
     /// Runs for a few milliseconds.
@@ -29,12 +31,12 @@ impl Profile {
         Arc::from([self as u8, fail_percent])
     }
 
-    /// Of tasks that come to hold so many MiB times 64.
+    /// A body of tasks that come to hold `holds` times 64 MiB.
     fn hungry_body(self, fail_percent: u8, holds: u8) -> Arc<[u8]> {
         Arc::from([self as u8, fail_percent, holds])
     }
 
-    /// What the body says.
+    /// The profile that a body encodes.
     pub fn of(body: &[u8]) -> Profile {
         match body.first() {
             Some(0) => Profile::Short,
@@ -44,7 +46,7 @@ impl Profile {
         }
     }
 
-    /// How long a task runs, in nanoseconds.
+    /// Run time of a task, in nanoseconds.
     pub fn duration_ns(self, rng: &mut Rng) -> u64 {
         match self {
             Profile::Short => rng.between(MS, 15 * MS),
@@ -55,7 +57,7 @@ impl Profile {
     }
 }
 
-/// How a task with that body ends.
+/// How a task with this body ends.
 pub fn end_of(body: &[u8], rng: &mut Rng) -> End {
     let fail_percent = body.get(1).copied().unwrap_or(0);
     if !rng.chance(u32::from(fail_percent) * 10) {
@@ -69,12 +71,12 @@ pub fn end_of(body: &[u8], rng: &mut Rng) -> End {
     }
 }
 
-/// Bytes that a task with that body comes to hold, where that is known.
+/// Bytes of memory that a task with this body comes to hold; `None` if the body does not say.
 pub fn holds(body: &[u8]) -> Option<u64> {
     body.get(2).map(|holds| u64::from(*holds) * 64 * MIB)
 }
 
-/// What a machine says of its load: anything, or that it does not know.
+/// A random report of a machine's load, in which any part may be unknown.
 pub fn random_load(rng: &mut Rng) -> LoadReport {
     let mut stalled = || {
         let known = rng.chance(700);
@@ -91,7 +93,7 @@ pub fn random_load(rng: &mut Rng) -> LoadReport {
     }
 }
 
-/// A machine's amounts and attributes.
+/// A random machine: its capacity and attributes.
 pub fn random_machine(rng: &mut Rng) -> (Resources, Attributes) {
     let cpu = [100, 100, 200, 400, 800][rng.below(5) as usize];
     let memory = rng.between(2, 8) * 1024 * MIB;
@@ -145,7 +147,7 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
 fn random_dependencies(rng: &mut Rng, steps: &mut [StepSpec]) {
     for number in 1..steps.len() {
         for _ in 0..rng.below(3) {
-            // Rarely on itself or a later one: a cycle, to be refused.
+            // Rarely a step depends on itself or a later one. Such a cycle must be refused.
             let on = if rng.chance(20) { rng.below(steps.len() as u64) } else { rng.below(number as u64) };
             let alike = steps[on as usize].tasks == steps[number].tasks;
             let kind = if (alike && rng.chance(700)) || rng.chance(20) {
@@ -158,7 +160,7 @@ fn random_dependencies(rng: &mut Rng, steps: &mut [StepSpec]) {
     }
 }
 
-/// A job that somebody submits; `known` are jobs that it may come after.
+/// A random job. `known` are jobs that it may come after.
 pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
     let equal_tasks = rng.between(1, 5) as u32;
     let mut steps: Vec<StepSpec> =
@@ -190,7 +192,7 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
     }
 }
 
-/// The same job, asking for what many others ask for, so that much of one kind waits.
+/// The job with the request of many others, so that one subqueue becomes long.
 pub fn made_alike(mut spec: JobSpec) -> JobSpec {
     for step in &mut spec.steps {
         step.request = Resources::new(100, 64 * MIB);
@@ -204,8 +206,8 @@ pub fn made_alike(mut spec: JobSpec) -> JobSpec {
     spec
 }
 
-/// Jobs of one queue: some that only absent machines could run, one of `widest` hundredths of a core (a whole
-/// machine), and a stream of narrow ones that would go by it.
+/// Jobs of one queue: some that only absent machines could run, two wide tasks of `widest` hundredths of a
+/// core (a whole machine), and a stream of narrow tasks that could overtake them.
 pub fn stream(rng: &mut Rng, widest: u32) -> Vec<JobSpec> {
     let step = |name: &str, tasks, cpu| StepSpec {
         name: name.to_owned(),
@@ -231,7 +233,7 @@ pub fn stream(rng: &mut Rng, widest: u32) -> Vec<JobSpec> {
     jobs
 }
 
-/// The job that attempt `attempt` of a task submits and waits for.
+/// The job that an attempt of a task submits and waits for.
 pub fn child_job(rng: &mut Rng, task: TaskId, attempt: u32) -> JobSpec {
     let profile = if rng.chance(500) { Profile::Short } else { Profile::Medium };
     let step = StepSpec {

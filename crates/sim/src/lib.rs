@@ -1,12 +1,13 @@
-//! Windlass in a world that is all simulated: one engine, one store in memory, workers, a network and
-//! a clock, under faults that a seed chooses. After every step the promises are checked against what
-//! really happened. The same seed gives the same transcript on every machine.
+//! A simulation of Windlass: the real engine, a store in memory, workers, a network and a clock, under faults
+//! that a seed chooses. After every step the promises are checked against what really happened. The same seed
+//! gives the same transcript on every machine.
 //!
-//! - [`run_seed`] runs one seed and says which promise broke, if any.
+//! - [`run_seed`] runs one seed and returns the promise that broke, if any.
 //! - [`script`] runs scripted transcripts, the engine's readable test cases.
-//! - [`swf`] replays recorded workloads without faults, and says what came of them.
+//! - [`swf`] replays recorded workloads without faults, and measures the outcome.
 //!
-//! See the README beside this crate for the promises, the faults and the language of scripts.
+//! The README beside this crate describes the promises, the faults and the language of scripts. Nothing here
+//! uses a real clock for a decision, a network or a file, except that `swf` opens traces.
 
 mod brief;
 mod cache;
@@ -28,7 +29,7 @@ pub use faults::Faults;
 pub use run::{Summary, Violation, run_seed, run_seed_traced};
 pub use world::Tally;
 
-/// The command that runs one seed again.
+/// The shell command that runs one seed again.
 fn replay_command(seed: u64) -> String {
     format!("SEED={seed} cargo test -p windlass-sim --test seeds")
 }

@@ -1,5 +1,7 @@
-//! A simulated worker: an agent with a link, and a keeper with processes, a queue and results. It
-//! trusts nothing that the engine believes; the promises are checked against what really runs here.
+//! A simulated worker: an agent with a link, and a keeper with processes, a queue and results. It follows the
+//! rules of the real keeper, and acts only on the commands that reach it. The promises are checked against
+//! what runs here, never against what the engine believes. `world` delivers its messages and calls it; it has
+//! no clock of its own.
 
 use crate::cache::Cache;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,12 +14,11 @@ use windlass_core::{Epoch, Resources, TaskId, Time};
 /// One attempt: the task and the attempt's number.
 pub type AttemptKey = (TaskId, u32);
 
-/// What a worker says to the scheduler.
+/// A message of a worker to the scheduler.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Word {
-    /// Who it is.
     Hello(Box<Hello>),
-    /// What it holds, and when it said so on its own clock.
+    /// The worker's clock at sending, and its inventory.
     Beat(u64, Inventory),
     /// An attempt started.
     Started(AttemptKey, Epoch, Time),
@@ -25,20 +26,20 @@ pub enum Word {
     Finished(AttemptKey, Epoch, TaskResult),
     /// A task has the cpus again that it lent.
     Reclaimed(AttemptKey, Epoch),
-    /// How loaded the machine is.
+    /// A report of the machine's load.
     Load(Box<LoadReport>),
-    /// What its caches hold.
+    /// Keys in the worker's caches, with their bytes.
     Caches(BTreeMap<String, u64>),
 }
 
-/// What a step of the machine did.
+/// An effect of a call, which `world` carries out.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
-    /// It says something.
+    /// The worker sends a message.
     Say(Word),
-    /// A process started.
+    /// A process starts.
     Starts(AttemptKey),
-    /// A process ended, or an attempt ended without one.
+    /// A process ends, or an attempt ends without one.
     Ends(AttemptKey, End),
 }
 
@@ -52,26 +53,26 @@ enum Phase {
 
 #[derive(Clone, PartialEq, Debug)]
 struct Hold {
-    /// Under which it was sent.
+    /// Epoch under which the start was sent.
     epoch: Epoch,
     request: Resources,
     phase: Phase,
     lent: bool,
-    /// The number of the last order to lend or reclaim: an earlier one that comes late is ignored.
+    /// Number of the last command to lend or reclaim. An earlier one that arrives late is ignored.
     lend_seq: u64,
-    /// Bytes from which its process is killed.
+    /// Bytes beyond which the process is killed; `None` without a limit.
     memory_limit: Option<u64>,
-    /// Bytes that its process holds, where that is known.
+    /// Bytes that the process holds; `None` if its step does not say.
     holds: Option<u64>,
 }
 
 /// The part of a worker that owns its processes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Keeper {
-    /// Which keeper this is.
+    /// Differs for each keeper.
     pub incarnation: u64,
     epoch: Option<Epoch>,
-    /// When its lease runs out, on the machine's clock.
+    /// End of the lease on the machine's clock; `None` before the first one.
     lease_until: Option<Time>,
     seq: u64,
     holds: BTreeMap<AttemptKey, Hold>,
@@ -82,55 +83,53 @@ pub struct Keeper {
 /// A simulated worker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
-    /// Unique; what scripts call it.
+    /// Unique name by which scripts address the machine.
     pub label: String,
-    /// As what it introduces itself. Two machines of one name cannot both be a worker.
+    /// Name that the worker claims. Of two machines with one name only one can be a worker.
     pub name: String,
-    /// What it has.
     pub capacity: Resources,
-    /// What it is.
     pub attributes: Attributes,
-    /// Its own number, which no other machine has.
+    /// Number that no other machine has.
     pub identity: u64,
-    /// Its keeper ends all tasks when its lease runs out, and starts none without one.
+    /// Whether its keeper ends all tasks when its lease runs out, and starts none without a lease.
     pub fences: bool,
-    /// Nanoseconds by which its clock is ahead, or behind where below 0.
+    /// Nanoseconds by which its clock is ahead; negative is behind.
     pub skew_ns: i64,
-    /// What it says of times and amounts of what it ran is absurd.
+    /// Whether it reports absurd times and amounts of what it ran.
     pub lies: bool,
-    /// How many thousandths its clock is too fast.
+    /// Thousandths by which its clock runs too fast; negative is too slow.
     pub drift_permille: i64,
-    /// Until when, in virtual nanoseconds, nothing on it can connect or be started.
+    /// Virtual time in nanoseconds before which nothing on it can connect or be started.
     pub away_until_ns: u64,
-    /// Never comes back.
+    /// Whether it never comes back.
     pub retired: bool,
-    /// The keeper, if one lives.
+    /// The living keeper; `None` while there is none.
     pub keeper: Option<Keeper>,
-    /// How many keepers there were.
+    /// Number of keepers so far, above a number that is unique to the machine.
     pub keepers: u64,
-    /// The connection, if there is one.
+    /// Number of the current link; `None` without one.
     pub link: Option<u64>,
-    /// The scheduler answered the hello on this connection.
+    /// Whether the scheduler answered the hello on this link.
     pub welcomed: bool,
-    /// What it says of its load each second, if anything.
+    /// The load that it reports each second; `None` to report none.
     pub load: Option<Box<LoadReport>>,
-    /// Its caches; `None` of one that says nothing of them.
+    /// Its caches; `None` if it reports no caches.
     pub cache: Option<Cache>,
     /// What is wrong with it.
     pub defect: Defect,
 }
 
-/// What a machine does to the tasks that it is given.
+/// What a machine does wrong with its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Defect {
-    /// Nothing that is not theirs.
+    /// Nothing.
     #[default]
     None,
-    /// All that run there fail.
+    /// Every task that runs there fails.
     FailsTasks,
-    /// None can be started there.
+    /// No task can be started there.
     StartsNone,
-    /// It ends all that it runs, and says that somebody asked for that.
+    /// It ends every task, and reports that this was requested.
     GivesBack,
 }
 
@@ -161,12 +160,12 @@ impl Keeper {
         Inventory { seq: self.seq, held: held.collect() }
     }
 
-    /// True if it holds nothing, not even a result that was not acknowledged.
+    /// Whether it has no attempts, not even an unacknowledged result.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
 
-    /// The attempts whose processes run.
+    /// Attempts whose processes run, with their request and whether their cpus are lent.
     pub fn running(&self) -> impl Iterator<Item = (AttemptKey, &Resources, bool)> {
         let running = self.holds.iter().filter(|(_, hold)| matches!(hold.phase, Phase::Running(_)));
         running.map(|(key, hold)| (*key, &hold.request, hold.lent))
@@ -174,7 +173,7 @@ impl Keeper {
 }
 
 impl Machine {
-    /// A machine whose keeper lives and that has no connection.
+    /// A machine with a living keeper and without a connection.
     pub fn new(label: &str, name: &str, capacity: Resources, attributes: Attributes) -> Self {
         let number = label.bytes().fold(0, |number, byte| number * 256 + u64::from(byte));
         let mut machine = Machine {
@@ -190,7 +189,7 @@ impl Machine {
             away_until_ns: 0,
             retired: false,
             keeper: None,
-            // No two keepers of the farm have one number.
+            // No two keepers of the farm have the same number.
             keepers: number << 16,
             link: None,
             welcomed: false,
@@ -202,7 +201,7 @@ impl Machine {
         machine
     }
 
-    /// A new keeper, which knows nothing of an earlier one.
+    /// A new keeper, which has none of the earlier one's tasks.
     pub fn start_keeper(&mut self) {
         self.keepers += 1;
         self.keeper = Some(Keeper {
@@ -216,16 +215,16 @@ impl Machine {
         });
     }
 
-    /// The keeper and all of its processes end. Returns what ran.
+    /// Kills the keeper and all of its processes. Returns what ran.
     pub fn kill_keeper(&mut self) -> Vec<AttemptKey> {
         self.link = None;
         self.welcomed = false;
         self.keeper.take().map_or_else(Vec::new, |keeper| keeper.running().map(|(key, ..)| key).collect())
     }
 
-    /// What the worker says on a new connection, and again until it is welcomed.
+    /// The hello on a new connection, repeated until it is answered.
     ///
-    /// It forgets that it was asked to give cpus back: whoever hears the hello asks again.
+    /// It forgets the reclaims, because the engine asks for them again after each hello.
     pub fn hello(&mut self, now: Time) -> Option<Word> {
         let keeper = self.keeper.as_mut()?;
         keeper.reclaims.clear();
@@ -236,7 +235,7 @@ impl Machine {
             incarnation: keeper.incarnation,
             fences: self.fences,
             sent: now.0,
-            // Only whoever hears it knows.
+            // Only the receiver can tell.
             new_link: false,
             capacity: self.capacity.clone(),
             attributes: self.attributes.clone(),
@@ -244,7 +243,7 @@ impl Machine {
         })))
     }
 
-    /// What the worker says from time to time: what it holds, and every result again.
+    /// What the worker sends from time to time: its inventory, and all unacknowledged results.
     pub fn beat(&mut self, now: Time) -> Vec<Word> {
         if !self.welcomed {
             return self.hello(now).into_iter().collect();
@@ -264,7 +263,7 @@ impl Machine {
         ended.collect()
     }
 
-    /// An order from the scheduler.
+    /// Carries out a command of the scheduler.
     pub fn order(&mut self, now: Time, seq: u64, order: &WorkerCommand) -> Vec<Effect> {
         let may_run = self.may_run(now);
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
@@ -272,7 +271,7 @@ impl Machine {
         keeper.seq = keeper.seq.max(seq);
         let mut effects = Vec::new();
         match order {
-            // One that answers an earlier hello may carry an epoch that is over.
+            // The answer to an earlier hello may have an epoch that is over.
             WorkerCommand::Registered { epoch } if new => {
                 keeper.epoch = Some(*epoch);
                 if !self.welcomed {
@@ -288,8 +287,8 @@ impl Machine {
             }
             WorkerCommand::Start { task, attempt, request, memory_limit, .. } => {
                 let key = (*task, *attempt);
-                // Before the welcome there is no epoch to report under, and what comes without a lease may
-                // be of an epoch that is over; the scheduler sends it again.
+                // Before the welcome there is no epoch to report under, and a start without a lease may be of
+                // an epoch that is over. The scheduler sends such starts again.
                 if new
                     && may_run
                     && self.welcomed
@@ -333,7 +332,7 @@ impl Machine {
         effects
     }
 
-    /// An attempt ends: by itself, or because it is told to. Nothing if it is not here or has ended.
+    /// Ends an attempt, by itself or on request. Nothing happens if it is not here or has ended.
     pub fn end(&mut self, key: AttemptKey, now: Time, end: End) -> Vec<Effect> {
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         let Some(hold) = keeper.holds.get_mut(&key) else { return Vec::new() };
@@ -347,7 +346,7 @@ impl Machine {
         result.finished = Some(now);
         result.peak_memory = hold.holds.map(|bytes| bytes.min(hold.memory_limit.unwrap_or(u64::MAX)));
         if self.lies {
-            // From the beginning to the end of all time.
+            // The whole range of time.
             (result.started, result.finished) = (Some(Time(0)), Some(Time(u64::MAX)));
             (result.peak_memory, result.cpu_ms) = (Some(u64::MAX), Some(u64::MAX));
         }
@@ -359,7 +358,7 @@ impl Machine {
         vec![Effect::Ends(key, end), Effect::Say(Word::Finished(key, epoch, result))]
     }
 
-    /// The keeper ends what its lease does not cover any more: nothing that runs or waits outlives it.
+    /// Ends all attempts if the lease does not cover them any more.
     pub fn fence(&mut self, now: Time) -> Vec<Effect> {
         let Some(keeper) = self.keeper.as_ref().filter(|_| !self.may_run(now)) else { return Vec::new() };
         let ends = keeper.holds.iter().filter_map(|(key, hold)| match hold.phase {
@@ -371,8 +370,8 @@ impl Machine {
         ends.into_iter().flat_map(|(key, end)| self.end(key, now, end)).collect()
     }
 
-    /// The process of an attempt comes to hold so many bytes. True if it is killed for that: it is more than
-    /// its limit, or all processes together hold more than the machine has.
+    /// The process of an attempt comes to hold `bytes` of memory. True if it is killed for that, because it
+    /// exceeds its limit or because all processes together exceed the machine's memory.
     pub fn occupy(&mut self, key: AttemptKey, bytes: u64) -> bool {
         let Some(keeper) = &mut self.keeper else { return false };
         let Some(hold) = keeper.holds.get_mut(&key) else { return false };
@@ -383,12 +382,12 @@ impl Machine {
         over || (self.capacity.memory > 0 && sum > self.capacity.memory)
     }
 
-    /// What the worker says of its caches.
+    /// The report of its caches; `None` if it reports none.
     pub fn caches(&self) -> Option<Word> {
         self.cache.as_ref().map(|cache| Word::Caches(cache.told()))
     }
 
-    /// A task reads keys: true if some had to be fetched, and what the worker says of that.
+    /// Reads keys for a task. Returns whether some had to be fetched, and the report of the change.
     pub fn read(&mut self, keys: &BTreeMap<String, Option<u64>>) -> (bool, Option<Word>) {
         let Some(cache) = self.cache.as_mut().filter(|_| !keys.is_empty()) else { return (false, None) };
         let told = cache.told();
@@ -397,7 +396,7 @@ impl Machine {
         (cold, self.caches().filter(|_| changed && self.welcomed))
     }
 
-    /// When the keeper's lease runs out, on the machine's clock.
+    /// End of the keeper's lease on the machine's clock; `None` without a lease.
     pub fn lease_until(&self) -> Option<Time> {
         self.keeper.as_ref().and_then(|keeper| keeper.lease_until)
     }
@@ -406,7 +405,7 @@ impl Machine {
         !self.fences || self.lease_until().is_some_and(|until| now < until)
     }
 
-    /// Gives cpus back to who reclaims them, then starts what waits, in order, as far as there is room.
+    /// Returns cpus to tasks that reclaim them, then starts waiting attempts in order, as far as there is room.
     pub fn start_waiting(&mut self, now: Time) -> Vec<Effect> {
         let may_run = self.may_run(now);
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
@@ -444,7 +443,7 @@ impl Machine {
         effects
     }
 
-    /// The attempts that the keeper holds in any phase.
+    /// The attempts that the keeper has, in any phase.
     pub fn held(&self) -> BTreeSet<AttemptKey> {
         self.keeper.iter().flat_map(|keeper| keeper.holds.keys().copied()).collect()
     }

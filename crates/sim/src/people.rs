@@ -1,5 +1,6 @@
-//! Those who ask: people who submit, cancel, hold, release, retry and drain, outside clients that want
-//! places, and tasks that submit jobs of their own and wait for them.
+//! The clients of a simulation: users who submit, cancel, hold, release, retry and drain, outside clients
+//! that want allocations, and tasks that submit jobs of their own and wait for them. `run` calls
+//! [`People::act`] at random times and passes replies on. What clients are told is checked against the store.
 
 use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
@@ -12,13 +13,13 @@ use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
-/// Steps of a cache over which much is parked.
+/// Cache sizes below this, in steps, make most of a burst parked.
 const SMALL_CACHE: usize = 100;
 
-/// What somebody asked and has no answer to yet.
+/// A request without a reply.
 #[derive(Clone, Debug)]
 enum Ask {
-    /// What, for which task, and when, in virtual time.
+    /// The spec, the task that submits it, and the virtual time of the submission.
     Submit(Arc<JobSpec>, Option<AttemptKey>, u64),
     Cancel(JobId),
     Alloc,
@@ -29,23 +30,23 @@ enum Ask {
 /// How far a task is that waits for a job of its own.
 #[derive(Clone, Debug)]
 enum ParentStage {
-    /// It submits its job, and again until that is answered.
+    /// It submits its job, repeatedly until that is answered.
     Submitting(Arc<JobSpec>),
     /// It waits for the job.
     Waiting(JobId),
-    /// It wants its cpus back, and asks again until it has them.
+    /// It wants its cpus back, and repeats that until it has them.
     Reclaiming,
-    /// It goes on.
+    /// It runs on, and ends soon.
     Done,
 }
 
-/// Everybody.
+/// All clients.
 #[derive(Default)]
 pub(crate) struct People {
     next_request: u64,
     asks: BTreeMap<RequestId, Ask>,
     known: Vec<JobId>,
-    /// Keyed submissions, answered or not, to be sent again.
+    /// Submissions with a key, answered or not, which may be sent again.
     keyed: Vec<Arc<JobSpec>>,
     places: BTreeSet<AllocId>,
     parents: BTreeMap<AttemptKey, (usize, ParentStage)>,
@@ -59,7 +60,7 @@ impl People {
         request
     }
 
-    /// Submits a job with what a shell looks up for it.
+    /// Submits a job, with what a shell would look up for it.
     fn submit(&mut self, world: &mut World, spec: Arc<JobSpec>, parent: Option<AttemptKey>) {
         let request = self.ask(Ask::Submit(spec.clone(), parent, world.now_ns));
         let existing = spec.key.as_ref().and_then(|key| world.store.job_by_key(&spec.user, key));
@@ -86,7 +87,7 @@ impl People {
         self.submit(world, spec, None);
     }
 
-    /// Wide work beside a stream of narrow work, and work for machines that are not there.
+    /// Submits wide work, a stream of narrow work beside it, and work for machines that do not exist.
     fn submit_stream(&mut self, world: &mut World) {
         let widest = world.machines.iter().map(|machine| machine.capacity.cpu).max().unwrap_or(100);
         for spec in stream(&mut world.rng, widest) {
@@ -94,7 +95,7 @@ impl People {
         }
     }
 
-    /// Somebody does something.
+    /// One random request.
     pub fn act(&mut self, world: &mut World) {
         if world.seed % 8 == 5 && self.known.len() < 4 {
             self.submit_stream(world);
@@ -103,7 +104,7 @@ impl People {
         match (world.rng.below(100), job) {
             (0..45, _) | (_, None) => {
                 self.submit_new(world, false);
-                // What a small cache holds of many alike is little of it.
+                // Of many jobs of one class a small cache keeps only few resident.
                 if world.settings.cache_steps < SMALL_CACHE && world.rng.chance(400) {
                     (0..world.rng.between(1, 4)).for_each(|_| self.submit_new(world, true));
                 }
@@ -162,7 +163,7 @@ impl People {
         }
     }
 
-    /// Somebody says that a worker is gone whose machines are all without a keeper, or never come back.
+    /// Forgets a worker whose machines are all without a keeper, or never come back.
     pub fn forget(&mut self, world: &mut World) {
         let alive = |name: &str| world.machines.iter().any(|m| m.name == name && m.keeper.is_some());
         let dead = world.machines.iter().map(|m| m.name.as_str()).filter(|name| !alive(name));
@@ -175,7 +176,7 @@ impl People {
         }
     }
 
-    /// Somebody got an answer.
+    /// Takes in a reply.
     pub fn answered(&mut self, world: &mut World, request: RequestId, answer: Reply) {
         let Some(ask) = self.asks.remove(&request) else {
             world.broken(format!("request {request} was answered twice, or never asked"));
@@ -214,18 +215,18 @@ impl People {
         }
     }
 
-    /// The store took no writes; whoever asked may ask again.
+    /// Drops a request that failed because the store took no writes.
     pub fn unavailable(&mut self, request: RequestId) {
         self.asks.remove(&request);
     }
 
-    /// Nobody answers any more, and nobody knows of places any more.
+    /// Drops all requests and allocations of a scheduler that died.
     pub fn scheduler_died(&mut self) {
         self.asks.clear();
         self.places.clear();
     }
 
-    /// A task starts that submits a job of its own.
+    /// Begins the life of a task that submits a job of its own.
     pub fn parent_starts(&mut self, world: &mut World, machine: usize, key: AttemptKey) {
         let spec = Arc::new(child_job(&mut world.rng, key.0, key.1));
         self.parents.insert(key, (machine, ParentStage::Submitting(spec)));
@@ -254,7 +255,7 @@ impl People {
         world.after(50 * MS, Happening::TaskEnds(machine, incarnation, key, End::Exited(0)));
     }
 
-    /// The next step of a task that waits for a job of its own.
+    /// Takes the next step of a task that waits for a job of its own.
     pub fn parent(&mut self, world: &mut World, key: AttemptKey) {
         let Some((_, stage)) = self.parents.get_mut(&key) else { return };
         if world.promises.runs_on(key).is_none() {
@@ -270,7 +271,7 @@ impl People {
             ParentStage::Waiting(job) => {
                 let active = world.store.job(*job).is_some_and(|view| view.state == JobState::Active);
                 if active {
-                    // Whoever waits says so again: the scheduler may be another one by now.
+                    // The request is repeated, because the scheduler may be another one by now.
                     world.tell(Event::Lend { task: key.0 });
                 } else {
                     *stage = ParentStage::Reclaiming;
@@ -287,7 +288,7 @@ impl People {
         world.tell(Event::Reclaim { request, task: key.0 });
     }
 
-    /// Undoes all that keeps work from ending.
+    /// Undoes everything that keeps work from ending, and cancels hopeless jobs.
     pub fn tidy(&mut self, world: &mut World, hopeless: &[JobId]) {
         while let Some(alloc) = self.places.pop_first() {
             world.tell(Event::Release { alloc });
@@ -330,7 +331,7 @@ impl People {
     }
 }
 
-/// A limit of so many; some are of each worker, and some may be busy.
+/// A limit of `max` tasks. Some limits count per worker, and some have a busy exit code.
 fn limit_of(max: u32) -> Limit {
     let busy = Busy { exits: [1].into(), back_off_ms: 500 };
     match max {
@@ -340,8 +341,8 @@ fn limit_of(max: u32) -> Limit {
     }
 }
 
-/// A key named a job that is deleted by now. It may have been there when that was decided, but not when it was
-/// deleted before somebody asked.
+/// Judges a reply that names a deleted job for a key. The job may have existed when that was decided, but not
+/// if it was deleted before the request was made.
 fn named_deleted(world: &mut World, job: JobId, asked_ns: u64) {
     if world.promises.deleted_ns(job).is_some_and(|at| at < asked_ns) {
         world.broken(format!("a key names {job}, which was deleted before"));

@@ -1,5 +1,6 @@
-//! What must hold after every step, judged by what the machines really run and what the store really
-//! holds, never by what the engine believes.
+//! The promises that must hold after every step, checked against what the machines really run and what the
+//! store really has, never against what the engine believes. `world`, `scheduler` and `people` report each
+//! event here. The checks change nothing that the scheduler sees.
 
 use crate::machine::{AttemptKey, Machine};
 use crate::world::MS;
@@ -14,32 +15,32 @@ use windlass_core::job::{
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
 
-/// Most nanoseconds between a decision and its way out.
+/// Longest time in nanoseconds between a decision and its delivery.
 const COMMIT_MAX: u64 = 100 * MS;
 
-/// Tasks of a job whose explanations are looked at, at one time.
+/// Tasks of one job whose explanations one check examines.
 const EXPLAINED_MAX: u32 = 16;
 
 type Checked = Result<(), String>;
 
-/// The books of the judge.
+/// Facts about the run that the checks compare with.
 #[derive(Default)]
 pub(crate) struct Promises {
     running: BTreeMap<TaskId, (String, u32)>,
     ended: BTreeMap<AttemptKey, End>,
-    /// Processes that wait for jobs of their own and use no cpu.
+    /// Attempts whose processes wait for jobs of their own and use no cpu.
     waiting: BTreeSet<AttemptKey>,
     worker_names: BTreeMap<WorkerId, String>,
     accepted: BTreeMap<JobId, Arc<JobSpec>>,
     keys: BTreeMap<(String, String), JobId>,
-    /// Jobs that were deleted for their age, and when, in virtual time.
+    /// Jobs that were deleted for their age, with the virtual time of that.
     deleted: BTreeMap<JobId, u64>,
-    /// Jobs that somebody ran again: those need not wait for failed jobs before them.
+    /// Jobs that were retried. They need not wait for failed jobs that they come after.
     retried: BTreeSet<JobId>,
 }
 
 impl Promises {
-    /// A process starts.
+    /// Checks the start of a process.
     pub fn starts(&mut self, store: &Memory, machine: &Machine, key: AttemptKey) -> Checked {
         let (task, attempt) = key;
         if let Some((name, other)) = self.running.insert(task, (machine.name.clone(), attempt)) {
@@ -95,7 +96,7 @@ impl Promises {
         Ok(())
     }
 
-    /// An attempt ended, or its keeper did.
+    /// Notes the end of an attempt, or of its keeper.
     pub fn ends(&mut self, key: AttemptKey, end: End) {
         if self.running.get(&key.0).is_some_and(|(_, attempt)| *attempt == key.1) {
             self.running.remove(&key.0);
@@ -104,7 +105,7 @@ impl Promises {
         self.ended.insert(key, end);
     }
 
-    /// A running process waits and uses no cpu, or goes on.
+    /// Notes that a running process waits and uses no cpu, or runs on.
     pub fn waits(&mut self, key: AttemptKey, waits: bool) {
         if waits {
             self.waiting.insert(key);
@@ -113,7 +114,7 @@ impl Promises {
         }
     }
 
-    /// What really runs on a machine fits it.
+    /// Checks that what runs on a machine fits it.
     pub fn capacity(&self, machine: &Machine) -> Checked {
         let mut used = Resources::default();
         for (key, request, _) in machine.keeper.iter().flat_map(|keeper| keeper.running()) {
@@ -129,17 +130,17 @@ impl Promises {
         }
     }
 
-    /// Nothing runs anywhere.
+    /// Whether nothing runs anywhere.
     pub fn is_quiet(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Where an attempt runs, by the name of its machine.
+    /// The name of the machine on which an attempt runs; `None` if it does not run.
     pub fn runs_on(&self, key: AttemptKey) -> Option<&str> {
         self.running.get(&key.0).filter(|(_, attempt)| *attempt == key.1).map(|(name, _)| name.as_str())
     }
 
-    /// Makes writes durable and judges what that changed. Returns the writes that the store refused.
+    /// Makes writes durable and checks what that changed. Returns the indexes of the refused writes.
     pub fn apply(&mut self, store: &Memory, writes: &[Write]) -> (Vec<usize>, Checked) {
         let touched: BTreeSet<JobId> = writes.iter().filter_map(Write::job).collect();
         let before = full_records(store, &touched);
@@ -171,7 +172,7 @@ impl Promises {
         (refused, checked)
     }
 
-    /// An end that becomes durable is the real end of an attempt that does not run.
+    /// Checks that an end that becomes durable is the real end of an attempt that does not run.
     fn judge_write(&mut self, write: &Write) -> Checked {
         let (task, attempt, result) = match write {
             Write::End { task, attempt, result, .. } | Write::Again { task, attempt, result, .. } => {
@@ -197,7 +198,7 @@ impl Promises {
         Ok(())
     }
 
-    /// A lease is granted that lasts until `until` or a little less: it is durable.
+    /// Checks that a granted lease does not last much longer than the durable one.
     pub fn lease(&self, store: &Memory, worker: WorkerId, until: Time) -> Checked {
         let record = store.load().ground.workers.into_iter().find(|record| record.id == worker);
         match record.and_then(|record| record.lease_until) {
@@ -208,7 +209,7 @@ impl Promises {
         }
     }
 
-    /// A submission was answered.
+    /// Checks the reply to a submission.
     pub fn accepted(&mut self, store: &Memory, job: JobId, spec: &Arc<JobSpec>, existing: bool) -> Checked {
         if let Some(key) = &spec.key {
             let known = *self.keys.entry((spec.user.clone(), key.clone())).or_insert(job);
@@ -228,24 +229,24 @@ impl Promises {
         Ok(())
     }
 
-    /// Jobs are deleted for their age: nothing is promised of them any more.
+    /// Notes jobs that were deleted for their age. Nothing is promised of them any more.
     pub fn deleted(&mut self, jobs: &BTreeSet<JobId>, now_ns: u64) {
         self.deleted.extend(jobs.iter().map(|job| (*job, now_ns)));
         self.keys.retain(|_, job| !jobs.contains(job));
         self.accepted.retain(|job, _| !jobs.contains(job));
     }
 
-    /// True of a job that was deleted for its age.
+    /// Whether a job was deleted for its age.
     pub fn is_deleted(&self, job: JobId) -> bool {
         self.deleted.contains_key(&job)
     }
 
-    /// When that was, in virtual time.
+    /// Virtual time of that deletion, in nanoseconds.
     pub fn deleted_ns(&self, job: JobId) -> Option<u64> {
         self.deleted.get(&job).copied()
     }
 
-    /// Everything that was ever accepted is in the store, as it was submitted.
+    /// Checks that every accepted job is in the store as it was submitted.
     pub fn all_accepted(&self, store: &Memory) -> Checked {
         let records = store.records(&self.accepted.keys().copied().collect());
         let stored: BTreeMap<JobId, &Arc<JobSpec>> = records.iter().map(|r| (r.id, &r.spec)).collect();
@@ -255,25 +256,25 @@ impl Promises {
         }
     }
 
-    /// How many jobs were accepted.
+    /// Number of accepted jobs that were not deleted.
     pub fn accepted_count(&self) -> u64 {
         self.accepted.len() as u64
     }
 
-    /// True if somebody ever ran the job again.
+    /// Whether the job was ever retried.
     pub fn was_retried(&self, job: JobId) -> bool {
         self.retried.contains(&job)
     }
 
-    /// After a round with budget left: what is not running has a reason, and it is not its turn. Looks
-    /// at one job.
+    /// Checks the explanations of one job after a round with budget left: every task that does not run has a
+    /// reason, and none could have been placed.
     pub fn explanations(&self, engine: &Engine, random: u64) -> Checked {
         let jobs = engine.jobs().count() as u64;
         let Some(job) = engine.jobs().nth(random.checked_rem(jobs).unwrap_or(0) as usize) else {
             return Ok(());
         };
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
-        // Of a large job some tasks speak for all.
+        // Of a large job only some tasks are examined.
         let stride = total.div_ceil(EXPLAINED_MAX).max(1);
         for index in ((random >> 32) as u32 % stride..total).step_by(stride as usize) {
             let task = TaskId { job: job.id, index };
@@ -281,12 +282,12 @@ impl Promises {
                 return Err(format!("{task} has no explanation"));
             };
             let sensible = match &explanation.reason {
-                // It would have been placed.
+                // The round would have placed it.
                 Reason::Turn => false,
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
                 Reason::Full | Reason::FitsNowhere | Reason::Behind(_) => !explanation.ruled_out.is_empty(),
-                // What a rule held is judged again within a second.
+                // A vetoed step is judged again within a second.
                 Reason::Closed(_) => {
                     let step = StepKey { job: task.job, step: job.step_of(task.index) };
                     !explanation.ruled_out.is_empty() || engine.held_steps().any(|held| held == step)
@@ -297,7 +298,7 @@ impl Promises {
                 Reason::Probing { running } => *running > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
-                // Said of jobs alone that the engine does not hold.
+                // Only jobs that are not resident have this reason.
                 Reason::Parked { .. } => false,
                 Reason::Held => job.held,
                 Reason::Stopped(_) => job.stop.is_some(),
@@ -310,7 +311,7 @@ impl Promises {
         Ok(())
     }
 
-    /// The engine knows what the store knows.
+    /// Checks that the engine knows what the store knows, while no write is under way.
     pub fn durable(&self, store: &Memory, engine: &Engine) -> Checked {
         let ids: BTreeSet<JobId> = store.load().ground.jobs.iter().map(|record| record.id).collect();
         let records = full_records(store, &ids);
@@ -334,7 +335,7 @@ fn full_records(store: &Memory, ids: &BTreeSet<JobId>) -> Vec<JobRecord> {
     records
 }
 
-/// The number of the first task of each step.
+/// Index of the first task of each step.
 pub(crate) fn bases(spec: &JobSpec) -> Vec<u32> {
     let sizes = spec.steps.iter().scan(0, |base, step| {
         let mine = *base;
@@ -352,7 +353,7 @@ fn is_end(state: TaskState) -> bool {
     matches!(state, TaskState::Succeeded | TaskState::Failed | TaskState::Canceled)
 }
 
-/// What ended stays as it ended, unless somebody asked for it to run again.
+/// Checks that ended jobs and tasks stay as they ended, unless they were retried.
 fn compare(old: &JobRecord, new: Option<&JobRecord>, retried: bool) -> Checked {
     let Some(new) = new else { return Err(format!("job {} is gone from the store", old.id)) };
     if old.state != JobState::Active && new.state != old.state && !retried {
@@ -374,7 +375,7 @@ fn compare(old: &JobRecord, new: Option<&JobRecord>, retried: bool) -> Checked {
     Ok(())
 }
 
-/// The engine counts what the store has parked, and each parked job that stands before what is away is here.
+/// Checks the engine's counts of parked jobs, and that every parked job before `resident_before` is resident.
 fn same_parked(store: &Memory, engine: &Engine) -> Checked {
     let drifts = store.audit_parked();
     if !drifts.is_empty() {

@@ -1,5 +1,6 @@
-//! Runs one seed: people who submit, cancel, hold and retry, tasks that submit jobs of their own,
-//! faults, and at the end a quiet time in which everything must come to its end.
+//! The run of one seed: random requests, tasks that submit jobs of their own, and faults, and at the end a
+//! quiet time in which everything must end. The tests of this crate call [`run_seed`]. Everything random
+//! comes from the seed, so a run can be repeated.
 
 use crate::cache::Cache;
 use crate::faults::Faults;
@@ -17,45 +18,45 @@ use windlass_core::job::{End, JobState};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::{JobId, TaskId};
 
-/// Virtual time after the last fault within which every job ends.
+/// Virtual time after the last fault within which every job must end.
 const QUIET: u64 = 2 * 3600 * S;
-/// Machines of one seed, with those that claim the name of another.
+/// Machines of one seed, with those that claim another's name.
 const MACHINES_MAX: usize = 18;
-/// Machines that claim the name of another, at one time.
+/// Machines that claim another's name at a time.
 const RIVALS_MAX: usize = 3;
 
-/// What a run came to.
+/// Outcome of a run without a broken promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// The seed.
     pub seed: u64,
-    /// Jobs that were accepted.
+    /// Jobs that were accepted and not deleted.
     pub jobs: u64,
-    /// Virtual milliseconds.
+    /// Virtual time of the run, in milliseconds.
     pub virtual_ms: u64,
-    /// What happened how often.
+    /// How many times each thing happened.
     pub tally: Tally,
-    /// A hash of the whole transcript.
+    /// Hash of the whole transcript.
     pub hash: u64,
 }
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}\n\nseed {seed}, step {step}: {what}\nagain: {replay}", .trace.join("\n"))]
 pub struct Violation {
     /// The seed.
     pub seed: u64,
-    /// At which step.
+    /// Number of the step.
     pub step: u64,
-    /// Which promise, and how.
+    /// What was promised, and what happened instead.
     pub what: String,
     /// The last lines of the transcript.
     pub trace: Vec<String>,
-    /// The command that runs this seed again.
+    /// The shell command that runs this seed again.
     pub replay: String,
 }
 
-/// As it is displayed, so that a test that fails with it can be read.
+/// As [`Display`](fmt::Display), so that a test's failure is readable.
 impl fmt::Debug for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -66,12 +67,12 @@ impl fmt::Debug for Violation {
 ///
 /// # Errors
 ///
-/// The first promise that broke, with the last lines of the transcript and the command to run it again.
+/// The first promise that broke, with the last lines of the transcript and the command that runs it again.
 pub fn run_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
     run(seed, faults, Transcript::new(false)).0
 }
 
-/// Like [`run_seed`], and returns all lines of the transcript.
+/// Like [`run_seed`], and also returns all lines of the transcript.
 pub fn run_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
     let (outcome, trace) = run(seed, faults, Transcript::new(true));
     (outcome, trace.lines().map(str::to_owned).collect())
@@ -118,13 +119,13 @@ enum Fault {
 struct Run {
     world: World,
     people: People,
-    /// Faults that strike so many steps from now: steps cluster where something is under way.
+    /// Faults that strike after a number of steps. Counting steps strikes more often while much is under way.
     armed: Vec<(u64, Fault)>,
-    /// Machines that claimed the name of another.
+    /// Machines that claimed another's name.
     rivals: Vec<usize>,
-    /// When the disturbances end.
+    /// Virtual time in nanoseconds at which the disturbances end.
     quiet_ns: u64,
-    /// The judge's books of what waits.
+    /// Checks of waiting work.
     waits: Waits,
     over: bool,
 }
@@ -261,7 +262,7 @@ impl Run {
         self.people.act(world);
     }
 
-    /// The judge looks at what waits, each second.
+    /// Checks the waiting work, each second.
     fn inspect(&mut self) {
         self.world.after(S, Happening::Alarm(Alarm::Inspect));
         if let Err(what) = self.waits.inspect(&self.world) {
@@ -342,7 +343,7 @@ impl Run {
         }
     }
 
-    /// The disturbances are over: all that people did is undone, and everything must end.
+    /// Ends the disturbances and undoes all requests, so that everything must end.
     fn tidy(&mut self) {
         let world = &mut self.world;
         self.armed.clear();
@@ -404,7 +405,7 @@ impl Run {
     }
 }
 
-/// What the engine looks at and remembers is little, so that small farms go beyond it.
+/// Small bounds of what the engine examines and remembers, so that a small farm exceeds them.
 fn small_bounds(world: &mut World) {
     let mut few = |most: u64| world.rng.between(2, most) as usize;
     world.settings.bounds =
@@ -413,13 +414,13 @@ fn small_bounds(world: &mut World) {
     world.settings.reserve.after_ns = 2 * S;
 }
 
-/// A machine as a seed has it.
+/// Adds a random machine.
 fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
     let (capacity, attributes) = jobs::random_machine(&mut world.rng);
     let mut machine = Machine::new(label, name, capacity, attributes);
     machine.skew_ns = world.rng.below(S) as i64;
     if world.rng.chance(world.faults.absurd_clock_permille) {
-        // It has just been built, or comes from another century.
+        // Its clock starts at 0, or is a century ahead.
         machine.skew_ns =
             if world.rng.chance(500) { -(CLOCK_START as i64) } else { 3_000_000_000 * S as i64 };
     }

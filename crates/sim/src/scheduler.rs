@@ -1,5 +1,6 @@
-//! The shell around the engine, as small as the engine's contract allows: events into an outbox, one
-//! batch in flight while the next forms, sends and answers only after the commit.
+//! The simulated shell around the engine, as small as the engine's contract allows: events go into an outbox, one batch
+//! is committed while the next one forms, and commands and replies go out only after the commit. `world` calls it for
+//! each entry of its list. It follows the rules of `server/shell.rs` and shares no code with it.
 
 use crate::brief;
 use crate::machine::Word;
@@ -14,22 +15,21 @@ use windlass_core::engine::{
 use windlass_core::job::JobRecord;
 use windlass_core::{JobId, Time, WorkerId};
 
-/// A scheduler from its start to its death.
+/// A scheduler, from its start to its death.
 pub struct Scheduler {
-    /// The engine.
     pub engine: Engine,
-    /// Which scheduler this is.
+    /// Number of this scheduler.
     pub life: u64,
     pipeline: Pipeline,
     in_flight: Option<Flight>,
-    /// Links that are open: the machine, and the worker once it said hello.
+    /// Open links: the machine, and the worker after its hello.
     links: BTreeMap<u64, (usize, Option<WorkerId>)>,
-    /// After a failed commit, until the store answers: what comes in waits here.
+    /// After a failed commit, messages that wait until the store answers; `None` otherwise.
     frozen: Option<VecDeque<Incoming>>,
     round_due: bool,
-    /// When it looks at the clock next.
+    /// When it wakes next; `None` if no wakeup is set.
     wakes: Option<Time>,
-    /// What its clock is ahead: it was read when the scheduler started, and runs evenly since.
+    /// Nanoseconds by which its clock is ahead. The clock was read at the start, and runs evenly since.
     clock_skew_ns: i64,
 }
 
@@ -51,7 +51,7 @@ enum Incoming {
 }
 
 impl Scheduler {
-    /// True if all that the engine decided is durable.
+    /// Whether everything that the engine decided is durable.
     pub fn is_idle(&self) -> bool {
         self.frozen.is_none() && self.pipeline.is_idle()
     }
@@ -89,7 +89,7 @@ impl World {
         self.handled();
     }
 
-    /// The scheduler dies, and all that it had in memory.
+    /// Kills the scheduler with everything that it has in memory.
     pub(crate) fn kill_scheduler(&mut self) {
         if self.scheduler.take().is_none() {
             return;
@@ -130,12 +130,12 @@ impl World {
 
     pub(crate) fn word_arrives(&mut self, link: u64, machine: usize, word: Word) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        // A word of an earlier connection is nobody's.
+        // A message of an earlier link has no receiver.
         if !scheduler.links.contains_key(&link) {
             return;
         }
         if let Some(waiting) = &mut scheduler.frozen {
-            // As the server: reports are said again when the worker was asked to.
+            // As in the server: reports other than hellos are repeated when the worker is asked for a hello.
             if let Word::Hello(_) = word {
                 waiting.push_back(Incoming::Word(link, machine, word));
             }
@@ -175,7 +175,7 @@ impl World {
             return;
         };
         let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.id);
-        // The worker has a new connection: older ones are dead, whether that was seen or not.
+        // The worker has a new link, so the older ones are dead, whether that was noticed or not.
         let mut closed = Vec::new();
         scheduler.links.retain(|other, (owner, bound)| {
             let is_old = (*owner == machine && *other < link) || (*bound == id && *other != link);
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Gives the engine an event; false if nobody is there to take it.
+    /// Gives the engine an event; false if there is no scheduler.
     pub(crate) fn tell(&mut self, event: Event) -> bool {
         let now = self.clock();
         let Some(scheduler) = &mut self.scheduler else { return false };
@@ -201,7 +201,7 @@ impl World {
             return true;
         }
         self.trace.line(&format!("-> {}", brief::event(&event)));
-        // Others change at one time what queues have had and which of them wait.
+        // Other events change both what queues have been charged and which queues wait.
         let waited = matches!(event, Event::Submit(_)).then(|| crate::waits::waiting(&scheduler.engine, now));
         scheduler.engine.handle(now, event, &mut scheduler.pipeline.forming);
         let level = |waited: crate::waits::Waited| crate::waits::newcomers(&scheduler.engine, &waited);
@@ -212,7 +212,7 @@ impl World {
         true
     }
 
-    /// Jobs that ended some time ago are deleted, and the scheduler hears of it.
+    /// Deletes jobs that ended some time ago, and tells the scheduler.
     pub(crate) fn delete_old_jobs(&mut self, age_ns: u64) {
         let before = Time(self.clock().0.saturating_sub(age_ns));
         let gone: BTreeSet<JobId> = self.store.retain(before).into_iter().collect();
@@ -225,7 +225,7 @@ impl World {
         self.tell(Event::Deleted(gone));
     }
 
-    /// After the engine did something: a round follows, and a commit if none is under way.
+    /// After each event: checks the engine, schedules a round, and begins a commit if none is under way.
     fn handled(&mut self) {
         let life = self.lives;
         let Some(scheduler) = &mut self.scheduler else { return };
@@ -243,7 +243,7 @@ impl World {
         self.begin_commit();
     }
 
-    /// The scheduler wakes when the engine wants it, if nothing else makes it look before.
+    /// Schedules a wakeup at the engine's next deadline, unless an earlier one is scheduled.
     fn set_alarm(&mut self) {
         let now = self.clock();
         let Some(scheduler) = self.scheduler.as_mut().filter(|scheduler| !scheduler.round_due) else {
@@ -260,7 +260,7 @@ impl World {
     pub(crate) fn wake(&mut self, life: u64) {
         let now = self.clock();
         let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
-        // One that was set for later than another that came since is nobody's.
+        // A wakeup that is later than the one scheduled now is obsolete.
         if scheduler.wakes.is_none_or(|at| now < at) {
             return;
         }
@@ -292,7 +292,7 @@ impl World {
         }
         let Some(scheduler) = &mut self.scheduler else { return };
         if scheduler.engine.next_wakeup().is_some_and(|at| at <= now) {
-            // As the server: what is due may be a worker's deadline as well as another round.
+            // As in the server: the deadline may be a worker's as well as another round's.
             self.tell(Event::Tick);
         } else if self.rng.chance(400)
             && let Err(what) = self.promises.explanations(&scheduler.engine, self.rng.next())
@@ -324,7 +324,7 @@ impl World {
         self.after(delay_ns, Happening::Applies(life));
     }
 
-    /// The store makes the batch in flight durable. The scheduler does not know that yet.
+    /// Makes the batch in flight durable. The scheduler does not know that yet.
     pub(crate) fn apply(&mut self, life: u64) {
         let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
         let Some(flight) = &mut scheduler.in_flight else { return };
@@ -344,7 +344,7 @@ impl World {
                 self.trace.line(&format!("  durable {}", brief::write(write)));
             }
             let (refused, checked) = self.promises.apply(&self.store, writes);
-            // What rests on a job that was deleted meanwhile is refused too.
+            // Writes about a job that was deleted meanwhile are refused too.
             let on_deleted = |write: &Write| write.job().is_some_and(|job| self.promises.is_deleted(job));
             let expected = |number: &usize| rival == Some(*number) || on_deleted(&writes[*number]);
             let rival_refused = rival.is_none_or(|number| refused.contains(&number));
@@ -380,14 +380,14 @@ impl World {
                     self.thaw(life);
                 }
                 self.begin_commit();
-                // What came into force may let something start.
+                // Settings that came into force may let work start.
                 self.set_alarm();
                 self.check_durable();
             }
         }
     }
 
-    /// What may go out of a durable batch.
+    /// Delivers what a durable batch releases.
     fn go_out(&mut self, batch: Outbox) {
         for Send { worker, seq, order } in batch.sends {
             if let WorkerCommand::Lease { lasts_ns, .. } = order
@@ -415,7 +415,7 @@ impl World {
         }
     }
 
-    /// What is read now is what the store has now; the scheduler gets it a little later.
+    /// Reads the store as of now. The scheduler gets the answer a little later.
     pub(crate) fn read_store(&mut self, life: u64, fetch: &Fetch) {
         if self.scheduler.as_ref().is_none_or(|scheduler| scheduler.life != life) {
             return;
@@ -437,8 +437,7 @@ impl World {
         }
     }
 
-    /// Neither the batch in flight nor the one that forms is durable; until the store answers again
-    /// everything waits.
+    /// Drops the batch in flight and the one that forms. Everything waits until the store answers again.
     fn commit_failed(&mut self) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let undone = scheduler.pipeline.failed(&mut scheduler.engine);
@@ -450,7 +449,7 @@ impl World {
         self.after(delay_ns, Happening::Thaws(life));
     }
 
-    /// Until these jobs were read again requests are refused, as by the server.
+    /// Refuses requests until the jobs in question were read again, as the server does.
     fn freeze(&mut self) {
         let Some(scheduler) = &mut self.scheduler else { return };
         scheduler.frozen = Some(VecDeque::new());
@@ -475,7 +474,7 @@ impl World {
         }
     }
 
-    /// Where nothing is under way, the store and the engine say the same.
+    /// Checks that the store and the engine agree, while no write is under way.
     fn check_durable(&mut self) {
         let Some(scheduler) = self.scheduler.as_ref().filter(|scheduler| scheduler.is_idle()) else { return };
         if self.rng.chance(200)
@@ -486,7 +485,7 @@ impl World {
     }
 }
 
-/// The number of a booking that somebody else makes first.
+/// Index of a booking that another scheduler makes first; `None` for none.
 fn rival_booking(writes: &[Write], random: u64, strikes: bool) -> Option<usize> {
     let bookings =
         writes.iter().enumerate().filter(|(_, write)| matches!(write, Write::Book { attempt: 1, .. }));

@@ -1,5 +1,6 @@
-//! Scripted transcripts: commands that drive a small world without random faults, and under each what
-//! came of it. The language is described in the README beside this crate.
+//! Scripted transcripts: commands that drive a small world without random faults, and under each command its
+//! output. The README beside this crate describes the language. Tests compare the output with the script's own
+//! text, so every printed word is part of a test.
 
 mod args;
 mod conduct;
@@ -23,20 +24,20 @@ use windlass_core::job::{End, TaskResult};
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
-/// Virtual time that each command takes: enough for a commit, a message and its answer.
+/// Virtual time of a command in nanoseconds, enough for a commit, a message and its answer.
 const COMMAND: u64 = 10 * MS;
-/// What a retry takes besides: the job is read from the store.
+/// Further virtual time of a retry, in which the job is read from the store.
 const READ: u64 = 60 * MS;
-/// How much later the scheduler sees that a link is gone that was cut unseen.
+/// Virtual time after which the scheduler notices a link that was cut unseen.
 const UNSEEN: u64 = 10 * S;
 
 /// Why a script stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// A line that is no command.
+    /// A line is not a valid command.
     #[error("line {line}: {what}")]
     Command {
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
         /// What is wrong with it.
         what: String,
@@ -44,26 +45,26 @@ pub enum ScriptError {
     /// A promise broke.
     #[error("line {line}: a promise broke: {what}")]
     Violation {
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Which.
+        /// What was promised, and what happened instead.
         what: String,
     },
 }
 
-/// Runs the commands of a transcript, the lines that start with `> `, and returns the transcript as it
-/// should be: commands, comments and blank lines as they were, and under each command its output.
+/// Runs the commands of a transcript, the lines that start with `> `, and returns the transcript as it should
+/// be: commands, comments and blank lines as they are, and under each command its output.
 ///
 /// # Errors
 ///
-/// A line that is no command, or a broken promise, with the number of its line.
+/// A line that is not a valid command, or a broken promise, with its line number.
 pub fn run_script(text: &str) -> Result<String, ScriptError> {
     let mut stage = ScriptWorld::new();
     let mut output = String::new();
     for (number, line) in text.lines().enumerate() {
         let line_number = number + 1;
         let Some(command) = line.strip_prefix("> ") else {
-            // Everything else is the output of an earlier run.
+            // Every other line is the output of an earlier run.
             if line.is_empty() || line.starts_with('#') {
                 output.push_str(line);
                 output.push('\n');
@@ -85,18 +86,18 @@ pub fn run_script(text: &str) -> Result<String, ScriptError> {
     Ok(output)
 }
 
-/// The world of one script.
+/// The world of one script, and what it has printed so far.
 struct ScriptWorld {
     world: World,
     lines: Vec<String>,
     next_request: u64,
-    /// What was asked, for the line that tells the answer.
+    /// Text of each open request, for the line that prints its reply.
     asked: BTreeMap<RequestId, String>,
     failed_commits: u64,
     meter: Meter,
-    /// Jobs whose tasks' starts and ends are not told.
+    /// Jobs of whose tasks no starts and ends are printed.
     quiet: BTreeSet<JobId>,
-    /// Workers that are reserved: since when, and what ran there then.
+    /// Reserved workers: since when in virtual nanoseconds, and what ran there then.
     reserved: BTreeMap<WorkerId, (u64, BTreeSet<TaskId>)>,
 }
 
@@ -160,14 +161,14 @@ impl ScriptWorld {
             }
             other => return Err(format!("'{other}' is no command")),
         }
-        // A fault that waits for something to happen to takes no time.
+        // Faults that wait for their cause take no time.
         if !matches!(args.verb(), "fail-next-commit" | "lose-next-message") {
             self.pass(COMMAND);
         }
         Ok(())
     }
 
-    /// Lets virtual time pass.
+    /// Lets virtual time pass, and prints what happens.
     fn pass(&mut self, by_ns: u64) {
         let until = self.world.now_ns + by_ns;
         loop {
@@ -188,7 +189,7 @@ impl ScriptWorld {
         self.meter.turn(&self.world);
     }
 
-    /// Says which workers are reserved from now on, and what it came to where that is over.
+    /// Prints which workers are reserved from now on, and the outcome of reservations that are over.
     fn watch_reservations(&mut self) {
         let Some(engine) = self.world.engine() else { return };
         let held: BTreeSet<WorkerId> = engine.reserves().holders().map(|(worker, _)| worker).collect();
@@ -265,8 +266,8 @@ impl ScriptWorld {
         }
     }
 
-    /// A process started; it ends by itself where its step says after which time, and is killed where it
-    /// comes to hold more memory than it may.
+    /// Handles the start of a process. It ends after the time that its step names, and earlier if it comes to
+    /// hold more memory than it may.
     fn starts(&mut self, machine: usize, key: AttemptKey) {
         let name = &self.world.machines[machine].label;
         let again = if key.1 > 1 { format!(", attempt {}", key.1) } else { String::new() };
@@ -286,7 +287,7 @@ impl ScriptWorld {
             end = end.map(|(delay_ns, _)| (delay_ns, End::Exited(1)));
         }
         if conduct.holds.is_some_and(|bytes| machine_state.occupy(key, bytes)) {
-            // It grows until it is too large.
+            // It grows until it is killed.
             end = Some((end.map_or(S, |(delay_ns, _)| delay_ns / 10), End::OutOfMemory));
         }
         if let Some((delay_ns, end)) = end {
@@ -302,7 +303,7 @@ impl ScriptWorld {
         request
     }
 
-    /// Gives the engine an event; says so where there is none.
+    /// Gives the engine an event, or prints that there is no scheduler.
     fn tell(&mut self, event: Event) {
         if !self.world.tell(event) {
             self.lines.push("no scheduler answers".to_owned());
@@ -319,7 +320,7 @@ impl ScriptWorld {
         engine.workers().by_name(name).map(|w| w.id).ok_or_else(|| format!("there is no worker '{name}'"))
     }
 
-    /// Where a task runs.
+    /// The machine and the attempt of a running task.
     fn running(&self, task: TaskId) -> Option<(usize, AttemptKey)> {
         self.world.machines.iter().enumerate().find_map(|(number, machine)| {
             let mut running = machine.keeper.as_ref()?.running();
@@ -339,7 +340,7 @@ impl ScriptWorld {
         Ok(())
     }
 
-    /// What a machine says of its load each second from now on; nothing more with the word `none`.
+    /// Sets the load that a machine reports each second, or with `none` ends the reports.
     fn load(&mut self, args: &Args) -> Result<(), String> {
         let machine = self.machine_named(args.word(0)?)?;
         let report = if args.has("none") { None } else { Some(Box::new(args.load()?)) };
@@ -347,7 +348,7 @@ impl ScriptWorld {
         Ok(())
     }
 
-    /// What a machine's caches hold beside what they held.
+    /// Adds keys to a machine's caches.
     fn caches(&mut self, args: &Args) -> Result<(), String> {
         let machine = self.machine_named(args.word(0)?)?;
         let machine_state = &mut self.world.machines[machine];
@@ -379,7 +380,7 @@ impl ScriptWorld {
         Ok(())
     }
 
-    /// What the machines did since the last tally. `busy>=95` and the like must hold.
+    /// Prints what the machines did since the last tally. A bound such as `busy>=95` must hold.
     fn tally(&mut self, args: &Args) -> Result<(), String> {
         for (name, wanted) in args.pairs() {
             let most = name.ends_with('<');
@@ -419,7 +420,7 @@ impl ScriptWorld {
         Ok(())
     }
 
-    /// A worker says that an attempt ended, whatever is true.
+    /// Sends a worker's report that an attempt ended, whether it did or not.
     fn report(&mut self, args: &Args) -> Result<(), String> {
         let machine = self.machine_named(args.word(0)?)?;
         let link = self.world.machines[machine].link.ok_or("the worker is not connected")?;
@@ -458,7 +459,7 @@ impl ScriptWorld {
         Ok(())
     }
 
-    /// Another scheduler starts, set up so.
+    /// Starts another scheduler with these settings.
     fn settings(&mut self, args: &Args) -> Result<(), String> {
         self.world.settings.lease_ns = args.named_duration_ns("lease")?;
         self.world.settings.suspect_ns = args.named_duration_ns("suspect")?.unwrap_or(bounds::SUSPECT_NS);

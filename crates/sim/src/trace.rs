@@ -1,5 +1,5 @@
-//! What happened, line by line: the last lines for a violation, all of them where asked, and a hash
-//! of all by which two runs are compared.
+//! The transcript of a run, line by line, and a hash of all lines, by which two runs are compared. A violation shows
+//! the last lines. Every part of the simulation adds lines; nothing reads them for a decision.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,17 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// An empty transcript that keeps all of its lines, or only the last ones.
+    /// An empty transcript that keeps all lines, or only those that a violation shows.
     pub fn new(keep_all: bool) -> Self {
-        // FNV-1a: short, and the same on every machine.
+        // FNV-1a, which is short and the same on every machine.
         Transcript { now_ns: 0, lines: VecDeque::new(), keep_all, hash: 0xcbf2_9ce4_8422_2325 }
     }
 
-    /// Lines from now on are of this time.
+    /// Sets the time of the lines from now on.
     pub fn at(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }
 
-    /// Adds a line.
     pub fn line(&mut self, text: &str) {
         let (ms, us) = (self.now_ns / 1_000_000, self.now_ns / 1000 % 1000);
         let line = format!("{ms:>8}.{us:03} {text}");
@@ -45,12 +44,12 @@ impl Transcript {
         self.lines.iter().map(String::as_str)
     }
 
-    /// The last lines, as many as a violation shows.
+    /// The last lines, as a violation shows them.
     pub fn last_lines(&self) -> Vec<String> {
         self.lines.iter().skip(self.lines.len().saturating_sub(LAST_LINES)).cloned().collect()
     }
 
-    /// A hash of all lines so far.
+    /// The hash of all lines so far, kept or not.
     pub fn hash(&self) -> u64 {
         self.hash
     }

@@ -1,5 +1,6 @@
-//! The judge of what waits: no task waits for long beside room that it may have, wide work is not passed for ever, and
-//! a queue that comes in has no claim on what others had before it came.
+//! Checks of waiting work: no task waits for long beside room that it may have, wide work is not overtaken
+//! for ever, and a queue that becomes backlogged has no claim on what others were served before. `run` calls
+//! [`Waits`] at each booking and each second. It reads the engine's explanations and changes nothing.
 
 use crate::world::{S, World};
 use std::collections::BTreeMap;
@@ -12,12 +13,12 @@ use windlass_core::plan::placement::eligible_when_idle;
 use windlass_core::score::dependents::ranked_since;
 use windlass_core::{TaskId, Time, WorkerId};
 
-/// Seconds for which a task may wait although some worker would take it: what a rule held is judged again each
-/// second, and a commit takes its time.
+/// Inspections in a row, one each second, at which a task may wait although some worker would take it. A
+/// vetoed step is judged again each second, and a commit takes time.
 const BESIDE_ROOM_MAX: u32 = 4;
-/// Tasks of its own queue that may pass wide work, whose turn was before theirs, once it was blocked for long.
+/// Tasks of its own queue with a later turn that may overtake wide work, once that was blocked for long.
 const PASSED_MAX: u32 = 60;
-/// For how many times the time that earns a reservation wide work is blocked before that is judged.
+/// Wide work is judged when it was blocked for this many times the time that earns a reservation.
 const BLOCKED_FACTOR: u64 = 10;
 
 /// What is known of a step that waits.
@@ -25,21 +26,21 @@ const BLOCKED_FACTOR: u64 = 10;
 struct Waiting {
     /// Inspections in a row at which some worker would have taken it.
     beside_room: u32,
-    /// Since when it has been blocked, in virtual time.
+    /// Since when it is blocked, in virtual nanoseconds; `None` if it is not.
     blocked_ns: Option<u64>,
     passed: u32,
 }
 
-/// The judge's books.
+/// The waiting steps, as far as they were inspected.
 #[derive(Default)]
 pub(crate) struct Waits {
     steps: BTreeMap<StepKey, Waiting>,
-    /// Which scheduler they are of.
+    /// Number of the scheduler that `steps` belongs to.
     life: u64,
 }
 
 impl Waits {
-    /// A task was booked on a worker: wide work of its queue that waits for such a worker was passed.
+    /// Counts a booking as overtaking wide work of the same queue that waits for such a worker.
     pub fn booked(&mut self, world: &World, task: TaskId, worker: WorkerId) {
         let Some(engine) = world.engine() else { return };
         let Some(job) = engine.job(task.job) else { return };
@@ -56,7 +57,7 @@ impl Waits {
             let class = engine.class_of(*key).filter(|class| engine.class_of(own) != Some(class));
             let fits = class.is_some_and(|class| eligible_when_idle(class, worker));
             if fits && worker.lending > 0 {
-                // Nobody can say when that will be free.
+                // When this worker will be free cannot be predicted.
                 waiting.blocked_ns = None;
             } else if out_of_turn && fits && waiting.blocked_ns.is_some() {
                 waiting.passed += 1;
@@ -64,7 +65,7 @@ impl Waits {
         }
     }
 
-    /// Looks at every step that is ready.
+    /// Checks every ready step.
     pub fn inspect(&mut self, world: &World) -> Result<(), String> {
         let Some(scheduler) = world.scheduler.as_ref().filter(|scheduler| scheduler.is_idle()) else {
             return Ok(());
@@ -111,7 +112,7 @@ impl Waits {
     }
 }
 
-/// True if work is not wide, or has a worker reserved, or none can be reserved for it now.
+/// Whether the work is not wide, or some worker is reserved, or no worker could be reserved for it now.
 fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
     let Some(class) = engine.class_of(key) else { return true };
     let workers = || engine.workers().present().filter(|worker| eligible_when_idle(class, worker));
@@ -124,11 +125,11 @@ fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
     !wide || reserved || !takes
 }
 
-/// The queues of which something waits, be it parked: the band, the start time and what its tasks have run of those
-/// that have steps here.
+/// The queues that wait, also with parked work. Those that have resident steps have their band, their start
+/// tag and the level to which they were really served.
 pub(crate) type Waited = BTreeMap<QueueId, Option<(u8, i128, i128)>>;
 
-/// Which queues wait now.
+/// The queues that wait now.
 pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
     let parked = engine.subqueues().iter().filter(|(_, line)| line.away().jobs > 0);
     let mut waited: Waited = parked.map(|((queue, _), _)| (queue, None)).collect();
@@ -139,8 +140,8 @@ pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
     waited
 }
 
-/// A queue that did not wait before comes in level with the one of its band that waited with least, by what that
-/// one's tasks have run.
+/// Checks that a queue that did not wait before starts no earlier than the level to which the least served
+/// waiting queue of its band was really served.
 pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> {
     for (id, queue) in engine.queues().in_turn().filter(|(id, _)| !before.contains_key(id)) {
         let others = before.values().flatten().filter(|(band, ..)| *band == queue.band());

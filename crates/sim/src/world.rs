@@ -1,7 +1,8 @@
 //! The simulated world: a virtual clock, a network, machines, a store, and one scheduler at a time.
 //!
-//! Everything that will happen stands in one list, ordered by time and then by the order in which it
-//! was put there. [`World::step`] takes the first entry. What happens is a function of the seed.
+//! Everything that will happen is in one list, ordered by time and then by the order of insertion.
+//! [`World::step`] takes the first entry and carries it out. `run` and `script` drive it. What happens is a
+//! function of the seed alone.
 
 use crate::faults::Faults;
 use crate::machine::{AttemptKey, Effect, Machine, Word};
@@ -15,102 +16,102 @@ use windlass_core::job::End;
 use windlass_core::{RequestId, Time};
 use windlass_store::Memory;
 
-/// Nanoseconds in a millisecond.
+/// Nanoseconds of a millisecond.
 pub const MS: u64 = 1_000_000;
-/// Nanoseconds in a second.
+/// Nanoseconds of a second.
 pub const S: u64 = 1_000 * MS;
-/// Most nanoseconds between two beats of a worker.
+/// Longest time in nanoseconds between two beats of a worker.
 const BEAT_MAX: u64 = 5 * S;
-/// What clocks show when the simulation begins: far enough from 0 to be stepped back.
+/// What clocks show when the simulation begins, in nanoseconds. It is far enough from 0 to be stepped back.
 pub const CLOCK_START: u64 = 1_000_000 * S;
 
-/// Something that will happen.
+/// An entry of the list: something that will happen.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Happening {
-    /// A word of a machine reaches the scheduler over this link.
+    /// A message of a machine reaches the scheduler over this link.
     ToScheduler(u64, usize, Word),
-    /// An order reaches a machine over this link.
+    /// A command with this number reaches a machine over this link.
     ToMachine(u64, usize, u64, WorkerCommand),
     /// A machine tries to connect.
     Connects(usize),
-    /// A machine says what it holds.
+    /// A machine sends its inventory.
     Beats(usize),
-    /// A machine says how loaded it is.
+    /// A machine reports its load.
     Reports(usize),
     /// A new keeper starts.
     KeeperStarts(usize),
-    /// A keeper looks whether its lease has run out.
+    /// A keeper checks whether its lease has run out.
     Fences(usize),
-    /// The scheduler sees that a link is gone.
+    /// The scheduler notices that a link is gone.
     LossSeen(u64),
-    /// An attempt of that keeper ends by itself.
+    /// An attempt under the keeper of this incarnation ends by itself.
     TaskEnds(usize, u64, AttemptKey, End),
-    /// A scheduler wakes, of that life.
+    /// The scheduler of this life wakes.
     Wakes(u64),
-    /// A scheduler's round, of the scheduler of that life.
+    /// The scheduler of this life runs a round.
     Round(u64),
     /// The store applies the batch in flight, or fails to.
     Applies(u64),
-    /// The scheduler hears what became of the batch in flight.
+    /// The scheduler learns the outcome of its commit.
     CommitEnds(u64),
     /// The store answers again after a failure.
     Thaws(u64),
-    /// The store is asked what the scheduler of that life wants read.
+    /// The store is read for the scheduler of this life.
     Reads(u64, Fetch),
-    /// The scheduler of that life gets the answer.
+    /// The scheduler of this life gets the answer to a read.
     ReadEnds(u64, Event),
     /// A scheduler starts.
     SchedulerStarts,
     /// The store's disk has room again.
     DiskHasRoom,
-    /// For whoever drives the world.
+    /// A reminder for the driver of the world.
     Alarm(Alarm),
 }
 
-/// What the driver of the world asked to be reminded of.
+/// A reminder that the driver of the world asked for.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Alarm {
-    /// Something random happens.
+    /// The next random disturbance.
     Disturb,
-    /// A task that submits a job of its own does its next step.
+    /// The next step of a task that submits a job of its own.
     Parent(AttemptKey),
-    /// People look after what is left.
+    /// Undo what is left of the disturbances.
     Tidy,
-    /// The judge looks at what waits.
+    /// Check the waiting work.
     Inspect,
 }
 
-/// What the driver of the world hears.
+/// A message to the driver of the world.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Heard {
-    /// An answer.
+    /// A reply to a request.
     Reply(RequestId, Reply),
-    /// A request failed: the store took no writes.
+    /// A request failed, because the store took no writes.
     Unavailable(RequestId),
-    /// A note.
+    /// A fact that the engine published.
     Fact(Fact),
     /// An attempt's process started on a machine.
     Starts(usize, AttemptKey),
     /// An attempt ended on a machine.
     Ends(usize, AttemptKey, End),
-    /// A reminder.
+    /// A reminder is due.
     Alarm(Alarm),
-    /// The scheduler died: nobody answers what was asked.
+    /// The scheduler died, so open requests get no reply.
     SchedulerDied,
 }
 
-/// How often what happened.
+/// How many times each thing happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Entries of the list.
+    /// Entries of the list that were carried out.
     pub steps: u64,
     /// Processes that started.
     pub starts: u64,
     /// Batches that the store applied.
     pub commits: u64,
-    /// Batches that it did not.
+    /// Batches that the store did not apply.
     pub failed_commits: u64,
-    /// Pages of parked jobs that schedulers took in.
+    /// Pages of parked jobs that were read.
     pub pages: u64,
     /// Reads of the store that failed.
     pub failed_reads: u64,
@@ -122,21 +123,21 @@ pub struct Tally {
     pub cut_links: u64,
     /// Messages that were lost.
     pub lost_messages: u64,
-    /// Writes that the store refused because another scheduler came first.
+    /// Bookings that another scheduler made first.
     pub refused_writes: u64,
     /// Steps of the scheduler's clock.
     pub clock_steps: u64,
-    /// Hellos that were refused, because their name was another's.
+    /// Hellos that were refused because another machine has the name.
     pub refused_names: u64,
     /// Workers whose lease ran out.
     pub expiries: u64,
     /// Attempts that a keeper ended because its lease ran out.
     pub fencings: u64,
-    /// Workers that somebody said are gone.
+    /// Workers that were forgotten.
     pub forgotten: u64,
     /// Jobs that were deleted for their age.
     pub deleted: u64,
-    /// Results that lied.
+    /// Ends that a lying machine reported.
     pub lies: u64,
 }
 
@@ -164,19 +165,18 @@ impl Tally {
     }
 }
 
-/// The simulated world.
 pub struct World {
     pub(crate) now_ns: u64,
     pub(crate) clock_skew_ns: i64,
     pub(crate) settings: Settings,
-    /// Some schedulers are set up with leases that are twice as long.
+    /// Whether some schedulers start with leases that are twice as long.
     pub(crate) leases_vary: bool,
-    /// Boxed, because entries move when others come and go.
+    /// Boxed, because a map moves its entries when others are inserted.
     list: BTreeMap<(u64, u64), Box<Happening>>,
     sequence: u64,
     pub(crate) rng: Rng,
     pub(crate) faults: Faults,
-    /// Drop this many messages, whatever the faults say.
+    /// Messages that are dropped next, whatever the rates are.
     pub(crate) lose_next: u32,
     pub(crate) store: Memory,
     pub(crate) disk_full: bool,
@@ -188,14 +188,14 @@ pub struct World {
     pub(crate) heard: VecDeque<Heard>,
     pub(crate) trace: Transcript,
     pub(crate) tally: Tally,
-    /// The first promise that was broken.
+    /// The first promise that broke.
     pub(crate) violation: Option<String>,
-    /// Named in the message where the engine itself panics.
+    /// Printed when the engine itself panics.
     pub(crate) seed: u64,
 }
 
 impl World {
-    /// A world without machines in which a scheduler is about to start.
+    /// A world without machines, in which a scheduler is about to start.
     pub fn new(seed: u64, faults: Faults, trace: Transcript) -> Self {
         let mut world = World {
             now_ns: 0,
@@ -224,7 +224,7 @@ impl World {
         world
     }
 
-    /// Adds a machine that connects at once.
+    /// Adds a machine, which connects at once.
     pub fn add_machine(&mut self, machine: Machine) -> usize {
         let number = self.machines.len();
         self.machines.push(machine);
@@ -234,24 +234,24 @@ impl World {
         number
     }
 
-    /// Puts something on the list.
+    /// Adds an entry to the list.
     pub(crate) fn after(&mut self, delay_ns: u64, happening: Happening) {
         self.sequence += 1;
         self.list.insert((self.now_ns + delay_ns, self.sequence), Box::new(happening));
     }
 
-    /// When the next entry of the list is due.
+    /// Virtual time of the next entry, in nanoseconds.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.list.keys().next().map(|(at, _)| *at)
     }
 
-    /// Lets time pass without anything happening.
+    /// Advances the clock without carrying anything out.
     pub(crate) fn pass_to(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         self.trace.at(self.now_ns);
     }
 
-    /// A machine's clock.
+    /// The clock of a machine.
     pub(crate) fn machine_clock(&self, machine: usize) -> Time {
         let Machine { skew_ns, drift_permille, .. } = self.machines[machine];
         let drift_ns = self.now_ns as i64 / 1000 * drift_permille;
@@ -262,12 +262,12 @@ impl World {
         self.settings.lease_ns.map_or(BEAT_MAX, |lease_ns| BEAT_MAX.min(lease_ns / 10))
     }
 
-    /// Notes a broken promise; the first one counts.
+    /// Records a broken promise, if it is the first.
     pub(crate) fn broken(&mut self, what: String) {
         self.violation.get_or_insert(what);
     }
 
-    /// Takes the first entry of the list; false if the list is empty.
+    /// Carries out the first entry of the list; false if the list is empty.
     pub fn step(&mut self) -> bool {
         let Some(((now_ns, _), happening)) = self.list.pop_first() else { return false };
         self.pass_to(now_ns);
@@ -298,7 +298,7 @@ impl World {
         true
     }
 
-    /// A message goes off, and comes once, twice or never.
+    /// Sends a message, which arrives once, twice or never.
     pub(crate) fn transmit(&mut self, message: Happening) {
         let lost = self.lose_next > 0 || self.rng.chance(self.faults.lose_permille);
         if lost {
@@ -357,7 +357,7 @@ impl World {
         self.act(number, load.map(|load| Effect::Say(Word::Load(load))).into_iter().collect());
     }
 
-    /// A task that starts reads from caches; true if something had to be fetched.
+    /// Reads cache keys for a task that starts; true if some had to be fetched.
     pub(crate) fn read(&mut self, number: usize, keys: &BTreeMap<String, Option<u64>>) -> bool {
         let (cold, word) = self.machines[number].read(keys);
         self.act(number, word.map(Effect::Say).into_iter().collect());
@@ -385,7 +385,7 @@ impl World {
         if let WorkerCommand::Lease { .. } = order
             && let Some(until) = self.machines[number].lease_until()
         {
-            // Its own clock may be slow.
+            // The machine's clock may be slow.
             let rate_permille = (1000 + self.machines[number].drift_permille) as u64;
             let delay_ns = until.since(now) / rate_permille * 1000 + MS;
             self.after(delay_ns, Happening::Fences(number));
@@ -407,7 +407,7 @@ impl World {
         }
     }
 
-    /// An attempt ends on a machine, and what waits there may start.
+    /// Ends an attempt on a machine, and starts what waits there.
     pub(crate) fn end_attempt(&mut self, number: usize, key: AttemptKey, end: End) {
         let now = self.machine_clock(number);
         let mut effects = self.machines[number].end(key, now, end);
@@ -415,7 +415,7 @@ impl World {
         self.act(number, effects);
     }
 
-    /// Carries out what a machine did.
+    /// Carries out the effects of a call to a machine.
     pub(crate) fn act(&mut self, number: usize, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -450,7 +450,7 @@ impl World {
         }
     }
 
-    /// A keeper dies with all that it runs.
+    /// Kills a keeper with everything that it runs. The scheduler notices after `seen_ns`.
     pub(crate) fn kill_keeper(&mut self, number: usize, seen_ns: u64) {
         self.tally.keeper_deaths += 1;
         self.trace.line(&format!("{}: the keeper dies", self.machines[number].label));
@@ -461,7 +461,7 @@ impl World {
         }
     }
 
-    /// A link goes; the scheduler sees that so much later.
+    /// Cuts a link. The scheduler notices after `seen_ns`.
     pub(crate) fn cut_link(&mut self, number: usize, seen_ns: u64) {
         let Some(link) = self.machines[number].link.take() else { return };
         self.tally.cut_links += 1;
@@ -472,7 +472,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// Where the engine itself panics, what led there is still told.
+    /// Prints the last lines when the engine itself panics.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for line in self.trace.last_lines() {

@@ -255,7 +255,7 @@ fn backfill_uses_what_the_first_leaves_and_trusts_no_unknown_time() {
         workload.jobs.iter().map(|job| job.start_ms(&backfill).map(|ms| ms / 1000)).collect();
     assert_eq!(started, [Some(0), Some(100), Some(2), Some(110), None]);
     let figures = Figures::of(&workload, &backfill, 0);
-    assert_eq!((figures.worker_blockers, figures.starved, figures.placed), (1, 0, 4));
+    assert_eq!((figures.unplaceable, figures.starved, figures.placed), (1, 0, 4));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_grid_of_short_and_long_jobs_is_shared() {
     let (time, task) =
         (of(swf::replay(&workload, turns(Charge::Time))), of(swf::replay(&workload, turns(Charge::Task))));
     for figures in [&fifo, &time, &task] {
-        assert_eq!((figures.starved, figures.worker_blockers, figures.placed), (0, 0, workload.jobs.len()));
+        assert_eq!((figures.starved, figures.unplaceable, figures.placed), (0, 0, workload.jobs.len()));
     }
     println!("{fifo:?}\n{time:?}\n{task:?}");
     assert!(time.wait_s.mean < fifo.wait_s.mean && time.wait_s.mean < task.wait_s.mean);
@@ -373,7 +373,7 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     let of = |schedule| Figures::of(&workload, &schedule, 200);
     let (fifo, time) = (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings)));
     println!("{fifo:?}\n{time:?}");
-    assert_eq!((time.starved, time.worker_blockers), (0, 0));
+    assert_eq!((time.starved, time.unplaceable), (0, 0));
     // Whole machines run jobs of up to two weeks; nobody waits longer than for one of these.
     let longest_s = workload.jobs.iter().map(|job| job.run_ms / 1000).max().unwrap() as f64;
     assert!(time.wait_s.max < longest_s, "{} {longest_s}", time.wait_s.max);

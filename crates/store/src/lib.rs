@@ -1,8 +1,10 @@
-//! Where jobs are kept: one interface over several stores, no trait objects.
+//! Storage of jobs, tasks, workers, queues, limits and tokens: one interface over a store in memory and one
+//! in an SQLite file, as an enum instead of a trait object.
 //!
-//! A store never decides. It applies the engine's writes, each guarded by the row that it expects,
-//! says which of them it refused, and answers questions. [`Store::commit`] returns when the batch is
-//! durable (for [`Memory`], when it is applied). One suite in `tests/conformance.rs` holds for all.
+//! A store never decides. It applies the engine's writes, each guarded by the row that it expects, returns
+//! which of them it refused, and answers reads. The server's shell commits and reads; the simulator does the
+//! same without a server. [`Store::commit`] returns when the batch is durable (for [`Memory`], when it is
+//! applied). One suite, in `tests/conformance.rs`, holds for all stores.
 
 mod gather;
 mod memory;
@@ -26,33 +28,33 @@ use windlass_core::job::JobRecord;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, TaskId, Time};
 
-/// Signatures whose samples an engine starts with.
+/// Task profiles whose samples [`Store::load`] returns.
 pub const HISTORY_MAX: usize = 10_000;
 
-/// What the tasks of steps run, by job and the step's place in it.
+/// Bodies by job and by the step's index in it.
 pub type StepBodies = Vec<((JobId, u16), Arc<[u8]>)>;
 
-/// A place for jobs.
+/// A store of jobs and everything that belongs to them. Clones share it.
 #[derive(Clone)]
 pub enum Store {
-    /// In this process; gone with it.
+    /// In this process, and lost with it.
     Memory(Memory),
     /// In an SQLite file.
     Sqlite(Sqlite),
 }
 
-/// Why a store did not do it.
+/// Why a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address names no store that we know.
+    /// The address is not of a known form.
     #[error("'{0}' is not a store; give sqlite:PATH or memory")]
     Address(String),
-    /// PostgreSQL is asked for.
+    /// The address names a PostgreSQL database.
     #[error(
         "'{0}' names a PostgreSQL database, which this version cannot use yet; give sqlite:PATH or memory"
     )]
     Postgres(String),
-    /// Another process has the file.
+    /// Another process has the file open.
     #[error("{} is in use by another server; stop that one, or give this one another --state", .0.display())]
     InUse(PathBuf),
     /// A later version of Windlass wrote the file.
@@ -63,12 +65,12 @@ pub enum StoreError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its schema.
+        /// Version of the file's schema.
         found: i32,
-        /// Ours.
+        /// The newest version that this program knows.
         known: i32,
     },
-    /// The file is no database, or a damaged one.
+    /// The file is damaged, or not a database.
     #[error(
         "{} is damaged or no Windlass database: {why}; move it away to start with an empty one, or \
          bring it back from a backup", path.display()
@@ -76,34 +78,37 @@ pub enum StoreError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// The error of SQLite or of the migrations.
         why: String,
     },
-    /// No room.
+    /// The disk is full.
     #[error("no space is left for {}; nothing accepted is lost, make room and it goes on", .0.display())]
     Full(PathBuf),
-    /// The operating system refused.
+    /// The operating system refused access to the file.
     #[error("cannot use {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Anything else that the database says.
+    /// Any other error of the database.
     #[error("the store failed while it {doing}")]
     Sql {
-        /// At what.
+        /// What the store was doing, for the message.
         doing: &'static str,
-        /// What it says.
+        /// The cause.
         source: rusqlite::Error,
     },
-    /// The writer thread is gone.
+    /// The writer's thread has ended.
     #[error("the store is closed")]
     Closed,
 }
 
-/// Copies the database of a store, which a server may have open, into a new file, as it is at one moment.
+/// Copies a store's database as of one moment into a new file. A server may have the store open.
+///
+/// # Errors
+/// If the address is not of a file, if `to` exists, or if either file cannot be used.
 pub fn backup(address: &str, to: &Path) -> Result<(), StoreError> {
     match address.strip_prefix("sqlite:") {
         Some(path) => sqlite::backup(Path::new(path), to),
@@ -112,7 +117,7 @@ pub fn backup(address: &str, to: &Path) -> Result<(), StoreError> {
 }
 
 impl Store {
-    /// Opens `memory` or `sqlite:PATH`, bringing the schema up to date.
+    /// Opens `memory` or `sqlite:PATH`. An older schema is migrated, after a copy of the file was made.
     pub fn open(address: &str) -> Result<Store, StoreError> {
         if address == "memory" {
             return Ok(Store::Memory(Memory::default()));
@@ -121,14 +126,14 @@ impl Store {
             return Ok(Store::Sqlite(Sqlite::open(Path::new(path))?));
         }
         if address.starts_with("postgres:") || address.starts_with("postgresql:") {
-            // Such an address carries a password.
+            // The address may contain a password.
             let shown = address.split_once('@').map_or(address, |(_, host)| host);
             return Err(StoreError::Postgres(shown.to_owned()));
         }
         Err(StoreError::Address(address.to_owned()))
     }
 
-    /// A number of its own, as long as it lives: numbers of jobs mean something only with it.
+    /// A random number of this store. Job numbers mean something only together with it.
     pub fn id(&self) -> i64 {
         match self {
             Store::Memory(memory) => memory.id(),
@@ -136,8 +141,8 @@ impl Store {
         }
     }
 
-    /// Applies the writes of a batch in one transaction. Returns the numbers of those whose guard
-    /// failed; on an error none is applied.
+    /// Applies the writes of a batch in one transaction. Returns the indexes of the refused writes, whose
+    /// guard failed. On an error nothing is applied.
     pub async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.apply(&batch.writes)),
@@ -145,9 +150,8 @@ impl Store {
         }
     }
 
-    /// What an engine starts from: workers, active jobs that are not parked, how much is parked, the number of
-    /// the next job, what is known of tasks
-    /// by signature (of [`HISTORY_MAX`] signatures, those used last), queues and limits.
+    /// What an engine starts from: workers, active jobs that are not parked, the counts of parked jobs, the number of
+    /// the next job, the samples of the [`HISTORY_MAX`] task profiles that were used last, queues and limits.
     pub async fn load(&self) -> Result<Snapshot, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.load()),
@@ -155,7 +159,7 @@ impl Store {
         }
     }
 
-    /// The records of those of `ids` that exist, without the bodies of their steps.
+    /// The records of those of `ids` that exist, with empty bodies.
     pub async fn records(&self, ids: BTreeSet<JobId>) -> Result<Vec<JobRecord>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.records(&ids)),
@@ -163,8 +167,8 @@ impl Store {
         }
     }
 
-    /// What an engine asked for, in the order of the questions: a page in the order of its line, jobs by id.
-    /// All that was durable before is shown.
+    /// Answers an engine's fetches, in their order: a page in the order of its subqueue, jobs by id. The
+    /// answers show everything that was durable before the call.
     pub async fn fetch(&self, fetches: Vec<Fetch>) -> Result<Vec<Vec<JobRecord>>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(fetches.iter().map(|fetch| memory.fetch(fetch)).collect()),
@@ -172,7 +176,7 @@ impl Store {
         }
     }
 
-    /// How much is parked of each queue and class, as counted when jobs were parked and taken off.
+    /// The counts of parked jobs by queue and class, as the writes have moved them.
     pub async fn parked_counts(&self) -> Result<Vec<ParkedCount>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.parked_counts()),
@@ -180,8 +184,7 @@ impl Store {
         }
     }
 
-    /// Compares these counts with the parked jobs one by one. Returns those that were wrong; they are right
-    /// now.
+    /// Compares these counts with the parked jobs and corrects them. Returns the counts that were wrong.
     pub async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.audit_parked()),
@@ -189,7 +192,7 @@ impl Store {
         }
     }
 
-    /// A parked job and how many of its queue come before it; `None` if it is not parked.
+    /// A parked job, and how many parked jobs of its queue come before it. `None` if it is not parked.
     pub async fn parked(&self, id: JobId) -> Result<Option<ParkedView>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.parked(id)),
@@ -197,7 +200,7 @@ impl Store {
         }
     }
 
-    /// One job, without the bodies of its steps.
+    /// One job, with empty bodies.
     pub async fn job(&self, id: JobId) -> Result<Option<JobView>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.job(id)),
@@ -205,7 +208,7 @@ impl Store {
         }
     }
 
-    /// The job that `user` submitted under `key`.
+    /// The job that `user` submitted under the idempotency key `key`.
     pub async fn job_by_key(&self, user: String, key: String) -> Result<Option<JobId>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.job_by_key(&user, &key)),
@@ -213,7 +216,7 @@ impl Store {
         }
     }
 
-    /// How many jobs of a user there are, ended ones too, and how many bytes they and what they run take.
+    /// Number of a user's jobs, including ended ones, and the bytes of their specs and bodies.
     pub async fn user_totals(&self, user: String) -> Result<(u64, u64), StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.user_totals(&user)),
@@ -221,7 +224,7 @@ impl Store {
         }
     }
 
-    /// A number of the server's own under that name.
+    /// A number that the server keeps under a name; `None` before [`Store::keep_number`].
     pub async fn number(&self, name: &'static str) -> Result<Option<u64>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.number(name)),
@@ -229,7 +232,7 @@ impl Store {
         }
     }
 
-    /// Keeps a number of the server's own.
+    /// Keeps a number for the server under a name.
     pub async fn keep_number(&self, name: &'static str, number: u64) -> Result<(), StoreError> {
         match self {
             Store::Memory(memory) => {
@@ -240,7 +243,7 @@ impl Store {
         }
     }
 
-    /// Gives a part of the room that deletions left back to the file system; true if there is more to give.
+    /// Returns some of the pages that deletions left empty to the file system. True if there are more to return.
     pub async fn shrink(&self) -> Result<bool, StoreError> {
         match self {
             Store::Memory(_) => Ok(false),
@@ -248,7 +251,7 @@ impl Store {
         }
     }
 
-    /// The store's file; a store in memory has none.
+    /// The store's file; `None` for a store in memory.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Store::Memory(_) => None,
@@ -256,7 +259,7 @@ impl Store {
         }
     }
 
-    /// Up to `limit` jobs that pass the filter, newest first, older than `before` where given.
+    /// Up to `limit` jobs that pass the filter and have a lower id than `before`, newest first.
     pub async fn jobs(
         &self,
         filter: JobFilter,
@@ -269,7 +272,7 @@ impl Store {
         }
     }
 
-    /// The rows of those tasks of a job in `range` that were ever booked, by number.
+    /// The rows of those tasks in `range` that were ever booked, by index.
     pub async fn tasks(&self, job: JobId, range: Range<u32>) -> Result<Vec<StoredTask>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.tasks(job, range)),
@@ -277,7 +280,7 @@ impl Store {
         }
     }
 
-    /// Earlier attempts of a task and results that came too late, oldest first.
+    /// A task's earlier attempts and late results, oldest first.
     pub async fn history(&self, task: TaskId) -> Result<Vec<AttemptView>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.history(task)),
@@ -285,7 +288,7 @@ impl Store {
         }
     }
 
-    /// What the tasks of a step run.
+    /// The body of a step; `None` if there is no such step.
     pub async fn body(&self, job: JobId, step: u16) -> Result<Option<Arc<[u8]>>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.body(job, step)),
@@ -293,7 +296,8 @@ impl Store {
         }
     }
 
-    /// What the tasks of steps run, in one read: of the first of them only, where all would be more than a few MiB.
+    /// The bodies of steps, in one read. If they are more than 8 MiB together, it may return only those of the
+    /// first steps.
     pub async fn bodies(&self, steps: Vec<(JobId, u16)>) -> Result<Vec<Option<Arc<[u8]>>>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(steps.iter().map(|(job, step)| memory.body(*job, *step)).collect()),
@@ -301,7 +305,7 @@ impl Store {
         }
     }
 
-    /// What the tasks of these steps run, without the bodies of more than `bytes_max` bytes, which are not read.
+    /// The bodies of these steps that have at most `bytes_max` bytes. Larger ones are not read.
     pub async fn small_bodies(
         &self,
         steps: Vec<(JobId, u16)>,
@@ -316,7 +320,7 @@ impl Store {
         }
     }
 
-    /// Keeps what another system says of its jobs and hosts, all of it or nothing.
+    /// Applies changes of the state of another system's jobs and hosts, all of them or none.
     pub async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
         match self {
             Store::Memory(memory) => {
@@ -327,7 +331,7 @@ impl Store {
         }
     }
 
-    /// What is kept of a job that another system brought. It goes with the job.
+    /// The document of another system's job. It is deleted with the job.
     pub async fn foreign_job(&self, id: JobId) -> Result<Option<String>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.foreign_job(id)),
@@ -335,7 +339,7 @@ impl Store {
         }
     }
 
-    /// Those of them of which something may still change, by id.
+    /// The documents of those jobs that may still change, by id.
     pub async fn foreign_open(&self) -> Result<Vec<(JobId, String)>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.foreign_open()),
@@ -343,7 +347,7 @@ impl Store {
         }
     }
 
-    /// The hosts that another system brought, by name.
+    /// The documents of another system's hosts, by name.
     pub async fn foreign_hosts(&self) -> Result<Vec<(String, String)>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.foreign_hosts()),
@@ -351,7 +355,7 @@ impl Store {
         }
     }
 
-    /// The active jobs that are held back, by id.
+    /// The active jobs that are on hold, by id.
     pub async fn held_jobs(&self) -> Result<Vec<JobId>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.held_jobs()),
@@ -359,7 +363,7 @@ impl Store {
         }
     }
 
-    /// Keeps a new token; false if there is one of that id.
+    /// Stores a new token; false if its id is taken.
     pub async fn create_token(&self, token: TokenRecord) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.create_token(token)),
@@ -367,7 +371,7 @@ impl Store {
         }
     }
 
-    /// All tokens by id, those that are not in force any more too.
+    /// All tokens by id, including expired and revoked ones.
     pub async fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.tokens()),
@@ -375,7 +379,7 @@ impl Store {
         }
     }
 
-    /// One token.
+    /// One token; `None` if there is none with that id.
     pub async fn token(&self, id: String) -> Result<Option<TokenRecord>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.token(&id)),
@@ -383,7 +387,7 @@ impl Store {
         }
     }
 
-    /// Ends a token; false if there is none of that id that was not ended before.
+    /// Revokes a token; false if there is none with that id, or if it is revoked already.
     pub async fn revoke_token(&self, id: String, at: Time) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.revoke_token(&id, at)),
@@ -391,9 +395,9 @@ impl Store {
         }
     }
 
-    /// Deletes jobs that ended before `before`, oldest first, samples of tasks of which none ran since, and tokens that
-    /// ended before it,
-    /// but not more than about `rows` rows. Returns the jobs that are gone, and whether there is more to delete.
+    /// Deletes, up to about `rows` rows, jobs that ended before `before`, oldest first, the samples of task
+    /// profiles that were not used since, and tokens that ended before. Returns the deleted jobs, and whether
+    /// there is more to delete.
     pub async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         match self {
             Store::Memory(memory) => Ok((memory.retain(before), false)),

@@ -1,5 +1,6 @@
-//! The store in memory: for tests, for the simulator, and for runs that leave nothing behind. Its
-//! guards are those of the SQL stores.
+//! The store in memory, for tests, for the simulator and for runs that leave nothing behind. Its guards are
+//! those of the SQLite store, and the same suite holds for both. Each call is atomic, since all tables are
+//! under one lock. It has no I/O and no errors.
 
 use crate::HISTORY_MAX;
 use crate::gather::Gather;
@@ -21,7 +22,7 @@ use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// Shared by its clones.
+/// A store in memory; clones share it.
 #[derive(Clone, Default)]
 pub struct Memory {
     tables: Arc<Mutex<Tables>>,
@@ -30,7 +31,7 @@ pub struct Memory {
 struct Tables {
     id: i64,
     next_job: u64,
-    /// Without the bodies of their steps.
+    /// With empty bodies.
     jobs: BTreeMap<JobId, JobView>,
     bodies: BTreeMap<(JobId, u16), Arc<[u8]>>,
     tasks: BTreeMap<TaskId, StoredTask>,
@@ -45,7 +46,7 @@ struct Tables {
     limits: BTreeMap<String, Limit>,
     back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
     parked: BTreeMap<JobId, Parked>,
-    /// The same by line, in the order of the line.
+    /// The parked jobs by queue and class, in the order of their subqueue.
     lines: BTreeMap<(String, u64), BTreeMap<QueuePos, JobId>>,
     parked_counts: BTreeMap<(String, u64), BacklogCounts>,
 }
@@ -56,7 +57,7 @@ impl Memory {
         self.lock().id
     }
 
-    /// Applies all writes whose guard holds; returns the numbers of the others.
+    /// Applies all writes whose guard holds; returns the indexes of the others.
     pub fn apply(&self, writes: &[Write]) -> Vec<usize> {
         let mut tables = self.lock();
         let (mut refused, mut gone) = (Vec::new(), BTreeSet::new());
@@ -289,7 +290,7 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // A panic elsewhere leaves whole writes applied: the tables stay usable.
+        // Writes are applied whole before anything can panic, so the tables stay usable.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -297,7 +298,7 @@ impl Memory {
 impl Default for Tables {
     fn default() -> Self {
         Tables {
-            // The hasher's keys are the one source of randomness that the standard library has.
+            // The keys of a hasher are the only randomness in the standard library.
             id: (RandomState::new().build_hasher().finish() >> 1) as i64,
             next_job: 0,
             jobs: BTreeMap::new(),
@@ -330,7 +331,7 @@ impl JobFilter {
 }
 
 impl Tables {
-    /// True if the write's guard held.
+    /// Applies a write; false if its guard failed.
     fn apply(&mut self, write: &Write) -> bool {
         match write {
             Write::History { signature, samples, at } => {
@@ -342,7 +343,7 @@ impl Tables {
                 true
             }
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
-            // Rows are at hand.
+            // This store reads every row, so ranges of succeeded tasks are of no use to it.
             Write::Done { job, .. } => self.jobs.contains_key(job),
             Write::LicenceBackoffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => self.insert_job(*id, spec, *created),
@@ -478,7 +479,8 @@ impl Tables {
             .collect()
     }
 
-    /// Only of an attempt that was there, and once: it is said again until it is acknowledged.
+    /// Adds a late result of an attempt that the task really had. Repetitions are dropped: a keeper repeats a
+    /// result until it is acknowledged.
     fn add_late(&mut self, task: TaskId, late: AttemptView) {
         let was_there = self.tasks.get(&task).is_some_and(|stored| stored.row.attempt >= late.attempt);
         let key = |view: &AttemptView| (view.attempt, view.worker, view.epoch, view.late);

@@ -1,6 +1,6 @@
-//! The JSON in which SQL stores keep a job's spec, amounts and samples. The core is not serializable by
-//! design: these
-//! mirrors are the boundary, and fields may only be added, each with a default.
+//! The JSON in which the SQLite store keeps specs, amounts, samples and other compound values. The core is
+//! not serializable by design, so these types mirror it at the store's boundary. Stored text of every earlier
+//! version must stay readable: fields are only added, each with a default. Bodies are never part of it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ struct StepJson {
     time_limit_ms: Option<u64>,
     #[serde(default)]
     retries: u32,
-    /// The step's place and whether task by task.
+    /// Index of the step that it depends on, and whether task by task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     depends: Vec<(u16, bool)>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -102,7 +102,7 @@ struct ResourcesJson {
     custom: BTreeMap<String, u64>,
 }
 
-/// A spec without bodies, as JSON.
+/// A spec as JSON, without its bodies.
 pub fn spec_to_json(spec: &JobSpec) -> String {
     let json = JobJson {
         name: spec.name.clone(),
@@ -166,7 +166,10 @@ fn hints_from(from: HintsJson) -> Hints {
     }
 }
 
-/// The spec in `text`, its bodies empty.
+/// A spec from JSON, with empty bodies.
+///
+/// # Errors
+/// If the text is not the JSON of a spec.
 pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
     let json: JobJson = serde_json::from_str(text)?;
     Ok(JobSpec {
@@ -213,37 +216,31 @@ fn resources_from(from: ResourcesJson) -> Resources {
     Resources { cpu, memory, gpus, gpu_memory, custom }
 }
 
-/// Amounts as JSON.
 pub fn resources_to_json(from: &Resources) -> String {
     serde_json::to_string(&resources_to(from)).expect("numbers and strings always serialize")
 }
 
-/// Amounts from JSON.
 pub fn resources_from_json(text: &str) -> Result<Resources, serde_json::Error> {
     serde_json::from_str(text).map(resources_from)
 }
 
-/// Attributes as JSON.
 pub fn attributes_to_json(from: &Attributes) -> String {
     serde_json::to_string(from).expect("strings always serialize")
 }
 
-/// Attributes from JSON.
 pub fn attributes_from_json(text: &str) -> Result<Attributes, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// A sample: bytes of memory, milliseconds of cpu and of wall time, bytes of disk, killed for memory.
-/// Hundreds are kept of each signature, so they carry no names.
+/// A sample: peak memory in bytes, milliseconds of cpu time and of run time, bytes of disk traffic, whether
+/// it was killed for memory. There are up to 200 for each task profile, so they carry no names.
 type SampleJson = (Option<u64>, Option<u64>, Option<u64>, Option<u64>, bool);
 
-/// Samples as JSON.
 pub fn samples_to_json(from: &[Sample]) -> String {
     let rows = from.iter().map(|s| (s.peak_memory, s.cpu_ms, s.wall_ms, s.disk_bytes, s.oom));
     serde_json::to_string(&rows.collect::<Vec<SampleJson>>()).expect("numbers always serialize")
 }
 
-/// Samples from JSON.
 pub fn samples_from_json(text: &str) -> Result<Vec<Sample>, serde_json::Error> {
     let rows: Vec<SampleJson> = serde_json::from_str(text)?;
     let sample = |(peak_memory, cpu_ms, wall_ms, disk_bytes, oom)| Sample {
@@ -256,36 +253,31 @@ pub fn samples_from_json(text: &str) -> Result<Vec<Sample>, serde_json::Error> {
     Ok(rows.into_iter().map(sample).collect())
 }
 
-/// Exit codes as JSON.
 pub fn exits_to_json(from: &BTreeSet<i32>) -> String {
     serde_json::to_string(from).expect("numbers always serialize")
 }
 
-/// Exit codes from JSON.
 pub fn exits_from_json(text: &str) -> Result<BTreeSet<i32>, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// The users of a queue as JSON.
 pub fn users_to_json(from: &BTreeSet<String>) -> String {
     serde_json::to_string(from).expect("strings always serialize")
 }
 
-/// The users of a queue from JSON; what cannot be read lets nobody in.
-pub fn users_from_json(text: Option<String>) -> BTreeSet<String> {
-    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+/// The users of a queue from JSON. `None` is an empty list.
+pub fn users_from_json(text: Option<String>) -> Result<BTreeSet<String>, serde_json::Error> {
+    text.map_or(Ok(BTreeSet::new()), |text| serde_json::from_str(&text))
 }
 
-/// A step that backs off: its place, the limit, since when and until when in nanoseconds, how often in a row.
+/// A step that backs off: its index, the limit, since when and until when in nanoseconds, how many times in a row.
 type BackOffJson = (u16, String, u64, u64, u32);
 
-/// Steps that back off as JSON.
 pub fn back_offs_to_json(from: &BTreeMap<u16, BackOff>) -> String {
     let rows = from.iter().map(|(step, b)| (*step, b.limit.clone(), b.since.0, b.until.0, b.times));
     serde_json::to_string(&rows.collect::<Vec<BackOffJson>>()).expect("numbers and strings always serialize")
 }
 
-/// Steps that back off from JSON.
 pub fn back_offs_from_json(text: &str) -> Result<BTreeMap<u16, BackOff>, serde_json::Error> {
     let rows: Vec<BackOffJson> = serde_json::from_str(text)?;
     let row = |(step, limit, since, until, times)| {
@@ -294,13 +286,12 @@ pub fn back_offs_from_json(text: &str) -> Result<BTreeMap<u16, BackOff>, serde_j
     Ok(rows.into_iter().map(row).collect())
 }
 
-/// Ranges of tasks as JSON: the first of each, and how many.
+/// Ranges of tasks as JSON: pairs of first index and count.
 pub fn ranges_to_json(from: &RangeSet) -> String {
     let pairs = from.ranges().map(|range| (range.start, range.end - range.start));
     serde_json::to_string(&pairs.collect::<Vec<(u32, u32)>>()).expect("numbers always serialize")
 }
 
-/// Ranges of tasks from JSON.
 pub fn ranges_from_json(text: &str) -> Result<RangeSet, serde_json::Error> {
     let pairs: Vec<(u32, u32)> = serde_json::from_str(text)?;
     let mut ranges = RangeSet::default();

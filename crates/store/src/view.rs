@@ -1,4 +1,6 @@
-//! What a store tells.
+//! Types in which a store answers reads, and records that the server keeps in it besides the engine's:
+//! tokens, and the state of another system's jobs and hosts. Both stores return the same values. They are
+//! plain data without behaviour.
 
 use std::sync::Arc;
 use windlass_core::engine::StoredState;
@@ -8,54 +10,54 @@ use windlass_core::{Epoch, JobId, Time, WorkerId};
 /// What an engine starts from.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Snapshot {
-    /// The number of the next job.
+    /// The number that the next job gets.
     pub next_job: u64,
-    /// All else.
+    /// Workers, jobs, counts of parked jobs, history, queues and limits.
     pub ground: StoredState,
 }
 
-/// A job for people; bodies are left out.
+/// A job as users see it, with empty bodies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobView {
-    /// Its id.
+    /// The job.
     pub id: JobId,
-    /// As submitted.
+    /// As submitted, with empty bodies.
     pub spec: Arc<JobSpec>,
-    /// When it was accepted.
+    /// When it was submitted.
     pub created: Time,
     /// Its state.
     pub state: JobState,
-    /// Why no further task started.
+    /// Why no further task of it starts; `None` while tasks may.
     pub stop: Option<Stop>,
-    /// Held by somebody.
+    /// Whether a user has put it on hold.
     pub held: bool,
-    /// When it ended.
+    /// When it ended; `None` while it is active.
     pub ended: Option<Time>,
-    /// What became of its tasks, once it ended.
+    /// How many of its tasks ended in which state; `None` while it is active.
     pub counts: Option<Counts>,
 }
 
-/// A parked job, without the bodies of its steps.
+/// A parked job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ParkedView {
-    /// As submitted.
+    /// As submitted, with empty bodies.
     pub spec: Arc<JobSpec>,
-    /// How it is parked.
+    /// Its position in its subqueue, and its counts.
     pub parked: Parked,
-    /// How many parked jobs of its queue come before it.
+    /// Number of parked jobs of its queue that come before it.
     pub ahead: u64,
 }
 
-/// Which jobs a list shows; an absent field shows all.
+/// Which jobs a list shows. An empty or absent field excludes none.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct JobFilter {
-    /// In one of these states; empty is any.
+    /// In one of these states.
     pub states: Vec<JobState>,
     /// Of this user.
     pub user: Option<String>,
     /// Of this queue.
     pub queue: Option<String>,
-    /// Whose name holds this text.
+    /// With this text in their name.
     pub name: Option<String>,
 }
 
@@ -64,66 +66,66 @@ pub struct JobFilter {
 pub struct StoredTask {
     /// Its row.
     pub row: TaskRow,
-    /// How its last attempt ended, if it did.
+    /// How its last attempt ended; `None` while that runs.
     pub result: Option<TaskResult>,
 }
 
-/// A change of what another system says of the jobs and hosts that it brought. `doc` is the server's.
+/// A change of the state of another system's jobs and hosts. `doc` is text that only the server reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ForeignWrite {
-    /// A job, in the place of what was kept of it.
+    /// Replaces the document of a job.
     Job {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Something of it may still change.
+        /// Whether the job may still change.
         open: bool,
-        /// All of it.
+        /// The document.
         doc: String,
     },
-    /// Nothing is kept of this job any more.
+    /// Deletes the document of a job.
     Forget(JobId),
-    /// A host, in the place of what was kept of it.
+    /// Replaces the document of a host.
     Host {
-        /// Which.
+        /// Name of the host.
         name: String,
-        /// All of it.
+        /// The document.
         doc: String,
     },
 }
 
-/// What lets somebody in: the secret's hash, and whose it is.
+/// A bearer token, without its secret.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TokenRecord {
-    /// Says which token it is; not secret.
+    /// Public part of the token.
     pub id: String,
     /// SHA-256 of the secret.
     pub hash: [u8; 32],
-    /// What its holder may do; the word is the server's.
+    /// Role of the caller, as the server names it.
     pub role: String,
-    /// Who holds it.
+    /// The user that the token stands for.
     pub user: String,
-    /// The worker that it is for.
+    /// The worker that the token is for; `None` for tokens of people.
     pub worker: Option<String>,
-    /// What somebody noted of it.
+    /// Note of the administrator who created it.
     pub note: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Time,
-    /// When it ends by itself.
+    /// When it expires by itself; `None` for never.
     pub expires: Option<Time>,
-    /// When somebody ended it.
+    /// When an administrator revoked it.
     pub revoked: Option<Time>,
 }
 
-/// An attempt that is not its task's last, or a result that came too late.
+/// An attempt that is not its task's last, or a late result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AttemptView {
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: WorkerId,
-    /// The worker's epoch.
+    /// Epoch of the worker at that time.
     pub epoch: Epoch,
-    /// The result was refused: the attempt was not the booked one any more.
+    /// Whether the result came when this attempt was no longer the booked one.
     pub late: bool,
     /// How it ended.
     pub result: TaskResult,

@@ -1,4 +1,4 @@
-//! One suite for all stores, and what only a file can show.
+//! One suite for all stores, and tests of what only a store in a file has.
 
 mod support;
 
@@ -152,7 +152,7 @@ fn a_booking_is_a_compare_and_swap() {
         let (a, b) = (task(1, 0), task(1, 1));
         commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
         assert!(commit(&store, vec![book(a, 1)]).await.is_empty());
-        // The second booking of a loses alone; that of b beside it is applied.
+        // The second booking of a is refused. The booking of b beside it is applied.
         assert_eq!(commit(&store, vec![book(a, 1), book(b, 1)]).await, [0]);
         assert_eq!(commit(&store, vec![book(a, 2)]).await, [0], "a is not ready again");
         let again =
@@ -280,7 +280,7 @@ fn lists_are_filtered_and_paged_newest_first() {
         assert_eq!(list(active, None, 100).await, [8, 6, 2]);
         let queue = JobFilter { queue: Some("odd-queue".into()), ..all.clone() };
         assert_eq!(list(queue, None, 2).await, [9, 7]);
-        // Characters that mean something to LIKE mean nothing here.
+        // A filter is plain text: wildcards of LIKE stand for themselves.
         assert_eq!(list(JobFilter { name: Some("%_3".into()), ..all.clone() }, None, 9).await, [3]);
         assert_eq!(list(JobFilter { name: Some("' OR 1".into()), ..all }, None, 9).await, [0u64; 0]);
     });
@@ -400,7 +400,7 @@ fn a_newer_schema_is_refused() {
                  VALUES (9999, 'later', '2030-01-01T00:00:00Z', '1')";
     db.execute(newer, []).unwrap();
     drop(db);
-    // The writer thread of the first store lets go of the lock a moment after its last handle.
+    // The writer's thread of the first store releases the lock only after its last handle is dropped.
     let refused = loop {
         match Store::open(&address) {
             Err(StoreError::InUse(_)) => std::thread::yield_now(),
@@ -412,7 +412,7 @@ fn a_newer_schema_is_refused() {
     assert!(refused.to_string().contains("later version"), "{refused}");
 }
 
-/// The first schemas, and the checksums of their files' bytes.
+/// The first schemas, and the checksums of their files, which databases have stored.
 const SCHEMAS: [(&str, &str, &str); 4] = [
     ("initial", include_str!("../src/sqlite/migrations/V1__initial.sql"), "17321864722359855485"),
     ("leases", include_str!("../src/sqlite/migrations/V2__leases.sql"), "4101222979907797802"),
@@ -420,7 +420,7 @@ const SCHEMAS: [(&str, &str, &str); 4] = [
     ("placement", include_str!("../src/sqlite/migrations/V4__placement.sql"), "9380557536467622693"),
 ];
 
-/// A file with these rows as the version that knew only the first schemas left it, opened by this one.
+/// A database of schema `version` with these rows, opened by this version.
 fn opened_from_schema(version: usize, rows: &str) -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.db");
@@ -698,7 +698,7 @@ fn what_another_system_says_is_kept_as_long_as_the_job() {
         assert_eq!(store.foreign_job(JobId(2)).await.unwrap().as_deref(), Some("c"));
         assert_eq!(store.foreign_job(JobId(3)).await.unwrap(), None);
         assert_eq!(store.foreign_hosts().await.unwrap(), [("h".to_owned(), "y".to_owned())]);
-        // It goes with its job.
+        // The document is deleted with its job.
         let (spec, created) = (Arc::new(spec("j", "u", None)), Time(1));
         let new = |id| Write::Job { id: JobId(id), spec: spec.clone(), created };
         let end = Write::JobEnd {

@@ -1,5 +1,5 @@
-//! What the cache over a store promises, over random histories on every store: an engine that holds few steps,
-//! a store that answers late or not at all, commits that fail, engines that die.
+//! Promises of residency, over random histories on every store: an engine that keeps few steps resident, a
+//! store that answers late or not at all, commits that fail, engines that die.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,30 +17,31 @@ use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{JobFilter, Store};
 
-/// Steps that the engines hold.
+/// Size of the engines' cache in steps.
 const CACHE: usize = 6;
 const QUEUES: [&str; 4] = ["ann", "bob", "cyn", "vip"];
-/// Workers, each of two cpus; the last class of work is for the first alone.
+/// Number of workers, each with two cpus. Work of the last class fits only the first.
 const WORKERS: usize = 2;
 
-/// Something that happens.
+/// One event of a history.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A job of this queue, class and priority; of two steps, or after an earlier job, where the last says so.
+    /// A job of this queue, class and priority. The last number makes some jobs have two tasks or two steps,
+    /// and some come after earlier jobs.
     Submit(usize, u8, i32, u8),
     Cancel(usize),
     Hold(usize, bool),
     Retry(usize),
-    /// The first running task ends, well or badly.
+    /// The first running task succeeds or fails.
     Ends(bool),
     Round,
     Commit,
     FailedCommit,
-    /// The store is asked for what is wanted first, and answers later.
+    /// The store is asked for the first outstanding fetch, whose answer arrives later.
     Read,
     /// The first answer arrives, or a failure in its place.
     Arrives(bool),
-    /// The engine dies with all that it did not commit.
+    /// The engine dies, and its uncommitted batch is lost.
     Dies,
 }
 
@@ -61,7 +62,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// A scheduler over a store, and workers that do as they are told.
+/// A scheduler over a store, and workers that follow its commands.
 struct World {
     store: Store,
     runtime: tokio::runtime::Runtime,
@@ -71,7 +72,7 @@ struct World {
     wanted: VecDeque<Fetch>,
     arriving: VecDeque<(u64, Vec<JobRecord>)>,
     running: BTreeMap<TaskId, (WorkerId, u32)>,
-    /// How often each attempt of a task was durably booked.
+    /// How many times each attempt of a task was durably booked.
     booked: BTreeMap<(TaskId, u32), u32>,
     requests: u64,
     answered: BTreeSet<u64>,
@@ -260,7 +261,7 @@ impl World {
         }
     }
 
-    /// The store takes nothing, and answers again at once.
+    /// A commit fails, and the store answers again at once.
     fn fail(&mut self) {
         let batch = std::mem::take(&mut self.out);
         self.lost.extend(batch.answers.iter().map(|(request, _)| request.0));
@@ -269,7 +270,7 @@ impl World {
         let parked = self.runtime.block_on(self.store.parked_counts()).unwrap();
         self.engine.reload(self.now, &touched, records, parked, &mut self.out);
         self.checked();
-        // Workers are asked to say again what they hold: here they begin anew.
+        // Workers are asked for their inventory. Here they restart without tasks instead.
         self.incarnation += 1;
         self.running.clear();
         self.workers_come();
@@ -302,7 +303,7 @@ impl World {
         self.workers_come();
     }
 
-    /// Until nothing more happens by itself.
+    /// Runs until nothing more happens by itself.
     fn settle(&mut self) {
         for _ in 0..1000 {
             self.round(100);
@@ -317,7 +318,7 @@ impl World {
                 self.tell(Event::Tick);
                 continue;
             }
-            // What a rule or a reservation held is looked at again: its time may have come.
+            // A veto or a reservation may end after some time, so the waiting steps are judged again.
             self.now = self.now.after(2 * NS_PER_S);
             self.tell(Event::Tick);
             self.round(100);
@@ -328,7 +329,7 @@ impl World {
         panic!("it does not settle: {:?}", self.out);
     }
 
-    /// Active jobs with a task that could start, as the store has them.
+    /// Active jobs that have a task that could start, as the store has them.
     fn ready_in_store(&self) -> Vec<JobRecord> {
         let filter = JobFilter { states: vec![JobState::Active], ..JobFilter::default() };
         let active = self.runtime.block_on(self.store.jobs(filter, None, usize::MAX >> 1)).unwrap();
@@ -344,7 +345,7 @@ impl World {
         self.records(ids.clone()).into_iter().filter(ready).collect()
     }
 
-    /// The jobs in the cache that have ready tasks of their first step.
+    /// The resident jobs that have ready tasks of their first step.
     fn ready_in_cache(&self) -> Vec<&Arc<JobSpec>> {
         let ready = self.engine.jobs().filter(|job| !job.steps[0].ready.is_empty() && !job.held);
         ready.map(|job| &job.spec).collect()
@@ -353,8 +354,8 @@ impl World {
 
 type Check = fn(&mut World);
 
-/// Runs a history, checks after each settled part of it, and brings everything to its end: every user is
-/// served, whatever was parked.
+/// Runs a history, checks the world after each settled part of it, and then ends all tasks. Every queue must
+/// be served, whatever was parked.
 fn history(world: &mut World, ops: &[Op], check: Check) {
     for (number, op) in ops.iter().enumerate() {
         world.act(*op);
@@ -372,7 +373,7 @@ fn history(world: &mut World, ops: &[Op], check: Check) {
         world.act(Op::Hold(number, false));
     }
     world.settle();
-    // Workers that spoiled what they were given are left out for a while.
+    // Workers on which tasks failed may be in quarantine for a while.
     for _ in 0..10 {
         world.now = world.now.after(3600 * NS_PER_S);
         world.tell(Event::Tick);
@@ -398,7 +399,7 @@ fn on_sqlite(ops: &[Op], check: Check) {
     history(&mut World::new(Store::open(&address).unwrap()), ops, check);
 }
 
-/// Of each property one test on memory and one on SQLite, whose commits take their time.
+/// Each property has one test on memory and one on SQLite, whose commits take time.
 macro_rules! invariants {
     ($($(#[$doc:meta])* $name:ident, $on_sqlite:ident: $check:expr;)*) => { $(
         proptest! {
@@ -428,7 +429,7 @@ invariants! {
         assert!(missing.is_empty(), "{missing:?} are in the store alone");
     };
     i2_every_target_and_class_with_ready_work_has_some_in_the_cache, i2_on_sqlite: |world| {
-        // Classes of this history are named after their steps; of the last is all work with a target.
+        // Classes of these histories have the names of their steps. All work with a target is of the last one.
         let key = |spec: &JobSpec| (spec.queue.clone(), spec.steps[0].name.clone(), spec.steps[0].targets.clone());
         let stored: BTreeSet<_> = world.ready_in_store().iter().map(|record| key(&record.spec)).collect();
         let cached: BTreeSet<_> = world.ready_in_cache().iter().map(|spec| key(spec)).collect();
@@ -436,8 +437,7 @@ invariants! {
         assert!(missing.is_empty(), "{missing:?} are in the store alone");
     };
     i3_the_cache_is_bounded, i3_on_sqlite: |world| {
-        // What cannot be parked, and beyond the size of the cache what keeps one line stocked: a job of two
-        // steps at most.
+        // Pinned jobs, and beyond the size of the cache what keeps each subqueue stocked: a job of at most two steps.
         let lines = world.engine.subqueues();
         let fixed = world.engine.resident_steps() - lines.steps();
         let most = CACHE.max(fixed) + 2 * lines.len();
@@ -465,8 +465,8 @@ invariants! {
         }
     };
     i7_no_worker_is_idle_that_fits_ready_work, i7_on_sqlite: |world| {
-        // Held work is no reason to work: of a queue and class of which the engine says that it holds some, the
-        // next in line may be held as well.
+        // Vetoed work may leave a worker idle. Where the engine has a vetoed step of a queue and class, the
+        // next step of that subqueue may be vetoed as well.
         let of = |spec: &JobSpec| (spec.queue.clone(), spec.steps[0].name.clone());
         let held = world.engine.held_steps().filter_map(|step| world.engine.job(step.job));
         let held: BTreeSet<_> = held.map(|job| of(&job.spec)).collect();
@@ -490,8 +490,8 @@ invariants! {
     };
 }
 
-/// Two ask at once for a job to be tried again, and what is read for the second is old when it arrives: the job
-/// was run to its end meanwhile.
+/// Two requests retry the same parked job. The answer to the second fetch is stale when it arrives, because
+/// the job has run to its end meanwhile.
 #[test]
 fn a_job_that_ended_since_it_was_read_is_not_run_again() {
     let mut world = World::new(Store::open("memory").unwrap());
@@ -502,7 +502,7 @@ fn a_job_that_ended_since_it_was_read_is_not_run_again() {
     let (first, then) = (world.known[0], world.known[1]);
     world.act(Op::Cancel(1));
     world.commit();
-    // Nobody waits for the first any more once the engine is another.
+    // The next engine has no dependent of the first job, so that job can be parked.
     world.die();
     (0..8).for_each(|_| world.submit(0, 0, 1, 0));
     world.commit();
@@ -514,7 +514,7 @@ fn a_job_that_ended_since_it_was_read_is_not_run_again() {
     world.read();
     world.arrives(true);
     world.commit();
-    // What the second reads of it now arrives after what the first reads of the job before it.
+    // The second request's fetch of the job arrives after the first request's fetch of the job before it.
     world.read();
     world.read();
     world.arriving.rotate_left(1);
@@ -533,8 +533,8 @@ fn a_job_that_ended_since_it_was_read_is_not_run_again() {
     assert!(world.booked.values().all(|times| *times == 1), "{:?}", world.booked);
 }
 
-/// Two jobs come after the same parked one and one more that is parked: each request lets go what it loaded, and
-/// neither may wait for the other for ever.
+/// Two jobs come after the same parked job and after another one each. Each request evicts what it loaded,
+/// and neither may make the other wait for ever.
 #[test]
 fn requests_that_look_for_the_same_parked_jobs_are_all_answered() {
     let submit = |queue, class, priority, more| Op::Submit(queue, class, priority, more);

@@ -1,4 +1,4 @@
-//! Jobs of many tasks: read by ranges, deleted bit by bit.
+//! Jobs of many tasks: read by ranges, deleted piece by piece.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn task(job: u64, index: u32) -> TaskId {
     TaskId { job: JobId(job), index }
 }
 
-/// A job of two steps.
+/// A job of two steps with three tasks each.
 fn spec(key: Option<&str>) -> JobSpec {
     let step = |name: &str| StepSpec { name: name.to_owned(), tasks: 3, ..StepSpec::default() };
     let (user, key) = ("u".to_owned(), key.map(str::to_owned));
@@ -35,7 +35,7 @@ fn end(task: TaskId, attempt: u32, state: TaskState, end: End) -> Write {
     Write::End { task, attempt, state, failures, losses: 0, result: TaskResult::bare(end) }
 }
 
-/// Whatever was noted to have succeeded, tasks come back as they are, and in few ranges.
+/// Whatever ranges the job's row lists, tasks are read as they are, and in few ranges.
 #[test]
 fn tasks_that_ended_come_back_by_ranges() {
     on_all(async |store| {
@@ -87,7 +87,7 @@ fn a_large_old_job_goes_bit_by_bit() {
             let (some, more) = store.retain(Time(9), 10).await.unwrap();
             gone.extend(some);
             calls += 1;
-            // From the first bit on it is gone, whole: nobody can run a part of it again.
+            // After the first piece the whole job is gone, so that no part of it can run again.
             assert_eq!(store.job(JobId(1)).await.unwrap(), None);
             assert!(store.records([JobId(1)].into()).await.unwrap().is_empty());
             assert_eq!(commit(&store, vec![Write::JobRetry { job: JobId(1) }]).await, [0]);
@@ -101,7 +101,7 @@ fn a_large_old_job_goes_bit_by_bit() {
     });
 }
 
-/// Bodies are read together, up to a bound; small ones alone, where that is asked for.
+/// Bodies are read together up to a bound. Small ones can be read alone.
 #[test]
 fn bodies_are_read_together_and_small_ones_alone() {
     on_all(async |store| {
@@ -117,7 +117,7 @@ fn bodies_are_read_together_and_small_ones_alone() {
             found.into_iter().map(|body| body.map(|body| body.len())).collect::<Vec<_>>()
         };
         let mut all = lengths(store.bodies(steps.clone()).await.unwrap());
-        // A store may stop behind eight MiB; who asks goes on with what is left.
+        // A store may stop after 8 MiB, and the caller asks for the rest.
         assert!(all.len() >= 3, "{all:?}");
         let left = steps[all.len()..].to_vec();
         all.extend(lengths(store.bodies(left).await.unwrap()));

@@ -1,4 +1,4 @@
-//! Requests about jobs that an engine does not hold.
+//! Requests about jobs that are not resident.
 
 use std::collections::BTreeMap;
 use windlass_core::engine::{Engine, Event, Fetch, Outbox, Reply, Settings, Submit};
@@ -6,7 +6,7 @@ use windlass_core::job::{JobRecord, JobSpec, StepSpec};
 use windlass_core::{JobId, RequestId, Time};
 use windlass_store::Memory;
 
-/// An engine that holds one step, and a store that is asked by hand.
+/// An engine whose cache has one step, and a store whose answers the test delays.
 struct Desk {
     engine: Engine,
     store: Memory,
@@ -15,7 +15,6 @@ struct Desk {
 }
 
 impl Desk {
-    /// An engine that holds one step.
     fn new() -> Desk {
         Desk {
             engine: Engine::new(Settings { cache_steps: 1, ..Settings::default() }),
@@ -48,7 +47,7 @@ impl Desk {
         self.tell(Event::Hold { request: RequestId(request), job, held });
     }
 
-    /// What was asked for last, as the store has it now.
+    /// The store's answer to the last fetch, as of now.
     fn read(&mut self) -> (u64, Vec<JobRecord>) {
         let fetch = self.wanted.pop().expect("something was asked for");
         (fetch.number, self.store.fetch(&fetch))
@@ -68,7 +67,7 @@ fn a_job_after_two_parked_ones_waits_for_both_though_one_was_touched_meanwhile()
 
     desk.submit(6, vec![a, b]);
     let both = desk.read();
-    // Before that answer comes one of them is held and let go again, and parked once more.
+    // Before that answer arrives, one of the jobs is held, released and parked again.
     desk.hold(7, a, true);
     let one = desk.read();
     desk.give(one);
@@ -85,7 +84,7 @@ fn a_job_after_two_parked_ones_waits_for_both_though_one_was_touched_meanwhile()
     assert!(matches!(answer, Some(Reply::Submitted { .. })), "{answer:?}, wanted {:?}", desk.wanted);
     let waits: Vec<JobId> = desk.engine.job(JobId(6)).unwrap().after.iter().copied().collect();
     assert_eq!(waits, [a, b]);
-    // What others wait for is not parked, for an engine that starts must know of it.
+    // A job with dependents is not parked, because the next engine must know it.
     let parked: Vec<u64> = (1..=6).filter(|id| desk.store.parked(JobId(*id)).is_some()).collect();
     assert_eq!(parked, [2, 5]);
 }

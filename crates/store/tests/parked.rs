@@ -1,4 +1,4 @@
-//! Parked jobs: one suite for all stores, and what only a file can show.
+//! Parked jobs: one suite for all stores, and tests of what only a store in a file has.
 
 mod support;
 
@@ -15,7 +15,7 @@ use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
 use windlass_store::{JobFilter, Store};
 
-/// Two ready tasks, and three that wait for them.
+/// Two ready tasks, and three that depend on them.
 fn spec(queue: &str, priority: i32) -> JobSpec {
     let step = |name: &str, tasks| StepSpec {
         name: name.to_owned(),
@@ -37,7 +37,7 @@ fn parked(id: u64, class: u64, priority: i32, ranked: u64) -> Parked {
     }
 }
 
-/// A job that is parked in the batch that makes it.
+/// A job that is parked in the batch that adds it.
 fn job(id: u64, queue: &str, parked: Parked) -> [Write; 2] {
     let spec = Arc::new(spec(queue, parked.place.priority.0));
     let made = Write::Job { id: JobId(id), spec, created: Time(id) };
@@ -70,7 +70,7 @@ fn count(queue: &str, class: u64, jobs: u64) -> ParkedCount {
 #[test]
 fn pages_are_in_the_order_of_their_line() {
     on_all(async |store| {
-        // Priority first, then since when, then the id. Class and queue keep lines apart.
+        // Ordered by priority, then by the time since when, then by id. Each queue and class is a subqueue of its own.
         let positions =
             [(1, 0, 50), (2, 5, 90), (3, -5, 1), (4, 0, 50), (5, 0, 20), (6, i32::MIN, 0), (7, i32::MAX, 9)];
         let mut writes = Vec::new();
@@ -82,7 +82,7 @@ fn pages_are_in_the_order_of_their_line() {
         assert!(commit(&store, writes).await.is_empty());
         let all = page("a", u64::MAX, QueuePos::FIRST, usize::MAX >> 1);
         assert_eq!(ids(&store, all).await, [7, 2, 5, 1, 4, 3, 6]);
-        // Jobs of two steps: three steps are two jobs. The next page begins behind the last.
+        // Each job has two steps, so a page of three steps has two jobs. The next page begins after the last of them.
         let first = fetch_one(&store, page("a", u64::MAX, QueuePos::FIRST, 3)).await;
         assert_eq!(first.iter().map(|record| record.id.0).collect::<Vec<_>>(), [7, 2]);
         assert_eq!(first[1].parked, Some(parked(2, u64::MAX, 5, 90)));
@@ -115,7 +115,7 @@ fn an_engine_starts_without_parked_jobs_and_with_their_counts() {
         assert_eq!(ground.jobs.iter().map(|record| record.id.0).collect::<Vec<_>>(), [1]);
         let counts = vec![count("a", 1, 2), count("a", 2, 1), count("b", 1, 1)];
         assert_eq!((&ground.parked, &store.parked_counts().await.unwrap()), (&counts, &counts));
-        // They are listed and read like all others.
+        // Parked jobs are listed and read like all others.
         let listed = store.jobs(JobFilter::default(), None, 10).await.unwrap();
         assert_eq!(listed.iter().map(|view| view.id.0).collect::<Vec<_>>(), [5, 4, 3, 2, 1]);
         let wanted = FetchQuery::Jobs(BTreeSet::from([JobId(1), JobId(3), JobId(99)]));

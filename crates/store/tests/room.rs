@@ -1,4 +1,4 @@
-//! What jobs take of the store, and what deletions give back.
+//! Room in the store: what each user's jobs take, and what deletions return to the file system.
 
 mod support;
 

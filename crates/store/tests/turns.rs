@@ -1,5 +1,5 @@
-//! Whose turn it is does not depend on how much is held: an engine with a small cache books what one books that
-//! holds everything, one by one.
+//! Turns do not depend on residency: an engine with a small cache makes the same bookings, one by one, as an
+//! engine in which all jobs are resident.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +17,9 @@ const QUEUES: [&str; 5] = ["ann", "bob", "cyn", "vip", "idle"];
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// So many jobs of a queue, class and priority.
+    /// A number of jobs of a queue, class and priority.
     Submit(usize, u8, i32, u8),
-    /// The task that runs longest ends.
+    /// The task that has run longest ends.
     Ends,
 }
 
@@ -28,16 +28,16 @@ struct Farm {
     store: Memory,
     now: Time,
     running: BTreeMap<u64, (TaskId, u32)>,
-    /// What was booked, in order.
+    /// Bookings in their order.
     booked: Vec<TaskId>,
-    /// The most steps that were held at a time.
+    /// The largest number of resident steps.
     held_max: usize,
 }
 
 impl Farm {
     fn new(cache_steps: usize) -> Farm {
         let turn = TurnSettings { charge: Charge::Task, ..TurnSettings::default() };
-        // Of more steps at hand others may suit a worker better: here all suit alike.
+        // With more resident steps another one might suit a worker better. With this policy all suit alike.
         let policy = Policy(policy_by_name("simple").0);
         let mut farm = Farm {
             engine: Engine::new(Settings {
@@ -75,7 +75,7 @@ impl Farm {
         self.settle(out);
     }
 
-    /// Commits and reads at once, and places what fits.
+    /// Places what fits, and commits and reads at once, until nothing happens.
     fn settle(&mut self, mut out: Outbox) {
         loop {
             self.engine.round(self.now, 1, &mut out);
@@ -155,7 +155,7 @@ proptest! {
             large.act(Op::Ends);
         }
         prop_assert_eq!(&small.booked, &large.booked);
-        // Two steps of each queue and class at most beyond its size, and what runs.
+        // At most two steps of each queue and class beyond the cache, and what runs.
         prop_assert!(small.held_max <= cache_steps + 2 * 15 + 4, "{} steps were held", small.held_max);
     }
 }

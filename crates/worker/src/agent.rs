@@ -1,5 +1,8 @@
-//! The agent's half on this machine: finds or starts the keeper, makes sure that an earlier one is
-//! gone before it starts another, and carries messages.
+//! The agent's connection to the keeper of this machine. It finds the keeper or starts one, and starts
+//! another only when the earlier one is known to be dead. It carries messages both ways, measures the
+//! machine, and keeps output from filling the disk. The server's process uses it for its own worker, and
+//! `remote` for a worker of a farm. It never starts a task's process and keeps no result: the keeper repeats
+//! results until they are acknowledged.
 
 use crate::caches::CacheDir;
 use crate::cgroup;
@@ -32,72 +35,72 @@ use windlass_core::load::pressure::LoadReport;
 
 /// How long a keeper may take to answer before it counts as stuck.
 const KEEPER_ANSWER: Duration = Duration::from_secs(10);
-/// Between two tries to get a keeper.
+/// Pause between two attempts to get a keeper.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How an agent is set up.
+/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// The worker's directory; made if it is not there.
+    /// The worker's directory. It is created if it does not exist.
     pub state: PathBuf,
-    /// The program that becomes the keeper when it is called with `keeper`.
+    /// The executable that the agent runs as the keeper, with the argument `keeper`.
     pub program: PathBuf,
-    /// What tasks may hold.
+    /// What tasks may use together.
     pub capacity: Resources,
-    /// The keeper and all tasks end with this process.
+    /// Whether the keeper and all tasks end with this process.
     pub die_with_agent: bool,
-    /// Bytes of one output file that are kept.
+    /// Bytes that are kept of one output file; the middle of a longer one is dropped.
     pub log_bytes_max: u64,
-    /// The number of the store that jobs come from. A keeper, and output, of another store's jobs are
-    /// of no use here: the numbers of jobs would mean others.
+    /// Id of the store that the jobs come from. A keeper and output of another store's jobs are not taken
+    /// over, because the same job number means another job there.
     pub store: i64,
-    /// Caches whose keys are reported.
+    /// Directories whose entries are reported as cache keys.
     pub caches: Vec<CacheDir>,
-    /// Bytes that all output may take; `None` is what the disk has room for.
+    /// Bytes that all output files may take together. `None` leaves it to the free space of the disk.
     pub logs_bytes_max: Option<u64>,
-    /// End what runs for a server of another store at once.
+    /// Whether tasks of another store's jobs are ended at once, instead of when their lease is over.
     pub adopt: bool,
 }
 
-/// What the agent tells.
+/// What the agent reports to the server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FromAgent {
-    /// A keeper is there. Another incarnation than before says that the earlier one is gone with all
-    /// that ran under it.
+    /// The keeper's answer to a hello. An incarnation other than the previous one means that the earlier
+    /// keeper is dead, and every task under it.
     Hello {
-        /// Which connection this is; what is sent goes to one.
+        /// Number of the connection to the keeper. Messages are sent on one connection only.
         connection: u64,
-        /// The keeper's own number.
+        /// The keeper's incarnation, which no other keeper has.
         incarnation: u64,
-        /// The largest number of a message that it has seen.
+        /// The largest message number that the keeper has seen.
         seq: u64,
-        /// What it holds.
+        /// The inventory: every attempt that the keeper has.
         held: Vec<crate::protocol::Held>,
-        /// What it could not set up.
+        /// Restrictions that the keeper found when it started, for the log.
         notes: Vec<String>,
-        /// This machine's clock when it was asked, on the clock that counts from boot.
+        /// When the hello was sent, in nanoseconds since boot.
         sent: u64,
-        /// It ends its tasks by itself when its lease runs out.
+        /// Whether the keeper ends its tasks by itself when its lease runs out.
         fences: bool,
-        /// It runs another program than this agent.
+        /// Whether the keeper runs another executable than this agent.
         differs: bool,
     },
     /// The answer to [`ToKeeper::Beat`].
     Beat {
-        /// As it was asked.
+        /// `sent` of the beat that this answers.
         sent: u64,
-        /// The largest number of a message that it has seen.
+        /// The largest message number that the keeper has seen.
         seq: u64,
-        /// What it holds.
+        /// The inventory: every attempt that the keeper has.
         held: Vec<crate::protocol::Held>,
     },
-    /// The keeper does not answer; another is looked for.
+    /// The connection to the keeper is lost. The agent looks for a keeper again.
     Lost,
-    /// An attempt started.
+    /// A task's program runs.
     Started {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
         /// Nanoseconds since the Unix epoch.
         at: u64,
@@ -106,75 +109,75 @@ pub enum FromAgent {
     Finished {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
-        /// How.
+        /// How the attempt ended, and what it used.
         result: WireResult,
     },
-    /// How far an attempt says that it is.
+    /// Progress that a task printed.
     Progress {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
-        /// In percent.
+        /// Percent done, 0 to 100.
         percent: Option<f64>,
-        /// What it does, for people.
+        /// Status text, for people.
         status: Option<String>,
     },
-    /// The load of this machine.
+    /// Load of this machine.
     Load(Box<LoadReport>),
-    /// All keys of its caches, with their bytes.
+    /// All cache keys of this worker, with their size in bytes.
     Caches(BTreeMap<String, u64>),
-    /// An attempt has its cpus again.
+    /// A task that lent its cpus has them again.
     Reclaimed {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
     },
 }
 
-/// Why there is no keeper.
+/// Why an agent has no keeper.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The state directory.
+    /// The worker's directory cannot be used.
     #[error("cannot use the worker's directory {}", path.display())]
     State {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It did not start.
+    /// The keeper did not start.
     #[error("the keeper did not start: {0}")]
     Start(String),
-    /// It is alive and does not answer.
+    /// The keeper is alive and does not answer.
     #[error(
         "the keeper (process {pid}) does not answer; its tasks may be running, so no other is started. If it \
          is stuck, end it with 'kill -9 {pid}'"
     )]
     Stuck {
-        /// The keeper.
+        /// The keeper's process.
         pid: i32,
     },
-    /// Tasks of another server's run here.
+    /// Tasks of another store's jobs run here.
     #[error(
         "this worker runs tasks for a server of another database (it was {was}, this one is {is}); they end when \
          their lease is over. 'windlass worker start --adopt' ends them at once"
     )]
     OtherStore {
-        /// The store for whose jobs it worked.
+        /// Id of the store that the tasks belong to.
         was: String,
-        /// The one that this server has.
+        /// Id of this server's store.
         is: String,
     },
-    /// Something that ran under an earlier keeper cannot be ended.
+    /// Processes of an earlier keeper were killed and have not ended.
     #[error("processes of an earlier keeper do not end")]
     Leftovers,
 }
 
-/// The agent. Clones share it.
+/// The agent. Clones share one connection and its threads.
 #[derive(Clone)]
 pub struct Agent {
     shared: Arc<Shared>,
@@ -184,15 +187,15 @@ struct Shared {
     options: AgentOptions,
     writer: Mutex<Writer>,
     stopped: AtomicBool,
-    /// A keeper was told to go on as our program.
+    /// Whether a keeper was told to become this agent's program. It is told once.
     upgraded: AtomicBool,
     measured: Measured,
     watch: Watch,
-    /// What the keeper holds, as it said last.
+    /// The attempts of the last inventory.
     held: Mutex<BTreeSet<TaskRef>>,
 }
 
-/// The way to the keeper, and which connection that is.
+/// The sending side of the connection to the keeper, and the number of that connection.
 #[derive(Default)]
 struct Writer {
     connection: u64,
@@ -200,8 +203,8 @@ struct Writer {
 }
 
 impl Agent {
-    /// Gets a keeper and starts the threads that listen to it and measure this machine. `on` is called
-    /// there, by one at a time, with what arrived together.
+    /// Connects to a keeper, or starts one, and starts the agent's threads. `on` is called on these threads,
+    /// never by two at a time, with all messages that arrived together.
     pub fn start(
         options: AgentOptions,
         on: impl FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
@@ -246,7 +249,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts the threads that tell of this machine by themselves.
+    /// Starts the threads that report load and caches.
     fn measure<F>(&self, on: &Arc<Mutex<F>>) -> Result<(), AgentError>
     where
         F: FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
@@ -262,12 +265,12 @@ impl Agent {
         })
     }
 
-    /// How often the load is told from now on.
+    /// Sets the interval between two reports of load.
     pub fn set_load_every(&self, every: Duration) {
         self.shared.measured.set_load_every(every);
     }
 
-    /// What tasks may hold.
+    /// What tasks may use together.
     pub fn capacity(&self) -> &Resources {
         &self.shared.options.capacity
     }
@@ -277,8 +280,8 @@ impl Agent {
         &self.shared.options.state
     }
 
-    /// Sends messages in one piece on the connection that they are meant for. They are lost if that is
-    /// gone: the keeper says hello on the next one, and what it does not hold is sent again.
+    /// Sends messages on one connection, all in one write. They are lost if that connection is gone. The next
+    /// connection begins with a hello, and the server sends again what is missing from its inventory.
     pub fn send(&self, connection: u64, messages: &[ToKeeper]) {
         let mut writer = self.shared.writer();
         if writer.connection != connection {
@@ -296,14 +299,14 @@ impl Agent {
         if let Some(stream) = &mut writer.stream
             && let Err(e) = stream.write_all(&bytes)
         {
-            // Half a message may be written: nothing may follow it.
+            // Half a message may have been written, so nothing may follow it.
             tracing::warn!("the keeper does not take messages: {e}");
             _ = stream.shutdown(Shutdown::Both);
             writer.stream = None;
         }
     }
 
-    /// Sees to it that output does not fill the disk, until this agent stops.
+    /// Trims output while it takes too much of the disk, until this agent stops.
     fn keep_room(&self) {
         let mut looked = Instant::now();
         while !self.shared.stopped.load(Ordering::Relaxed) {
@@ -320,12 +323,12 @@ impl Agent {
                         "the disk is full: {bytes} bytes of old output were deleted, all but its beginning"
                     );
                 }
-                Err(e) => tracing::warn!("cannot look after the output of tasks: {e}"),
+                Err(e) => tracing::warn!("cannot trim the output of tasks: {e}"),
             }
         }
     }
 
-    /// Looks after the keeper until this agent stops.
+    /// Watches over the keeper until this agent stops.
     fn watch(&self) {
         while !self.shared.stopped.load(Ordering::Relaxed) {
             thread::sleep(LOOK_EVERY);
@@ -333,35 +336,35 @@ impl Agent {
                 Due::Nothing => {}
                 Due::Ask => self.ask(),
                 Due::Say => {
-                    tracing::error!("the keeper does not answer: it stands still, or was stopped");
+                    tracing::error!("the keeper does not answer: it was stopped, or is stuck in the kernel");
                 }
                 Due::End => self.end_keeper(),
             }
         }
     }
 
-    /// Asks the keeper whether it is there, and never waits: one that stands still does not read.
+    /// Asks the keeper whether it is alive. Never waits, because a stopped keeper does not read.
     fn ask(&self) {
         self.shared.watch.asked(boot_ns());
         let Ok(mut writer) = self.shared.writer.try_lock() else { return };
         let mut line = Vec::new();
         to_line(&ToKeeper::Beat { sent: boot_ns() }, &mut line);
         let Some(stream) = &writer.stream else { return };
-        // Of half a message the rest cannot be said.
+        // A message that was sent in part cannot be completed, so the connection is given up.
         if send(stream, &line, SendFlags::DONTWAIT).is_ok_and(|sent| sent < line.len()) {
             _ = stream.shutdown(Shutdown::Both);
             writer.stream = None;
         }
     }
 
-    /// Ends a keeper whose lease is over and that cannot end its tasks itself.
+    /// Kills a keeper that is silent and whose lease is over, because it cannot end its tasks itself.
     fn end_keeper(&self) {
         let Some(file) = KeeperFile::read(&self.shared.options.state) else { return };
         let Some(fd) = Pid::from_raw(file.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         else {
             return;
         };
-        // Another process may have got the number since.
+        // The number may belong to another process by now.
         if process::start_ticks(file.pid) != Some(file.start_ticks) {
             return;
         }
@@ -372,17 +375,19 @@ impl Agent {
         if let Err(e) = pidfd_send_signal(fd, Signal::KILL) {
             tracing::error!("cannot kill the keeper: {e}");
         }
-        // The kernel ends them with it; where it waits with the keeper for something, they end at once all the same.
+        // The kernel ends the tasks with the keeper. If the keeper's end is held up in the kernel, the tasks
+        // still end at once by this.
         cgroup::sweep(&file.cgroups);
     }
 
-    /// As [`Agent::send`], on whatever connection there is.
+    /// As [`Agent::send`], on the current connection.
     pub fn send_now(&self, messages: &[ToKeeper]) {
         let connection = self.shared.writer().connection;
         self.send(connection, messages);
     }
 
-    /// Lets a keeper of another program go on as ours: once, for one that cannot stays what it is.
+    /// Tells a keeper of another program to become this one. It is told once, because a keeper that failed
+    /// would fail again.
     fn upgrade(&self, connection: u64, messages: &[FromAgent]) {
         let differs = |message: &FromAgent| matches!(message, FromAgent::Hello { differs: true, .. });
         let options = &self.shared.options;
@@ -396,17 +401,18 @@ impl Agent {
         self.send(connection, &[ToKeeper::Upgrade { program: options.program.clone() }]);
     }
 
-    /// The message that asks the keeper to say all that it holds.
+    /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into(), sent: boot_ns() }
     }
 
-    /// Where tasks' output is.
+    /// The directory of the tasks' output files.
     pub fn logs(&self) -> LogDir {
         LogDir::new(&self.shared.options.state)
     }
 
-    /// Stops listening. The keeper ends if it holds nothing; with `kill` it ends with all of its tasks.
+    /// Stops listening. With `kill` the keeper ends with all of its tasks, and this waits up to 10 s for
+    /// that. Without, the keeper ends only if it has no attempts.
     pub fn stop(&self, kill: bool) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         self.shared.measured.end();
@@ -416,8 +422,9 @@ impl Agent {
         }
     }
 
-    /// Ends a keeper of another store's jobs once nothing runs there any more, and puts their output aside: the store may
-    /// be another by mistake.
+    /// Ends a keeper that has only finished attempts of another store's jobs, or with `adopt` any, and moves
+    /// the output of those jobs aside. The output is kept because the server may have been started with the
+    /// wrong store.
     fn leave_other_store(&self) -> Result<(), AgentError> {
         let state = &self.shared.options.state;
         let io = |source| AgentError::State { path: state.clone(), source };
@@ -463,7 +470,7 @@ impl Agent {
                 Ok(messages) if messages.is_empty() => {}
                 Ok(messages) => {
                     self.shared.watch.heard();
-                    // It answered once; from now on it may be silent for as long as it likes.
+                    // The first answer came. From now on silence is not an error.
                     _ = stream.set_read_timeout(None);
                     messages.iter().for_each(|message| self.shared.measured.hear(message));
                     for message in &messages {
@@ -481,14 +488,14 @@ impl Agent {
                     }
                 }
                 Err(why) => {
-                    tracing::error!("the keeper sends what is no message: {why}");
+                    tracing::error!("the keeper sent an invalid message: {why}");
                     return;
                 }
             }
         }
     }
 
-    /// A connection to a living keeper, which may be a new one.
+    /// A connection to a living keeper, which is started if there is none.
     fn connect(&self) -> Result<UnixStream, AgentError> {
         let state = &self.shared.options.state;
         let file = KeeperFile::read(state);
@@ -507,8 +514,8 @@ impl Agent {
             }
         };
         let io = |source| AgentError::State { path: state.clone(), source };
-        // The keeper answers at once and always reads, unless it stands still: in the kernel with a
-        // dead file system, or because somebody stopped it.
+        // A keeper always reads and answers at once, unless it is stopped by a signal or stuck in the kernel
+        // on a dead file system.
         stream.set_read_timeout(Some(KEEPER_ANSWER)).map_err(io)?;
         stream.set_write_timeout(Some(KEEPER_ANSWER)).map_err(io)?;
         let connection = {
@@ -533,7 +540,8 @@ impl Agent {
         dial(&self.shared.options.state).map_err(|e| AgentError::Start(e.to_string()))
     }
 
-    /// Runs the keeper; returns the line that it says when it is ready or when it fails.
+    /// Runs the keeper's program. Returns its first line of output, which says that it is ready or why it
+    /// failed.
     fn launch(&self, incarnation: u64, plain: bool) -> Result<String, AgentError> {
         let options = &self.shared.options;
         let mut command = Command::new(&options.program);
@@ -545,9 +553,10 @@ impl Agent {
                 command.arg(flag);
             }
         }
-        // What marks the task that we may run in must not mark the keeper and its tasks.
+        // The agent may itself run inside a task. The variables that mark that task must not mark the keeper
+        // and its tasks.
         command.env_remove(MARKER).env_remove("WINDLASS_TASK").env_remove("WINDLASS_TOKEN");
-        // Its end would come as SIGCHLD to nobody; it is collected right here.
+        // `SIGCHLD` of this child may be unhandled in the caller, so the child is collected here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
         let mut said = Vec::new();
@@ -577,7 +586,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentErr
     spawned.map(drop).map_err(|e| AgentError::Start(e.to_string()))
 }
 
-/// What the server is told of it, if anything.
+/// The report for the server, if the message has one.
 fn from_keeper(message: FromKeeper, connection: u64) -> Option<FromAgent> {
     Some(match message {
         FromKeeper::State { incarnation, seq, held, notes, sent, fences, program } => {
@@ -596,7 +605,8 @@ fn from_keeper(message: FromKeeper, connection: u64) -> Option<FromAgent> {
     })
 }
 
-/// Puts the output of another store's jobs where it is kept until nobody can want it any more.
+/// Renames the directory of output to `logs-of-STORE`, in the place of what was put aside for that store
+/// before. Only an operator deletes it.
 fn put_aside(state: &Path, store: &str) -> io::Result<()> {
     let aside = state.join(format!("logs-of-{store}"));
     match fs::remove_dir_all(&aside) {
@@ -618,19 +628,19 @@ fn dial(state: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(socket_path(&dir))
 }
 
-/// Waits up to `timeout` for the keeper to be gone; true if it is. A pidfd is readable only when the
-/// process is dead whole, and the first process of a namespace is dead only when all others are.
+/// Waits up to `timeout` for the keeper's end; true if it has ended. A pidfd is readable only when the whole
+/// process is dead, and pid 1 of a namespace is dead only when all of the namespace's processes are.
 fn wait_for_end(file: &KeeperFile, timeout: Duration) -> bool {
     let Some(pid) = Pid::from_raw(file.pid) else { return true };
     let fd = pidfd_open(pid, PidfdFlags::empty());
-    // Another process may have got the number since.
+    // The number may belong to another process by now.
     if process::start_ticks(file.pid) != Some(file.start_ticks) {
         return true;
     }
     let fd = match fd {
         Ok(fd) => fd,
         Err(rustix::io::Errno::SRCH) => return true,
-        // No pidfd to be had says nothing about the keeper.
+        // Without a pidfd only the process number tells whether the keeper lives.
         Err(_) => {
             thread::sleep(timeout);
             return process::start_ticks(file.pid) != Some(file.start_ticks);
@@ -640,7 +650,7 @@ fn wait_for_end(file: &KeeperFile, timeout: Duration) -> bool {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).is_ok_and(|n| n > 0)
 }
 
-/// Ends what a dead keeper left: its control groups, and, where it had no namespace, its processes.
+/// Ends what a dead keeper left behind: its control groups, and its processes where it had no namespace.
 fn clear_up(file: &KeeperFile) -> Result<(), AgentError> {
     let marker = format!("{MARKER}={}:", file.incarnation);
     let deadline = Instant::now() + KEEPER_ANSWER;
@@ -667,7 +677,7 @@ fn clear_up(file: &KeeperFile) -> Result<(), AgentError> {
     }
 }
 
-/// A number that no keeper had before.
+/// A random positive number that fits a signed 64-bit integer, for incarnations and identities.
 pub fn fresh_number() -> u64 {
     let mut bytes = [0; 8];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
@@ -676,6 +686,6 @@ pub fn fresh_number() -> u64 {
         bytes =
             (now.map_or(0, |since| since.as_nanos() as u64) ^ u64::from(std::process::id())).to_le_bytes();
     }
-    // SQL's integers are signed, and 0 is no keeper.
+    // SQL integers are signed, and 0 stands for no keeper.
     (u64::from_le_bytes(bytes) >> 1).max(1)
 }

@@ -1,4 +1,7 @@
-//! What the caches of this machine hold: named directories, each entry at their top a key.
+//! Cache keys of this worker. An operator names directories; each entry at the top of one is a key,
+//! `NAME/ENTRY`, with its size on disk. `measure` scans the directories and adds what tasks say that they
+//! fetched. The keys go to the server, which prefers workers that have a task's inputs. Nothing here writes
+//! to a cache or evicts from one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,41 +11,41 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
 
-/// Entries of one directory that are looked at.
+/// Entries that are read of one directory; the rest is ignored.
 const ENTRIES_MAX: usize = 1 << 18;
-/// Files that one scan measures. What lies beyond counts for nothing: its entry is larger than is said.
+/// Files that one scan measures. Further files add nothing to the size of their key, which is then too small.
 const FILES_MAX: usize = 1 << 17;
 
-/// A cache that was named: `NAME=DIR`.
+/// A named cache directory: `NAME=DIR`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheDir {
-    /// The first part of its keys.
+    /// First part of the directory's keys.
     pub name: String,
-    /// Where it is.
+    /// The directory, as an absolute path.
     pub dir: PathBuf,
 }
 
-/// Why no cache is named so.
+/// Why a cache directory is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadCache {
-    /// Not of the form.
+    /// The text is not `NAME=DIR`.
     #[error("'{0}' names no cache: say NAME=DIR, such as ccache=/var/cache/ccache")]
     Form(String),
-    /// A name that keys could not begin with.
+    /// The name cannot begin a key.
     #[error(
         "'{0}' cannot name a cache: a name has 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes or underscores"
     )]
     Name(String),
-    /// Where it is would depend on where the worker was started.
+    /// The directory is relative, so it would depend on where the worker was started.
     #[error("the cache '{0}' needs the whole path of its directory, from / on")]
     Relative(String),
 }
 
 impl CacheDir {
-    /// A cache, where its name can begin a key.
+    /// A cache directory.
     ///
     /// # Errors
-    /// Says what is wrong with name or directory.
+    /// If the name cannot begin a key, or the directory is not absolute.
     pub fn new(name: &str, dir: &Path) -> Result<CacheDir, BadCache> {
         let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
@@ -65,16 +68,15 @@ impl FromStr for CacheDir {
     }
 }
 
-/// Keys and their bytes, used last first.
+/// Keys with their size in bytes, last used first.
 pub type Keys = Vec<(String, u64)>;
 
-/// What is in the directories now, at most as many keys as a worker may name. A directory that cannot be
-/// read has nothing for tasks.
+/// The keys in the directories now, at most [`CACHE_KEYS_MAX`]. A directory that cannot be read has none.
 pub fn scan(dirs: &[CacheDir]) -> Keys {
     let mut found = Vec::new();
     for CacheDir { name, dir } in dirs {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten().take(ENTRIES_MAX) {
-            // What is no text cannot be named by a job.
+            // A job names keys as text, so an entry whose name is not UTF-8 cannot be a key.
             let Some(key) = entry.file_name().to_str().map(|entry| format!("{name}/{entry}")) else {
                 continue;
             };
@@ -90,7 +92,7 @@ pub fn scan(dirs: &[CacheDir]) -> Keys {
     found.into_iter().map(|(_, key, path, meta)| (key, disk_bytes(path, &meta, &mut files_left))).collect()
 }
 
-/// Bytes on disk of a file, or of all below a directory. Links are not followed.
+/// Bytes on disk of a file, or of everything below a directory. Symbolic links are not followed.
 fn disk_bytes(path: PathBuf, meta: &Metadata, files_left: &mut usize) -> u64 {
     let mut bytes = meta.blocks() * 512;
     let mut open = if meta.is_dir() { vec![path] } else { Vec::new() };
@@ -108,26 +110,26 @@ fn disk_bytes(path: PathBuf, meta: &Metadata, files_left: &mut usize) -> u64 {
     bytes
 }
 
-/// What tasks said that they fetched, last first: kept until a scan must have found it.
+/// Keys that tasks said they fetched, the last one first. They are kept until a scan must have found them.
 #[derive(Default)]
 pub struct Fetched(VecDeque<(String, u64)>);
 
 impl Fetched {
-    /// A task brought this in.
+    /// Adds a key that a task fetched.
     pub fn add(&mut self, key: String, bytes: u64) {
         self.0.retain(|(known, _)| *known != key);
         self.0.push_front((key, bytes));
         self.0.truncate(CACHE_KEYS_MAX);
     }
 
-    /// A scan begins: what lies in one of these directories is found by it, or is gone.
+    /// Drops the keys of these directories. The scan that begins now finds them, or they are gone.
     pub fn leave_to_scan(&mut self, dirs: &[CacheDir]) {
         self.0.retain(|(key, _)| {
             dirs.iter().all(|dir| key.split_once('/').is_none_or(|(name, _)| name != dir.name))
         });
     }
 
-    /// All keys: these, and what a scan found, as many as a worker may name.
+    /// The keys of tasks and of a scan together, at most [`CACHE_KEYS_MAX`]. A task's size of a key counts first.
     pub fn with(&self, scanned: &Keys) -> BTreeMap<String, u64> {
         let mut keys = BTreeMap::new();
         for (key, bytes) in self.0.iter().chain(scanned).take(CACHE_KEYS_MAX) {

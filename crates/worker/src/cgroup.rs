@@ -1,9 +1,10 @@
-//! Control groups: one v2 group for each slot, kept and used again, and where memory is still a v1
-//! controller (a hybrid machine) a v1 memory group beside it.
+//! Control groups: a pool of v2 groups, one for each running task. On a hybrid machine, where memory is still
+//! a v1 controller, each has a v1 memory group beside it.
 //!
-//! A v2 group without controllers still kills a whole tree in one write, tells when the last process
-//! is gone, and counts processor time. Where no group can be made, [`Cgroups::open`] says why and the
-//! keeper falls back to process groups and `/proc`.
+//! A v2 group without controllers still kills a whole process tree in one write, tells when the last process
+//! is gone, and counts processor time. The keeper makes the parent of its groups before it enters its
+//! namespace. Where no group can be made, [`Cgroups::open`] says why, and the keeper uses process groups and
+//! `/proc` instead. Only [`sweep`] touches the groups of another keeper.
 
 use crate::keeper::upgrade::{kept_file, kept_option};
 use crate::mounts::{AGENT_GROUP, MAIN_GROUP, Mounts};
@@ -14,24 +15,24 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The keeper's part of the hierarchy.
+/// The keeper's part of the hierarchies.
 #[derive(Serialize, Deserialize)]
 pub struct Cgroups {
-    /// Our v2 directory.
+    /// The keeper's v2 group.
     base: PathBuf,
-    /// Our v1 memory directory on hybrid machines.
+    /// The keeper's v1 memory group, on a hybrid machine.
     memory_v1: Option<PathBuf>,
-    /// v2 groups of ours have the memory controller.
+    /// Whether the tasks' v2 groups have the memory controller.
     memory_v2: bool,
-    /// v2 groups of ours count processes. Those of v1 are left alone: to join another group costs each start more than
-    /// all else that is done for it.
+    /// Whether the tasks' v2 groups have the pids controller. The v1 pids controller is not used: joining one
+    /// more group would cost a start more than the rest of it.
     #[serde(default)]
     pids_v2: bool,
     free: Vec<Slot>,
     made: u32,
 }
 
-/// One pooled group.
+/// A pooled group, for one task at a time.
 #[derive(Serialize, Deserialize)]
 pub struct Slot {
     dir: PathBuf,
@@ -46,18 +47,20 @@ pub struct Slot {
     memory: Option<SlotMemory>,
 }
 
-/// Processes and threads that one task may have: a fork bomb ends with itself. More where a machine has very many cores.
+/// Processes and threads that one task may have, more on a machine with very many cores. A fork bomb then
+/// ends only its own task.
 fn processes_max() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     4096.max(64 * cores)
 }
 
-/// The memory side of a slot.
+/// Memory control of a slot.
 #[derive(Serialize, Deserialize)]
 struct SlotMemory {
     dir: PathBuf,
     v1: bool,
-    /// To be joined besides the slot's group (v1).
+    /// File of a v1 group that a process writes to in order to join; `None` on v2, where the slot's group has
+    /// the limit.
     #[serde(with = "kept_option")]
     procs: Option<File>,
     ooms: u64,
@@ -65,9 +68,12 @@ struct SlotMemory {
 }
 
 impl Cgroups {
-    /// Makes our part of the hierarchy below the group that this process is in; `Err` says why that
-    /// cannot be. `name` must be unique to this keeper. With `step_aside` this process and its parent
-    /// may be moved one group down, which the memory controller of v2 can need.
+    /// Makes the keeper's groups below the group of this process. `name` must be unique to this keeper. With
+    /// `step_aside` this process and its parent may be moved one group down, which the memory controller of
+    /// v2 can need.
+    ///
+    /// # Errors
+    /// Says for people why there can be no groups.
     pub fn open(name: &str, step_aside: bool) -> Result<Cgroups, String> {
         let mounts = Mounts::read(Path::new("/"))?;
         let own = mounts.v2.ok_or("no cgroup v2 is mounted")?.own;
@@ -78,7 +84,7 @@ impl Cgroups {
             return Err("the kernel's cgroups have no cgroup.kill (Linux 5.14)".to_owned());
         }
         let memory_v2 = enable("memory", &own, &base, step_aside && may_step_aside);
-        // The root may have it to give where it has no memory controller, and the other way round.
+        // A parent group may pass on either controller without the other.
         let pids_v2 = enable("pids", &own, &base, false);
         let memory_v1 = match mounts.memory_v1 {
             Some(group) if !memory_v2 => make(&group.own, name).ok(),
@@ -91,17 +97,17 @@ impl Cgroups {
         [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten()
     }
 
-    /// The directories that are ours.
+    /// The keeper's groups, which [`sweep`] can remove after its end.
     pub fn dirs(&self) -> Vec<PathBuf> {
         self.bases().cloned().collect()
     }
 
-    /// True if the kernel holds tasks to their memory limits.
+    /// Whether the kernel enforces memory limits.
     pub fn limits_memory(&self) -> bool {
         self.memory_v2 || self.memory_v1.is_some()
     }
 
-    /// A group for one task: a used one, or a new one.
+    /// An empty group for one task, from the pool if it has one.
     pub fn take(&mut self) -> io::Result<Slot> {
         if let Some(slot) = self.free.pop() {
             return Ok(slot);
@@ -133,7 +139,7 @@ impl Cgroups {
         })
     }
 
-    /// Gives an empty group back.
+    /// Returns an empty group to the pool.
     pub fn give_back(&mut self, slot: Slot) {
         self.free.push(slot);
     }
@@ -146,8 +152,8 @@ impl Drop for Cgroups {
 }
 
 impl Slot {
-    /// Sets or lifts the memory limit and starts counting kills anew. Returns false where nothing
-    /// holds the task to its limit.
+    /// Sets the memory limit in bytes, or lifts it, and counts out-of-memory kills from now on. Returns false
+    /// if the limit is not enforced here.
     pub fn arm(&mut self, limit: Option<u64>) -> io::Result<bool> {
         let Some(memory) = &mut self.memory else { return Ok(limit.is_none()) };
         if memory.limit != limit {
@@ -160,41 +166,42 @@ impl Slot {
         Ok(true)
     }
 
-    /// Files into which a process writes `0` to join; that for memory only where `limit` asks for it.
+    /// Files into which a process writes `0` to join the slot's groups. The v1 memory group is joined only
+    /// with `limit`.
     pub fn join_fds(&self, limit: bool) -> [Option<RawFd>; 2] {
         let memory = self.memory.as_ref().filter(|_| limit).and_then(|m| m.procs.as_ref());
         [Some(self.procs.as_raw_fd()), memory.map(AsRawFd::as_raw_fd)]
     }
 
-    /// Kills every process of the group, in one write.
+    /// Kills all processes of the group in one write.
     pub fn kill(&self) {
         _ = (&self.kill).write(b"1");
     }
 
-    /// True if no process is left, not even one that is being torn down.
+    /// Whether no process is left, including zombies that the kernel still tears down.
     pub fn is_empty(&self) -> bool {
         let mut text = [0; 64];
         match self.events.read_at(&mut text, 0) {
             Ok(n) => text[..n].windows(11).any(|w| w == b"populated 0"),
-            // Somebody removed the group, which only an empty one allows.
+            // A group can be removed only when it is empty.
             Err(_) => !self.dir.exists(),
         }
     }
 
-    /// Processor time of all that ever ran in the group, in microseconds.
+    /// Processor time of all processes that ever ran in the group, in microseconds.
     pub fn cpu_us(&self) -> Option<u64> {
         let mut text = [0; 512];
         let n = self.cpu.read_at(&mut text, 0).ok()?;
         field(std::str::from_utf8(&text[..n]).ok()?, "usage_usec")
     }
 
-    /// True if the kernel killed a process of the group for its memory limit since [`Slot::arm`].
+    /// Whether the kernel killed a process of the group for its memory limit since [`Slot::arm`].
     pub fn was_oom_killed(&self) -> bool {
         let Some(memory) = self.memory.as_ref().filter(|m| m.limit.is_some()) else { return false };
         memory.oom_kills().is_some_and(|n| n > memory.ooms)
     }
 
-    /// The processes in the group, as this process numbers them.
+    /// Process numbers of the group, in this process's PID namespace.
     pub fn pids(&self) -> Vec<i32> {
         let text = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -216,10 +223,10 @@ impl SlotMemory {
             _ = fs::write(self.dir.join("memory.oom.group"), "1");
             return Ok(());
         }
-        // Swap counts too where it is accounted; that limit may never be below the other.
+        // The limit of memory and swap together, where swap is accounted. It may never be below the memory limit.
         _ = fs::write(self.dir.join("memory.memsw.limit_in_bytes"), "-1");
         if fs::write(self.dir.join("memory.limit_in_bytes"), &text).is_err() {
-            // Pages of an earlier task are charged to it: begin with a new one.
+            // Pages of an earlier task are still charged to the group, so a new group takes its place.
             self.procs = None;
             fs::remove_dir(&self.dir)?;
             *self = SlotMemory::v1(self.dir.clone())?;
@@ -235,8 +242,8 @@ impl SlotMemory {
     }
 }
 
-/// Kills all that is left in the groups of a keeper that is gone, where no namespace did it, and
-/// removes them. Returns false if something is still there.
+/// Kills all that is left in the groups of a dead keeper and removes the groups. Returns false if a group is
+/// still there.
 pub fn sweep(dirs: &[PathBuf]) -> bool {
     for dir in dirs.iter().filter(|dir| dir.exists()) {
         _ = fs::write(dir.join("cgroup.kill"), "1");
@@ -245,9 +252,9 @@ pub fn sweep(dirs: &[PathBuf]) -> bool {
     dirs.iter().all(|dir| !dir.exists())
 }
 
-/// The group below which ours go, and whether processes may be moved inside it. systemd starts a service
-/// again in the group in which it was: while tasks have groups with controllers below that one, the
-/// kernel lets nobody in.
+/// The parent of the keeper's groups, and whether processes may be moved down inside it. In the group of a
+/// systemd service they may not: systemd restarts the agent in that group, and the kernel admits no process
+/// to a group that passes controllers on.
 fn place(own: PathBuf) -> (PathBuf, bool) {
     match own.parent() {
         Some(unit) if own.ends_with(AGENT_GROUP) => (unit.to_owned(), false),
@@ -258,9 +265,9 @@ fn place(own: PathBuf) -> (PathBuf, bool) {
     }
 }
 
-/// Gives our groups a controller where the group above has it to give. A group with
-/// processes of its own cannot pass it on (unless it is the root), so where only this process and its
-/// parent are in it, they step aside.
+/// Passes a controller on to the tasks' groups; false if that is not possible. A group that has processes
+/// cannot pass a controller on, unless it is the root. So where only this process and its parent are in it,
+/// they are moved down.
 fn enable(controller: &str, own: &Path, base: &Path, step_aside: bool) -> bool {
     let has = |file: &str| {
         let text = fs::read_to_string(own.join(file));
@@ -275,8 +282,8 @@ fn enable(controller: &str, own: &Path, base: &Path, step_aside: bool) -> bool {
     passed_on && fs::write(base.join("cgroup.subtree_control"), &plus).is_ok()
 }
 
-/// Moves this process and its parent one group down if nobody else is in theirs; back if that does
-/// not help.
+/// Moves this process and its parent one group down if no other process is in theirs. Moves them back if the
+/// controller still cannot be passed on.
 fn make_way(own: &Path, enable: impl Fn() -> bool) -> bool {
     let ours = [std::process::id(), std::os::unix::process::parent_id()];
     let pids = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
@@ -307,7 +314,7 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a group and those below it, which must be empty.
+/// Removes a group and the groups below it, as far as they are empty.
 fn remove(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -317,7 +324,7 @@ fn remove(base: &Path) {
     _ = fs::remove_dir(base);
 }
 
-/// The number behind a name, in a file with one of both a line.
+/// The number after a name, in a file of lines `NAME NUMBER`.
 pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()

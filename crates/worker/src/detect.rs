@@ -1,4 +1,5 @@
-//! What this machine has and is.
+//! Detection of a worker's capacity and attributes: cpus, memory, GPUs, operating system and host name. A worker that
+//! starts reports them, unless an operator declares other values. Nothing here changes the machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,15 +7,15 @@ use std::process::{Command, Stdio};
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 
-/// What tasks may hold on this machine: the cpus that this process may use, as the scheduler's mask
-/// and the cgroup's quota allow, and memory as far as the machine or the cgroup has it.
+/// Capacity of this machine. Cpus are those that the affinity mask and the control group's quota leave to this process.
+/// Memory is the machine's, or the limit of its control group if that is less; 0 if it is unknown.
 pub fn capacity() -> Resources {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let (gpus, gpu_memory) = gpus();
     Resources { gpus, gpu_memory, ..Resources::new(cpus * 100, memory().unwrap_or(0)) }
 }
 
-/// Devices and their bytes of memory together, as NVIDIA's driver tells; none where it is not there.
+/// Number of NVIDIA devices and their memory together, in bytes; zeros without the driver.
 pub fn gpus() -> (u32, u64) {
     let mut asked = Command::new("nvidia-smi");
     asked.args(["--query-gpu=memory.total", "--format=csv,noheader,nounits"]);
@@ -24,7 +25,7 @@ pub fn gpus() -> (u32, u64) {
     }
 }
 
-/// One device a line: its memory in MiB, or words where the driver does not know it.
+/// Parses one line for each device: its memory in MiB, or words where the driver does not know it.
 fn parse_gpus(text: &str) -> (u32, u64) {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.fold((0, 0), |(count, bytes), line| {
@@ -32,7 +33,7 @@ fn parse_gpus(text: &str) -> (u32, u64) {
     })
 }
 
-/// Bytes of memory; `None` if nobody says.
+/// Bytes of memory; `None` if `/proc/meminfo` cannot be read.
 fn memory() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -42,7 +43,7 @@ fn memory() -> Option<u64> {
     Some(limits.fold(total, u64::min))
 }
 
-/// What this machine is: operating system, architecture, kernel, host name.
+/// The attributes `os`, `arch`, `kernel` and `host` of this machine.
 pub fn attributes() -> Attributes {
     let mut attributes = Attributes::new();
     let mut set = |key: &str, value: &str| {

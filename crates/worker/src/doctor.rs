@@ -1,4 +1,6 @@
-//! Whether this machine has what a worker needs, and what to do where it has not.
+//! Checks of this machine for `windlass doctor`: what a worker needs, what was found, and what to do about
+//! the rest. `windlass-cli` prints the findings. A check may start a short process, make a control group or
+//! write a file, and removes each again. No check touches a running keeper.
 
 use crate::cgroup::Cgroups;
 use crate::detect::gpus;
@@ -13,45 +15,45 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use windlass_core::resources::Bytes;
 
-/// Bytes of the file by which it is found out whether a file system can let go of a file's middle.
+/// Size of the trial file that shows whether a file system can punch holes.
 const TRIAL_BYTES: u64 = 256 << 10;
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Works, or is not needed.
+    /// Whether the thing works, or is not needed.
     pub ok: bool,
-    /// Without it nothing works.
+    /// Whether a worker cannot run without it.
     pub needed: bool,
-    /// What.
+    /// Name of the check.
     pub what: String,
     /// What was found.
     pub detail: String,
-    /// What to do, where something is missing.
+    /// What to do about it; `None` if it is ok.
     pub advice: Option<String>,
 }
 
-/// A worker that is to be examined.
+/// Settings of a worker to be checked.
 #[derive(Clone, Debug)]
 pub struct Examined {
-    /// Its directory, which need not be there yet.
+    /// The worker's directory, which need not exist yet.
     pub state: PathBuf,
-    /// The program that its keeper is to be.
+    /// The executable that its keeper is to run.
     pub program: PathBuf,
-    /// As whom submitters' tasks are to run.
+    /// Which submitter's tasks are to run as which user.
     pub users: Vec<UserEntry>,
-    /// Somebody wants all tasks to run as root.
+    /// Whether all tasks may run as root.
     pub as_root: bool,
-    /// Devices that somebody said it has.
+    /// Number of GPUs that an operator declared; `None` to take what is found.
     pub gpus: Option<u32>,
 }
 
-/// Looks at namespaces, control groups, pressure files and limits of this machine.
+/// Checks namespaces, control groups, pressure files and file limits of this machine.
 pub fn doctor() -> Vec<Finding> {
     vec![namespaces(), cgroups(), pressure(), descriptors()]
 }
 
-/// Looks at what a worker of a farm needs besides.
+/// All checks of [`doctor`], and what a worker of a farm needs besides.
 pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
     let mut findings = doctor();
     findings.extend([
@@ -74,7 +76,7 @@ fn needed(ok: bool, what: &str, detail: impl Into<String>, advice: &str) -> Find
 }
 
 fn namespaces() -> Finding {
-    // In a process of its own: the answer must not change this one.
+    // In another process, because `unshare` would change this one.
     let tries = [&["--pid", "--mount", "--fork", "true"][..], &["-U", "-r", "--pid", "--fork", "true"][..]];
     let ok = tries
         .iter()
@@ -119,7 +121,7 @@ fn descriptors() -> Finding {
     found(limit.is_none_or(|n| n >= 1024), "open files", shown, "raise it with 'ulimit -n 4096'")
 }
 
-/// Leases are counted on a clock that goes on while the machine sleeps.
+/// Checks the clock of leases, which must go on while the machine sleeps.
 fn clock() -> Finding {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC);
     let detail = timer.as_ref().map_or_else(ToString::to_string, |_| "CLOCK_BOOTTIME has timers".to_owned());
@@ -140,7 +142,7 @@ fn devices(asked: Option<u32>) -> Finding {
     )
 }
 
-/// Whether the middle of a file that grew too long can be let go of.
+/// Checks whether a hole can be punched into a file, which is how output over its limit loses its middle.
 fn holes(state: &Path) -> Finding {
     let dir = state.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let tried = try_holes(dir);
@@ -161,7 +163,7 @@ fn holes(state: &Path) -> Finding {
 fn try_holes(dir: &Path) -> io::Result<bool> {
     let path = dir.join(format!(".windlass-doctor-{}", std::process::id()));
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-    // It is gone with this process, whatever happens.
+    // Without a name it disappears with this process, whatever happens.
     fs::remove_file(&path)?;
     file.write_all(&vec![1; TRIAL_BYTES as usize])?;
     let (from, bytes) = (TRIAL_BYTES / 4, TRIAL_BYTES / 2);
@@ -199,7 +201,7 @@ fn users(entries: &[UserEntry], as_root: bool) -> Finding {
     needed(bad.is_empty(), WHAT, detail, "correct --map-user, or make those users")
 }
 
-/// The keeper that runs there, if one does.
+/// Checks the worker's current keeper, if it has one.
 fn keeper(state: &Path, program: &Path) -> Finding {
     const WHAT: &str = "keeper";
     let Some(file) = KeeperFile::read(state) else { return found(true, WHAT, "none yet", "") };
@@ -228,7 +230,7 @@ fn keeper(state: &Path, program: &Path) -> Finding {
     found(false, WHAT, detail, "start the worker again: its keeper becomes this program, and its tasks go on")
 }
 
-/// Why a process does nothing, where that shows.
+/// Why a process does nothing: it was stopped, or waits in the kernel. `None` if neither can be seen.
 fn stands_still(pid: i32) -> Option<&'static str> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     match stat.rsplit(')').next()?.split_whitespace().next()? {
@@ -238,7 +240,7 @@ fn stands_still(pid: i32) -> Option<&'static str> {
     }
 }
 
-/// Whether a process runs this very file.
+/// Whether a process runs this very file, by device and inode.
 fn is_program(pid: i32, program: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let file = |path: &Path| File::open(path).and_then(|f| f.metadata()).map(|m| (m.dev(), m.ino()));
@@ -260,7 +262,7 @@ mod tests {
     fn users_that_are_not_there_are_named() {
         let root = rustix::process::geteuid().is_root();
         assert_eq!(users(&[], false).ok, !root);
-        // Somebody wants it: then it is told, and nothing is missing.
+        // `--as-root` is warned of, and counts as nothing missing.
         assert!(!root || (!users(&[], true).ok && !users(&[], true).needed));
         if !rustix::process::geteuid().is_root() {
             let refused = users(&entries(&["*=nobody"]), false);

@@ -1,4 +1,6 @@
-//! Who a worker is: its name, and a number that tells it from another of that name.
+//! A worker's name and identity, kept in its directory. The identity is a random number that tells this
+//! machine from another that claims the same name. The agent reads both when it starts, and the server
+//! decides which machine may have a name. A damaged identity is an error, never replaced by a new number.
 
 use crate::agent::fresh_number;
 use std::fs;
@@ -6,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The worker's own number, made when its directory is first used.
+/// The worker's identity, which is chosen when its directory is first used.
 pub fn identity(state: &Path) -> io::Result<u64> {
     let path = state.join("identity");
     match fs::read_to_string(&path) {
@@ -21,8 +23,8 @@ pub fn identity(state: &Path) -> io::Result<u64> {
     Ok(number)
 }
 
-/// The name asked for, or the one that the worker had before: what is booked is booked under it, and a
-/// machine's own name may change.
+/// The name that was asked for, else the one that the worker had before, else the host name. The earlier name comes
+/// before the host name because bookings are made under it, and a host name may change. The result is remembered.
 pub fn name(state: &Path, asked: Option<String>, host: Option<String>) -> io::Result<String> {
     let name = expected_name(state, asked, host);
     if before(state).as_ref() != Some(&name) {
@@ -31,7 +33,7 @@ pub fn name(state: &Path, asked: Option<String>, host: Option<String>) -> io::Re
     Ok(name)
 }
 
-/// The name that [`name`] would give, without keeping it.
+/// The name that [`name`] would return, without writing it down.
 pub fn expected_name(state: &Path, asked: Option<String>, host: Option<String>) -> String {
     asked.or_else(|| before(state)).or(host).unwrap_or_else(|| "local".to_owned())
 }
@@ -40,15 +42,16 @@ fn name_file(state: &Path) -> PathBuf {
     state.join("worker-name")
 }
 
-/// The name that the worker had last.
+/// The name that the worker had last; `None` if there is none.
 fn before(state: &Path) -> Option<String> {
     fs::read_to_string(name_file(state)).ok().filter(|name| !name.is_empty())
 }
 
-/// Writes a file whole or not at all: half a number would be another worker.
+/// Replaces a file by rename, so that a crash leaves the old text or the new one. A truncated number would be
+/// another worker's.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    // The number is what tells this machine from one that claims its name.
+    // A process that can read the number can claim to be this machine.
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

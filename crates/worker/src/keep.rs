@@ -1,5 +1,6 @@
-//! How much of what tasks wrote a worker keeps: as its disk fills, the oldest output of tasks that have ended is cut to
-//! its beginning.
+//! Room for output files. As the worker's disk fills, or its output takes more than the operator allows, the
+//! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it every [`EVERY`].
+//! Output of attempts that the keeper still has is never cut, and no file is deleted.
 
 use crate::logs::LogDir;
 use crate::protocol::TaskRef;
@@ -11,18 +12,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Between two looks.
+/// Interval between two checks.
 pub const EVERY: Duration = Duration::from_secs(30);
-/// Bytes that are to be free on a large disk; on a small one, that part of it.
+/// Bytes that stay free on a large disk.
 const FLOOR_BYTES: u64 = 1 << 30;
+/// On a small disk, one part in this many stays free.
 const FLOOR_PART: u64 = 20;
-/// Bytes of a file that is cut.
+/// Bytes that are kept of a file that is cut.
 const HEAD_BYTES: u64 = 4 << 10;
-/// A file that was written to so lately may be a task's that just starts.
+/// A file that was written to more recently may belong to a task that starts just now, and is not cut.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// Cuts output, the oldest first, until enough is free and all of it takes no more than `bytes_max`. `held` are the
-/// attempts whose output is still written. Returns how many bytes that gave back.
+/// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`.
+/// `held` are the attempts that still write. Returns the bytes that were freed.
 pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>) -> io::Result<u64> {
     let disk = match statvfs(logs.root()) {
         Err(rustix::io::Errno::NOENT) => return Ok(0),
@@ -55,7 +57,7 @@ pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>
 
 struct Output {
     path: PathBuf,
-    /// On the disk: holes take none.
+    /// Allocated bytes, so holes do not count.
     bytes: u64,
     changed: SystemTime,
 }
@@ -63,7 +65,7 @@ struct Output {
 fn files(root: &Path) -> io::Result<Vec<Output>> {
     let mut files = Vec::new();
     for dir in fs::read_dir(root)?.flatten() {
-        // A file here was put by somebody else: output is in a directory for each job.
+        // Output is in a directory for each job; a plain file here is not output.
         let Ok(entries) = fs::read_dir(dir.path()) else { continue };
         for entry in entries.flatten() {
             let Ok(found) = entry.metadata() else { continue };

@@ -1,13 +1,15 @@
-//! A small process that makes the others. To make a process by fork is to copy what the one that makes it holds; this one
-//! shares its memory with what it makes (`CLONE_VM`) until that is its program, and waits for none of them. They are
-//! the keeper's children all the same (`CLONE_PARENT`).
+//! The launcher: a small process that makes processes for the keeper. `fork` copies the page tables of its
+//! caller, which for a keeper are large. The launcher instead shares its memory with a new process
+//! (`CLONE_VM`) until that process executes its program, and waits for none of them. The processes are the
+//! keeper's children all the same (`CLONE_PARENT`).
 //!
-//! The keeper must not do that itself. The kernel ends all that share memory where one of them is over the memory limit of
-//! its group, which a task can bring about on its way to its program; it then ends this process, and the keeper starts
-//! another. Where it is gone, or what is to be run is too large to be told, the keeper makes the process by fork.
+//! The keeper must not share its own memory. If a process exceeds the memory limit of its group, the kernel
+//! may end every process that shares its memory, and a task can bring that about on the way to its program.
+//! The kernel then ends the launcher, and the keeper starts another. Where there is no launcher, or a command
+//! is too large for a request, the keeper forks by itself.
 //!
-//! What shares its memory allocates nothing, and its system calls do not go by the C library where they may fail: that
-//! keeps the error where another of them would overwrite it.
+//! A process that shares the launcher's memory allocates nothing. Its system calls bypass the C library where
+//! they may fail, because another process would overwrite `errno`.
 
 use crate::process::{
     Command, Setup, SpawnError, Step, become_program, pointers, report_and_end, settle_launcher,
@@ -24,29 +26,29 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Bytes of one request: what is larger does not fit into a socket's buffer.
+/// Bytes of one request, so that it fits into a socket's buffer.
 const REQUEST_BYTES_MAX: usize = 96 << 10;
-/// Descriptors of one request: input, output, errors, the report, and two groups to join.
+/// Descriptors of one request: standard input, output and error, the report, and two groups to join.
 const FDS_MAX: usize = 6;
 
-/// The keeper's end.
+/// The keeper's end of the launcher.
 pub struct Launcher {
     socket: OwnedFd,
-    /// It does not answer any more: it was ended, perhaps for want of memory.
+    /// Whether the launcher failed to answer. The kernel may have ended it for want of memory.
     gone: Cell<bool>,
 }
 
 impl Launcher {
-    /// Makes it. `die_with` is the keeper where no namespace ends it.
+    /// Starts a launcher. `die_with` is the keeper's process where no namespace ends the launcher with it.
     pub fn start(die_with: Option<i32>) -> io::Result<Launcher> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // SAFETY: this process has one thread, so its child may do whatever the parent may.
+        // SAFETY: this process has one thread, so the child may run any code.
         match unsafe { libc::fork() } {
             0 => {
                 drop(ours);
                 _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serve(&theirs, die_with)));
-                // SAFETY: ends this process without running anything of the keeper's.
+                // SAFETY: ends this process without running any code of the keeper's.
                 unsafe { libc::_exit(0) }
             }
             pid if pid < 0 => Err(io::Error::last_os_error()),
@@ -54,7 +56,8 @@ impl Launcher {
         }
     }
 
-    /// Lets it make a process that says through `report` how it went. `None` where it cannot be told.
+    /// Makes a process that reports through `report` how its start went. `None` if the launcher is gone, or
+    /// if [`encode`] refuses the command.
     pub fn spawn(
         &self,
         command: &Command,
@@ -67,7 +70,7 @@ impl Launcher {
         answered
     }
 
-    /// True where another is to be started.
+    /// Whether another launcher has to be started.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
@@ -75,14 +78,14 @@ impl Launcher {
     fn ask(&self, request: &[u8], setup: &Setup, report: BorrowedFd<'_>) -> Option<Result<i32, SpawnError>> {
         let raw = [Some(setup.null), Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
         let raw: Vec<RawFd> = raw.into_iter().chain(setup.join).flatten().collect();
-        // SAFETY: the keeper holds all of them while this borrows them.
+        // SAFETY: the keeper keeps all of these descriptors open while this borrows them.
         let fds: Vec<BorrowedFd<'_>> = raw.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
         sendmsg(&self.socket, &[IoSlice::new(request)], &mut control, SendFlags::NOSIGNAL).ok()?;
         let mut answer = [0; 4];
-        // It waits for nothing that somebody else controls, so the answer comes at once, or it is gone.
+        // The launcher waits for nothing that a user controls, so it answers at once or is gone.
         let (bytes, _) = recv(&self.socket, &mut answer, RecvFlags::empty()).ok()?;
         match i32::from_le_bytes(answer) {
             _ if bytes != answer.len() => None,
@@ -95,7 +98,7 @@ impl Launcher {
     }
 }
 
-/// The other end's life.
+/// The launcher's loop, which ends with the keeper.
 fn serve(socket: &OwnedFd, die_with: Option<i32>) {
     settle_launcher(socket.as_fd(), die_with);
     let mut request = vec![0; REQUEST_BYTES_MAX];
@@ -119,7 +122,7 @@ fn serve(socket: &OwnedFd, die_with: Option<i32>) {
             Some((command, setup, report)) => made.make(command, setup, report),
             None => -libc::EINVAL,
         };
-        // Before the keeper hears of it: the report ends only when nobody but the process has it.
+        // Closed before the keeper hears of the process: the report's pipe must end as soon as that process closes it.
         drop(fds);
         if send(socket, &answer.to_le_bytes(), SendFlags::NOSIGNAL).is_err() {
             return;
@@ -127,24 +130,25 @@ fn serve(socket: &OwnedFd, die_with: Option<i32>) {
     }
 }
 
-/// What processes have in the memory that they share until they are their programs.
+/// The launch slots, whose memory the new processes use until they execute their programs.
 #[expect(clippy::vec_box, reason = "the kernel has the address of each")]
 struct Made(Vec<Box<LaunchSlot>>);
 
-/// Processes that may be on their way at a time: each has a stack.
+/// Processes that may be between clone and their program at a time, because each has a stack.
 const WAYS_MAX: usize = 4_096;
 /// Bytes of such a stack.
 const STACK_BYTES: usize = 64 << 10;
 
-/// One process's.
+/// Memory of one new process.
 struct LaunchSlot {
-    /// Its number, until it does not share this memory any more: the kernel makes it 0 then (`CLONE_CHILD_CLEARTID`).
+    /// 0 if the slot is free, -1 while a process uses it. The kernel sets it to 0 when that process stops
+    /// sharing this memory (`CLONE_CHILD_CLEARTID`).
     pid: AtomicI32,
     stack: Vec<u128>,
     task: Option<Task>,
 }
 
-/// What it is to become, in the form in which the kernel takes it.
+/// What the new process is to become, in the form in which the kernel takes it.
 struct Task {
     command: Command,
     setup: Setup,
@@ -154,7 +158,7 @@ struct Task {
 }
 
 impl Made {
-    /// A process of the keeper's: its number, or the negated error.
+    /// Makes a process; returns its number, or a negated error number.
     fn make(&mut self, command: Command, setup: Setup, report: RawFd) -> i32 {
         let free = self.0.iter().position(|way| way.pid.load(Ordering::Acquire) == 0);
         let place = match free {
@@ -170,13 +174,13 @@ impl Made {
         let (_, argv, env, _) = command.parts();
         let (argv, env) = (pointers(argv), pointers(env));
         way.task = Some(Task { command, setup, report, argv, env });
-        // Until it runs it counts as there.
+        // The slot is in use before the process exists.
         way.pid.store(-1, Ordering::Release);
         let flags = libc::CLONE_VM | libc::CLONE_PARENT | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let (task, pid) =
             (way.task.as_mut().map_or(std::ptr::null_mut(), |task| &raw mut *task), way.pid.as_ptr());
-        // SAFETY: the stack, the task and the number are this process's alone until the kernel says that it does not use
-        // them any more; the end of the stack is aligned.
+        // SAFETY: the stack, the task and the number stay in place, reserved for the new process, until the
+        // kernel sets the number to 0. The end of the stack is aligned.
         let made = unsafe {
             let top = way.stack.as_mut_ptr_range().end;
             libc::clone(
@@ -197,14 +201,14 @@ impl Made {
     }
 }
 
-/// What a process does on its way to its program.
+/// Entry point of a new process, which leads to its program.
 extern "C" fn go(task: *mut c_void) -> c_int {
-    // SAFETY: it is the task that was made for this process, and stays until the kernel says otherwise.
+    // SAFETY: this is the task that was made for this process. It is not replaced before the kernel frees the slot.
     let Task { command, setup, report, argv, env } = unsafe { &*task.cast::<Task>() };
     report_and_end(*report, become_program(command, setup, argv, env))
 }
 
-/// What is to be run, in bytes; `None` if these are too many, or it writes files first.
+/// Encodes a command. `None` if it is too large, or if it writes files first, which allocates memory.
 fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
     if !command.files.is_empty() {
         return None;
@@ -238,7 +242,8 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
     (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
 }
 
-/// The same again, with the descriptors that came along; the last part is where it reports.
+/// Decodes a command, with the descriptors that came with it. The last part of the result is where the
+/// process reports.
 fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
     let mut rest = Rest(bytes);
     let data_limit = Some(rest.number()?).filter(|limit| *limit > 0);

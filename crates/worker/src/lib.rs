@@ -1,10 +1,12 @@
-//! The worker: two processes.
+//! A worker of a farm, as a library: two processes on the worker's machine.
 //!
-//! The *keeper* owns the tasks' processes, their limits, exit codes and logs. It has one thread, no
-//! network, and, where the system allows, a PID and mount namespace of its own of which it is pid 1:
-//! when it ends, the kernel ends everything under it. The *agent* is the part that talks to the
-//! server. It can be killed or replaced while tasks run; the keeper keeps every result until it is
-//! acknowledged.
+//! The *keeper* owns the tasks' processes, their limits, exit codes and logs. It has one thread, opens no
+//! network connection, and where the system allows it is pid 1 of PID and mount namespaces of its own, so
+//! that the kernel ends everything under it when it ends. The *agent* talks to the server. It can be killed
+//! or replaced while tasks run, because the keeper keeps every result until it is acknowledged.
+//! `windlass-cli` starts both: the keeper by [`keeper_main`], the agent by [`Agent`] inside a server or by
+//! [`run_remote`] on a worker of a farm. This crate never decides what runs where; it does what the engine's
+//! commands say.
 
 mod agent;
 mod caches;

@@ -1,4 +1,6 @@
-//! The load of this machine, read anew for each report. What cannot be read is `None`.
+//! The load of this machine, read from `/proc` and the control groups for each report. `measure` asks for a
+//! report each second and the agent sends it. What cannot be read is `None`, never 0. Nothing here decides
+//! what a load means for placement; the engine does.
 
 use crate::cgroup::field;
 use crate::mounts::{Group, Mounts};
@@ -9,33 +11,33 @@ use std::str::FromStr;
 use windlass_core::Resources;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures};
 
-/// Reads the load, and remembers the last reading: exact windows lie between two.
+/// Reads the load. It remembers the last reading, because exact means are differences of two readings.
 pub struct LoadReader {
-    /// Below which all files are.
+    /// `/`, or in tests a directory with files of the same names.
     root: PathBuf,
     mounts: Mounts,
-    /// The cpus that the worker may use.
+    /// The cpus in the affinity mask of this process.
     cpus: Vec<usize>,
-    /// A quota leaves it less than these.
+    /// Whether a quota leaves less than these cpus.
     has_quota: bool,
-    /// Cores that its tasks may hold.
+    /// Cores that tasks may use together.
     declared: f64,
     before: Option<Reading>,
 }
 
-/// What the next reading is compared with.
+/// A reading, to compare the next one with.
 struct Reading {
     at_ns: u64,
     machine: Pressures,
     own: Pressures,
     busy_ticks: Option<u64>,
     tasks_us: Option<u64>,
-    /// Whose time that is: another keeper has other groups.
+    /// The groups of `tasks_us`. Another keeper has other groups.
     tasks: Vec<PathBuf>,
 }
 
 impl LoadReader {
-    /// Of this machine, for a worker that declares `capacity`.
+    /// A reader for a worker that declares `capacity`.
     pub fn new(capacity: &Resources) -> LoadReader {
         let mask = rustix::thread::sched_getaffinity(None);
         let cpus = mask.map(|mask| {
@@ -51,8 +53,8 @@ impl LoadReader {
         LoadReader { root, mounts, cpus, has_quota, declared, before: None }
     }
 
-    /// A report. `now_ns` is of a clock that never goes back; `tasks` are the control groups of the keeper,
-    /// as [`KeeperFile`](crate::keeper::KeeperFile) has them.
+    /// A report. `now_ns` is of a monotonic clock. `tasks` are the keeper's control groups, as in
+    /// [`KeeperFile`](crate::keeper::KeeperFile).
     pub fn read(&mut self, now_ns: u64, tasks: &[PathBuf]) -> LoadReport {
         let before = self.before.take().filter(|before| now_ns > before.at_ns);
         let elapsed_us = before.as_ref().map_or(0, |before| (now_ns - before.at_ns) / 1_000);
@@ -90,8 +92,8 @@ impl LoadReader {
         report
     }
 
-    /// Clock ticks that the worker's cpus were not idle. Time stolen by other machines counts: it is not to
-    /// be had either.
+    /// Clock ticks that the worker's cpus were not idle. Time stolen by other virtual machines counts,
+    /// because tasks cannot have it either.
     fn busy_ticks(&self) -> Option<u64> {
         let stat = fs::read_to_string(self.root.join("proc/stat")).ok()?;
         let mut left = self.cpus.clone();
@@ -103,7 +105,7 @@ impl LoadReader {
                 continue;
             };
             left.swap_remove(place);
-            // user nice system idle iowait irq softirq steal; guests are in user.
+            // The fields are user, nice, system, idle, iowait, irq, softirq, steal. Guests are in user.
             let ticks = fields.take(8).map(u64::from_str).collect::<Result<Vec<_>, _>>().ok()?;
             let idle = ticks.get(3)?.saturating_add(*ticks.get(4).unwrap_or(&0));
             busy = busy
@@ -112,8 +114,8 @@ impl LoadReader {
         (left.is_empty() && !self.cpus.is_empty()).then_some(busy)
     }
 
-    /// Cores in use between two readings, and how many of those that the worker declares something else
-    /// takes: what it does not declare is left to others.
+    /// Cores in use between two readings, and how many of the declared cores processes outside of Windlass
+    /// use. Cores that the worker does not declare are left to these processes.
     fn cpu_use(&self, before: &Reading, now: &Reading) -> (Option<f64>, Option<f64>) {
         let seconds = (now.at_ns - before.at_ns) as f64 / 1e9;
         let cores = |was: Option<u64>, is: Option<u64>, per_second: f64| {
@@ -147,7 +149,7 @@ impl LoadReader {
         let mut memory = AvailableMemory { available: bytes("MemAvailable:"), limited: false };
         for (group, files) in [(&self.mounts.v2, &V2), (&self.mounts.memory_v1, &V1)] {
             let Some(group) = group else { continue };
-            // A limit holds for all groups below.
+            // The limits of all groups above hold too.
             for dir in group.home().ancestors().take_while(|dir| dir.starts_with(&group.mount)) {
                 let Some(room) = files.room(dir, total) else { continue };
                 memory.limited = true;
@@ -157,7 +159,7 @@ impl LoadReader {
         memory
     }
 
-    /// Bytes that the processes in the groups of tasks hold.
+    /// Resident bytes of all processes in the tasks' groups.
     fn memory_of(&self, base: &Path) -> Option<u64> {
         let groups = fs::read_dir(base).ok()?.flatten();
         let pids = groups.filter_map(|group| fs::read_to_string(group.path().join("cgroup.procs")).ok());
@@ -168,14 +170,14 @@ impl LoadReader {
     }
 }
 
-/// Memory that can be had.
+/// Memory that can be allocated.
 struct AvailableMemory {
     available: Option<u64>,
-    /// By the limit of a control group.
+    /// Whether the limit of a control group applies.
     limited: bool,
 }
 
-/// How a version of control groups names its files, and what of the page cache can be thrown away.
+/// Names of files in one version of control groups, and of the counters of page cache that can be reclaimed.
 struct MemoryFiles {
     limit: &'static str,
     usage: &'static str,
@@ -191,7 +193,7 @@ const V1: MemoryFiles = MemoryFiles {
 };
 
 impl MemoryFiles {
-    /// Bytes below a group's limit; `None` where that is none, or above what the machine has.
+    /// Bytes left below a group's limit. `None` without a limit, or with one above the machine's memory.
     fn room(&self, dir: &Path, total: Option<u64>) -> Option<u64> {
         let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
         let limit = read(self.limit)?
@@ -240,14 +242,14 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// A machine of files: four cpus of which the worker may use two, both hierarchies, one group of tasks.
+    /// A machine of files: four cpus, of which the worker may use two, both hierarchies, one group of tasks.
     struct Machine {
         dir: tempfile::TempDir,
         reader: LoadReader,
     }
 
     impl Machine {
-        /// With files by their paths, over those that each machine here has.
+        /// The files that every machine here has, and `files` by their paths.
         fn with(files: &[(&str, &str)]) -> Machine {
             let machine = Machine::bare();
             files.iter().for_each(|(path, text)| machine.write(path, text));
@@ -298,7 +300,7 @@ mod tests {
         )
     }
 
-    /// Lines of `/proc/stat` in which cpus 1 and 3 were busy for so many ticks, and the others always.
+    /// Lines of `/proc/stat` in which cpus 1 and 3 were busy for `busy` ticks, and the other cpus always.
     fn stat(busy: [u64; 2]) -> String {
         let [one, three] = busy;
         format!(
@@ -315,7 +317,7 @@ mod tests {
             ("sys/fs/cgroup/unified/slice/io.pressure", &psi(8_000_000, 0)),
             ("sys/fs/cgroup/unified/slice/windlass-main/memory.pressure", &psi(9, 9)),
         ]);
-        // As where the kernel was told not to count: the file is there and cannot be read.
+        // As on a kernel that does not count pressure: the file exists and cannot be read.
         fs::create_dir(machine.path("proc/pressure/io")).unwrap();
         let first = machine.read(10);
         let cpu = first.machine.cpu.unwrap();
@@ -345,13 +347,13 @@ mod tests {
         machine.write(&format!("{TASKS}/cpu.stat"), "usage_usec 4000000\n");
         let second = machine.read(12);
         assert_eq!((second.cpu_used, second.cpu_foreign), (Some(1.25), Some(0.25)));
-        // Another keeper has another group, of which nothing is known before.
+        // Another keeper has another group, of which there is no earlier reading.
         machine.write("proc/stat", &stat([1_250, 4_100]));
         machine.write("sys/fs/cgroup/unified/slice/windlass-2/cpu.stat", "usage_usec 5000000\n");
         let other = [machine.path("sys/fs/cgroup/unified/slice/windlass-2")];
         let third = machine.reader.read(14 * SECOND_NS, &other);
         assert_eq!((third.cpu_used, third.cpu_foreign), (Some(0.5), None));
-        // Tasks had more than was counted in whole ticks; a clock that stands still says nothing.
+        // Tasks used more than whole ticks show. A reading without elapsed time has no rates.
         machine.write("sys/fs/cgroup/unified/slice/windlass-2/cpu.stat", "usage_usec 9000000\n");
         let fourth = machine.reader.read(16 * SECOND_NS, &other);
         assert_eq!((fourth.cpu_used, fourth.cpu_foreign), (Some(0.0), Some(0.0)));

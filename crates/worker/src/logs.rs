@@ -1,8 +1,9 @@
-//! Where tasks' output is: two files an attempt, written by the task itself, so that a task that
-//! writes much costs the keeper nothing and output survives everything but the disk.
+//! Output files of tasks: two for each attempt. The task writes to them by itself, so output costs the keeper
+//! nothing, and it survives everything but the disk. The keeper makes and trims the files, and the agent
+//! reads and removes them.
 //!
-//! A file over its limit keeps its beginning and its end: the middle is punched out, so that offsets
-//! stay what they were and whoever follows reads on undisturbed.
+//! A file over its limit keeps its beginning and its end. The middle becomes a hole, so offsets stay valid
+//! and a reader that follows the file goes on undisturbed. Bytes are never moved.
 
 use crate::protocol::TaskRef;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -12,13 +13,13 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bytes of a file's beginning that are always kept.
+/// Bytes of a file's beginning that trimming always keeps.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// A multiple of the block size of every file system that we know.
+/// A multiple of the block size of common file systems.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Which output.
+/// One of a task's two outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// Standard output.
@@ -34,12 +35,12 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// The logs of the worker with this state directory.
+    /// The output directory below a worker's directory.
     pub fn new(state: &Path) -> Self {
         LogDir { root: state.join("logs") }
     }
 
-    /// The file of one attempt's output. There is none if it wrote nothing.
+    /// The file of one attempt's output, which does not exist if the attempt wrote nothing.
     pub fn path(&self, task: TaskRef, stream: Stream) -> PathBuf {
         let name = match stream {
             Stream::Out => "out",
@@ -48,17 +49,17 @@ impl LogDir {
         self.job_dir(task.job).join(format!("{}.{}.{name}", task.index, task.attempt))
     }
 
-    /// The directory itself, which need not be there yet.
+    /// The directory itself, which need not exist yet.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The files of one attempt.
+    /// Both files of an attempt.
     pub fn paths(&self, task: TaskRef) -> [PathBuf; 2] {
         [Stream::Out, Stream::Err].map(|stream| self.path(task, stream))
     }
 
-    /// Opens a file for a task to append to, making the job's directory at need.
+    /// Opens a file for a task to append to. Creates the job's directory if needed.
     pub fn create(&self, task: TaskRef, stream: Stream) -> io::Result<File> {
         let path = self.path(task, stream);
         let mut options = OpenOptions::new();
@@ -71,14 +72,14 @@ impl LogDir {
             }
             opened => opened,
         }?;
-        // An attempt starts once: what is there is of another store's job of that number.
+        // An attempt starts once, so earlier content is of another store's job with that number.
         file.set_len(0)?;
         Ok(file)
     }
 
-    /// Reads up to `bytes_max` bytes of an attempt's output from `offset` on, counted from the end if
-    /// negative. Returns where the next part begins and the bytes, with a note where the middle is gone;
-    /// `None` where nothing was written.
+    /// Reads up to `bytes_max` bytes of an attempt's output from `offset`, which counts from the end if it is
+    /// negative. Returns the offset of the next part and the bytes, which begin with a note where the middle is
+    /// missing. `None` if nothing was written.
     pub fn read(
         &self,
         task: TaskRef,
@@ -104,7 +105,7 @@ impl LogDir {
         Ok(Some((next, bytes)))
     }
 
-    /// Removes the file of an attempt that wrote nothing.
+    /// Removes a file of an attempt. A missing file is not an error.
     pub fn remove(&self, task: TaskRef, stream: Stream) {
         _ = std::fs::remove_file(self.path(task, stream));
     }
@@ -117,7 +118,7 @@ impl LogDir {
         }
     }
 
-    /// Removes the output of jobs of which nothing was written for that long.
+    /// Removes the output of jobs that wrote nothing for the time `keep`.
     pub fn sweep(&self, keep: Duration) -> io::Result<()> {
         let entries = match std::fs::read_dir(&self.root) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -125,7 +126,7 @@ impl LogDir {
         };
         for entry in entries {
             let dir = entry?.path();
-            // A file here was put by somebody else: output is in a directory for each job.
+            // Output is in a directory for each job; a plain file here is not output.
             let Ok(files) = std::fs::read_dir(&dir) else { continue };
             let files = files.flatten().map(|file| file.path());
             let mut changed =
@@ -142,24 +143,24 @@ impl LogDir {
     }
 }
 
-/// Lets go of the middle of a file that holds more than `max` bytes. `kept_from` is where the kept
-/// end began after the last call, 0 at first; returns where it begins now.
+/// Punches a hole into the middle of a file that has more than `max` bytes. `kept_from` is the result of the
+/// last call, 0 at first. Returns the offset from which the end is kept.
 pub fn rotate(file: &File, size: u64, max: u64, kept_from: u64) -> io::Result<u64> {
-    // A task may cut its own output short.
+    // A task may truncate its own output.
     let kept = size.saturating_sub(kept_from.max(HEAD_BYTES));
     let max_tail = max.saturating_sub(HEAD_BYTES);
     if size <= max || kept <= max_tail {
         return Ok(kept_from);
     }
-    // Half of the room, so that this is rare; whole blocks, for a part of one would become zeros.
+    // Half of the room is freed, so that this is rare. Only whole blocks are: parts of a block would become zeros.
     let from = (size - max_tail / 2) / BLOCK_BYTES * BLOCK_BYTES;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, flags, HEAD_BYTES, from - HEAD_BYTES)?;
     Ok(from)
 }
 
-/// Reads from `offset`, passing over what `rotate` let go of. Returns the bytes and the offset of the
-/// first; no bytes at the end of what is written so far.
+/// Reads from `offset`, past any hole. Returns the offset of the first byte and the bytes, which are empty at
+/// the end of the file.
 pub fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>)> {
     loop {
         let Some(data) = next_data(file, offset)? else { return Ok((offset, Vec::new())) };
@@ -167,14 +168,14 @@ pub fn read_at(file: &File, offset: u64, max: usize) -> io::Result<(u64, Vec<u8>
         let mut bytes = vec![0; max.min((end - data) as usize)];
         let n = file.read_at(&mut bytes, data)?;
         bytes.truncate(n);
-        // What was let go of while it was read may have been read as zeros.
+        // A hole that was punched meanwhile may have been read as zeros.
         if next_data(file, data)? == Some(data) && next_hole(file, data)? >= data + n as u64 {
             return Ok((data, bytes));
         }
     }
 }
 
-/// Where the bytes that begin at `data` end.
+/// The end of the data that begins at `data`.
 fn next_hole(file: &File, data: u64) -> io::Result<u64> {
     match seek(file, SeekFrom::Hole(data)) {
         Ok(hole) => Ok(hole),
@@ -183,7 +184,7 @@ fn next_hole(file: &File, data: u64) -> io::Result<u64> {
     }
 }
 
-/// Where the next bytes are, from `offset` on. A file system that knows no holes says that all is data.
+/// The beginning of the next data at or after `offset`. A file system without holes reports all as data.
 fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(data) => Ok(Some(data)),

@@ -1,5 +1,6 @@
-//! What a worker says of its machine by itself: its load each second, and what its caches hold when that
-//! changes. Each has a thread of its own, so that a slow disk does not make the load old.
+//! The worker's own reports: its load each second, and its cache keys when they change. Each has a thread of
+//! the agent, so that a slow disk does not make the load old. The agent passes what the keeper reports of
+//! fetches and results to [`Measured::hear`]. Nothing here asks the server or the keeper for anything.
 
 use crate::agent::{Agent, FromAgent};
 use crate::caches::{CacheDir, Fetched, Keys, scan};
@@ -13,14 +14,14 @@ use std::time::{Duration, Instant};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::score::speed::Speed;
 
-/// Between two reports of load where the server does not say.
+/// Interval between two reports of load where the server names none.
 pub const LOAD_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at the directories of caches.
+/// Interval between two scans of the cache directories.
 const SCAN_EVERY: Duration = Duration::from_secs(30);
-/// Between two of them, or of their reports, where tasks change the caches all the time.
+/// The interval where tasks keep changing the caches. It is also the pause between two reports of new keys.
 const SCAN_PAUSE: Duration = Duration::from_secs(5);
 
-/// What was measured so far, and what is to be said.
+/// The measurements so far, and what is due to be reported.
 #[derive(Default)]
 pub struct Measured {
     state: Mutex<ScanState>,
@@ -33,30 +34,30 @@ struct ScanState {
     disk: Speed,
     network: Speed,
     fetched: Fetched,
-    /// Running tasks that brought something into a cache.
+    /// Running tasks that fetched a cache key.
     fetchers: BTreeSet<TaskRef>,
-    /// The server knows nothing of the caches.
+    /// Whether the server has no report of the caches on this connection.
     caches_unsaid: bool,
-    /// Some key is new.
+    /// Whether a key was added since the last report.
     has_news: bool,
-    /// The directories may have changed.
+    /// Whether the directories may have changed.
     must_scan: bool,
     ended: bool,
 }
 
-/// Why the caches are to be said again.
+/// Why the caches are reported again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RescanReason {
-    /// To a server that does not know them.
+    /// The server has no report of them.
     Unsaid,
     /// A key was added.
     News,
-    /// It is time to look.
+    /// The next scan is due.
     Scan,
 }
 
 impl Measured {
-    /// Takes in what the keeper said of a task.
+    /// Takes in a message of the keeper.
     pub fn hear(&self, message: &FromKeeper) {
         let now_ns = boot_ns();
         let mut state = self.lock();
@@ -84,32 +85,32 @@ impl Measured {
         self.changed.notify_all();
     }
 
-    /// The server heard a hello: it knows nothing of the caches.
+    /// Makes the caches due, because the server has just heard a hello.
     pub fn say_caches(&self) {
         self.lock().caches_unsaid = true;
         self.changed.notify_all();
     }
 
-    /// How often the server wants the load.
+    /// Sets the interval between two reports of load.
     pub fn set_load_every(&self, every: Duration) {
         self.lock().load_every = Some(every);
         self.changed.notify_all();
     }
 
-    /// Nothing more is to be said.
+    /// Ends both threads.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Says the load again and again until the end.
+    /// Reports the load again and again until the end.
     pub fn tell_load(&self, agent: &Agent, mut tell: impl FnMut(FromAgent)) {
         let mut reader = LoadReader::new(agent.capacity());
         let mut read = || {
             let groups = KeeperFile::read(agent.state()).map(|file| file.cgroups).unwrap_or_default();
             reader.read(boot_ns(), &groups)
         };
-        // What the first report is compared with.
+        // The first report is compared with this reading.
         read();
         let mut last = Instant::now();
         while self.wait_for_load(last) {
@@ -118,7 +119,7 @@ impl Measured {
         }
     }
 
-    /// Says the caches when that is due until the end.
+    /// Reports the cache keys whenever they are due, until the end.
     pub fn tell_caches(&self, dirs: &[CacheDir], mut tell: impl FnMut(FromAgent)) {
         let (mut scanned, mut said) = (Keys::new(), None);
         let (mut last_scan, mut last_told) = (None, None);
@@ -147,7 +148,7 @@ impl Measured {
         }
     }
 
-    /// Until the next report; false at the end.
+    /// Waits for the next report of load; false at the end.
     fn wait_for_load(&self, last: Instant) -> bool {
         let mut state = self.lock();
         loop {
@@ -160,7 +161,7 @@ impl Measured {
         }
     }
 
-    /// Until something is to be said of the caches; `None` at the end.
+    /// Waits until the caches are due; `None` at the end.
     fn wait_for_caches(
         &self,
         last_scan: Option<Instant>,

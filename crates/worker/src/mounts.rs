@@ -1,32 +1,33 @@
-//! Where control groups are: the mounted hierarchies, and the place in them of this process.
+//! The mounted hierarchies of control groups, and this process's group in each, read from `/proc`. `cgroup` makes the
+//! tasks' groups there, and `load` reads pressure and limits there. Nothing here writes to a hierarchy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The group beside those of the tasks in which a unit of systemd keeps the agent: DelegateSubgroup=.
+/// The group in which a systemd unit keeps the agent, beside those of the tasks: `DelegateSubgroup=`.
 pub const AGENT_GROUP: &str = "windlass-agent";
-/// The group in which agent and keeper are where they had to step aside for those of the tasks.
+/// The group into which agent and keeper move, where the groups of tasks need their place.
 pub const MAIN_GROUP: &str = "windlass-main";
 
-/// The hierarchies that matter here.
+/// The hierarchies that Windlass uses; `None` for one that is not mounted.
 #[derive(Default)]
 pub struct Mounts {
-    /// Version 2, which may have no controllers.
+    /// Version 2, which may be mounted without controllers.
     pub v2: Option<Group>,
     /// The memory controller of version 1.
     pub memory_v1: Option<Group>,
 }
 
-/// A place in a hierarchy.
+/// This process's group in a hierarchy.
 pub struct Group {
-    /// Where the hierarchy is mounted.
+    /// Mount point of the hierarchy.
     pub mount: PathBuf,
-    /// The group of this process.
+    /// Directory of the group.
     pub own: PathBuf,
 }
 
 impl Group {
-    /// The group in which the agent was started: from where it is now it may have stepped aside.
+    /// The group in which the agent was started, which is one up if the process has moved down.
     pub fn home(&self) -> &Path {
         let aside = [AGENT_GROUP, MAIN_GROUP].iter().any(|name| self.own.ends_with(name));
         self.own.parent().filter(|_| aside).unwrap_or(&self.own)
@@ -34,7 +35,7 @@ impl Group {
 }
 
 impl Mounts {
-    /// What `/proc` says, with all files below `root`.
+    /// Reads the files of `/proc` below `root`.
     pub fn read(root: &Path) -> Result<Mounts, String> {
         let read = |name: &str| {
             let path = root.join(name);
@@ -43,7 +44,7 @@ impl Mounts {
         Ok(Mounts::parse(root, &read("proc/self/mountinfo")?, &read("proc/self/cgroup")?))
     }
 
-    /// `mountinfo` and `cgroup` as in proc(5).
+    /// `mountinfo` and `own` as in proc(5).
     fn parse(root: &Path, mountinfo: &str, own: &str) -> Mounts {
         let (mut v2, mut memory) = (None, None);
         for line in mountinfo.lines() {
@@ -76,7 +77,7 @@ impl Mounts {
 
 fn place(mount: Option<(String, PathBuf)>, path: Option<&str>) -> Option<Group> {
     let ((part, mount), path) = (mount?, path?);
-    // A container sees a part of the hierarchy mounted, and its own path from that part.
+    // A container has a part of the hierarchy mounted, and its own path begins with that part.
     let below = path.strip_prefix(part.as_str()).unwrap_or(path);
     let own = mount.join(below.trim_start_matches('/'));
     Some(Group { mount, own })

@@ -1,36 +1,38 @@
-//! As whom submitters' tasks run, as it was looked up lately. A user database may be far away and take for ever,
-//! so it is asked aside, not by the thread that the server hears, and what it said counts for a while.
+//! Which user of this machine a submitter's tasks run as, with a cache over the user database. The database
+//! may be remote and may never answer, so it is asked on another thread, not on the one that reads the
+//! server's stream. `remote` asks before it passes a body to the keeper. A failed lookup never replaces an
+//! earlier success.
 
 use crate::users::{BadUser, RunAs, UserMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the user database may take.
+/// Time that the user database has to answer.
 const LOOK_UP_MAX: Duration = Duration::from_secs(2);
-/// How long a user counts as found, as not there, and as not to be found now.
+/// How long a lookup counts that found a user, that found none, and that failed.
 const FOUND: Duration = Duration::from_secs(600);
 const ABSENT: Duration = Duration::from_secs(60);
 const FAILED: Duration = Duration::from_secs(10);
 /// Submitters that are remembered.
 const NAMES_MAX: usize = 10_000;
 
-/// What is known of one submitter.
+/// Result of a lookup; `Ok(None)` is the worker's own user.
 pub type Resolved = Result<Option<RunAs>, BadUser>;
 
-/// What was looked up.
+/// The cache of lookups.
 pub struct Names {
     map: Arc<UserMap>,
     known: BTreeMap<String, (Instant, Resolved)>,
 }
 
 impl Names {
-    /// Nothing yet.
+    /// An empty cache.
     pub fn new(map: UserMap) -> Names {
         Names { map: Arc::new(map), known: BTreeMap::new() }
     }
 
-    /// What is known of a submitter; `None` where it is to be looked up first.
+    /// The cached result for a submitter; `None` if it has to be looked up first.
     pub fn get(&self, submitter: &str, now: Instant) -> Option<Resolved> {
         if self.map.is_empty() {
             return Some(Ok(None));
@@ -38,7 +40,7 @@ impl Names {
         self.known.get(submitter).filter(|(until, _)| now < *until).map(|(_, resolved)| resolved.clone())
     }
 
-    /// Looks a submitter up.
+    /// Looks a submitter up on a blocking thread, for at most [`LOOK_UP_MAX`].
     pub fn look_up(&self, submitter: String) -> impl Future<Output = (String, Resolved)> + use<> {
         let (map, asked) = (self.map.clone(), submitter.clone());
         async move {
@@ -53,7 +55,7 @@ impl Names {
         }
     }
 
-    /// Keeps what was found. Where the user database fails, what it said before goes on to count.
+    /// Caches a result. If the user database failed, its earlier answer stays valid.
     pub fn keep(&mut self, submitter: String, resolved: Resolved, now: Instant) {
         let before = self.known.remove(&submitter).map(|(_, before)| before);
         let (lasts, resolved) = match (resolved, before) {

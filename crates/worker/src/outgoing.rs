@@ -1,5 +1,6 @@
-//! What goes to the server. Reports go first: parts of output, which anybody who looks at a log asks for, must
-//! not hold up the beats by which the server knows that this worker lives.
+//! The messages to the server, in two channels that one stream reads. Reports go before parts of output,
+//! because any user can ask for output, and that must not hold up the beats by which the server knows that
+//! this worker lives. `remote` fills both. A full channel makes its sender wait; nothing is dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,23 +8,23 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use windlass_api::wire::FromWorker;
 
-/// Reports that may wait for the server; then the keeper waits.
+/// Reports that may wait for the server; above that the keeper's messages wait.
 const REPORTS_MAX: usize = 1_024;
-/// Parts of output that may wait; then whoever reads them waits.
+/// Parts of output that may wait; above that their readers wait.
 const PARTS_MAX: usize = 8;
-/// Bytes of one part.
+/// Bytes of one part of output.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 
-/// Ways in.
+/// The sending ends.
 #[derive(Clone)]
 pub struct Reports {
-    /// For what the server must hear soon.
+    /// For reports, which go first.
     pub first: mpsc::Sender<FromWorker>,
     /// For parts of output.
     pub parts: mpsc::Sender<FromWorker>,
 }
 
-/// What the stream to the server takes from.
+/// The receiving end, which is the stream to the server.
 pub struct Outgoing {
     first: mpsc::Receiver<FromWorker>,
     parts: mpsc::Receiver<FromWorker>,
@@ -46,7 +47,7 @@ impl Stream for Outgoing {
         }
         match self.parts.poll_recv(context) {
             Poll::Ready(Some(part)) => Poll::Ready(Some(part)),
-            // The other way in says when the stream ends.
+            // The channel of reports decides when the stream ends.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }

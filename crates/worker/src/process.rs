@@ -1,8 +1,9 @@
-//! Processes: starting one without waiting for it, finding out what a tree of them holds, and ending it.
+//! Processes: starting one without waiting for it, measuring a tree of them, and killing it.
 //!
-//! On its way from fork to exec a process touches what its user controls: its directory, the places in `PATH`, the
+//! Between fork and exec a process touches what its user controls: its directory, the places in `PATH`, the
 //! files of its session. Any of these may take for ever, on a file server that is gone or because the user
-//! stops it. So nobody waits: the process says through a pipe how it went.
+//! stops the process. So the keeper never waits: the process reports through a pipe whether it became its
+//! program. `keeper` and `launcher` call this module; nothing here knows of tasks.
 
 use crate::launcher::Launcher;
 use crate::users::RunAs;
@@ -21,14 +22,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where programs are looked for where a task's environment does not say.
+/// `PATH` of a task whose environment has none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// How long a process may be on its way to its program.
+/// How long a process may take from fork to its program.
 pub const LAUNCH_MAX: Duration = Duration::from_secs(10);
-/// Bytes of what a process says of why it did not come to its program.
+/// Bytes that are read of a process's report.
 const REPORT_BYTES_MAX: u64 = 4096;
 
-/// A process to be started.
+/// A command to be executed by a new process.
 #[derive(Clone)]
 pub struct Command {
     /// The files to try in turn: the program, or its places in `PATH`.
@@ -36,43 +37,39 @@ pub struct Command {
     argv: Vec<CString>,
     env: Vec<CString>,
     cwd: CString,
-    /// Whom to become; absent is to stay the keeper's user.
+    /// The user to become; `None` to stay the keeper's user.
     pub run_as: Option<RunAs>,
-    /// What it writes first, in this order.
+    /// Files to write first, in this order.
     pub files: Vec<NewFile>,
 }
 
-/// A file that a process writes before it becomes its program: with the rights of its user, for the directory
-/// is the user's, and whatever is put there leads nowhere that the user could not write to.
+/// A file that a process writes before it becomes its program. It is written with its user's rights, because
+/// the directory is the user's: whatever the user put there leads nowhere that the user could not write to.
 #[derive(Clone)]
 pub struct NewFile {
-    /// Where; the directory is made if it is not there.
+    /// Path of the file. Its directory is created if it does not exist.
     pub path: PathBuf,
-    /// What it holds.
     pub text: String,
-    /// It may be run.
+    /// Whether its user may execute it.
     pub runnable: bool,
-    /// It stays as it is where it is there already.
+    /// Whether a file that exists is kept as it is.
     pub once: bool,
 }
 
-/// What the new process gets from the keeper.
+/// The keeper's descriptors and limits for a new process.
 pub struct Setup {
-    /// For standard input.
     pub null: RawFd,
-    /// For standard output.
     pub out: RawFd,
-    /// For standard error.
     pub err: RawFd,
-    /// Files that take a `0` from a process that joins their group.
+    /// Files of control groups into which the process writes `0` to join.
     pub join: [Option<RawFd>; 2],
     /// Bytes of writable memory that one process may map.
     pub data_limit: Option<u64>,
-    /// The keeper to die with; needed where no PID namespace does it.
+    /// The keeper's process, if the new one must die with it because no PID namespace sees to that.
     pub die_with: Option<i32>,
 }
 
-/// A process on its way to its program.
+/// A process that has not yet become its program, or not yet reported.
 pub struct Launch {
     report: File,
     since: Instant,
@@ -80,50 +77,46 @@ pub struct Launch {
     pub texts: (String, String),
 }
 
-/// How far a process is on its way.
+/// How far a process is between fork and its program.
 #[derive(Debug)]
 pub enum LaunchState {
-    /// Not there yet.
+    /// It has not reported, and there is time.
     Under,
     /// The program runs, or the process was ended from outside.
     Done,
-    /// It did not come to its program, and is about to end.
+    /// It could not become its program, and is about to exit.
     Failed(SpawnError),
-    /// It took too long.
+    /// It has not reported in time.
     Late,
 }
 
-/// How a process ended and what it and those it waited for used.
+/// How a process ended, and what it and the children that it waited for used.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Exit {
-    /// Which.
     pub pid: i32,
-    /// The exit code, or the negated signal.
+    /// Exit code, or the negated signal number.
     pub status: i32,
-    /// Processor time in microseconds.
     pub cpu_us: u64,
-    /// Most bytes that one of them held.
+    /// Resident bytes of the largest of these processes.
     pub peak_bytes: u64,
-    /// Bytes that they read from disks and wrote for them; `None` of a kernel that does not count.
+    /// Bytes that they read from disks and wrote to them; `None` if the kernel does not count.
     #[serde(default)]
     pub disk_bytes: Option<u64>,
 }
 
-/// What could not be done on the way to exec, and the reason.
+/// The step at which a process failed to become its program, and the error.
 #[derive(Debug)]
 pub struct SpawnError {
-    /// The step.
     pub step: Step,
-    /// The reason.
     pub source: io::Error,
 }
 
-/// A step on the way to exec.
+/// A step between fork and exec. A report has its index in [`Step::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Reading the command.
     Read,
-    /// Making a process, or making it what it is to be.
+    /// Making the process, or setting up its session, groups, files and limits.
     Make,
     /// Becoming its user.
     BecomeUser,
@@ -141,8 +134,8 @@ impl Step {
 }
 
 impl Command {
-    /// A command; `env` is `NAME=value` pairs of which `PATH` serves to find the program. One without it
-    /// gets ours. A NUL byte anywhere is an error.
+    /// A command with the environment `env`, whose `PATH` also serves to find the program. Without one it
+    /// gets [`PATH`]. A NUL byte in any text is an error.
     pub fn new<'a>(
         argv: &[String],
         env: impl Iterator<Item = (&'a str, &'a str)>,
@@ -181,17 +174,17 @@ impl Command {
 }
 
 impl Command {
-    /// The same, which writes files first.
+    /// The command with files to write first.
     pub fn writing(self, files: Vec<NewFile>) -> Command {
         Command { files, ..self }
     }
 
-    /// The places of its program, its arguments, its environment and its directory.
+    /// The places of its program, its arguments, its environment and its working directory.
     pub fn parts(&self) -> (&[CString], &[CString], &[CString], &CString) {
         (&self.programs, &self.argv, &self.env, &self.cwd)
     }
 
-    /// Of these parts, and as whom.
+    /// The inverse of [`Command::parts`], with the user to become.
     pub fn from_parts(
         programs: Vec<CString>,
         argv: Vec<CString>,
@@ -210,7 +203,7 @@ impl Command {
 }
 
 impl Launch {
-    /// Readable when the process came to its program or failed.
+    /// Readable when the process has become its program, or failed to.
     pub fn report(&self) -> BorrowedFd<'_> {
         self.report.as_fd()
     }
@@ -220,7 +213,7 @@ impl Launch {
         self.since + LAUNCH_MAX
     }
 
-    /// How far it is.
+    /// Reads the report, without waiting.
     pub fn look(&mut self, now: Instant) -> LaunchState {
         let mut said = Vec::new();
         match (&self.report).take(REPORT_BYTES_MAX).read_to_end(&mut said) {
@@ -245,7 +238,8 @@ impl Launch {
     }
 }
 
-/// Starts the command in a session of its own, and does not wait for it. `launcher` makes the process where it can.
+/// Starts the command in a session of its own, and does not wait for it. The launcher makes the process if it
+/// can, else this process forks.
 pub fn spawn(
     command: &Command,
     setup: &Setup,
@@ -258,7 +252,7 @@ pub fn spawn(
     if let Some(spawned) = launcher.and_then(|launcher| launcher.spawn(command, setup, say.as_fd())) {
         return spawned.map(|pid| (pid, launch(report)));
     }
-    // SAFETY: this process has one thread, so its child may do whatever the parent may.
+    // SAFETY: this process has one thread, so its child may run any code.
     let pid = unsafe { libc::fork() };
     match pid {
         0 => become_child(command, setup, say.as_raw_fd()),
@@ -267,7 +261,7 @@ pub fn spawn(
     }
 }
 
-/// The life of a process that was forked until it is its program; where that fails it says why, and ends.
+/// What a forked child does until it is its program. If that fails, it reports why and exits.
 fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
     let become_it = || {
         let (argv, env) = (pointers(&command.argv), pointers(&command.env));
@@ -277,35 +271,35 @@ fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
     report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
 }
 
-/// Says how far a process came and why no further, and ends it without running anything of the keeper's.
+/// Reports the step at which a process failed and why, and exits without running any code of the keeper's.
 pub fn report_and_end(report: RawFd, (step, error): (Step, Errno)) -> ! {
     let [a, b, c, d] = error.raw_os_error().to_le_bytes();
-    // SAFETY: the descriptor is open; nobody may listen any more.
+    // SAFETY: the descriptor is open. A write to a pipe without a reader only fails.
     unsafe {
         _ = rustix::io::write(BorrowedFd::borrow_raw(report), &[step as u8, a, b, c, d]);
         libc::_exit(127)
     }
 }
 
-/// A list of strings in the form in which the kernel takes it.
+/// A list of strings in the form of execve(2). It points into `strings`.
 pub fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Makes this process the one that makes the others: what all of them are to have alike, it has.
+/// Turns this process into the launcher. It gets what all tasks are to inherit from it.
 pub fn settle_launcher(socket: BorrowedFd<'_>, die_with_keeper: Option<i32>) {
     if die_with(die_with_keeper).is_err() {
         return;
     }
     let (first, last) = (socket.as_raw_fd() as u32, u32::MAX);
-    // SAFETY: nothing here uses another descriptor above the standard ones.
+    // SAFETY: this process uses no descriptors but the standard ones and the socket.
     unsafe {
         libc::syscall(libc::SYS_close_range, first + 1, last, 0);
         if first > 3 {
             libc::syscall(libc::SYS_close_range, 3, first - 1, 0);
         }
     }
-    // Whoever reads what the keeper says must not wait for this process.
+    // A reader of the keeper's output must not wait for this process.
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         _ = rustix::stdio::dup2_stdin(&null);
         _ = rustix::stdio::dup2_stdout(&null);
@@ -316,19 +310,19 @@ pub fn settle_launcher(socket: BorrowedFd<'_>, die_with_keeper: Option<i32>) {
     IS_LAUNCHER.store(true, Ordering::Relaxed);
 }
 
-/// What every task has: the limit of open files that the worker was started with, no core files, and no precedence
-/// where memory is short.
+/// Sets what all tasks have in common: the limit of open files that the worker was started with, no core
+/// files, and no protection from the kernel's out-of-memory killer.
 fn take_common_limits() {
     if let Some((soft, hard)) = FILES_BEFORE.get() {
         let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
-        // SAFETY: the limit is valid.
+        // SAFETY: the pointer is to a valid limit.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
     }
     if OOM_PROTECTED.load(Ordering::Relaxed) {
-        // The namespace may have no such file.
+        // The namespace may lack this file.
         _ = fs::write("/proc/self/oom_score_adj", "0");
     }
-    // Core files would fill whatever disk the task works on; one that wants them may raise it again.
+    // Core files would fill the disk of the working directory. A task that wants them may raise the limit.
     let core = rustix::process::getrlimit(rustix::process::Resource::Core);
     _ = rustix::process::setrlimit(
         rustix::process::Resource::Core,
@@ -336,17 +330,17 @@ fn take_common_limits() {
     );
 }
 
-/// A pipe that closes at exec, whose reading end does not wait.
+/// A pipe that closes at exec and whose reading end does not block.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK)?;
     Ok((read, write))
 }
 
-/// Does something as a user, in a process of its own that nobody waits for: what it touches may take for ever.
-/// Returns the process.
+/// Forks a process that acts with a user's rights, and returns its number without waiting for it: what it
+/// touches may take for ever.
 pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
-    // SAFETY: as in `spawn`.
+    // SAFETY: this process has one thread, so its child may run any code.
     match unsafe { libc::fork() } {
         0 => {
             let act = AssertUnwindSafe(|| {
@@ -355,7 +349,7 @@ pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
                 }
             });
             _ = std::panic::catch_unwind(act);
-            // SAFETY: as in `spawn`.
+            // SAFETY: ends this process without running any code of the keeper's.
             unsafe { libc::_exit(0) }
         }
         pid if pid < 0 => Err(io::Error::last_os_error()),
@@ -363,9 +357,9 @@ pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
     }
 }
 
-/// A new process's way to its program, in memory of its own or in that of the launcher: it allocates nothing, but for
-/// files, which the launcher's never write, and no error is kept where another process would overwrite it.
-/// Returns only if something failed.
+/// Turns a new process into its program, in memory of its own or in the launcher's. In the launcher's memory
+/// it must allocate nothing and leave no error in `errno`. Writing files allocates, so the launcher gets no
+/// command with files. Returns only if a step failed.
 pub fn become_program(
     command: &Command,
     setup: &Setup,
@@ -379,7 +373,7 @@ pub fn become_program(
         if let Err(error) = become_user(who) {
             return (Step::BecomeUser, error);
         }
-        // Becoming somebody else undid it.
+        // A change of user clears the parent-death signal.
         if let Err(error) = die_with(setup.die_with) {
             return (Step::Make, error);
         }
@@ -394,9 +388,10 @@ pub fn become_program(
     }
     let mut reason = Errno::NOENT;
     for program in &command.programs {
-        // SAFETY: a NUL-terminated string, and lists of them that end with a null pointer.
+        // SAFETY: the program is a NUL-terminated string, and the lists end with a null pointer.
         match unsafe { execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) } {
-            // As a shell does: look further, but remember a file that may not be run.
+            // As in a shell: a file that is missing in one place is looked for in the next, but another error
+            // is remembered.
             Errno::NOENT | Errno::NOTDIR => {}
             other => reason = other,
         }
@@ -404,27 +399,27 @@ pub fn become_program(
     (Step::Execute, reason)
 }
 
-/// Makes this process one of its task's: its session, group, limits and files.
+/// Sets up a new process: its session, group, limits and standard files.
 fn prepare(setup: &Setup) -> rustix::io::Result<()> {
-    // It leads no group: it is new.
+    // A new process leads no group, so this cannot fail.
     _ = rustix::process::setsid();
     die_with(setup.die_with)?;
-    // What the launcher makes has them from it.
+    // A process that the launcher makes inherits these limits.
     if !IS_LAUNCHER.load(Ordering::Relaxed) {
         take_common_limits();
     }
     for fd in setup.join.iter().flatten() {
-        // SAFETY: the launcher holds the descriptor.
+        // SAFETY: this process inherited the descriptor and has not closed it.
         rustix::io::write(unsafe { BorrowedFd::borrow_raw(*fd) }, b"0")?;
     }
-    // SAFETY: the task starts with neither a blocked nor an ignored signal; these calls cannot fail.
+    // SAFETY: the set is valid storage, and these calls cannot fail. The task starts with no signal blocked or ignored.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
-    // SAFETY: the launcher holds the descriptors.
+    // SAFETY: this process inherited the descriptors and has not closed them.
     unsafe {
         rustix::stdio::dup2_stdin(BorrowedFd::borrow_raw(setup.null))?;
         rustix::stdio::dup2_stdout(BorrowedFd::borrow_raw(setup.out))?;
@@ -437,7 +432,7 @@ fn prepare(setup: &Setup) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Ends this process when the keeper ends.
+/// Makes the kernel kill this process when the keeper ends. An error if the keeper has ended already.
 fn die_with(keeper: Option<i32>) -> rustix::io::Result<()> {
     let Some(keeper) = keeper else { return Ok(()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -447,10 +442,10 @@ fn die_with(keeper: Option<i32>) -> rustix::io::Result<()> {
     }
 }
 
-/// Gives up all that this process may do beyond what that user may.
+/// Gives up all rights beyond those of that user.
 fn become_user(who: &RunAs) -> rustix::io::Result<()> {
     let call = |number: libc::c_long, a: usize, b: usize, c: usize| {
-        // SAFETY: numbers, and a list that outlives the call.
+        // SAFETY: the arguments are numbers, or the address and length of a list that outlives the call.
         let result = unsafe { system_call(number, a, b, c) };
         if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
     };
@@ -460,24 +455,24 @@ fn become_user(who: &RunAs) -> rustix::io::Result<()> {
     call(libc::SYS_setresuid, uid, uid, uid)
 }
 
-/// Becomes a program; returns only why not.
+/// Executes a program; returns only the error.
 ///
 /// # Safety
-/// As of execve(2).
+/// The arguments must be as execve(2) requires.
 unsafe fn execve(program: *const c_char, argv: *const *const c_char, env: *const *const c_char) -> Errno {
-    // SAFETY: the caller's.
+    // SAFETY: promised by the caller.
     let result = unsafe { system_call(libc::SYS_execve, program as usize, argv as usize, env as usize) };
     Errno::from_raw_os_error(-result as i32)
 }
 
-/// A system call whose error is in its result, and not where the C library keeps it for all who share memory.
+/// A system call that returns its error. `errno` would be shared with all processes that share this memory.
 ///
 /// # Safety
-/// As of the call.
+/// The arguments must be as the system call `number` requires.
 #[cfg(target_arch = "x86_64")]
 unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
     let result: isize;
-    // SAFETY: the kernel's convention on this machine.
+    // SAFETY: follows the kernel's calling convention on x86-64; the caller vouches for the arguments.
     unsafe {
         std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
             lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -485,14 +480,14 @@ unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isi
     result
 }
 
-/// The same.
+/// As on x86-64.
 ///
 /// # Safety
-/// As of the call.
+/// The arguments must be as the system call `number` requires.
 #[cfg(target_arch = "aarch64")]
 unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
     let result: isize;
-    // SAFETY: the kernel's convention on this machine.
+    // SAFETY: follows the kernel's calling convention on arm64; the caller vouches for the arguments.
     unsafe {
         std::arch::asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c,
             options(nostack));
@@ -500,13 +495,14 @@ unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isi
     result
 }
 
-/// The same where the convention is not known here: an error may be another process's.
+/// The same through the C library, on machines whose convention is not written here. The error may be of
+/// another process that shares this memory.
 ///
 /// # Safety
-/// As of the call.
+/// The arguments must be as the system call `number` requires.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: promised by the caller.
     match unsafe { libc::syscall(number, a, b, c) } {
         -1 => -(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) as isize),
         result => result as isize,
@@ -518,7 +514,7 @@ compile_error!(
     "on 32-bit machines these system calls take 16 bits of a user's number, and 65536 would be root"
 );
 
-/// Writes it, with the directory that it is in.
+/// Writes the file, and creates its directory. It never follows a symbolic link at the file's own name.
 pub fn write_file(file: &NewFile) -> io::Result<()> {
     if let Some(dir) = file.path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -532,19 +528,19 @@ pub fn write_file(file: &NewFile) -> io::Result<()> {
     options.open(&file.path)?.write_all(file.text.as_bytes())
 }
 
-/// Bytes of a block in the usage that the kernel tells of ended processes.
+/// Unit of the disk traffic that the kernel reports of ended processes, in bytes.
 const BLOCK_BYTES: u64 = 512;
 
-/// Whether the kernel counts what processes read and write; the usage of ended ones is 0 where it does not.
+/// Whether the kernel counts disk traffic. Where it does not, it reports 0 of ended processes.
 fn counts_disk_bytes() -> bool {
     static COUNTS: OnceLock<bool> = OnceLock::new();
     *COUNTS.get_or_init(|| fs::exists("/proc/self/io").unwrap_or(false))
 }
 
-/// Collects one process that ended, if there is one.
+/// Collects one child that has ended; `None` if there is none.
 pub fn reap() -> Option<Exit> {
     let mut status = 0;
-    // SAFETY: both out-parameters are valid; a zeroed rusage is a valid one.
+    // SAFETY: both out-parameters are valid, and all zeros are a valid rusage.
     let (pid, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage), usage)
@@ -563,7 +559,7 @@ pub fn reap() -> Option<Exit> {
     })
 }
 
-/// Sends a signal to a process group, or, where the leader left it, to nobody.
+/// Sends a signal to a process group. Nothing happens if the group is empty.
 pub fn signal_group(leader: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(leader) {
         _ = kill_process_group(pid, signal);
@@ -577,12 +573,11 @@ pub fn signal(pid: i32, signal: Signal) {
     }
 }
 
-/// Kills one process.
 pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Bytes of memory that these processes hold together, by the `/proc` there; shared pages count for each.
+/// Resident bytes of these processes together, by the `/proc` given. Shared pages count for each of them.
 pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
     let page = rustix::param::page_size() as u64;
     let pages = pids.iter().filter_map(|pid| {
@@ -592,13 +587,14 @@ pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
     pages.sum::<u64>() * page
 }
 
-/// This process is among the last that the kernel ends for want of memory.
+/// Whether the kernel ends this process only after others for want of memory.
 static OOM_PROTECTED: AtomicBool = AtomicBool::new(false);
 
-/// This process makes the others: those have what it has.
+/// Whether this process is the launcher, whose limits all processes that it makes inherit.
 static IS_LAUNCHER: AtomicBool = AtomicBool::new(false);
 
-/// Lets the kernel end this process last for want of memory, where it may ask for that: with the keeper all tasks end.
+/// Asks the kernel to end this process last for want of memory, as far as this user may ask, because all
+/// tasks end with the keeper.
 pub fn protect_from_oom() {
     const FILE: &str = "/proc/self/oom_score_adj";
     _ = fs::write(FILE, "-900");
@@ -606,10 +602,10 @@ pub fn protect_from_oom() {
     OOM_PROTECTED.store(now.is_some_and(|now| now < 0), Ordering::Relaxed);
 }
 
-/// The limit of open files that this process was started with, soft and hard.
+/// Soft and hard limit of open files that tasks get: the limit that the keeper was started with.
 static FILES_BEFORE: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Lets this process open as many files as it may; its tasks get the limit that it was started with.
+/// Raises this process's limit of open files as far as possible. Its tasks get the limit that it was started with.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -618,26 +614,25 @@ pub fn raise_file_limit() {
     _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// The limit of open files that tasks get, once it is known.
+/// Soft and hard limit of open files that tasks get; `None` before [`raise_file_limit`].
 pub fn files_before() -> Option<(u64, u64)> {
     FILES_BEFORE.get().copied()
 }
 
-/// Says what limit of open files tasks get, where this process does not know it itself.
+/// Sets the limit of open files that tasks get, in a program that did not start this process.
 pub fn set_files_before(limits: (u64, u64)) {
     _ = FILES_BEFORE.set(limits);
 }
 
-/// Closes everything but standard input, output and error: what the caller happened to have open,
-/// locks and pipes among it, must not live as long as we do.
+/// Closes all descriptors but standard input, output and error. Locks and pipes of the caller must not live
+/// as long as this process.
 pub fn close_inherited() {
-    // SAFETY: called before this process has opened anything; no descriptor in use is above 2.
+    // SAFETY: called before this process has opened anything, so no descriptor above 2 has an owner here.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
-/// The processes of a task, where no control group tells: descendants of `root`, members of its
-/// session, and whoever carries `marker` (`NAME=value`) in its environment, wherever it went. Never
-/// this process.
+/// The processes of a task, where no control group lists them: descendants of `root`, members of its session,
+/// and processes with `marker` (`NAME=value`) in their environment, wherever they went. Never this process.
 pub fn tree(root: Option<i32>, marker: &str) -> Vec<i32> {
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -645,7 +640,7 @@ pub fn tree(root: Option<i32>, marker: &str) -> Vec<i32> {
             continue;
         };
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        // The name in parentheses may hold anything, so fields are counted from behind it.
+        // The name in parentheses may contain anything, so fields are counted from behind it.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
         let number = |at: usize| fields.get(at).and_then(|text| text.parse::<i32>().ok()).unwrap_or(0);
         if fields.first() != Some(&"Z") {
@@ -672,13 +667,14 @@ fn has_marker(pid: i32, marker: &str) -> bool {
     environ_has(pid, |pair| pair == marker.as_bytes())
 }
 
-/// True if a variable that the process was started with satisfies `is_it`.
+/// Whether a variable of the environment that the process was started with satisfies `is_it`.
 pub fn environ_has(pid: i32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.split(|byte| *byte == 0).any(is_it)
 }
 
-/// When a process started, in clock ticks since boot: with its number this names it for good.
+/// Start of a process, in clock ticks since boot; `None` if there is no such process. Together with the
+/// number it names a process for good.
 pub fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()

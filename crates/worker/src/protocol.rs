@@ -1,6 +1,7 @@
-//! What agent and keeper say to each other: one JSON object a line over a unix socket. They are upgraded
-//! apart, so fields are only ever added, each with a default, and what a later release added is passed
-//! over: fields, kinds of messages, phases, ends.
+//! The messages between agent and keeper: JSON objects, one on each line, over a unix socket. Agent and
+//! keeper are upgraded at different times, so fields are only added, each with a default. A receiver ignores
+//! what a later release added: fields, kinds of messages, phases, ends. Recordings in
+//! `crates/cli/tests/golden` hold this. Nothing here does I/O.
 
 use crate::users::RunAs;
 use serde::de::IgnoredAny;
@@ -15,266 +16,266 @@ use windlass_core::{JobId, Resources, TaskId, Time, engine};
 /// Bytes of one line; a longer one ends the connection.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// An attempt.
+/// An attempt of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct TaskRef {
     /// The job.
     pub job: u64,
-    /// The task's place in the job.
+    /// Index of the task in its job.
     pub index: u32,
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
 impl TaskRef {
-    /// The attempt of a task.
+    /// An attempt of a task of the engine.
     pub fn new(task: TaskId, attempt: u32) -> Self {
         TaskRef { job: task.job.0, index: task.index, attempt }
     }
 
-    /// The task.
+    /// The task, in the core's type.
     pub fn task(&self) -> TaskId {
         TaskId { job: JobId(self.job), index: self.index }
     }
 }
 
-/// From agent to keeper.
+/// Messages from agent to keeper.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToKeeper {
-    /// First on a connection: what tasks may hold together. Answered with `State`.
+    /// The first message on a connection. The keeper answers with `State`.
     Hello {
-        /// What tasks may hold.
+        /// What tasks may use together.
         capacity: Amounts,
-        /// The agent's clock, for the answer.
+        /// Time of sending in nanoseconds since boot; the answer returns it.
         #[serde(default)]
         sent: u64,
     },
-    /// Say what you hold, with `sent` in the answer.
+    /// Asks for the inventory. The keeper answers with `Beat`.
     Beat {
-        /// The agent's clock.
+        /// Time of sending in nanoseconds since boot; the answer returns it.
         sent: u64,
     },
-    /// How long tasks may run without another word.
+    /// Renews the lease.
     Lease {
-        /// Until then, in nanoseconds since this machine booted; absent is for ever.
+        /// Its end in nanoseconds since boot; `None` is never.
         until: Option<u64>,
     },
-    /// What tasks of this step run; comes before their first start.
+    /// What the tasks of a step run. It comes before the step's first start.
     Body {
         /// The job.
         job: u64,
-        /// The step's place in the job.
+        /// Index of the step in the job.
         step: u16,
-        /// Program and arguments with replacement strings.
+        /// Program and arguments, with placeholders.
         command: Vec<String>,
-        /// The environment.
+        /// Environment variables.
         env: BTreeMap<String, String>,
         /// The working directory.
         cwd: String,
-        /// What its tasks share.
+        /// What the step's tasks share on this worker; `None` for tasks without a session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<Session>,
-        /// As whom they run; absent is the keeper's own user.
+        /// The user whose rights the tasks have; `None` for the keeper's own user.
         #[serde(default)]
         run_as: Option<RunAs>,
-        /// Why they must not run here.
+        /// Why the tasks must not run here, for people.
         #[serde(default)]
         refused: Option<String>,
-        /// That is a matter of this worker and passes, and not of the one who submits.
+        /// Whether `refused` is this worker's fault and passes, and not the submission's.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         refused_now: bool,
     },
-    /// No start with this body is coming.
+    /// Forgets the body of a step. The server sends it again before another start of that step.
     DropBody {
         /// The job.
         job: u64,
-        /// The step's place in the job.
+        /// Index of the step in the job.
         step: u16,
     },
-    /// Run it as soon as there is room, in the order in which starts come.
+    /// Runs an attempt as soon as there is room, in the order of starts.
     Start {
         /// The attempt.
         task: TaskRef,
-        /// The step's place in the job.
+        /// Index of the step in the job.
         step: u16,
-        /// Reports carry it.
+        /// The worker's epoch, which reports about this attempt carry.
         epoch: u64,
-        /// The message's number: a start whose number is not above all seen is ignored.
+        /// Number of this message. A start is ignored unless its number is above all that the keeper has seen.
         seq: u64,
-        /// What it holds.
+        /// What the attempt is booked with.
         request: Amounts,
-        /// Bytes beyond which it is killed; 0 is no limit. Absent, the memory of its request is its limit.
+        /// Memory in bytes beyond which it is killed; 0 for none. `None` means the memory of `request`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         memory_limit: Option<u64>,
-        /// Milliseconds that it may run.
+        /// Run time in milliseconds after which it is killed.
         time_limit_ms: Option<u64>,
-        /// Stands in for the replacement strings.
+        /// Replaces the placeholders of the command.
         value: Option<String>,
-        /// Stand in for references.
+        /// Values that references in a session's texts stand for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         params: Vec<TaskValue>,
     },
-    /// End it with all of its processes.
+    /// Ends an attempt with all of its processes.
     Kill {
         /// The attempt.
         task: TaskRef,
-        /// The message's number.
+        /// Number of this message.
         seq: u64,
     },
-    /// Give it back if it has not started.
+    /// Ends an attempt if it has not started.
     Recall {
         /// The attempt.
         task: TaskRef,
-        /// The message's number.
+        /// Number of this message.
         seq: u64,
     },
-    /// Its result is durable; forget it.
+    /// The result of an attempt is durable; the keeper forgets it.
     Ack {
         /// The attempt.
         task: TaskRef,
-        /// The message's number.
+        /// Number of this message.
         seq: u64,
     },
-    /// It needs no cpu for now.
+    /// A task lends its cpus, because it waits for jobs of its own.
     Lend {
         /// The attempt.
         task: TaskRef,
-        /// The message's number.
+        /// Number of this message.
         seq: u64,
     },
-    /// Give it its cpus again before anything else starts, and say so.
+    /// A task wants its cpus back. It gets them before any attempt starts, and the keeper reports that.
     Reclaim {
         /// The attempt.
         task: TaskRef,
-        /// The message's number.
+        /// Number of this message.
         seq: u64,
     },
-    /// Go on as this program, under running tasks.
+    /// The keeper becomes this program, under running tasks.
     Upgrade {
-        /// Its path.
+        /// Path of the program.
         program: PathBuf,
     },
-    /// End all tasks and then yourself.
+    /// The keeper kills all tasks and ends.
     Shutdown,
-    /// End if you hold nothing.
+    /// The keeper ends if it has no attempts.
     ShutdownIfIdle,
-    /// End if nothing of yours runs: nobody will ask for your results.
+    /// The keeper ends if no attempt waits or runs. Results are dropped, because no server will acknowledge them.
     ShutdownIfEnded,
 }
 
-/// From keeper to agent.
+/// Messages from keeper to agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromKeeper {
-    /// The answer to `Hello`; unacknowledged results follow.
+    /// The answer to `Hello`. Unacknowledged results follow it.
     State {
-        /// This keeper's own number.
+        /// The keeper's incarnation.
         incarnation: u64,
-        /// The largest number of a message that it has seen.
+        /// The largest message number that the keeper has seen.
         seq: u64,
-        /// What it holds.
+        /// The inventory.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
-        /// What it could not set up, for the log.
+        /// What the keeper could not set up, for the log.
         notes: Vec<String>,
-        /// As in the hello.
+        /// `sent` of the hello.
         #[serde(default)]
         sent: u64,
-        /// All that it started ends with it, so that it can keep a lease.
+        /// Whether everything that the keeper started ends with it, so that it can be granted a lease.
         #[serde(default)]
         fences: bool,
-        /// Which file its program is, so that an agent of another one can tell.
+        /// Identifies the keeper's executable, so that an agent of another one can tell.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<String>,
     },
     /// The answer to `Beat`.
     Beat {
-        /// As it came.
+        /// `sent` of the question.
         sent: u64,
-        /// The largest number of a message that it has seen.
+        /// The largest message number that the keeper has seen.
         seq: u64,
-        /// What it holds.
+        /// The inventory.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
     },
-    /// Its process started.
+    /// A task's program runs.
     Started {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
         /// Nanoseconds since the Unix epoch.
         at: u64,
     },
-    /// It ended. Said again on every connection until acknowledged.
+    /// An attempt ended. Repeated on every connection until it is acknowledged.
     Finished {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
-        /// How.
+        /// How the attempt ended, and what it used.
         result: WireResult,
     },
-    /// How far it says that it is.
+    /// Progress that a task printed.
     Progress {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
-        /// In percent.
+        /// Percent done, 0 to 100.
         #[serde(default)]
         percent: Option<f64>,
-        /// What it does, for people.
+        /// Status text, for people.
         #[serde(default)]
         status: Option<String>,
     },
-    /// It says that it brought something into a cache of this machine.
+    /// A task says that it fetched a cache key.
     Fetched {
         /// The attempt.
         task: TaskRef,
-        /// What, as jobs name it.
+        /// The key as jobs name it.
         key: String,
-        /// How much.
+        /// Size of the key in bytes.
         bytes: u64,
-        /// Milliseconds that it took.
+        /// How long the fetch took, in milliseconds.
         ms: u64,
     },
-    /// It has its cpus again.
+    /// A task that lent its cpus has them again.
     Reclaimed {
         /// The attempt.
         task: TaskRef,
-        /// As in its start.
+        /// Epoch of the attempt's start.
         epoch: u64,
     },
 }
 
-/// An attempt that a keeper holds.
+/// One attempt of a keeper's inventory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
     /// The attempt.
     pub task: TaskRef,
-    /// How far it is.
+    /// How far the attempt is.
     pub phase: HeldPhase,
 }
 
-/// How far an attempt is.
+/// How far an attempt of the inventory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldPhase {
-    /// Waits for room.
+    /// It waits for room.
     Queued,
-    /// Runs since then, in nanoseconds since the Unix epoch.
+    /// It runs since then, in nanoseconds since the Unix epoch.
     Running(u64),
-    /// Runs since then, and its cpus are lent.
+    /// It runs since then, in nanoseconds since the Unix epoch, and its cpus are lent.
     Lent(u64),
-    /// Ended, not acknowledged.
+    /// It has ended, and its result is not acknowledged.
     Ended,
     /// A phase that a later release added.
     Unknown,
 }
 
-/// What is known, or what a later release says in its place.
+/// A value of a known form, or one that a later release added.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OrLater<T> {
@@ -303,7 +304,7 @@ fn known_held<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Held>, D::Error>
 }
 
 impl Held {
-    /// For the engine; `None` of a phase that is not known.
+    /// The attempt in the engine's type; `None` for an unknown phase.
     pub fn into_core(self) -> Option<engine::Held> {
         use windlass_core::engine::HeldPhase as Phase;
         let Held { task, phase } = self;
@@ -318,7 +319,7 @@ impl Held {
     }
 }
 
-/// Amounts, as in [`Resources`].
+/// [`Resources`] as JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Amounts {
     /// Hundredths of a core.
@@ -332,7 +333,7 @@ pub struct Amounts {
     /// Bytes.
     #[serde(default)]
     pub gpu_memory: u64,
-    /// Named amounts.
+    /// Amounts of resources that an operator named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<String, u64>,
 }
@@ -351,13 +352,13 @@ impl From<Amounts> for Resources {
     }
 }
 
-/// How an attempt ended, on the wire.
+/// How an attempt ended, as JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireEnd {
-    /// Exited by itself.
+    /// Exited by itself, with this code.
     Exited(i32),
-    /// A signal that the keeper did not send.
+    /// Ended by this signal, which the keeper did not send.
     Signaled(i32),
     /// Killed at its time limit.
     TimeLimit,
@@ -365,41 +366,41 @@ pub enum WireEnd {
     OutOfMemory,
     /// Killed on request.
     Canceled,
-    /// Given back unstarted.
+    /// Recalled before it started.
     Recalled,
-    /// Could not be started.
+    /// Could not be started, with the reason.
     NotStarted(String),
-    /// The lease ran out.
+    /// Killed because the lease ran out.
     Fenced,
-    /// A way that a later release added.
+    /// An end that a later release added.
     Unknown,
 }
 
-/// The result of an attempt, on the wire. Times are nanoseconds since the Unix epoch.
+/// The result of an attempt, as JSON. Times are nanoseconds since the Unix epoch. `None` is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WireResult {
-    /// How.
+    /// How it ended.
     #[serde(deserialize_with = "known_end")]
     pub end: WireEnd,
-    /// When its process started.
+    /// When its process started; `None` if it did not start.
     pub started: Option<u64>,
-    /// When its end was seen.
+    /// When the keeper saw its end.
     pub finished: Option<u64>,
     /// Processor time in milliseconds.
     pub cpu_ms: Option<u64>,
-    /// Most bytes of memory held.
+    /// Peak memory of its processes together, in bytes.
     pub peak_memory: Option<u64>,
-    /// Bytes on standard output.
+    /// Bytes of its standard output.
     pub out_bytes: u64,
-    /// Bytes on standard error.
+    /// Bytes of its standard error.
     pub err_bytes: u64,
     /// Why it failed, in the task's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Bytes read from disks and written for them.
+    /// Bytes read from disks and written to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
-    /// It did not start because of what its job asked for: that says nothing of this worker.
+    /// Whether it did not start because of what its job asked for, which says nothing about this worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_at_fault: bool,
 }
@@ -442,13 +443,15 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Adds what was read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes out all whole lines, parsed. What is JSON and no message that we know is a later release's,
-    /// and is passed over. `Err` says why a line is none of ours.
+    /// Takes out all complete lines, parsed. JSON that is not a known message comes from a later release and
+    /// is ignored.
+    ///
+    /// # Errors
+    /// If a line is not JSON, or longer than [`LINE_BYTES_MAX`].
     pub fn take<T: for<'a> Deserialize<'a>>(&mut self) -> Result<Vec<T>, String> {
         let Some(last) = self.buffer[self.scanned..].iter().rposition(|byte| *byte == b'\n') else {
             self.scanned = self.buffer.len();
@@ -470,7 +473,7 @@ impl Lines {
     }
 }
 
-/// A message as a line.
+/// Appends a message as one line.
 pub fn to_line<T: Serialize>(message: &T, into: &mut Vec<u8>) {
     serde_json::to_writer(&mut *into, message).expect("strings and numbers always serialize");
     into.push(b'\n');
@@ -482,7 +485,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the pieces in which bytes arrive, the same messages come out.
+        /// The same messages come out, however the bytes are cut.
         #[test]
         fn lines_survive_any_cut(cuts in prop::collection::vec(1usize..40, 1..60)) {
             let sent: Vec<ToKeeper> = (0..20).map(|n| ToKeeper::Ack {
@@ -540,7 +543,7 @@ mod tests {
         assert_eq!(result.end, WireEnd::Unknown);
     }
 
-    /// What an agent and a keeper said to each other, of the first version of this protocol.
+    /// A recorded exchange between agent and keeper in the first version of this protocol.
     const AGENT: &str = include_str!("../../cli/tests/golden/worker-v1/agent.jsonl");
     const KEEPER: &str = include_str!("../../cli/tests/golden/worker-v1/keeper.jsonl");
 
@@ -552,7 +555,7 @@ mod tests {
         assert_eq!(String::from_utf8(again).unwrap(), text);
         let later =
             text.replace("}\n", ",\"later\":{\"a\":[1]}}\n").replace("{\"task\"", "{\"x\":\"y\",\"task\"");
-        // The field after the last of a message is one of the message, not of its envelope.
+        // A field after a message's last one belongs to the message, not to its envelope.
         let later = later.replace("},\"later\":{\"a\":[1]}}", ",\"later\":{\"a\":[1]}}}");
         assert_eq!(read::<T>(&later).unwrap(), messages);
     }

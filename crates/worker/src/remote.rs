@@ -1,8 +1,10 @@
-//! The agent of a worker whose server is elsewhere: one stream to the server, one connection to the
-//! keeper, and what is said on one is said on the other.
+//! The agent of a worker whose server is another process, usually on another machine. It keeps one stream to
+//! the server and one connection to the keeper, and passes messages between them. `windlass worker start`
+//! runs [`run_remote`].
 //!
-//! It may lose either at any moment. The keeper repeats results until they are acknowledged and says
-//! all that it holds on every new stream, so nothing has to be kept here.
+//! Either connection may be lost at any moment. The keeper repeats results until they are acknowledged, and
+//! every new stream begins with its inventory, so this module keeps no state that a new stream does not
+//! restore. It decides nothing about tasks.
 
 use crate::agent::{Agent, AgentError, AgentOptions, FromAgent, fresh_number};
 use crate::caches::CacheDir;
@@ -32,93 +34,93 @@ use windlass_api::wire::{
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 
-/// How long the server may take to accept a connection, and to greet on it.
+/// Time that the server has to accept a connection, and then to send its greeting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two signs of life of a silent connection, and how long the answer may take.
+/// Interval of HTTP/2 pings on a silent connection, and the time for their answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// The first pause before another try, and the longest.
+/// Bounds of the pause before another attempt to connect. It doubles from one to the other.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The pause after the server refused us: somebody has to change something first.
+/// Pause after the server refused this worker, because an operator has to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
-/// Messages of the keeper that may wait for the way to the server.
+/// Batches of the keeper's messages that may wait for the stream to the server.
 const SAID_MAX: usize = 1_024;
-/// Orders that may wait for the user database.
+/// Commands that may wait for the user database.
 const ORDERS_MAX: usize = 65_536;
 /// Bytes of one message of the server.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Between two reports of load, at least and at most.
+/// Bounds of the interval between two reports of load.
 const LOAD_EVERY_MIN: Duration = Duration::from_millis(100);
 const LOAD_EVERY_MAX: Duration = Duration::from_secs(60);
-/// Output of jobs that nobody asked about for so long goes, although no server said so.
+/// Output of a job that wrote nothing for this long is deleted, although no server asked for that.
 const LOGS_KEEP: Duration = Duration::from_secs(60 * 86_400);
 
-/// A server, and how to be let in.
+/// A server's address and this worker's credentials.
 #[derive(Clone, Default)]
 pub struct ServerAddress {
     /// `http://HOST:PORT` or `https://HOST:PORT`.
     pub url: String,
-    /// The worker's token.
+    /// The worker's token; `None` for a server that asks for none.
     pub token: Option<String>,
-    /// Certificates that vouch for the server, PEM.
+    /// CA certificates to trust for the server, PEM. `https` needs them.
     pub ca: Option<Vec<u8>>,
-    /// Our own certificate and its key, PEM, one after the other.
+    /// The worker's own certificate and then its key, PEM.
     pub identity: Option<Vec<u8>>,
 }
 
-/// How a worker is set up.
+/// Options of a worker.
 pub struct RemoteOptions {
-    /// Where the work comes from.
+    /// The server that it works for.
     pub server: ServerAddress,
-    /// Unique on the farm.
+    /// Name of the worker, unique on the farm.
     pub name: String,
-    /// Tells this machine from another of that name.
+    /// Number that tells this machine from another with the same name.
     pub identity: u64,
     /// The worker's directory.
     pub state: PathBuf,
-    /// The program that becomes the keeper.
+    /// The executable that runs as the keeper.
     pub program: PathBuf,
-    /// What tasks may hold.
+    /// What tasks may use together.
     pub capacity: Resources,
-    /// What this machine is.
+    /// Attributes of this worker.
     pub attributes: Attributes,
-    /// As whom submitters' tasks run.
+    /// Which submitter's tasks run as which user.
     pub users: UserMap,
-    /// Bytes of one output file that are kept.
+    /// Bytes that are kept of one output file.
     pub log_bytes_max: u64,
-    /// Caches whose keys are reported.
+    /// Directories whose entries are reported as cache keys.
     pub caches: Vec<CacheDir>,
-    /// Bytes that all output may take; `None` is what the disk has room for.
+    /// Bytes that all output files may take together. `None` leaves it to the free space of the disk.
     pub logs_bytes_max: Option<u64>,
-    /// End what runs for a server of another store.
+    /// Whether tasks of another store's jobs are ended at once, instead of when their lease is over.
     pub adopt: bool,
 }
 
 /// Why there is no stream to the server.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The address or a certificate makes no sense; trying again does not help.
+    /// The address, the token, a certificate or the directory is unusable. Another attempt does not help.
     #[error("cannot use {what}: {why}; correct it and start the worker again")]
     Setup {
-        /// What.
+        /// What is unusable.
         what: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The server is not reached, or went away.
+    /// The server cannot be reached, or the connection to it broke.
     #[error("the server at {url} is not reached: {why}")]
     Unreachable {
-        /// Where.
+        /// The server's address.
         url: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It does not let us in.
+    /// The server refuses this worker.
     #[error("the server at {url} does not let this worker in: {why}")]
     Refused {
-        /// Where.
+        /// The server's address.
         url: String,
-        /// Why.
+        /// The reason, as the server gave it.
         why: String,
     },
     /// There is no keeper.
@@ -126,11 +128,11 @@ pub enum RemoteError {
     Agent(#[from] AgentError),
 }
 
-/// Works for the server until `stop` comes, through every loss of the connection. Running tasks go on
-/// after that under their keeper, as long as their lease lasts.
+/// Works for the server until `stop` completes, through every loss of the connection. Tasks that run then go
+/// on under their keeper, as long as their lease lasts.
 ///
 /// # Errors
-/// Only for what trying again cannot mend.
+/// Only those that another attempt cannot mend.
 pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) -> Result<(), RemoteError> {
     let endpoint = endpoint(&options.server)?;
     let token = token(&options.server)?;
@@ -153,7 +155,7 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
             _ => (pause * 2).min(PAUSE_MAX),
         };
         tracing::warn!("{error}; trying again");
-        // A farm whose server was restarted does not come back in one moment.
+        // The jitter spreads the workers of a farm whose server was restarted.
         let jitter = pause.mul_f64((fresh_number() % 1000) as f64 / 1000.0);
         tokio::select! {
             () = sleep(pause / 2 + jitter) => {}
@@ -166,14 +168,14 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
     Ok(())
 }
 
-/// Where the agent's thread puts what the keeper says; nowhere while there is no stream.
+/// Sender for the keeper's messages; `None` while there is no stream.
 type Up = Arc<Mutex<Option<mpsc::Sender<Vec<FromAgent>>>>>;
 
 struct Remote {
     options: RemoteOptions,
     endpoint: Endpoint,
     token: Option<MetadataValue<Ascii>>,
-    /// The agent, and the store for whose jobs it works.
+    /// The agent, and the id of the store that it works for.
     agent: Option<(i64, Agent)>,
     up: Up,
     names: Names,
@@ -255,7 +257,8 @@ impl Remote {
         }
     }
 
-    /// The agent that works for this store's jobs; another store's tasks are ended first.
+    /// The agent for this store's jobs. An agent of this process for another store stops listening; what becomes of its
+    /// tasks, [`Agent::start`] says.
     async fn agent_for(&mut self, store: i64) -> Result<Agent, RemoteError> {
         if let Some((_, agent)) = self.agent.as_ref().filter(|(known, _)| *known == store) {
             return Ok(agent.clone());
@@ -273,13 +276,14 @@ impl Remote {
         };
         let (before, up) = (self.agent.take(), self.up.clone());
         let start = move || {
+            // Tasks of the other store go on until their lease is over: a server may have started with the wrong store.
             if let Some((_, agent)) = before {
-                agent.stop(true);
+                agent.stop(false);
             }
             Agent::start(options, move |_, messages| {
                 let sender = lock(&up).clone();
                 if let Some(sender) = sender {
-                    // A stream that just ended: the keeper says it again on the next one.
+                    // The stream has just ended. The keeper repeats the messages on the next one.
                     _ = sender.blocking_send(messages);
                 }
             })
@@ -303,23 +307,24 @@ impl Remote {
     }
 }
 
-/// A stream that is open.
+/// An open stream.
 struct StreamSession<'a> {
     remote: &'a mut Remote,
     agent: Agent,
     greeting: Greeting,
     reports: Reports,
-    /// The connection to the keeper that was said hello for.
+    /// Number of the connection to the keeper that the hello on this stream belongs to.
     connection: u64,
     epoch: u64,
     /// Added to every task's environment.
     env: BTreeMap<String, String>,
-    /// Orders behind a body whose user is being looked up: the keeper passes over what comes behind a later one.
+    /// Commands from the first body on whose user is being looked up. Their order matters: the keeper ignores
+    /// a start that comes after a message with a larger number.
     waiting: VecDeque<Order>,
     looking: Option<LookUp>,
 }
 
-/// A submitter that is being looked up.
+/// A running lookup of a submitter.
 type LookUp = Pin<Box<dyn Future<Output = (String, Resolved)> + Send>>;
 
 impl StreamSession<'_> {
@@ -328,8 +333,8 @@ impl StreamSession<'_> {
         for message in messages {
             if let FromAgent::Hello { connection, notes, fences, .. } = &message {
                 self.connection = *connection;
-                // Starts that were sent before this hello is answered may be of a keeper that is gone, or
-                // lack what to run: the answer to the hello brings them again.
+                // Starts before the answer to this hello may be for a keeper that is gone, or lack their
+                // body. The server sends them again after it.
                 self.epoch = 0;
                 notes.iter().for_each(|note| tracing::warn!("{note}"));
                 if !fences && self.greeting.lease_ms.is_some() {
@@ -352,7 +357,7 @@ impl StreamSession<'_> {
                     let (url, why) = (self.remote.options.server.url.clone(), refused.why.clone());
                     return Err(RemoteError::Refused { url, why });
                 }
-                // Tasks must not end because a user database is slow.
+                // Tasks must not end because a user database is slow, so leases overtake.
                 Some(order::What::Lease(lease)) if !self.waiting.is_empty() => {
                     if let Some(full_ms) = self.greeting.lease_ms {
                         let lease = ToKeeper::Lease { until: Some(lease_end(*lease, full_ms)) };
@@ -369,20 +374,20 @@ impl StreamSession<'_> {
         Ok(())
     }
 
-    /// Passes on what waits, as far as all users are known.
+    /// Passes on the commands that wait, up to the first whose user is unknown.
     fn go_on(&mut self) {
         if self.looking.is_some() {
             return;
         }
         let mut messages = Vec::new();
         while let Some(Order { seq, what }) = self.waiting.pop_front() {
-            // A kind that a later release added.
+            // A kind of command that a later release added.
             let Some(what) = what else { continue };
             let order::What::Body(body) = what else {
                 messages.extend(self.order(seq, what));
                 continue;
             };
-            // One look decides: what is known may end between two.
+            // The cache is asked once, because an entry can expire between two questions.
             match self.remote.names.get(&body.user, now()) {
                 Some(resolved) => messages.extend(self.body(body, resolved)),
                 None => {
@@ -406,14 +411,14 @@ impl StreamSession<'_> {
         self.go_on();
     }
 
-    /// What tasks of a step run, and as whom.
+    /// The body of a step for the keeper, with the user to become. `None` if it cannot be read.
     fn body(&self, body: Body, resolved: Resolved) -> Option<ToKeeper> {
         let (job, step) = (body.job, u16::try_from(body.step).ok()?);
         let parsed: StepBody = match serde_json::from_slice(&body.body) {
             Ok(parsed) => parsed,
             Err(e) => {
-                // Its starts end with a reason.
-                tracing::error!("what step {step} of job {job} runs cannot be read: {e}");
+                // The step's starts then end with a reason.
+                tracing::error!("the body of step {step} of job {job} cannot be read: {e}");
                 return None;
             }
         };
@@ -438,7 +443,7 @@ impl StreamSession<'_> {
             What::DropBody(body) => {
                 ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }
             }
-            // Before this stream's welcome there is no epoch to report under: it is sent again.
+            // Before the welcome there is no epoch to report under. The server sends the start again.
             What::Start(_) if self.epoch == 0 => return None,
             What::Start(start) => start_from_wire(start, self.epoch, seq)?,
             What::Kill(task) => ToKeeper::Kill { task: task_from_wire(task), seq },
@@ -462,7 +467,7 @@ impl StreamSession<'_> {
                 });
                 return None;
             }
-            // Bodies are passed on with their user.
+            // Bodies are passed on by `go_on`, once their user is known.
             What::Greeting(_) | What::Refused(_) | What::Body(_) => return None,
         })
     }
@@ -480,7 +485,7 @@ impl StreamSession<'_> {
                 Err(e) => part.failed = Some(e.to_string()),
             }
             let what = Some(report::What::Log(part));
-            // The stream may have ended; whoever asked hears that.
+            // If the stream has ended, the server fails the request for output.
             _ = reports.parts.blocking_send(FromWorker { reports: vec![Report { what }] });
         });
     }
@@ -490,13 +495,13 @@ fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// How often the load is told: as often as the server says, within reason.
+/// Interval between two reports of load: the server's, within bounds, or the default.
 fn load_every(said_ms: Option<u64>) -> Duration {
     let said = said_ms.filter(|ms| *ms > 0).map(Duration::from_millis);
     said.map_or(LOAD_EVERY, |said| said.clamp(LOAD_EVERY_MIN, LOAD_EVERY_MAX))
 }
 
-/// Until when tasks may run. Ended a tenth of a full lease early: what we do takes time too.
+/// End of a lease in nanoseconds since boot. It is a tenth of a full lease early, because ending tasks takes time.
 fn lease_end(lease: Lease, full_ms: u64) -> u64 {
     lease.sent.saturating_add(lease.lasts_ns).saturating_sub(full_ms.saturating_mul(1_000_000) / 10)
 }
@@ -524,7 +529,7 @@ fn endpoint(server: &ServerAddress) -> Result<Endpoint, RemoteError> {
         return Ok(endpoint);
     }
     let Some(ca) = &server.ca else {
-        let why = "https needs the certificate that vouches for the server; give --ca FILE".to_owned();
+        let why = "https needs a CA certificate; give --ca FILE".to_owned();
         return Err(bad(&format!("the address '{}'", server.url), why));
     };
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));

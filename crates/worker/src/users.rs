@@ -1,4 +1,6 @@
-//! As which user of this machine a submitter's tasks run.
+//! Which user of this machine a submitter's tasks run as. `--map-user` fills the map; `names` asks it for
+//! each submitter, and `doctor` checks it. It reads the machine's user database and never changes it. No map
+//! gives root to a task.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,86 +10,89 @@ use std::str::FromStr;
 
 /// Groups that one user may be in.
 const GROUPS_MAX: usize = 1_024;
-/// How often a user database that fails is asked.
+/// How often a lookup that fails is tried.
 const LOOK_UPS_MAX: u32 = 3;
 /// Bytes of one user's entry in the user database.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 
-/// Whose tasks run as whom. Without entries all run as the worker's own user; with entries whoever is
-/// not in it is refused.
+/// Which submitter's tasks run as which user. Without entries all tasks run as the worker's own user. With
+/// entries, submitters without one are refused.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UserMap {
     entries: BTreeMap<String, String>,
 }
 
-/// One entry: `SUBMITTER=USER`; the submitter `*` is everybody else.
+/// One entry, `SUBMITTER=USER`. The submitter `*` stands for all that have no entry of their own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserEntry {
     submitter: String,
     user: String,
 }
 
-/// A user of this machine.
+/// A user of this machine, as the kernel and the environment need it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunAs {
-    /// The user's number.
+    /// Number of the user.
     pub uid: u32,
-    /// The number of its group.
+    /// Number of the user's primary group.
     pub gid: u32,
-    /// The numbers of all of its groups.
+    /// Numbers of all of the user's groups.
     pub groups: Vec<u32>,
-    /// The user's name.
+    /// Name of the user.
     pub name: String,
-    /// The user's own directory.
+    /// The user's home directory.
     pub home: String,
 }
 
-/// Why a submitter's tasks do not run here.
+/// Why a submitter's tasks do not run on this worker.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadUser {
-    /// Not in the map.
+    /// The submitter has no entry.
     #[error("submitter '{0}' is mapped to no user of this worker; its operator adds --map-user {0}=USER")]
     NotMapped(String),
-    /// Mapped to somebody who is not there.
+    /// The entry names a user that this machine does not have.
     #[error("submitter '{submitter}' is mapped to user '{user}', which this worker does not have")]
     Unknown {
-        /// Who submitted.
+        /// The submitter.
         submitter: String,
-        /// As whom it is to run.
+        /// The user of the entry.
         user: String,
     },
-    /// The user database does not answer.
+    /// The user database failed, or did not answer.
     #[error(
         "user '{user}' cannot be looked up on this worker: {why}; submit it again when its user database answers"
     )]
     LookUp {
-        /// Whom.
+        /// The user of the entry.
         user: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Mapped to root.
+    /// The entry names root, or a user of root's group.
     #[error("submitter '{0}' is mapped to root, which is never done")]
     Root(String),
-    /// Only root may become somebody else.
+    /// Only root can become another user.
     #[error("submitters can be mapped to users only by a worker that runs as root")]
     NotRoot,
 }
 
 impl UserEntry {
-    /// That submitter's tasks run as that user.
+    /// The entry `submitter=user`.
     pub fn new(submitter: &str, user: &str) -> Self {
         UserEntry { submitter: submitter.to_owned(), user: user.to_owned() }
     }
 
-    /// Whose tasks.
+    /// The submitter, or `*`.
     pub fn submitter(&self) -> &str {
         &self.submitter
     }
 }
 
 impl UserMap {
-    /// The map of these entries; only root can have any.
+    /// A map with these entries.
+    ///
+    /// # Errors
+    /// If there are entries and this process is not root.
     pub fn new(entries: impl IntoIterator<Item = UserEntry>) -> Result<Self, BadUser> {
         let entries: BTreeMap<_, _> = entries.into_iter().map(|e| (e.submitter, e.user)).collect();
         if !entries.is_empty() && !rustix::process::geteuid().is_root() {
@@ -96,7 +101,7 @@ impl UserMap {
         Ok(UserMap { entries })
     }
 
-    /// As whom this submitter's tasks run; `None` is the worker's own user.
+    /// The user for a submitter's tasks; `None` for the worker's own user. Asks the user database, which may block.
     pub fn resolve(&self, submitter: &str) -> Result<Option<RunAs>, BadUser> {
         if self.entries.is_empty() {
             return Ok(None);
@@ -121,12 +126,12 @@ impl UserMap {
 }
 
 impl UserMap {
-    /// True where all tasks run as the worker's own user.
+    /// Whether all tasks run as the worker's own user.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The map of these entries, whoever this process is.
+    /// A map with these entries, also for a process that is not root.
     #[cfg(test)]
     pub fn for_test(entries: &[&str]) -> UserMap {
         let entries = entries.iter().map(|text| text.parse::<UserEntry>().unwrap());
@@ -135,7 +140,7 @@ impl UserMap {
 }
 
 impl BadUser {
-    /// True where that is a matter of the worker and passes, and not of the one who submits.
+    /// Whether the cause is this worker's and passes, and not the submission's.
     pub fn is_worker_s(&self) -> bool {
         matches!(self, BadUser::LookUp { .. })
     }
@@ -154,19 +159,19 @@ impl FromStr for UserEntry {
     }
 }
 
-/// The user as the machine's user database has it.
+/// Looks a user up in the machine's user database; `None` if there is no such user.
 fn look_up(name: &str) -> io::Result<Option<RunAs>> {
     let Ok(c_name) = CString::new(name) else { return Ok(None) };
     let mut buffer = vec![0; ENTRY_BYTES_MAX];
-    // SAFETY: all pointers are to storage of ours that outlives the call; the entry's strings point
-    // into `buffer`, which outlives their use below.
+    // SAFETY: all pointers are to storage that outlives the call, and the entry's strings point into
+    // `buffer`, which outlives their use below.
     let (uid, gid, home) = unsafe {
         let mut entry: libc::passwd = std::mem::zeroed();
         let mut found = std::ptr::null_mut();
         let (text, bytes) = (buffer.as_mut_ptr(), buffer.len());
         let failed = libc::getpwnam_r(c_name.as_ptr(), &raw mut entry, text, bytes, &raw mut found);
         if found.is_null() {
-            // Some say that there is no such user by an error.
+            // Some databases report an absent user as an error.
             let absent = [0, libc::ENOENT, libc::ESRCH].contains(&failed);
             return if absent { Ok(None) } else { Err(io::Error::from_raw_os_error(failed)) };
         }

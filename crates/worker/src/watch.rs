@@ -1,48 +1,49 @@
-//! The dead man's switch. A keeper ends its tasks when its lease runs out, for the server may give them to others
-//! from then on. One that stands still cannot: then the agent ends it, and the kernel ends with it all that
-//! runs under it.
+//! A watchdog over the keeper, with its lease as the deadline. A keeper ends its tasks when its lease runs
+//! out, because the server may book them elsewhere from then on. A keeper that is stopped cannot do that, so
+//! the agent kills it, and the kernel ends everything under it. The agent calls [`Watch::look`] every
+//! [`LOOK_EVERY`]; nothing here sends a message or a signal.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Between two looks.
+/// Interval between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long before the end of the lease the keeper is asked whether it is there, in nanoseconds.
+/// How long before the end of its lease the keeper is asked whether it is alive, in nanoseconds.
 const ASK_BEFORE_NS: u64 = 2_000_000_000;
-/// How long it may take to answer then.
+/// How long the keeper has for that answer, in nanoseconds.
 const ANSWER_NS: u64 = 1_000_000_000;
-/// For how long a question may be open before that is said.
+/// How long a question may be open before it is logged, in nanoseconds.
 const SILENT_NS: u64 = 10_000_000_000;
 
-/// What is known of a keeper; times are nanoseconds since boot.
+/// What is known of the current keeper. Times are nanoseconds since boot.
 #[derive(Default)]
 pub struct Watch(Mutex<WatchState>);
 
 #[derive(Clone, Copy, Default, Debug)]
 struct WatchState {
-    /// When its lease ends; `None` is never.
+    /// End of the lease; `None` is never.
     until: Option<u64>,
-    /// When the first question was asked that is not answered.
+    /// When the oldest unanswered question was asked.
     asked: Option<u64>,
-    /// That it is silent was said.
+    /// Whether its silence was logged.
     said: bool,
 }
 
-/// What is to be done about a keeper.
+/// What to do about a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     /// Nothing.
     Nothing,
-    /// It is to be asked whether it is there.
+    /// Ask it whether it is alive.
     Ask,
-    /// It has not answered for long.
+    /// Log that it has not answered for long.
     Say,
-    /// Its lease is over, and it does not answer.
+    /// Kill it: its lease is over, and it does not answer.
     End,
 }
 
 impl Watch {
-    /// The keeper was told how long it may let tasks run. As there, an earlier end does not shorten it.
+    /// Notes a renewal of the lease. As in the keeper, an earlier end does not shorten the lease.
     pub fn leased(&self, until: Option<u64>) {
         let mut state = self.lock();
         state.until = match (state.until, until) {
@@ -51,24 +52,24 @@ impl Watch {
         };
     }
 
-    /// It was asked something that it answers.
+    /// Notes a question that the keeper has to answer.
     pub fn asked(&self, now: u64) {
         self.lock().asked.get_or_insert(now);
     }
 
-    /// It said something, or is another one.
+    /// Notes any message of the keeper.
     pub fn heard(&self) {
         let mut state = self.lock();
         (state.asked, state.said) = (None, false);
     }
 
-    /// What is to be done now.
+    /// What to do now.
     pub fn look(&self, now: u64) -> Due {
         let mut state = self.lock();
         let due = state.due(now);
         match due {
             Due::Say => state.said = true,
-            // It has none any more: what comes next is another keeper.
+            // The killed keeper's lease is forgotten. The next message is of another keeper.
             Due::End => *state = WatchState::default(),
             Due::Nothing | Due::Ask => {}
         }

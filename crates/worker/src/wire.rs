@@ -1,4 +1,5 @@
-//! The worker protocol in the terms of agent and keeper.
+//! Conversion between the messages of the keeper and the worker protocol of `windlass-api`. `remote` uses it
+//! in both directions. It is pure, and drops what it cannot express.
 
 use crate::agent::FromAgent;
 use crate::protocol::{Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
@@ -9,7 +10,7 @@ use windlass_api::wire::{
 };
 use windlass_core::Resources;
 
-/// What the keeper said, for the server.
+/// A report for the server.
 pub fn report_to_wire(message: FromAgent, options: &RemoteOptions) -> Report {
     use report::What;
     let what = match message {
@@ -87,7 +88,7 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
     }
 }
 
-/// A start for the keeper; `None` of one that does not say what to start.
+/// A start for the keeper; `None` if it lacks the attempt or the request.
 pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
     Some(ToKeeper::Start {
         task: task_from_wire(start.task?),
@@ -102,7 +103,6 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
     })
 }
 
-/// The attempt.
 pub fn task_from_wire(task: Task) -> TaskRef {
     TaskRef { job: task.job, index: task.index, attempt: task.attempt }
 }

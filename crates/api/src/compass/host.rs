@@ -1,4 +1,4 @@
-//! What a provider's host says of itself about once a second, and asks for work by.
+//! The request for work that a provider's host sends about once a second.
 
 use super::testbox::group_of;
 use super::{EXECUTOR_NAME, Fields, TboxType, scalar, text_of, texts};
@@ -7,43 +7,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
 use windlass_core::tags::{Attributes, EXECUTOR};
 
-/// Mebibytes of memory that a host may say: more is a mistake.
+/// Most mebibytes of memory in a host's request: more is taken for a mistake.
 const MEMORY_MB_MAX: u64 = 1 << 30;
-/// Cores that a host may say.
+/// Most cores in a host's request.
 const CPUS_MAX: u64 = 65_536;
-/// Tags and devices of one host.
+/// Most tags, and most devices, of one host.
 const TAGS_MAX: usize = 256;
 
 /// A host that asks for work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostRequest {
-    /// Its name.
+    /// The host's name.
     pub hostname: String,
-    /// Its architecture.
+    /// The host's architecture.
     pub arch: String,
-    /// What runs there.
+    /// The kinds of testboxes that it runs.
     pub tbox_types: BTreeSet<TboxType>,
-    /// Cores; `None` where it does not say.
+    /// Cores; `None` if the host does not report them.
     pub nr_cpu: Option<u32>,
-    /// Bytes of memory that are free.
+    /// Bytes of free memory.
     pub free_memory: u64,
-    /// What it is besides.
+    /// Further tags of the host.
     pub tags: BTreeSet<String>,
     /// Hardware that jobs may ask for.
     pub devices: BTreeSet<String>,
-    /// What its caches hold.
+    /// Directories in its caches.
     pub cache_dirs: BTreeSet<String>,
-    /// Minutes since it booted.
+    /// Minutes since it booted; `None` if the host does not report them.
     pub uptime_minutes: Option<u64>,
 }
 
-/// Why what a host says is not taken: the field, and what it must be.
+/// Why a host's request is refused: the field, and what it must be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field} {what}")]
 pub struct BadHost {
-    /// The field.
+    /// The name of the field.
     pub field: &'static str,
-    /// What is wrong.
+    /// What is wrong with it.
     pub what: String,
 }
 
@@ -52,25 +52,25 @@ fn bad<T>(field: &'static str, what: impl Into<String>) -> Result<T, BadHost> {
 }
 
 impl HostRequest {
-    /// Reads it. Fields that are not known are passed over.
+    /// Reads a request. Unknown fields are ignored.
     pub fn parse(fields: &Fields) -> Result<HostRequest, BadHost> {
         let hostname = name(fields, "hostname")?;
         let arch = name(fields, "arch")?;
         let Some(types) = fields.get("tbox_type").and_then(texts) else {
-            return bad("tbox_type", "must name what runs there: vm, dc or both");
+            return bad("tbox_type", "must name its kinds of testboxes: vm, dc or both");
         };
         let mut tbox_types = BTreeSet::new();
         for word in &types {
             match TboxType::of(word) {
                 kind if kind.as_str() == word => _ = tbox_types.insert(kind),
-                _ => return bad("tbox_type", "must name what runs there: vm, dc or both"),
+                _ => return bad("tbox_type", "must name its kinds of testboxes: vm, dc or both"),
             }
         }
         if tbox_types.is_empty() {
-            return bad("tbox_type", "must name what runs there: vm, dc or both");
+            return bad("tbox_type", "must name its kinds of testboxes: vm, dc or both");
         }
         let Some(free_mb) = whole(fields, "freemem", MEMORY_MB_MAX)? else {
-            return bad("freemem", "is missing: the mebibytes of memory that are free");
+            return bad("freemem", "is missing: give the mebibytes of free memory");
         };
         let metrics = fields.get("metrics").and_then(Value::as_object);
         let uptime = metrics.map(|metrics| whole(metrics, "uptime_minutes", u64::MAX)).transpose()?;
@@ -87,19 +87,19 @@ impl HostRequest {
         })
     }
 
-    /// What it is, as jobs ask for it.
+    /// The host's attributes, by which jobs ask for it.
     pub fn attributes(&self) -> Attributes {
         let types = self.tbox_types.iter().map(|kind| kind.as_str().to_owned()).collect();
         attributes(&self.hostname, &self.arch, types, &self.tags, &self.devices)
     }
 
-    /// What its caches hold, as the engine takes it: nobody knows the sizes.
+    /// The keys of its caches for the engine. Their sizes are not known, so they are 0.
     pub fn caches(&self) -> BTreeMap<String, u64> {
         self.cache_dirs.iter().map(|dir| (dir.clone(), 0)).collect()
     }
 
-    /// A machine of bare metal that boots, as far as it is known: its registered `fields`, and what its name
-    /// says where they do not.
+    /// Attributes, cpus and bytes of memory of a bare-metal machine that boots: from its registered `fields`, else from
+    /// its name.
     pub fn bare_metal(
         hostname: &str,
         fields: &Fields,
@@ -114,7 +114,7 @@ impl HostRequest {
     }
 }
 
-/// The memory that a registered host has in bytes, where that is said.
+/// The registered memory of a host in bytes; `None` if none is registered.
 fn memory(fields: &Fields) -> Result<Option<u64>, BadHost> {
     let Some(text) = text_of(fields, "memory") else { return Ok(None) };
     match super::parse_memory(&text) {
@@ -147,7 +147,7 @@ fn attributes(
     attributes
 }
 
-/// A word that names something.
+/// A required field with one word.
 fn name(fields: &Fields, field: &'static str) -> Result<String, BadHost> {
     match text_of(fields, field) {
         Some(text) if is_word(&text, NAME_BYTES_MAX) => Ok(text),
@@ -160,7 +160,7 @@ fn is_word(text: &str, bytes_max: usize) -> bool {
     (1..=bytes_max).contains(&text.len()) && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// A whole number, also where it is written as text. Absent is `None`.
+/// A whole number, which may be written as text. Absent is `None`.
 fn whole(fields: &Fields, field: &'static str, max: u64) -> Result<Option<u64>, BadHost> {
     let value = match fields.get(field) {
         None | Some(Value::Null) => return Ok(None),
@@ -173,7 +173,7 @@ fn whole(fields: &Fields, field: &'static str, max: u64) -> Result<Option<u64>, 
     }
 }
 
-/// A list of words.
+/// A list of words; empty if the field is absent.
 fn words(fields: &Fields, field: &'static str, max: usize) -> Result<BTreeSet<String>, BadHost> {
     let Some(all) = fields.get(field).map_or(Some(Vec::new()), texts) else {
         return bad(field, "must be a list of words");

@@ -1,4 +1,4 @@
-//! A job as Compass CI writes it: what is known of its fields is checked, and all of them are kept.
+//! A job of Compass CI: known fields are checked, and all fields are kept.
 
 use super::wait::WaitSpec;
 use super::{
@@ -15,10 +15,10 @@ use windlass_core::{JobId, Resources};
 
 /// The word for any machine in `target_machines`.
 pub const ANY: &str = "ANY";
-/// Whole numbers.
+/// Fields with a whole number.
 const INTEGERS: [&str; 7] =
     ["istage", "ihealth", "idata_readiness", "priority", "timeout_seconds", "renew_to_utc", "deadline_utc"];
-/// One word each.
+/// Fields with one word.
 const WORDS: [&str; 34] = [
     "suite",
     "category",
@@ -55,7 +55,7 @@ const WORDS: [&str; 34] = [
     "nr_disk",
     "disk_size",
 ];
-/// Lists of words.
+/// Fields with a list of words.
 const LISTS: [&str; 9] = [
     "my_ssh_pubkey",
     "initrds_uri",
@@ -67,15 +67,15 @@ const LISTS: [&str; 9] = [
     "milestones",
     "error_ids",
 ];
-/// Hashes.
+/// Fields with a hash.
 const HASHES: [&str; 9] =
     ["secrets", "services", "boot_params", "on_fail", "ss_wait_jobs", "cluster_jobs", "hw", "vt", "matrix"];
-/// Hashes of hashes.
+/// Fields with a hash of hashes.
 const NESTED: [&str; 10] =
     ["pp", "ss", "setup", "daemon", "monitor", "monitors", "program", "pkg_data", "wait_on", "wait_options"];
-/// What a job must say. Who submits it is asked for where somebody checks that.
+/// Required fields. The account is checked separately.
 const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
-/// What an earlier run left in a job that is submitted again.
+/// Fields that an earlier run left in a job that is submitted again.
 const STALE: [&str; 13] = [
     "id",
     "job_id",
@@ -91,83 +91,81 @@ const STALE: [&str; 13] = [
     "job_data_readiness",
     "milestones",
 ];
-/// Kept by nobody.
+/// Fields that are not stored.
 const SECRET: [&str; 4] = ["my_email", "my_name", "my_token", "job_token"];
-/// Kept for the machine, and shown to nobody.
+/// Fields that are stored for the machine, and not shown to users.
 const PRIVATE: [&str; 7] =
     ["my_email", "my_token", "job_token", "my_ssh_pubkey", "secrets", "pkg_data", "stats"];
-/// Seconds that a job may run where it does not say.
+/// Seconds that a job may run by default.
 const TIMEOUT_S: u64 = 3_600;
-/// Seconds for which a machine may be borrowed.
+/// Most seconds for which a machine may be borrowed.
 const BORROW_S_MAX: u64 = 30 * 86_400;
-/// Bytes of a job's fields.
+/// Most bytes of a job's fields.
 pub const JOB_BYTES_MAX: usize = 4 << 20;
 
-/// Why a job is not taken.
+/// Why a job is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadJob {
-    /// It does not say what it must.
+    /// A required field is missing.
     #[error("Missing required job key: '{0}'.")]
     Missing(&'static str),
-    /// A field is of another sort.
+    /// A field has the wrong type.
     #[error("invalid type, expect {expect}: Job[{field}]")]
     Type {
-        /// Which.
+        /// The name of the field.
         field: String,
-        /// What it must be.
+        /// The type that it must have.
         expect: &'static str,
     },
-    /// A field says what cannot be.
+    /// A field has an invalid value.
     #[error("Job Format Error: {field}: {why}")]
     Field {
-        /// Which.
+        /// The name of the field.
         field: String,
-        /// Why not.
+        /// Why the value is invalid.
         why: String,
     },
-    /// No testbox has that name.
+    /// The name of the testbox is not valid.
     #[error("Job Format Error: {0}")]
     Testbox(#[from] BadTestbox),
-    /// What it asks for in two places has nothing in common.
+    /// None of the target machines is the testbox.
     #[error(
         "no machine is left: target_machines names none that is testbox '{0}'; name one that is, or leave it out"
     )]
     NoMachine(String),
-    /// It is too large.
-    #[error(
-        "the job has {0} bytes, more than {JOB_BYTES_MAX}; put what is large where its machine fetches it"
-    )]
+    /// The job has more bytes than the limit.
+    #[error("the job has {0} bytes, more than {JOB_BYTES_MAX}; put large data where its machine fetches it")]
     TooLarge(usize),
 }
 
 /// A job to be submitted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompassJob {
-    /// All that it says, but for secrets of its user and what an earlier run left.
+    /// All fields, but for secrets of the user and what an earlier run left.
     pub fields: Fields,
-    /// Whose it is.
+    /// The account of the submitter.
     pub account: String,
-    /// What its user showed for that.
+    /// The token that the submitter gave for the account.
     pub token: Option<String>,
-    /// The queue that it names.
+    /// The queue, if the job names one.
     pub queue: Option<String>,
-    /// The machine that it wants.
+    /// The testbox that it asks for.
     pub testbox: Testbox,
-    /// The architecture.
+    /// The architecture, if the job names one.
     pub arch: Option<String>,
-    /// The only machines, by name; `None` is any that the testbox allows.
+    /// Names of the only machines that may run it; `None` is any that the testbox allows.
     pub machines: Option<BTreeSet<String>>,
     /// Hardware that the machine must have, all of it.
     pub devices: BTreeSet<String>,
-    /// What else the machine must be, all of it.
+    /// Tags that the machine must have, all of them.
     pub tags: BTreeSet<String>,
-    /// What it reads from caches.
+    /// Cache directories that it reads.
     pub cache_dirs: BTreeSet<String>,
     /// Bytes of memory.
     pub memory: u64,
     /// Seconds that it may run.
     pub timeout_s: u64,
-    /// What it waits for.
+    /// The jobs that it waits for.
     pub wait: WaitSpec,
 }
 
@@ -183,7 +181,7 @@ impl CompassJob {
         for key in STALE.iter().chain(&SECRET) {
             fields.remove(*key);
         }
-        // Either names the other.
+        // Either field can stand for the other.
         match (text_of(&fields, "testbox"), text_of(&fields, "tbox_group")) {
             (Some(_), _) => {}
             (None, Some(group)) => _ = fields.insert("testbox".to_owned(), group.into()),
@@ -219,7 +217,7 @@ impl CompassJob {
         })
     }
 
-    /// What it needs of a machine.
+    /// The requirements for a machine, without its size and name.
     pub fn needs(&self) -> Vec<Need> {
         let need =
             |key: &str, value: &str| Need { key: key.to_owned(), any_of: BTreeSet::from([value.to_owned()]) };
@@ -234,7 +232,7 @@ impl CompassJob {
         needs
     }
 
-    /// What it holds of its machine: bare metal whole, a part of a provider's host.
+    /// The amounts that it holds: a bare-metal machine whole, or a part of a provider's host.
     pub fn request(&self) -> Result<Resources, BadJob> {
         let hw = self.fields.get("hw").and_then(Value::as_object);
         let said = hw.and_then(|hw| text_of(hw, "nr_cpu"));
@@ -244,7 +242,7 @@ impl CompassJob {
             None => None,
             Some(text) => match text.parse::<u32>() {
                 Ok(cpus) if (1..=65_536).contains(&cpus) => Some(cpus),
-                _ => return Err(field("nr_cpu", format!("'{text}' is no number of processors"))),
+                _ => return Err(field("nr_cpu", format!("'{text}' is not a valid number of processors"))),
             },
         };
         if self.testbox.kind == TboxType::Hw {
@@ -255,20 +253,20 @@ impl CompassJob {
         Ok(Resources::new(cpus * 100, self.memory))
     }
 
-    /// The job for the engine, in that queue. `preferred` are machines whose caches suit it best.
+    /// The job for the engine, in that queue. `preferred` are the machines whose caches suit it best.
     pub fn into_spec(self, queue: String, preferred: BTreeSet<String>) -> Result<JobSpec, BadJob> {
         let (needs, request) = (self.needs(), self.request()?);
         let targets = self.machines.clone().unwrap_or_default();
         if needs.len() + targets.len() > NEEDS_PER_STEP_MAX {
             return Err(field(
                 "tags",
-                format!("with devices and machines they are more than {NEEDS_PER_STEP_MAX}"),
+                format!("tags, devices and machines are more than {NEEDS_PER_STEP_MAX} together"),
             ));
         }
         let priority = match text_of(&self.fields, "priority") {
             None => 0,
             Some(text) => {
-                text.parse().map_err(|_| field("priority", format!("'{text}' is no whole number")))?
+                text.parse().map_err(|_| field("priority", format!("'{text}' is not a whole number")))?
             }
         };
         let suite = text_of(&self.fields, "suite").unwrap_or_default();
@@ -311,13 +309,13 @@ impl CompassJob {
     }
 }
 
-/// True of a job that came by Compass CI's interface.
+/// True for a job that was submitted to Compass CI's interface.
 pub fn is_compass(spec: &JobSpec) -> bool {
     let asks = |need: &Need| need.key == EXECUTOR && need.any_of.contains(EXECUTOR_NAME);
     spec.steps.len() == 1 && spec.steps[0].needs.iter().any(asks)
 }
 
-/// The fields of a job that anybody may see, all or those named.
+/// The public fields of a job, all or those that are wanted.
 pub fn public_fields(mut fields: Fields, wanted: Option<&BTreeSet<String>>) -> Fields {
     fields.retain(|key, _| {
         !PRIVATE.contains(&key.as_str()) && wanted.is_none_or(|wanted| wanted.contains(key))
@@ -325,7 +323,7 @@ pub fn public_fields(mut fields: Fields, wanted: Option<&BTreeSet<String>>) -> F
     fields
 }
 
-/// Where a job's results go. `date` is the day of its submission.
+/// The directory of a job's results. `date` is the day of its submission.
 pub fn result_root(id: JobId, fields: &Fields, date: &str) -> String {
     let safe = |text: String| -> String {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-=+".contains(c);
@@ -380,12 +378,12 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
         }
     }
     if fields.contains_key("cache_dir") {
-        return Err(field("cache_dir", "is no field; did you mean cache_dirs?"));
+        return Err(field("cache_dir", "is not a field; did you mean cache_dirs?"));
     }
     Ok(())
 }
 
-/// A field that names something.
+/// A field with one word; `None` if it is absent or empty.
 fn word(fields: &Fields, key: &str) -> Result<Option<String>, BadJob> {
     let Some(text) = text_of(fields, key).filter(|text| !text.is_empty()) else { return Ok(None) };
     if text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
@@ -394,7 +392,7 @@ fn word(fields: &Fields, key: &str) -> Result<Option<String>, BadJob> {
     Ok(Some(text))
 }
 
-/// A list of names; `None` where there is none.
+/// A field with a list of names; `None` if it is absent or empty.
 fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob> {
     let Some(value) = fields.get(key) else { return Ok(None) };
     let all = texts(value).ok_or_else(|| BadJob::Type { field: key.to_owned(), expect: "array" })?;
@@ -409,7 +407,7 @@ fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob>
     }
 }
 
-/// The machines that are among those named and are the testbox; `None` is any that the testbox allows.
+/// The named machines that are the testbox; `None` is any that the testbox allows.
 fn resolve(testbox: &Testbox, named: Option<BTreeSet<String>>) -> Result<Option<BTreeSet<String>>, BadJob> {
     let named = named.filter(|all| !all.contains(ANY));
     let is_testbox = |machine: &String| match &testbox.machine {
@@ -437,7 +435,7 @@ fn devices_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
     Ok(all)
 }
 
-/// What it reads from caches: paths of which the first character says how deep a cache is given up whole.
+/// The cache directories that it reads: paths whose first character is the depth at which a cache is evicted whole.
 fn cache_dirs_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
     let Some(all) = fields.get("cache_dirs").and_then(texts) else { return Ok(BTreeSet::new()) };
     if all.len() > CACHES_PER_STEP_MAX {
@@ -464,7 +462,8 @@ fn cache_dirs_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
     Ok(all.into_iter().collect())
 }
 
-/// Bytes of memory: the most that any field says. Of bare metal the name says what it has, not what is needed.
+/// Bytes of memory: the largest amount in any field. The name of a bare-metal machine is not one of them: it says what
+/// the machine has, and not what the job needs.
 fn memory_of(fields: &Fields, testbox: &Testbox) -> Result<u64, BadJob> {
     let guest = testbox.kind != TboxType::Hw;
     let mut most = testbox.memory.filter(|_| guest).unwrap_or(0);
@@ -473,16 +472,17 @@ fn memory_of(fields: &Fields, testbox: &Testbox) -> Result<u64, BadJob> {
     for (key, text) in said.into_iter().chain([("hw.memory", hw.and_then(|hw| text_of(hw, "memory")))]) {
         let Some(text) = text else { continue };
         let bytes = parse_memory(&text);
-        most =
-            most.max(bytes.ok_or_else(|| field(key, format!("'{text}' is no amount such as 8g or 512m")))?);
+        most = most
+            .max(bytes.ok_or_else(|| field(key, format!("'{text}' is not an amount such as 8g or 512m")))?);
     }
     Ok(most)
 }
 
-/// Seconds that it may run: what it says, or what its run takes with some room for the rest.
+/// Seconds that it may run: its timeout, or its run time with some room for setup and upload.
 fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
     let seconds = |key: &str, text: String| {
-        parse_seconds(&text).ok_or_else(|| field(key, format!("'{text}' is no time such as 300, 5m or 2h")))
+        parse_seconds(&text)
+            .ok_or_else(|| field(key, format!("'{text}' is not a time such as 300, 5m or 2h")))
     };
     let pp = fields.get("pp").and_then(Value::as_object);
     let mut runtime = text_of(fields, "runtime").map(|text| seconds("runtime", text)).transpose()?;
@@ -499,7 +499,7 @@ fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
     let timeout = text_of(fields, "timeout").map(|text| seconds("timeout", text)).transpose()?;
     let borrowed = fields.contains_key("ssh_pub_key");
     if borrowed && runtime.max(timeout).is_some_and(|asked| asked > BORROW_S_MAX) {
-        return Err(field("runtime", "a machine is borrowed for 30 days at most; borrow it again then"));
+        return Err(field("runtime", "a machine is borrowed for at most 30 days; then borrow it again"));
     }
     Ok(match (timeout, runtime) {
         (Some(0), _) => return Err(field("timeout", "must be more than 0")),

@@ -1,5 +1,5 @@
-//! Jobs and hosts of Compass CI as their own interface has them: names of testboxes, fields of jobs, stages,
-//! what waits for what, and what a host says of itself. Pure: texts in, values or a clear error out.
+//! Jobs and hosts of Compass CI in terms of its own interface: names of testboxes, fields of jobs, stages, wait
+//! conditions, and requests of hosts. Pure functions from texts to values or errors.
 
 mod host;
 mod job;
@@ -15,20 +15,20 @@ pub use stage::{Health, Readiness, Stage};
 pub use testbox::{BadTestbox, TboxType, Testbox};
 pub use wait::{Condition, WaitSpec, Waited};
 
-/// A JSON object, as jobs and hosts come.
+/// The JSON object of a job or a host.
 pub type Fields = serde_json::Map<String, serde_json::Value>;
 
-/// The value of [`EXECUTOR`](windlass_core::tags::EXECUTOR) of hosts that run jobs of Compass CI.
+/// The value of [`EXECUTOR`](windlass_core::tags::EXECUTOR) for hosts that run jobs of Compass CI.
 pub const EXECUTOR_NAME: &str = "compass-ci";
-/// The amount of which a bare-metal machine has one and each of its jobs takes it.
+/// The resource of which a bare-metal machine has 1, and each of its jobs takes 1.
 pub const BOX: &str = "testbox";
 
-/// What a field says, as text: numbers and truth values as they are written.
+/// A field as text: a text, a number or a truth value; `None` for others.
 pub fn text_of(fields: &Fields, key: &str) -> Option<String> {
     scalar(fields.get(key)?)
 }
 
-/// A value that is one word, as text; `None` of lists, objects and null.
+/// A single value as text; `None` for lists, objects and null.
 pub(crate) fn scalar(value: &serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::String(text) => Some(text.clone()),
@@ -38,7 +38,7 @@ pub(crate) fn scalar(value: &serde_json::Value) -> Option<String> {
     }
 }
 
-/// A list of texts, from a list or from one text with commas or spaces between; `None` of anything else.
+/// A list of texts, from a list, or from one text with commas or spaces; empty for null, `None` for anything else.
 pub(crate) fn texts(value: &serde_json::Value) -> Option<Vec<String>> {
     match value {
         serde_json::Value::Array(all) => all.iter().map(scalar).collect(),

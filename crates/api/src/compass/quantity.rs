@@ -1,12 +1,12 @@
 //! Amounts as Compass CI writes them.
 
-/// The most bytes that a field may say: more is a mistake.
+/// Most bytes in a field: more is taken for a mistake.
 const BYTES_MAX: f64 = (1u64 << 50) as f64;
-/// The most seconds that a field may say: ten years.
+/// Most seconds in a field: ten years.
 const SECONDS_MAX: f64 = 3_650.0 * 86_400.0;
 
-/// Bytes of `8`, `8g`, `512M` or `0.5t`: powers of 1024, gigabytes where no unit is given. `None` of what is
-/// no such amount, negative, or beyond a pebibyte.
+/// Bytes of `8`, `8g`, `512M` or `0.5t`: powers of 1024, and gigabytes without a unit. `None` if it is not such an
+/// amount, negative, or beyond a pebibyte.
 pub fn parse_memory(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let lower = lower.strip_suffix('b').unwrap_or(&lower);
@@ -22,8 +22,8 @@ pub fn parse_memory(text: &str) -> Option<u64> {
     (bytes <= BYTES_MAX).then_some(bytes as u64)
 }
 
-/// Seconds of `300`, `90s`, `5m`, `2h`, `1d` or `1w`, rounded up. `None` of what is no such time, negative,
-/// or beyond ten years.
+/// Seconds of `300`, `90s`, `5m`, `2h`, `1d` or `1w`, rounded up. `None` if it is not such a time, negative, or beyond
+/// ten years.
 pub fn parse_seconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let (number, unit) = match text.char_indices().last()? {
@@ -38,7 +38,7 @@ pub fn parse_seconds(text: &str) -> Option<u64> {
     (seconds <= SECONDS_MAX).then_some(seconds.ceil() as u64)
 }
 
-/// A number of digits with at most one dot: no sign, no exponent, none of the words that stand for numbers.
+/// A number of digits with at most one dot: no sign, no exponent, no word such as `inf` or `nan`.
 fn plain(text: &str) -> Option<f64> {
     let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     digits.then(|| text.parse().ok()).flatten()

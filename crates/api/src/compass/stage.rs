@@ -1,5 +1,4 @@
-//! How far a job is: its stage, the readiness of its data, its health, each with the word and the number
-//! that Compass CI gives it.
+//! A job's stage, the readiness of its data and its health, each with the word and the number that Compass CI gives it.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::job::{End, JobState};
@@ -22,14 +21,14 @@ macro_rules! numbered {
                 self as u8
             }
 
-            /// The word for it.
+            /// The word on the wire.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $($name::$value => $word,)+
                 }
             }
 
-            /// The one of this word.
+            /// The value of a word; `None` if there is none.
             pub fn parse(word: &str) -> Option<$name> {
                 $name::ALL.iter().copied().find(|value| value.as_str() == word)
             }
@@ -44,16 +43,16 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// How far a job is. Stages follow each other in this order, and some may be skipped; from `Finish` on
-    /// they are ends.
+    /// The stage of a job. Stages follow each other in this order, and some may be skipped. From `Finish` on they are
+    /// ends.
     Stage {
         /// Waits for its turn, or for other jobs.
         Submit = 0 "submit",
-        /// A machine has it.
+        /// It was sent to a machine.
         Dispatch = 1 "dispatch",
         /// The machine boots.
         Boot = 2 "boot",
-        /// It prepares.
+        /// It sets up the machine.
         Setup = 3 "setup",
         /// It waits for the other machines of its cluster.
         WaitPeer = 4 "wait_peer",
@@ -61,15 +60,15 @@ numbered! {
         Running = 5 "running",
         /// Its program has run.
         PostRun = 6 "post_run",
-        /// Somebody looks at it.
+        /// A user inspects the machine.
         ManualCheck = 7 "manual_check",
-        /// For longer.
+        /// The user has prolonged the inspection.
         Renew = 8 "renew",
         /// It gave its machine back.
         Finish = 9 "finish",
-        /// Its user wanted it no more before it ran.
+        /// Its user cancelled it before it ran.
         Cancel = 10 "cancel",
-        /// What it asks for makes no sense.
+        /// The job is invalid.
         AbortInvalid = 11 "abort_invalid",
         /// A job that it waited for failed.
         AbortWait = 12 "abort_wait",
@@ -79,27 +78,27 @@ numbered! {
 }
 
 numbered! {
-    /// What there is of a job's results.
+    /// The readiness of a job's results.
     Readiness {
-        /// Nothing yet.
+        /// No results yet.
         None = 0 "N/A",
         /// They are being uploaded.
         Uploading = 1 "uploading",
-        /// They are there.
+        /// They are uploaded.
         Uploaded = 2 "uploaded",
-        /// And evaluated.
+        /// They are uploaded and evaluated.
         Complete = 3 "complete",
-        /// As far as they go.
+        /// Some are missing.
         Incomplete = 4 "incomplete",
-        /// It never ran.
+        /// There are none, because the job never ran.
         Norun = 5 "norun",
     }
 }
 
 numbered! {
-    /// How well a job is.
+    /// The health of a job.
     Health {
-        /// Nobody said.
+        /// Not reported.
         Unknown = 0 "unknown",
         /// Its program succeeded.
         Success = 1 "success",
@@ -117,9 +116,9 @@ numbered! {
         LoadDiskFail = 23 "load_disk_fail",
         /// Something could not be mounted.
         ErrorMount = 24 "error_mount",
-        /// The processor's microcode is another.
+        /// The processor has another microcode than expected.
         MicrocodeMismatch = 25 "microcode_mismatch",
-        /// What it asks for makes no sense.
+        /// The job is invalid.
         AbortInvalid = 30 "abort_invalid",
         /// A job that it waited for failed.
         AbortWait = 31 "abort_wait",
@@ -127,11 +126,11 @@ numbered! {
         AbortProvider = 32 "abort_provider",
         /// It could not go on.
         Abort = 33 "abort",
-        /// It took longer than it meant to.
+        /// It took longer than its own soft limit.
         SoftTimeout = 40 "soft_timeout",
         /// A network filesystem did not answer.
         NfsHang = 41 "nfs_hang",
-        /// Memory ran out inside.
+        /// The testbox ran out of memory.
         Oom = 42 "oom",
         /// The kernel panicked.
         KernelPanic = 43 "kernel_panic",
@@ -159,12 +158,12 @@ numbered! {
 }
 
 impl Stage {
-    /// True where nothing of it runs any more, nor ever will.
+    /// True if the job has ended.
     pub fn is_end(self) -> bool {
         self >= Stage::Finish
     }
 
-    /// The stage, health and readiness of a job that no host ever told about.
+    /// The stage, health and readiness of a job of which no host has reported anything.
     pub fn of_untold(state: JobState) -> (Stage, Option<Health>, Readiness) {
         match state {
             JobState::Active => (Stage::Submit, None, Readiness::None),
@@ -176,7 +175,7 @@ impl Stage {
 }
 
 impl Health {
-    /// The health of a job that was too long in a stage.
+    /// The health of a job that was too long in a stage; `None` for stages without a time limit.
     pub fn timeout(stage: Stage) -> Option<Health> {
         Some(match stage {
             Stage::Dispatch => Health::TimeoutDispatch,
@@ -191,7 +190,7 @@ impl Health {
         })
     }
 
-    /// How an attempt ended in these words. Where nobody said how well it was, nothing was wrong with it.
+    /// The end of an attempt with this health and stage. One that finished without a reported health succeeded.
     pub fn to_end(health: Option<Health>, stage: Stage) -> End {
         match health {
             _ if stage == Stage::AbortProvider => End::NotStarted("its host could not start it".to_owned()),
@@ -203,7 +202,7 @@ impl Health {
         }
     }
 
-    /// The other way round: the health of a job of which an attempt ended so.
+    /// The health of a job whose attempt ended so: the inverse of [`Health::to_end`].
     pub fn from_end(end: &End) -> Health {
         match end {
             End::Exited(0) => Health::Success,

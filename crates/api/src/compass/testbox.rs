@@ -6,13 +6,13 @@ use super::quantity::parse_memory;
 use std::fmt;
 use windlass_core::bounds::NAME_BYTES_MAX;
 
-/// Cores that a name may say.
+/// Most cores in a name.
 const CPUS_MAX: u32 = 65_536;
 
-/// What sort of machine a job wants.
+/// The kind of machine that a job asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TboxType {
-    /// Bare metal, whole.
+    /// A whole bare-metal machine.
     Hw,
     /// A virtual machine on a provider's host.
     Vm,
@@ -21,7 +21,7 @@ pub enum TboxType {
 }
 
 impl TboxType {
-    /// By how a name begins: everything that is neither `vm` nor `dc` is bare metal.
+    /// The kind by the beginning of a name: everything but `vm` and `dc` is bare metal.
     pub fn of(name: &str) -> TboxType {
         match name {
             name if name.starts_with("vm") => TboxType::Vm,
@@ -30,7 +30,7 @@ impl TboxType {
         }
     }
 
-    /// The word for it.
+    /// The word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             TboxType::Hw => "hw",
@@ -46,34 +46,35 @@ impl fmt::Display for TboxType {
     }
 }
 
-/// A testbox as its name says it.
+/// A testbox, read from its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Testbox {
     /// The whole name.
     pub name: String,
-    /// Its sort.
+    /// Its kind.
     pub kind: TboxType,
-    /// The name without what tells one machine of a group from the others; the sort itself where any will do.
+    /// The name without the part that tells one machine of a group from the others; the kind itself if any machine will
+    /// do.
     pub group: String,
-    /// The one machine that it must be, or on which the guest must run.
+    /// The machine that it must be, or on which the guest must run; `None` is any of the group.
     pub machine: Option<String>,
-    /// Cores: of a guest what it gets, of bare metal what it has.
+    /// Cores: for a guest what it gets, for bare metal what it has; `None` if the name does not say.
     pub cpus: Option<u32>,
     /// Bytes of memory, likewise.
     pub memory: Option<u64>,
 }
 
-/// What is wrong with the name of a testbox.
+/// Why the name of a testbox is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadTestbox {
-    /// Empty, too long, or with characters that no name has.
+    /// A name that is empty, too long, or has other characters than names may have.
     #[error(
-        "testbox '{}' is no name: give up to {NAME_BYTES_MAX} letters, digits, dots, dashes, underscores or pluses",
+        "invalid testbox '{}': give up to {NAME_BYTES_MAX} letters, digits, dots, dashes, underscores or pluses",
         .0.chars().take(64).collect::<String>()
     )]
     Name(String),
     /// A size that no machine has.
-    #[error("testbox '{name}': '{part}' is no size; give one such as 2p8g")]
+    #[error("testbox '{name}': invalid size '{part}': give one such as 2p8g")]
     Size {
         /// The name.
         name: String,
@@ -83,7 +84,7 @@ pub enum BadTestbox {
 }
 
 impl Testbox {
-    /// Reads a name.
+    /// Reads the name of a testbox.
     pub fn parse(name: &str) -> Result<Testbox, BadTestbox> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fits) {
@@ -135,13 +136,13 @@ impl Testbox {
         })
     }
 
-    /// True where any machine of its sort will do.
+    /// True if any machine of its kind will do.
     pub fn is_any(&self) -> bool {
         self.machine.is_none() && (self.kind != TboxType::Hw || self.name == "hw")
     }
 }
 
-/// The group of a machine: its name up to the dashes before the laboratory's number, or up to a dot.
+/// The group of a machine: its name up to the double dash before the laboratory's number, or up to a dot.
 pub(crate) fn group_of(machine: &str) -> &str {
     let end = [machine.find("--"), machine.find('.')].into_iter().flatten().min();
     &machine[..end.filter(|end| *end > 0).unwrap_or(machine.len())]

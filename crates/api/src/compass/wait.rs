@@ -1,4 +1,4 @@
-//! What a job, or somebody, waits for: other jobs, each until it is so far.
+//! Wait conditions: a job or a client waits for other jobs, each until it meets a condition.
 
 use super::job::BadJob;
 use super::{Fields, Health, Readiness, Stage, scalar, text_of};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::AFTER_MAX;
 
-/// What must be true of another job; all of it.
+/// A condition on another job; all parts of it must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Condition {
     stage: Option<Stage>,
@@ -15,27 +15,27 @@ pub struct Condition {
     fields: BTreeMap<String, String>,
 }
 
-/// Where a job stands that somebody waits for.
+/// Whether a job has met the condition that is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// Not there yet.
+    /// Not yet.
     Open,
-    /// There.
+    /// It has.
     Met,
-    /// Ended badly, which matters to who asked to fail fast.
+    /// The job failed, and the waiter asked to fail fast.
     Failed,
-    /// Over, and it will never get there.
+    /// The job has ended, and can never meet the condition.
     Never,
 }
 
-/// All that is waited for.
+/// All conditions of one waiter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WaitSpec {
-    /// Until when, by job.
+    /// The condition for each job id.
     pub wait_on: BTreeMap<u64, Condition>,
-    /// Give up as soon as one of them ended badly.
+    /// Give up as soon as one of the jobs fails.
     pub fail_fast: bool,
-    /// Fields of them to tell of.
+    /// Fields of the jobs to return.
     pub get_fields: BTreeSet<String>,
 }
 
@@ -53,7 +53,7 @@ impl WaitSpec {
             Some(Value::Object(all)) => {
                 for (id, condition) in all {
                     let Ok(job) = id.parse() else {
-                        let why = format!("'{id}' is no job id");
+                        let why = format!("'{id}' is not a job id");
                         return Err(BadJob::Field { field: "wait_on".to_owned(), why });
                     };
                     spec.wait_on.insert(job, Condition::parse(condition)?);
@@ -76,7 +76,7 @@ impl WaitSpec {
         Ok(spec)
     }
 
-    /// Where the job stands whose fields these are; `closed` where nothing of it changes any more.
+    /// Whether the job with these fields meets its condition; `closed` if the fields cannot change any more.
     pub fn look(&self, job: u64, fields: &Fields, closed: bool) -> Waited {
         let Some(condition) = self.wait_on.get(&job) else { return Waited::Met };
         let health = text_of(fields, "job_health").as_deref().and_then(Health::parse);
@@ -90,7 +90,7 @@ impl WaitSpec {
         }
     }
 
-    /// What is told of a job that was waited for.
+    /// The fields that are returned of a job that was waited for.
     pub fn tell(&self, fields: &Fields) -> Fields {
         let always = ["job_stage", "job_health", "job_data_readiness"];
         let always = always.into_iter().filter_map(|key| Some((key.to_owned(), fields.get(key)?.clone())));
@@ -130,7 +130,7 @@ impl Condition {
         Ok(condition)
     }
 
-    /// True if a job with these fields is as far as that. Without anything else: its results are complete.
+    /// True if a job with these fields meets the condition. The default condition is that its results are complete.
     fn met_by(&self, fields: &Fields) -> bool {
         let stage = text_of(fields, "job_stage").as_deref().and_then(Stage::parse);
         let readiness = text_of(fields, "job_data_readiness").as_deref().and_then(Readiness::parse);

@@ -1,20 +1,20 @@
-//! A worker's load and caches: what it says of them, checked, in the core's terms.
+//! Conversion of a worker's reports of load and caches to the core's types, with checks.
 
 use super::{Cached, Caches, Load, Pressure, Pressures, Stall};
 use std::collections::BTreeMap;
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
 use windlass_core::load::pressure as core;
 
-/// Why what a worker says of its load or its caches is not believed.
+/// Why a report of load or caches is refused.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum BadLoad {
-    /// A number that is none, or out of its range.
+    /// A number that is not finite, or out of its range.
     #[error(transparent)]
     Number(#[from] core::BadNumber),
-    /// A list that needs so many numbers.
+    /// A load average with another number of values than 3.
     #[error("load_average has {0} numbers and must have 3, or none")]
     LoadAverage(usize),
-    /// More keys than a worker may name.
+    /// More keys than the limit.
     #[error("caches: {0} keys are more than the limit of {max}", max = CACHE_KEYS_MAX)]
     Keys(usize),
     /// A key that is empty or too long.
@@ -26,7 +26,7 @@ impl Load {
     /// The report for the engine.
     ///
     /// # Errors
-    /// Where a number is none, or out of its range; the error names it.
+    /// If a number is not finite, or out of its range; the error names it.
     pub fn into_core(self) -> Result<core::LoadReport, BadLoad> {
         let load_average = match self.load_average[..] {
             [] => None,
@@ -107,7 +107,7 @@ impl Caches {
     /// Keys and their bytes, for the engine.
     ///
     /// # Errors
-    /// Where there are too many keys, or one is empty or too long.
+    /// If there are too many keys, or one is empty or too long.
     pub fn into_core(self) -> Result<BTreeMap<String, u64>, BadLoad> {
         if self.entries.len() > CACHE_KEYS_MAX {
             return Err(BadLoad::Keys(self.entries.len()));

@@ -1,17 +1,17 @@
-//! How long a certificate is valid. TLS itself says so only when it is too late.
+//! Reads the validity of a certificate. TLS reports that it has expired only when it is too late.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// ASN.1 tags: an optional version at the beginning, and the two ways to write a moment.
+/// ASN.1 tags: an optional version at the beginning, and the two encodings of a time.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 /// Fields between the version and the validity: serial number, algorithm, issuer.
 const FIELDS_BEFORE: usize = 3;
 
-/// When a certificate begins and ends to be valid; `None` if that cannot be read.
+/// When the validity of a certificate begins and ends; `None` if that cannot be read.
 pub fn validity(der: &[u8]) -> Option<(Timestamp, Timestamp)> {
     let (_, certificate, _) = element(der)?;
     let (_, mut fields, _) = element(certificate)?;
@@ -27,7 +27,7 @@ pub fn validity(der: &[u8]) -> Option<(Timestamp, Timestamp)> {
     Some((moment(kind, from)?, moment(until_kind, until)?))
 }
 
-/// The first element of some DER: its tag, what is in it, and what comes after it.
+/// The first element of some DER: its tag, its content, and the bytes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;

@@ -1,4 +1,4 @@
-//! What a server of a farm needs.
+//! Checks of a machine as the server of a farm.
 
 use super::certificate::validity;
 use super::{Check, directory, free_space};
@@ -20,10 +20,10 @@ use windlass_store::{Store, StoreError};
 
 /// Open files that a server of many workers may need.
 const FILES_ADVISED: u64 = 65_536;
-/// Before a certificate ends, somebody should know.
+/// A certificate that expires within this time gets a note.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Looks at the settings with which the server would be started.
+/// Checks the settings with which the server would be started.
 pub async fn checks(options: ServeOptions) -> Vec<Check> {
     let (config, state) = match serve::settle(options) {
         Ok(settled) => settled,
@@ -41,11 +41,11 @@ pub async fn checks(options: ServeOptions) -> Vec<Check> {
 }
 
 fn open_files(limit: Option<u64>) -> Check {
-    let shown = limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("up to {limit} from here"));
+    let shown = limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("up to {limit}"));
     match limit {
         Some(limit) if limit < FILES_ADVISED => {
             let advice =
-                "each worker and client needs one: LimitNOFILE=65536 in its unit, or 'ulimit -Hn 65536'";
+                "each worker and client needs one: set LimitNOFILE=65536 in its unit, or 'ulimit -Hn 65536'";
             Check::note("open files", shown, advice)
         }
         _ => Check::ok("open files", shown),
@@ -55,23 +55,21 @@ fn open_files(limit: Option<u64>) -> Check {
 fn tls(config: &Config) -> Vec<Check> {
     const WHAT: &str = "TLS";
     let (Some(cert), Some(key)) = (&config.tls.cert, &config.tls.key) else {
-        return vec![Check::ok(WHAT, "none is set".to_owned())];
+        return vec![Check::ok(WHAT, "not configured".to_owned())];
     };
     if let Err(error) = windlass_server::server_config(&config.tls) {
         let advice = match &error {
             TlsError::File { .. } => "correct the path, or let the server's user read it",
-            TlsError::Pair(_) => {
-                "give the key that was made with the certificate; 'windlass ca issue' makes both"
-            }
-            TlsError::ClientCa(_) => "give the certificate of an authority, ca.pem",
+            TlsError::Pair(_) => "give the key of this certificate; 'windlass ca issue' creates both",
+            TlsError::ClientCa(_) => "give the certificate of a CA, such as ca.pem",
         };
         return vec![Check::missing(WHAT, in_one_line(error), advice)];
     }
     let mut checks = vec![match std::fs::metadata(key) {
         Ok(found) if found.mode() & 0o007 != 0 => Check::note(
             WHAT,
-            format!("everybody on this machine may read {}", key.display()),
-            "take that away: 'chmod o= FILE'",
+            format!("all users of this machine can read {}", key.display()),
+            "make it private: run 'chmod o= FILE'",
         ),
         _ => Check::ok(WHAT, "certificate and key belong together".to_owned()),
     }];
@@ -84,20 +82,16 @@ fn tls(config: &Config) -> Vec<Check> {
 
 fn valid(der: &CertificateDer<'_>, now: Timestamp) -> Check {
     const WHAT: &str = "certificate";
-    const RENEW: &str = "'windlass ca issue' makes another; start the server again with it";
+    const RENEW: &str = "issue another with 'windlass ca issue', and restart the server with it";
     let Some((from, until)) = validity(der) else {
-        return Check::note(
-            WHAT,
-            "how long it is valid cannot be read".to_owned(),
-            "look at it with openssl x509",
-        );
+        return Check::note(WHAT, "its validity cannot be read".to_owned(), "inspect it with openssl x509");
     };
     let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
     if now < from {
         return Check::missing(WHAT, format!("not valid before {}", day(from)), "set this machine's clock");
     }
     if now > until {
-        return Check::missing(WHAT, format!("it ended on {}", day(until)), RENEW);
+        return Check::missing(WHAT, format!("it expired on {}", day(until)), RENEW);
     }
     let detail = format!("valid until {}", day(until));
     if until.duration_since(now) < EXPIRES_SOON {
@@ -106,21 +100,21 @@ fn valid(der: &CertificateDer<'_>, now: Timestamp) -> Check {
     Check::ok(WHAT, detail)
 }
 
-/// Whether clients find in the certificate the name by which they come.
+/// Checks that the certificate has the name by which clients call the server.
 fn names(der: &CertificateDer<'_>, listen: &str) -> Check {
     const WHAT: &str = "certificate's names";
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
     let all = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-    // Of an address that stands for all, the machine's own name is the best guess.
+    // For the unspecified address, the machine's own name is the best guess.
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name = if all { own.as_str() } else { host };
     if certificate_names(der, name) {
-        return Check::ok(WHAT, format!("{name} is one"));
+        return Check::ok(WHAT, format!("the certificate names {name}"));
     }
     Check::note(
         WHAT,
-        format!("{name} is none"),
-        "clients must use a name that it has; 'windlass ca issue DIR --server NAME,…' makes one with others",
+        format!("the certificate does not name {name}"),
+        "clients must use a name that it has; 'windlass ca issue DIR --server NAME,…' creates one with others",
     )
 }
 
@@ -143,13 +137,15 @@ async fn listening(config: &Config) -> Check {
         Err(error) => return Check::missing(WHAT, format!("{error:#}"), "see TLS"),
     };
     match Listener::bind(listen, &protection).await {
-        Ok(_) => Check::ok(WHAT, format!("nobody listens on {listen} yet")),
+        Ok(_) => Check::ok(WHAT, format!("{listen} is free")),
         Err(ListenError::Taken(_)) => answers(config).await,
-        Err(error) => Check::missing(WHAT, in_one_line(error), "correct --listen, or what goes with it"),
+        Err(error) => {
+            Check::missing(WHAT, in_one_line(error), "correct --listen, or the flags that go with it")
+        }
     }
 }
 
-/// Whether it is a server of ours that listens there.
+/// Checks whether a Windlass server listens there.
 async fn answers(config: &Config) -> Check {
     const WHAT: &str = "address";
     let listen = config.listen.as_deref().unwrap_or_default();
@@ -162,33 +158,33 @@ async fn answers(config: &Config) -> Check {
         Err(error) => return Check::note(WHAT, error.message(), "correct --ca and --token-file"),
     };
     match asked {
-        // Whom it knows is another matter.
+        // A refusal is an answer of a server, too.
         Ok(_) | Err(ClientError::Refused(_)) => Check::ok(WHAT, format!("a server answers at {here}")),
         Err(error) => Check::note(
             WHAT,
             CliError::from(error).message(),
-            "if that is another program, give another --listen; if it is the certificate, give --ca ca.pem and \
-             let it name 127.0.0.1 too",
+            "if another program listens there, give another --listen; if the certificate is refused, give --ca ca.pem \
+             and let it name 127.0.0.1 too",
         ),
     }
 }
 
-/// The store, and who administers it.
+/// Checks the store, and whether administrators have tokens.
 async fn store(config: &Config, state: &Path) -> Vec<Check> {
     const WHAT: &str = "store";
     let default = state.join("windlass.db");
     let address = config.store.clone().unwrap_or_else(|| format!("sqlite:{}", default.display()));
     if let Some(path) = address.strip_prefix("sqlite:").map(Path::new) {
         let Ok(found) = std::fs::metadata(path) else {
-            return vec![Check::ok(WHAT, format!("{}, made when it is needed", path.display()))];
+            return vec![Check::ok(WHAT, format!("{}, created when needed", path.display()))];
         };
         if let Some(tokens) = ask_for_admins(state).await {
             return vec![Check::ok(WHAT, "a server has it open".to_owned()), admins(config, tokens)];
         }
-        // Opening it makes files beside it, which that user could not use.
+        // Opening it creates files beside it, which the owner of the store could not use.
         if found.uid() != rustix::process::geteuid().as_raw() {
-            let detail = format!("not looked into: user {} owns {}", found.uid(), path.display());
-            return vec![Check::note(WHAT, detail, "ask as that user, with 'sudo -u'")];
+            let detail = format!("not checked: user {} owns {}", found.uid(), path.display());
+            return vec![Check::note(WHAT, detail, "run this as that user, with 'sudo -u'")];
         }
     }
     match Store::open(&address) {
@@ -213,13 +209,13 @@ async fn store(config: &Config, state: &Path) -> Vec<Check> {
                     });
                     vec![opened, admins(config, in_force.filter(|t| t.role == Role::Admin.as_str()).count())]
                 }
-                Err(error) => vec![Check::missing(WHAT, in_one_line(error), "bring it back from a backup")],
+                Err(error) => vec![Check::missing(WHAT, in_one_line(error), "restore it from a backup")],
             }
         }
     }
 }
 
-/// How many tokens of administrators a running server knows; `None` where none runs or asks who we are.
+/// How many valid tokens of administrators a running server has; `None` if none runs or it refuses the request.
 async fn ask_for_admins(state: &Path) -> Option<usize> {
     let client = Client::new(Address::Unix(state.join(ADMIN_SOCKET))).ok()?;
     let (tokens, now) = (client.tokens().await.ok()?, now_ms());
@@ -233,11 +229,11 @@ fn admins(config: &Config, tokens: usize) -> Check {
     const WHAT: &str = "administrators";
     let over_tcp = config.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"));
     match (over_tcp && !config.auth.trust_this_machine, tokens) {
-        (false, _) => Check::ok(WHAT, "everybody who reaches it: it asks for no tokens".to_owned()),
+        (false, _) => Check::ok(WHAT, "all clients: the server asks for no tokens".to_owned()),
         (true, 0) => Check::note(
             WHAT,
-            format!("none has a token; they come in by {ADMIN_SOCKET} alone"),
-            "'windlass token create --role admin' on this machine makes one for others",
+            format!("none has a token; they can only connect to {ADMIN_SOCKET}"),
+            "'windlass token create --role admin' on this machine creates one for others",
         ),
         (true, _) => Check::ok(WHAT, crate::output::count(tokens as u64, "token")),
     }

@@ -1,4 +1,4 @@
-//! What a worker of a farm needs.
+//! Checks of a machine as a worker of a farm.
 
 use super::{Check, directory, free_space};
 use crate::Context;
@@ -10,7 +10,7 @@ use windlass_api::client::{Address, Client, Credentials};
 use windlass_api::{Role, Version};
 use windlass_worker::Examined;
 
-/// Looks at the flags with which the worker would be started, at the machine, and at the way to its server.
+/// Checks the flags with which the worker would be started, the machine, and the connection to its server.
 pub async fn checks(context: &Context, args: &StartArgs) -> Result<Vec<Check>, CliError> {
     let state = args.state()?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -30,13 +30,13 @@ pub async fn checks(context: &Context, args: &StartArgs) -> Result<Vec<Check>, C
     Ok(checks)
 }
 
-/// Whether the server is reached, and lets this worker in.
+/// Checks that the server can be reached and accepts this worker.
 async fn server(address: Option<&Address>, name: &str) -> Vec<Check> {
     const WHAT: &str = "server";
     let url = match address {
         Some(Address::Http(url)) => url,
         Some(Address::Unix(_)) | None => {
-            let advice = "say which: --server HOST:PORT or WINDLASS_SERVER";
+            let advice = "give --server HOST:PORT, or set WINDLASS_SERVER";
             return vec![Check::missing(WHAT, "a worker reaches its server over TCP".to_owned(), advice)];
         }
     };
@@ -48,8 +48,8 @@ async fn server(address: Option<&Address>, name: &str) -> Vec<Check> {
         }
     };
     if url.starts_with("https:") && shown.ca.is_none() {
-        let advice = "give --ca FILE, or WINDLASS_CA: the ca.pem of the farm's authority";
-        return vec![Check::missing(WHAT, "nothing here vouches for it".to_owned(), advice)];
+        let advice = "give --ca FILE, or set WINDLASS_CA: the ca.pem of the farm's CA";
+        return vec![Check::missing(WHAT, "https needs a CA certificate".to_owned(), advice)];
     }
     match version(url, &shown).await {
         Ok(version) => vec![compare(url, &version), token(&version, name)],
@@ -67,13 +67,14 @@ fn compare(url: &str, server: &Version) -> Check {
         return Check::ok("server", format!("{url} answers, version {own}"));
     }
     let detail = format!("{url} answers, version {}; this is {own}", server.version);
-    Check::note("server", detail, "they work together; upgrade the older when it suits")
+    Check::note("server", detail, "both versions work together; upgrade the older one when convenient")
 }
 
-/// Whether the token that was shown speaks for this worker.
+/// Checks that the token is a token of this worker.
 fn token(server: &Version, name: &str) -> Check {
     const WHAT: &str = "token";
-    let advice = format!("an administrator makes one: 'windlass token create --role worker --worker {name}'");
+    let advice =
+        format!("an administrator creates one: 'windlass token create --role worker --worker {name}'");
     match (server.role, &server.worker) {
         (None, _) => Check::ok(WHAT, "the server asks for none".to_owned()),
         (Some(Role::Worker), Some(worker)) if worker == name => {
@@ -86,43 +87,40 @@ fn token(server: &Version, name: &str) -> Check {
         ),
         (Some(Role::Admin), _) => Check::note(
             WHAT,
-            "an administrator's: whoever reads it here may do everything".to_owned(),
+            "an administrator's: anyone who reads it here may do everything".to_owned(),
             &advice,
         ),
-        (Some(role), _) => Check::missing(
-            WHAT,
-            format!("of the role {}, which speaks for no worker", role.as_str()),
-            &advice,
-        ),
+        (Some(role), _) => {
+            Check::missing(WHAT, format!("of the role {}, which is not for workers", role.as_str()), &advice)
+        }
     }
 }
 
-/// What the server refused, or why it is not reached, with what helps.
+/// The server's refusal, or why it cannot be reached, with advice.
 fn explain(error: &CliError) -> Check {
     let message = error.message();
     let what = if error.exit_code() == UNREACHABLE { "server" } else { "token" };
     let advice = error.hint().filter(|_| what == "token").or_else(|| cure(&message).map(str::to_owned));
     let advice = advice.unwrap_or_else(|| {
-        "see whether it runs, its address, and what stands between: 'windlass server status' there".to_owned()
+        "check that it runs ('windlass server status' there), its address, and the network between".to_owned()
     });
     Check::missing(what, message, &advice)
 }
 
-/// What helps where a connection fails in a way that is known.
+/// Advice for the known ways in which a connection fails.
 fn cure(message: &str) -> Option<&'static str> {
-    const AUTHORITY: &str =
-        "its certificate is of another authority: give the ca.pem of the one that signed it";
+    const AUTHORITY: &str = "another CA signed its certificate: give the ca.pem of that CA";
     const CURES: [(&str, &str); 9] = [
-        // Authorities made by 'windlass ca' have one name.
+        // All CAs of 'windlass ca' have the same name, so a certificate of another fails by its signature.
         ("BadSignature", AUTHORITY),
         ("UnknownIssuer", AUTHORITY),
         (
             "NotValidForName",
-            "its certificate has other names: use one of them, or 'windlass ca issue --server' another",
+            "its certificate has other names: use one of them, or issue another with 'windlass ca issue'",
         ),
         (
             "Expired",
-            "its certificate has ended: 'windlass ca issue' makes another, and the server is started with it",
+            "its certificate has expired: issue another with 'windlass ca issue', and restart the server",
         ),
         ("NotValidYet", "one of the two clocks is wrong: set it"),
         ("CertificateRequired", "it asks for this worker's certificate: set WINDLASS_CERT and WINDLASS_KEY"),
@@ -130,8 +128,8 @@ fn cure(message: &str) -> Option<&'static str> {
             "InvalidContentType",
             "it does not speak TLS: write http://HOST:PORT, or give the server a certificate",
         ),
-        ("Connection refused", "nobody listens there: start the server, or correct the port"),
-        ("failed to lookup", "the name is not known here: correct it, or the machine's DNS"),
+        ("Connection refused", "no server listens there: start it, or correct the port"),
+        ("failed to lookup", "this machine cannot resolve the host name: correct it, or the machine's DNS"),
     ];
     CURES.iter().find(|(sign, _)| message.contains(sign)).map(|(_, cure)| *cure)
 }

@@ -11,7 +11,7 @@ use windlass_api::client::JobsQuery;
 use windlass_api::{Job, Step, Task, TaskState};
 use windlass_sim::swf::{self, Record, Trace};
 
-/// What to write.
+/// Flags of `sim export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
     /// Only jobs of this user
@@ -20,7 +20,7 @@ pub struct ExportArgs {
     /// Only jobs of this queue
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Keep milliseconds, which the format does not have and not every reader understands; for short tasks
+    /// Keep milliseconds, for short tasks; the format has none, and some readers do not accept them
     #[arg(long)]
     fractions: bool,
 }
@@ -52,7 +52,7 @@ pub async fn export(context: &Context, args: &ExportArgs) -> Result<(), CliError
         .map_err(CliError::output)
 }
 
-/// A trace that grows. Names get numbers in the order in which they come up, from 1.
+/// A trace that grows. Names get numbers from 1, in the order of their first use.
 struct History {
     begin_ms: u64,
     trace: Trace,
@@ -77,7 +77,7 @@ impl History {
         }
     }
 
-    /// A task that never ran, or whose times are not known, is nothing to replay.
+    /// Adds a task, unless it never ran or its times are not known.
     fn add(&mut self, job: &Job, task: &Task) {
         let Some((started_ms, finished_ms)) = task.attempt.started_ms.zip(task.attempt.finished_ms) else {
             return;
@@ -116,7 +116,7 @@ impl History {
             ("MaxJobs", trace.jobs.len().to_string()),
             ("MaxRecords", trace.jobs.len().to_string()),
             ("MaxProcs", cpus.ceil().to_string()),
-            ("Note", "a job is one task; waits count from the submission of its job".to_owned()),
+            ("Note", "a job is one task; its wait counts from the submission of its job".to_owned()),
         ];
         trace.header = header.map(|(word, value)| (word.to_owned(), value)).into();
         trace.users = turned(self.users);
@@ -126,7 +126,7 @@ impl History {
     }
 }
 
-/// Steps alike by name and shape run the same program.
+/// The program of a step: steps of one name and shape are taken to run the same one.
 fn program(step: &Step) -> String {
     [&*step.name, &*step.hints.shape].join(" ").trim_end().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What replays came to, side by side.
+//! The results of replays, side by side.
 
 use crate::output::count;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use windlass_sim::swf::{Figures, Spread, Workload};
 
-/// A workload replayed under several settings. Times are seconds where a name does not say otherwise.
+/// A workload replayed under several settings. Times are seconds unless a field's name has another unit.
 #[derive(Serialize, Debug)]
 pub struct Replayed {
     trace: String,
@@ -20,14 +20,14 @@ pub struct Replayed {
     days: f64,
     left_out: BTreeMap<&'static str, usize>,
     ignored_tags: BTreeMap<String, usize>,
-    /// One for each setting.
+    /// One outcome for each setting.
     pub settings: Vec<Outcome>,
 }
 
-/// What one setting came to.
+/// The result of one setting.
 #[derive(Serialize, Debug)]
 pub struct Outcome {
-    /// Which setting.
+    /// The setting's name.
     pub name: String,
     wait_s: Spreading,
     light_wait_s: Spreading,
@@ -60,7 +60,7 @@ impl From<Spread> for Spreading {
 }
 
 impl Outcome {
-    /// What the figures say.
+    /// The outcome from a replay's figures.
     pub fn new(name: String, figures: &Figures) -> Self {
         Outcome {
             name,
@@ -72,7 +72,7 @@ impl Outcome {
             utilisation: figures.utilisation,
             makespan_h: figures.makespan_h,
             never_started: figures.starved,
-            fits_nowhere: figures.worker_blockers,
+            fits_nowhere: figures.unplaceable,
             decisions: figures.placed,
             decisions_per_s: figures.decisions_per_s(),
             took_s: figures.took.as_secs_f64(),
@@ -117,12 +117,12 @@ impl Replayed {
         let lines: Vec<(&str, Cell)> = vec![
             ("", Box::new(|outcome| outcome.name.clone())),
             ("wait of jobs, mean s", figure(|o| o.wait_s.mean)),
-            ("  half of them", figure(|o| o.wait_s.p50)),
+            ("  median", figure(|o| o.wait_s.p50)),
             ("  99 of 100", figure(|o| o.wait_s.p99)),
             ("  longest", figure(|o| o.wait_s.max)),
             ("wait of light users, mean s", figure(|o| o.light_wait_s.mean)),
             ("  99 of 100 jobs", figure(|o| o.light_wait_s.p99)),
-            ("slowdown of users, half of them", figure(|o| o.user_slowdown.p50)),
+            ("slowdown of users, median", figure(|o| o.user_slowdown.p50)),
             ("  9 of 10", figure(|o| o.user_slowdown.p90)),
             ("  worst", figure(|o| o.user_slowdown.max)),
             (

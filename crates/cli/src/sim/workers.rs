@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::path::Path;
 use windlass_sim::swf::{Farm, MachineGroup};
 
-/// A file of workers as people write it.
+/// A file of workers, in TOML.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -34,7 +34,7 @@ pub fn read(path: &Path) -> Result<Farm, CliError> {
     let failed = |why: String| CliError::Failed {
         message: format!("cannot read {}: {}", path.display(), why.trim_end()),
         hint: Some(
-            "a worker is '[[worker]]' with name, cpus and, where wanted, count, memory and tags".to_owned(),
+            "a worker is '[[worker]]' with name, cpus and optionally count, memory and tags".to_owned(),
         ),
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
@@ -77,7 +77,7 @@ mod tests {
             ("[[worker]]\nname = 'a'\n", "cpus"),
             ("[[worker]]\nname = 'a'\ncpus = 1\nspeed = 2\n", "speed"),
             ("[[worker]]\nname = 'a'\ncpus = -1\n", "worker 'a'"),
-            ("[[worker]]\nname = 'a'\ncpus = 1\nmemory = 'lots'\n", "worker 'a': 'lots' is no size"),
+            ("[[worker]]\nname = 'a'\ncpus = 1\nmemory = 'lots'\n", "worker 'a': invalid size 'lots'"),
             ("[[worker]]\nname = 'a'\ncpus = 0\n", "cpus must be more than 0"),
             ("0 a 3 4 1 1024\nb 3\n", "line 2"),
             ("", "has no worker"),

@@ -1,5 +1,5 @@
-//! What an adversary does, again and again until the test is over. All of it comes from other machines in a real farm, so
-//! the threads here are nice to those who are attacked.
+//! Attacks that are repeated until the test is over. On a real farm they come from other machines, so the threads here
+//! have a low priority.
 
 use crate::Ended;
 use crate::support::port::connect_from;
@@ -16,11 +16,11 @@ use std::time::Duration;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::{Message, client};
 
-/// Whom to attack, and with what.
+/// The target of the attacks, and the attacker's credentials.
 pub struct Target {
     /// HOST:PORT.
     pub host: String,
-    /// A directory of everybody's.
+    /// A directory that all users can use.
     pub dir: PathBuf,
     /// The token of the hostile submitter, worker and host.
     pub eve: String,
@@ -28,7 +28,7 @@ pub struct Target {
     pub provider: String,
 }
 
-/// One attack: what it is, the pause after each, and what is done. It returns how often that came to something.
+/// One attack: its name, the pause after each attempt, and a function that returns how many attempts were effective.
 type Attack = (&'static str, u64, fn(&Target, &mut Random) -> u64);
 
 const ATTACKS: [Attack; 20] = [
@@ -54,7 +54,7 @@ const ATTACKS: [Attack; 20] = [
     ("hosts that say much and read nothing", 1000, loud_provider),
 ];
 
-/// Starts all of them; what each came to is counted.
+/// Starts all attacks, and counts the effective attempts of each.
 pub fn begin<'scope>(
     scope: &'scope Scope<'scope, '_>,
     target: &'scope Target,
@@ -85,7 +85,7 @@ impl Target {
         Some(stream)
     }
 
-    /// A request with a token: the answer's status and body; 0 where there is none.
+    /// Sends a request with a token; returns the answer's status and body; status 0 without an answer.
     pub fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
         let Some(mut stream) = self.connect() else { return (0, String::new()) };
         let head = format!(
@@ -112,7 +112,7 @@ impl Target {
         u64::from(self.ask("POST", "/api/v1/jobs", &self.eve, &request.to_string()).0 != 0)
     }
 
-    /// The same of a command.
+    /// The same for a command.
     fn run(&self, command: &[&str], cwd: &str) -> u64 {
         let resources = json!({ "cpus": 0.5 });
         let step = json!({ "command": command, "cwd": cwd, "resources": resources, "time_limit_ms": 5000 });
@@ -125,7 +125,7 @@ fn stranger_s_large_body(target: &Target, _: &mut Random) -> u64 {
     let head = "POST /scheduler/v1/jobs/submit HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     let part = format!("10000\r\n{}\r\n", "0,".repeat(1 << 15));
     _ = stream.write_all(head.as_bytes());
-    // What is not read is not taken either.
+    // A write fails once the server stops reading.
     for _ in 0..128 {
         if stream.write_all(part.as_bytes()).is_err() {
             break;
@@ -163,7 +163,7 @@ fn http2_frames(target: &Target, random: &mut Random) -> u64 {
     let Some(mut stream) = target.connect() else { return 0 };
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     for stream_id in 0..200_u32 {
-        // Headers that say nothing, settings, resets, and pings.
+        // Empty headers, settings, resets, and pings.
         let kind = [1_u8, 3, 4, 6][random.below(4) as usize];
         let length =
             [5_u8, 4, 0, 8][usize::from(kind == 3) + 2 * usize::from(kind == 4) + 3 * usize::from(kind == 6)];
@@ -207,7 +207,7 @@ fn large_environments(target: &Target, _: &mut Random) -> u64 {
     let part = "x".repeat(100_000);
     let env: serde_json::Map<String, Value> =
         (0..30).map(|n| (format!("V{n}"), part.clone().into())).collect();
-    // A key of which there is one job: the store is not what is attacked here.
+    // One key is one job: the store is not the target here.
     let key = json!({ "key": format!("large-{}", std::process::id()) });
     target.submit(&json!({ "command": ["true"], "cwd": "/", "env": env }), &key)
 }
@@ -229,7 +229,7 @@ fn much_output(target: &Target, _: &mut Random) -> u64 {
 }
 
 fn stopped_launches(target: &Target, _: &mut Random) -> u64 {
-    // Its processes of the next moments stand still between becoming its user and running.
+    // Its next processes are stopped between the change of user and the execution of the program.
     let stop = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); kill -STOP -1; sleep 0.01; done";
     let stopped = target.run(&["nice", "-n", "19", "sh", "-c", stop], "/");
     let path = (0..300).map(|n| format!("/nonexistent/{n}")).collect::<Vec<_>>().join(":");
@@ -250,7 +250,7 @@ fn many_submissions(target: &Target, _: &mut Random) -> u64 {
 
 fn others_jobs(target: &Target, random: &mut Random) -> u64 {
     let verb = ["cancel", "hold", "retry", "release"][random.below(4) as usize];
-    // The first job is the other's, and runs all the while.
+    // The first job is the other submitter's, and runs all the time.
     u64::from(target.ask("POST", &format!("/api/v1/jobs/1/{verb}"), &target.eve, "").0 == 403)
 }
 
@@ -262,7 +262,7 @@ fn false_worker(target: &Target, random: &mut Random) -> u64 {
     command.env("WINDLASS_TOKEN", &target.rogue).current_dir(&target.dir);
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(worker) = command.spawn().map(Ended) else { return 0 };
-    // As long as it takes to be refused, and a while.
+    // As long as a refusal takes, and a while longer.
     std::thread::park_timeout(Duration::from_secs(1));
     drop(worker);
     let keeper = std::fs::read(state.join("keeper.json")).ok();

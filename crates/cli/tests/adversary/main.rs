@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 use support::port::{KillOnDrop, Port};
 use support::{is_root, wait_until};
 
-/// What the other submitter may bear.
+/// The delays that the other submitter may notice.
 const START_P99_MAX: Duration = Duration::from_secs(1);
 const START_MAX: Duration = Duration::from_secs(3);
 const CANCEL_MAX: Duration = Duration::from_secs(2);
 const SERVER_MIB_MAX: u64 = 300;
 const KEEPER_MIB_MAX: u64 = 20;
-/// Between two jobs of the other submitter.
+/// Pause between two jobs of the other submitter.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A server, two workers, and who uses them.
+/// A server, two workers, and their users.
 struct Site {
     port: Port,
     _workers: Vec<KillOnDrop>,
@@ -51,7 +51,7 @@ impl Site {
             workers.push(port.mapping_worker(&worker(name), name, "4", "ann=daemon,eve=games"));
         }
         wait_until("both workers are there", || port.admin(&["workers", "-o", "name"]).lines().count() == 2);
-        // Whoever may fill the farm with long tasks may; that is what shares are for, and no attack.
+        // A user may fill the farm with long tasks: shares handle that, so it is not an attack.
         port.admin(&["queue", "set", "eve", "--quota", "4"]);
         let target =
             Target { host: port.host().to_owned(), dir: port.dir.clone(), eve, rogue, provider: host };
@@ -63,7 +63,7 @@ impl Site {
     }
 }
 
-/// The most memory of its own that a process has had, in MiB: without what it maps of its program, which is large here.
+/// The peak of a process's own memory in MiB, without the mapped program, which is large here.
 fn peak_mib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = |name: &str| -> u64 {
@@ -93,7 +93,7 @@ impl Ann<'_> {
         self.ask("POST", "/api/v1/jobs", &json!({ "steps": [step] }))["job"].as_u64().unwrap()
     }
 
-    /// How long it took from the submission of a task to its start.
+    /// The time from the submission of a task to its start.
     fn start(&self) -> Duration {
         let clock = Instant::now();
         let job = self.submit(&["true"]);
@@ -106,7 +106,7 @@ impl Ann<'_> {
         took + Duration::from_millis(started.saturating_sub(created))
     }
 
-    /// How long a cancel of a task that runs is in coming back.
+    /// The time until the cancel of a running task returns.
     fn cancel(&self) -> Duration {
         let job = self.submit(&["sleep", "100"]);
         let clock = Instant::now();
@@ -189,7 +189,7 @@ fn twenty_attacks_at_once_go_unnoticed() {
     drop_workers(&site, &keepers);
 }
 
-/// Keepers outlive their agents, and tasks their test.
+/// Ends the keepers, which outlive their agents, and the tasks.
 fn drop_workers(site: &Site, keepers: &[u32]) {
     for keeper in keepers {
         support::kill(*keeper as i32, "KILL");

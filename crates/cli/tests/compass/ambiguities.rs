@@ -1,5 +1,5 @@
-//! What the founding document of Compass CI's scheduling leaves open, A1 to A15, each as it is resolved. What
-//! needs many turns or much time is asked of the engine in virtual time, the rest of a server.
+//! The points that the founding document of Compass CI's scheduling leaves open, A1 to A15, each as it is resolved.
+//! Cases with many turns or much time run on the engine in virtual time, the others on a server.
 
 use crate::farm::{Farm, counts};
 use crate::lab::{Lab, Provider, job, job_of};
@@ -55,7 +55,7 @@ fn a2_what_is_shared_is_time_on_machines_or_jobs_where_that_is_asked_for() {
     assert!(jobs[0].abs_diff(jobs[1]) <= 1, "{jobs:?}");
     let time = run(Charge::Time);
     let (ann, bob) = (time[0] * 50, time[1] * 5);
-    // What is not known yet is charged by an estimate: two of the long jobs at most.
+    // Unknown run times are charged by an estimate: at most two of the long jobs.
     assert!(ann.abs_diff(bob) <= 100, "{ann} s and {bob} s");
 }
 
@@ -94,20 +94,20 @@ fn a5_what_does_not_fit_holds_up_nobody_and_is_not_passed_by_for_ever() {
     let mut farm = Farm::new(Charge::Task);
     farm.host("h", 4, &NOTHING);
     farm.lasts("small", 10);
-    // They never end together.
+    // The jobs never end together.
     for _ in 0..4 {
         farm.submit("small", "dc-1g");
         farm.pass(2);
     }
     (0..400).for_each(|_| _ = farm.submit("small", "dc-1g"));
     farm.pass(30);
-    // In the same queue and in another: the next ones that fit go on.
+    // In the same queue and in another one, the next jobs that fit start.
     let large = farm.submit_to("small", "dc-4g", &json!({"priority": 9}), &[]);
     let before = farm.boots.len();
     farm.pass(30);
     assert!(farm.boots.len() >= before + 8, "small jobs went on");
     assert!(farm.boots.iter().all(|boot| boot.job != large));
-    // After a minute in which it is passed by the host is kept free for it.
+    // After a minute in which other jobs were placed before it, the host is reserved for it.
     farm.pass(90);
     assert!(farm.boots.iter().any(|boot| boot.job == large), "it was passed by for ever");
 }
@@ -118,7 +118,7 @@ fn a6_a_queue_of_which_nothing_fits_does_not_take_more_than_its_share_later() {
     (0..100).for_each(|_| _ = farm.submit("blocked", "dc-2g"));
     (0..300).for_each(|_| _ = farm.submit("free", "dc-1g"));
     assert_eq!(counts(&farm.turns(100), &["blocked"]), [0]);
-    // What it waits for comes: room for one job of either.
+    // Now the blocked queue gets jobs that fit.
     (0..100).for_each(|_| _ = farm.submit("blocked", "dc-1g"));
     let turns = farm.turns(41);
     let blocked = counts(&turns[1..], &["blocked"])[0];
@@ -149,7 +149,7 @@ fn a8_ties_are_settled_by_priority_and_number_and_by_memory_caches_and_name() {
     let booted = farm.booted();
     let order: Vec<u64> = booted.iter().map(|boot| boot.job).collect();
     assert_eq!(order, [jobs[1], jobs[3], jobs[0], jobs[2]]);
-    // As much free: what has the cache; then by name; then, with a gibibyte less each, once more.
+    // With equal free memory: the host with the cache, then by name; then again with a gibibyte less on each.
     let hosts: Vec<&str> = booted.iter().map(|boot| boot.host.as_str()).collect();
     assert_eq!(hosts, ["c", "a", "b", "c"]);
 }
@@ -181,7 +181,7 @@ fn a10_the_row_in_the_store_decides_whatever_anybody_counted() {
             runtime.block_on(store.commit(Arc::new(Outbox { writes, ..Outbox::default() }))).unwrap()
         };
         assert!(commit(vec![Write::Job { id: JobId(1), spec, created: at }, book(1)]).is_empty());
-        // Whoever thought that the job was still to be had learns that it is not.
+        // A second booking, from older knowledge, is refused.
         assert_eq!(commit(vec![book(2)]), [0], "{address}");
         let held = runtime.block_on(store.tasks(JobId(1), 0..1)).unwrap();
         assert_eq!(held[0].row.worker, WorkerId(1));
@@ -195,14 +195,14 @@ fn a11_nothing_of_a_silent_host_is_run_again_before_its_end_is_known() {
     let mut provider = Provider::open(&lab, "h1", 8_000, &NOTHING);
     assert_eq!(provider.boots(), id);
     drop(provider);
-    // It is away: nothing is known of its job, and that is not run again, there or elsewhere.
+    // The host is disconnected: its job's state is unknown, and the job is not run again, there or elsewhere.
     let mut other = Provider::open(&lab, "h2", 8_000, &NOTHING);
     assert_eq!(other.socket.within(Duration::from_millis(500)), None);
     assert_eq!(lab.job(&id)["job_stage"], "dispatch");
     let mut provider = Provider::open(&lab, "h1", 8_000, &NOTHING);
     assert_eq!(provider.socket.within(Duration::from_millis(300)), None);
     drop(other);
-    // Its uptime says that it started anew, so all that ran there has ended.
+    // Its uptime shows that it was restarted, so all its jobs have ended.
     provider.request["metrics"]["uptime_minutes"] = json!(0);
     provider.ask();
     assert_eq!(provider.boots(), id);
@@ -213,13 +213,13 @@ fn a11_nothing_of_a_silent_host_is_run_again_before_its_end_is_known() {
 #[test]
 fn a12_memory_of_new_jobs_counts_until_the_host_has_seen_it() {
     let lab = Lab::open(&[]);
-    // It has much, of which something else holds all but 10 GiB, and it goes on saying that these are free.
+    // The host has much memory, of which other processes hold all but 10 GiB, and it keeps reporting these as free.
     lab.register(&json!({"hostname": "h1", "memory": "64g"}));
     let ids: Vec<String> = (0..3).map(|_| lab.submit(&job("dc-4g", &NOTHING))).collect();
     let mut provider = Provider::open(&lab, "h1", 10 << 10, &NOTHING);
     assert_eq!([provider.boots(), provider.boots()], ids[..2]);
     let given = Instant::now();
-    // Eight are spoken for, although the host does not say so yet; then what it says is what there is.
+    // Eight are booked, although the host does not report that yet; later its reports are exact.
     let third = loop {
         provider.ask();
         if let Some(message) = provider.socket.within(Duration::from_millis(500)) {
@@ -263,7 +263,7 @@ fn a14_an_urgent_job_need_not_wait_for_its_users_own_batch() {
 fn a15_a_project_has_its_weight_whoever_submits_to_it_and_that_adds_to_nobodys_own() {
     let mut farm = one_at_a_time(Charge::Task);
     farm.weigh("project", 100);
-    // Many submit to the project, and one of them has a queue of its own as others have.
+    // Many users submit to the project, and one of them also has jobs in her own queue.
     for user in ["ann", "bob", "cid", "dan"] {
         let whose = json!({"my_account": user});
         (0..50).for_each(|_| _ = farm.submit_to("project", "dc-1g", &whose, &[]));

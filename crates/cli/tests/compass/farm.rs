@@ -1,4 +1,4 @@
-//! The engine with hosts of Compass CI in virtual time: what the scheduler decides, without its sockets.
+//! The engine with hosts of Compass CI in virtual time: the scheduler's decisions, without its sockets.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
-/// A job that a host got: when, which, whose queue, where.
+/// A job that a host got: the time, the job, its queue, and the host.
 #[derive(Clone, Debug)]
 pub struct Boot {
     pub job: u64,
@@ -24,9 +24,9 @@ pub struct Boot {
 pub struct Farm {
     engine: Engine,
     now: Time,
-    /// Bytes free of each host, as it says each second.
+    /// Free bytes of each host, which it reports each second.
     free: BTreeMap<String, u64>,
-    /// Seconds that jobs of a queue run; without an entry they run until they are ended.
+    /// Run time in seconds of the jobs of each queue; without an entry they run until they are ended.
     seconds: BTreeMap<String, u64>,
     running: BTreeMap<TaskId, (u32, Time)>,
     pub boots: Vec<Boot>,
@@ -67,7 +67,7 @@ impl Farm {
         }
     }
 
-    /// A provider's host of so many gibibytes, all free.
+    /// A provider's host with these gibibytes, all free.
     pub fn host(&mut self, name: &str, gib: u64, more: &Value) {
         let mut said = json!({"hostname": name, "arch": "aarch64", "nr_cpu": 256, "tbox_type": "vm,dc", "freemem": gib << 10});
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -94,7 +94,7 @@ impl Farm {
         self.engine.workers().by_name(name).expect("it said hello").id
     }
 
-    /// A host says how many gibibytes are free, with what runs there settled.
+    /// A host reports its free gibibytes, with its running jobs counted.
     pub fn say_free(&mut self, name: &str, gib: u64) {
         self.free.insert(name.to_owned(), gib << 30);
         self.report(name);
@@ -109,7 +109,7 @@ impl Farm {
         self.tell(Event::Load { worker, report: Box::new(report) });
     }
 
-    /// Jobs of the queue run for so long.
+    /// Sets the run time of the queue's jobs.
     pub fn lasts(&mut self, queue: &str, seconds: u64) {
         self.seconds.insert(queue.to_owned(), seconds);
     }
@@ -119,7 +119,7 @@ impl Farm {
         self.tell(Event::SetQueue { request: RequestId(1), queue });
     }
 
-    /// A job in that queue, with machines that it prefers.
+    /// Submits a job to the queue, with preferred machines.
     pub fn submit_to(&mut self, queue: &str, testbox: &str, more: &Value, preferred: &[&str]) -> u64 {
         let job = crate::lab::job(testbox, more);
         let job = CompassJob::parse(job.as_object().unwrap().clone()).unwrap();
@@ -150,7 +150,7 @@ impl Farm {
         }
     }
 
-    /// The jobs that hosts got since the last time this was asked.
+    /// The jobs that hosts got since the last call.
     pub fn booted(&mut self) -> Vec<Boot> {
         self.settle();
         let new = self.boots[self.seen..].to_vec();
@@ -158,7 +158,7 @@ impl Farm {
         new
     }
 
-    /// A job ends well.
+    /// Ends a job successfully.
     pub fn end(&mut self, job: u64) {
         let task = TaskId { job: JobId(job), index: 0 };
         let (attempt, began) = self.running.remove(&task).expect("it runs");
@@ -169,7 +169,7 @@ impl Farm {
         self.tell(Event::Finished { by, result });
     }
 
-    /// Lets time pass second by second: hosts say what is free, jobs end that have run for long enough.
+    /// Lets time pass second by second: hosts report free memory, and jobs end when their run time is over.
     pub fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now = self.now.after(NS_PER_S);
@@ -187,7 +187,7 @@ impl Farm {
         }
     }
 
-    /// Ends whatever runs, so that another starts, so often. Returns the queues in the order of their turns.
+    /// Ends the running job that many times, so that another starts. Returns the queues in the order of their turns.
     pub fn turns(&mut self, n: usize) -> Vec<String> {
         let mut queues: Vec<String> = self.booted().into_iter().map(|boot| boot.queue).collect();
         while queues.len() < n {
@@ -201,7 +201,7 @@ impl Farm {
     }
 }
 
-/// How often each of some queues had its turn.
+/// How many turns each of the queues had.
 pub fn counts(turns: &[String], queues: &[&str]) -> Vec<usize> {
     queues.iter().map(|queue| turns.iter().filter(|turn| turn == queue).count()).collect()
 }

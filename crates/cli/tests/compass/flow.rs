@@ -26,7 +26,7 @@ fn a_provider_boots_virtual_machines_and_containers_and_finishes_them() {
         assert!(boot["result_root"].as_str().unwrap().starts_with("/result/iperf/"), "{boot}");
     }
     lab.wait_for(&vm, "dispatch");
-    // One tells over its provider, the other by itself.
+    // One job reports through its provider, the other by itself.
     provider.says(&vm, &json!({"job_stage": "boot"}));
     lab.wait_for(&vm, "boot");
     provider.done(&vm);
@@ -70,7 +70,7 @@ fn bare_metal_boots_one_job_at_a_time() {
         assert!(text.starts_with("#!ipxe\n") && text.ends_with("\nboot\n"), "{text}");
         assert!(text.contains(&format!("job id={id},")), "{text}");
         lab.wait_for(id, "dispatch");
-        // It never came to boot: it gets the same again, and no other.
+        // The machine never booted: it gets the same job again, and no other.
         assert_eq!(lab.boot(mac), (200, text));
         for stage in ["boot", "running", "finish"] {
             assert_eq!(lab.update(id, &format!("job_stage={stage}")).0, 200);
@@ -94,7 +94,7 @@ fn a_machine_that_waits_gets_a_job_that_comes() {
     let ((status, text), id) = waiting;
     assert_eq!(status, 200, "{text}");
     assert!(text.contains(&format!("job id={id},")), "{text}");
-    // It boots again in the middle of its job: the job is over.
+    // The machine boots again in the middle of its job: the job has ended.
     assert_eq!(lab.update(&id, "job_stage=boot").0, 200);
     assert_eq!(lab.boot("aa-bb-cc-dd-ee-01").0, 404);
     let seen = lab.job(&id);
@@ -154,7 +154,7 @@ fn jobs_wait_for_jobs() {
     assert_eq!(provider.boots(), ready);
     let told = lab.job(&ready);
     assert_eq!(told["waited_jobs"][&first]["milestones"], "x db-ready", "{told}");
-    // It ends badly: who asked to fail fast fails, and so does who waits for that one.
+    // The job fails: a job that waits for it with fail_fast fails, and so does the job that waits for that one.
     assert_eq!(lab.update(&first, "job_health=oom").0, 200);
     lab.wait_for(&careful, "abort_wait");
     lab.wait_for(&last, "abort_wait");
@@ -192,7 +192,7 @@ fn clients_wait_for_jobs() {
     lab.wait_for(&two, "finish");
     let answer = wait(&answer["wait_on"], &NOTHING);
     assert!(answer.get("wait_on").is_none() && answer["waited_jobs"].get(&two).is_some(), "{answer}");
-    // One that ended badly ends the wait of who asked for that.
+    // A failed job ends the wait of a client that asked for fail_fast.
     assert_eq!(lab.update(&one, "job_health=kernel_panic").0, 200);
     let answer = wait(&json!({&one: {"job_stage": "finish"}}), &json!({"fail_fast": null}));
     assert_eq!(answer["wait_options"]["fail_fast"], json!({"failed_job": one}), "{answer}");
@@ -240,7 +240,7 @@ fn clients_watch_jobs_read_what_they_print_and_type_into_them() {
     say("request-console", "");
     let mut provider = Provider::open(&lab, "h1", 64_000, &NOTHING);
     assert_eq!(provider.boots(), id);
-    // What was asked for before anybody had the job has waited for who has it.
+    // A request from before the job was dispatched waits for the machine that gets the job.
     let waited =
         [provider.socket.next(), provider.socket.next()].map(|m| m["type"].as_str().unwrap().to_owned());
     assert_eq!(waited, ["watch-job-log", "request-console"]);
@@ -312,7 +312,7 @@ fn lists_are_for_people_and_programs() {
     );
     let (status, body) = lab.get("/scheduler/v1/hosts/h1");
     assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()["nr_cpu"].clone()), (200, json!(64)));
-    // To the rest of the scheduler they are jobs and workers like all others.
+    // For the rest of the scheduler they are jobs and workers like all others.
     assert!(lab.windlass(&["workers"]).contains("h1"));
     assert!(lab.windlass(&["why", &one]).contains("memory"), "{}", lab.windlass(&["why", &one]));
 }
@@ -335,10 +335,10 @@ fn the_command_line_submits_jobs_in_yaml_and_json() {
     std::fs::write(dir.join("job.json"), job("vm-2p8g", &NOTHING).to_string()).unwrap();
     let id = lab.windlass(&["submit", "-f", "job.json", "-o", "name"]);
     assert_eq!(lab.job(id.trim())["testbox"], "vm-2p8g");
-    // Over HTTP too, where it is said that it is YAML.
+    // Over HTTP too, with the content type of YAML.
     let (status, body) = lab.ask("POST", "/submit_job", "Content-Type: application/yaml\r\n", yaml);
     assert_eq!(status, 200, "{body}");
     std::fs::write(dir.join("bad.yaml"), yaml.replace("vm-2p8g", "vm-0p8g")).unwrap();
     let said = lab.farm.fails(2, &["--server", &lab.address, "submit", "-f", "bad.yaml"]);
-    assert!(said.contains("'0p8g' is no size"), "{said}");
+    assert!(said.contains("invalid size '0p8g'"), "{said}");
 }

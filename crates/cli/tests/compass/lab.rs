@@ -1,5 +1,5 @@
-//! A server on a port of its own, and what talks to it: clients, providers and machines as the description
-//! of Compass CI's interface has them, and nothing more.
+//! A server on its own port, with clients, providers and machines that use only what the description of Compass CI's
+//! interface has.
 
 use crate::support::{Farm, PATIENCE, kill, trusting, wait_until};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Lab {
         logs.map(|log| std::fs::read_to_string(log).unwrap_or_default()).collect()
     }
 
-    /// What the command line says to this server.
+    /// The output of the command line against this server.
     pub fn windlass(&self, args: &[&str]) -> String {
         self.farm.ok(&[&["--server", &self.address], args].concat())
     }
@@ -60,7 +60,7 @@ impl Lab {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"))
     }
 
-    /// A request: the answer's status and body.
+    /// Sends a request; returns the answer's status and body.
     pub fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -87,7 +87,7 @@ impl Lab {
         self.ask("POST", path, "Content-Type: application/json\r\n", &body.to_string())
     }
 
-    /// Submits a job that is taken: its number.
+    /// Submits a job that is accepted; returns its id.
     pub fn submit(&self, job: &Value) -> String {
         let (status, body) = self.post("/scheduler/v1/jobs/submit", job);
         assert_eq!(status, 200, "{body}\n{}", self.log());
@@ -96,7 +96,7 @@ impl Lab {
         answer[0]["job_id"].as_str().unwrap().to_owned()
     }
 
-    /// Submits a job that is refused: the status and why.
+    /// Submits a job that is refused; returns the status and the reason.
     pub fn refused(&self, job: &Value) -> (u16, String) {
         let (status, body) = self.post("/scheduler/v1/jobs/submit", job);
         assert_ne!(status, 200, "{body}");
@@ -107,14 +107,14 @@ impl Lab {
         (status, message.unwrap_or(body))
     }
 
-    /// All that anybody may see of a job.
+    /// The public fields of a job.
     pub fn job(&self, id: &str) -> Value {
         let (status, body) = self.get(&format!("/scheduler/v1/jobs/{id}"));
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).unwrap()
     }
 
-    /// Says how far a job is, as its own machine does.
+    /// Reports a job's progress as its own machine does.
     pub fn update(&self, id: &str, query: &str) -> (u16, String) {
         self.ask("POST", &format!("/scheduler/v1/jobs/{id}/update?{query}"), "", "")
     }
@@ -128,7 +128,7 @@ impl Lab {
         }
     }
 
-    /// Waits until the engine has that state of the job.
+    /// Waits until the job has that state.
     pub fn wait_for_state(&self, id: &str, state: &str) {
         wait_until(&format!("job {id} is {state}"), || {
             let job = self.windlass_json(&["job", "show", id]);
@@ -137,19 +137,19 @@ impl Lab {
         });
     }
 
-    /// A machine of bare metal is made known.
+    /// Registers a bare-metal machine.
     pub fn register(&self, host: &Value) {
         let name = host["hostname"].as_str().unwrap();
         let (status, body) = self.post(&format!("/scheduler/v1/hosts/{name}"), host);
         assert_eq!(status, 200, "{body}");
     }
 
-    /// What a machine that boots is told.
+    /// The boot script of a machine.
     pub fn boot(&self, mac: &str) -> (u16, String) {
         self.get(&format!("/scheduler/v1/jobs/dispatch?mac={mac}&arch=aarch64&boot_type=ipxe"))
     }
 
-    /// A socket, its messages as JSON.
+    /// Opens a socket with JSON messages.
     pub fn socket(&self, path: &str) -> Socket {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -225,7 +225,7 @@ impl Socket {
         }
     }
 
-    /// A message, if one comes within that time.
+    /// The next message, if one comes within that time.
     pub fn within(&mut self, patience: Duration) -> Option<Value> {
         self.socket.get_ref().set_read_timeout(Some(patience)).unwrap();
         let message = loop {
@@ -257,7 +257,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Connects, and asks for work with so many mebibytes free.
+    /// Connects, and asks for work with these mebibytes free.
     pub fn open(lab: &Lab, host: &str, freemem: u64, more: &Value) -> Provider {
         let socket = lab.socket(&format!("/scheduler/v1/vm-container-provider/{host}"));
         let mut request = json!({
@@ -279,19 +279,19 @@ impl Provider {
         self.socket.send(&self.request);
     }
 
-    /// The job that it is to boot next.
+    /// The next job that it must boot.
     pub fn boot(&mut self) -> Value {
         let message = self.socket.next();
         assert_eq!(message["type"], "boot-job", "{message}");
         message
     }
 
-    /// The number of the job that it is to boot next.
+    /// The id of the next job that it must boot.
     pub fn boots(&mut self) -> String {
         self.boot()["job_id"].as_str().unwrap().to_owned()
     }
 
-    /// Says something of a job.
+    /// Reports something about a job.
     pub fn says(&mut self, job: &str, more: &Value) {
         let mut message = json!({"type": "job-update", "job_id": job});
         for (key, value) in more.as_object().unwrap() {
@@ -300,7 +300,7 @@ impl Provider {
         self.socket.send(&message);
     }
 
-    /// The job is done and its results are there.
+    /// Reports that the job is done and its results are uploaded.
     pub fn done(&mut self, job: &str) {
         self.says(job, &json!({"job_data_readiness": "uploaded"}));
     }
@@ -320,7 +320,7 @@ pub fn job(testbox: &str, more: &Value) -> Value {
     job
 }
 
-/// The same of an account.
+/// The same for an account.
 pub fn job_of(account: &str, testbox: &str, more: &Value) -> Value {
     let mut job = job(testbox, more);
     job["my_account"] = account.into();

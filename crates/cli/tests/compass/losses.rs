@@ -18,7 +18,7 @@ fn what_is_known_of_jobs_survives_a_killed_server() {
     let waiting = lab.submit(&job("dc-1g", &json!({"wait_on": {&running: {"job_stage": "post_run"}}})));
     let pending = lab.submit(&job("dc-500g", &NOTHING));
     assert_eq!(lab.update(&running, "job_stage=running&milestones=up&job_step=smoke").0, 200);
-    // Durable when it is answered, whoever is told of it when.
+    // The update is durable when it is answered, even if clients are notified later.
     assert_eq!(lab.update(&ended, "job_health=fail&job_stage=finish").0, 200);
     lab.crash();
     let seen = lab.job(&running);
@@ -30,7 +30,7 @@ fn what_is_known_of_jobs_survives_a_killed_server() {
         (Some("submit"), Some("submit"))
     );
     assert_eq!(lab.get("/scheduler/v1/hosts/box1").0, 200);
-    // The end is taken in although its host is away, and the job that goes on is not started again.
+    // The end is accepted although its host is disconnected, and the running job is not started again.
     lab.wait_for_state(&ended, "failed");
     let mut provider = Provider::open(&lab, "h1", 6_000, &NOTHING);
     assert_eq!(provider.socket.within(Duration::from_millis(500)), None);
@@ -54,7 +54,7 @@ fn a_job_is_given_once_however_often_the_server_is_killed() {
             here.push(provider.boots());
         }
         lab.kill();
-        // What was sent before the end was sent, whether anybody heard of it or not.
+        // A message that was sent before the end counts as sent, even if no client received it.
         while let Some(message) = provider.socket.within(Duration::from_millis(20)) {
             here.push(message["job_id"].as_str().unwrap().to_owned());
         }
@@ -84,7 +84,7 @@ fn what_an_operator_says_is_gone_runs_elsewhere_and_ends_where_it_was() {
     lab.windlass(&["worker", "forget", "h1"]);
     assert_eq!(other.boots(), id);
     assert_eq!(lab.job(&id)["host_machine"], "h2");
-    // It was not gone: it is told to stop, and what it says of the job is not taken.
+    // The host was not gone: it is told to stop, and its reports about the job are refused.
     let mut lost = Provider::open(&lab, "h1", 8_000, &NOTHING);
     assert_eq!(lost.socket.next(), json!({"type": "terminate-job", "job_id": id}));
     lost.says(&id, &json!({"job_stage": "finish", "job_data_readiness": "incomplete"}));
@@ -111,7 +111,8 @@ fn a_job_that_is_too_long_in_a_stage_is_ended_and_may_be_run_again() {
     let seen = lab.job(&guest);
     assert_eq!((&seen["job_stage"], &seen["job_health"]), (&json!("running"), &json!("timeout_running")));
     provider.says(&guest, &json!({"job_stage": "finish", "job_data_readiness": "incomplete"}));
-    // Nobody can end what runs on bare metal: it is over, and the machine gets no other before it boots.
+    // The server cannot end a job on bare metal: the job counts as ended, and the machine gets no other before it
+    // boots.
     for id in [&guest, &metal] {
         lab.wait_for(id, "finish");
         lab.wait_for_state(id, "failed");

@@ -1,4 +1,4 @@
-//! Which machine a job may have.
+//! Matching of jobs to machines.
 
 use crate::farm::Farm;
 use crate::lab::{Lab, Provider, job};
@@ -80,7 +80,7 @@ fn the_best_cache_is_waited_for_but_not_for_long() {
     });
     let id = lab.submit(&job("dc-2g", &caches));
     assert_eq!(most.boots(), id);
-    // A while is a while: asked of the engine, for which it passes faster.
+    // The wait for the preferred machine runs on the engine, in virtual time.
     let mut farm = Farm::new(Charge::Task);
     farm.host("warm", 4, &caches);
     farm.host("cold", 64, &NOTHING);
@@ -110,7 +110,7 @@ fn hosts_of_compass_ci_run_nothing_else_and_its_jobs_run_nowhere_else() {
     assert_eq!(provider.boots(), id);
     let why = lab.windlass(&["why", plain.trim()]);
     assert!(why.contains("takes only the work of another system"), "{why}");
-    // Whoever asks for such a host gets it, and hears that it is none for that.
+    // A job may name such a host, and the explanation says that the host does not run such work.
     let asked = lab.windlass(&["submit", "-o", "name", "--tag", "executor=compass-ci", "--", "true"]);
     lab.wait_for_state(asked.trim(), "failed");
 }

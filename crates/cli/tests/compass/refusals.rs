@@ -1,4 +1,4 @@
-//! What nobody should send, and who may send what.
+//! Invalid requests, and access rights.
 
 use crate::lab::{Lab, Provider, job};
 use crate::support::Random;
@@ -21,8 +21,8 @@ fn jobs_that_are_wrong_say_what_is() {
         ("testbox", NOTHING, "Missing required job key: 'testbox'."),
         ("suite", NOTHING, "Missing required job key: 'suite'."),
         ("os_version", json!(""), "Missing required job key: 'os_version'."),
-        ("testbox", json!("vm-0p8g"), "'0p8g' is no size"),
-        ("testbox", json!("../x"), "is no name"),
+        ("testbox", json!("vm-0p8g"), "invalid size '0p8g'"),
+        ("testbox", json!("../x"), "invalid testbox '../x'"),
         ("suite", json!(["a"]), "invalid type, expect string: Job[suite]"),
         ("priority", json!("high"), "invalid type, expect integer: Job[priority]"),
         ("cache_dirs", json!("1-ccache/a"), "invalid type, expect array: Job[cache_dirs]"),
@@ -32,12 +32,12 @@ fn jobs_that_are_wrong_say_what_is() {
         ("cache_dir", json!(["1-a"]), "did you mean cache_dirs"),
         ("hw", json!([1]), "invalid type, expect hash: Job[hw]"),
         ("pp", json!({"a": 1}), "invalid type, expect hash of hash: Job[pp]"),
-        ("need_memory", json!("much"), "is no amount"),
-        ("need_memory", json!(-3), "is no amount"),
-        ("nr_cpu", json!(0), "is no number of processors"),
-        ("runtime", json!("soon"), "is no time"),
+        ("need_memory", json!("much"), "is not an amount"),
+        ("need_memory", json!(-3), "is not an amount"),
+        ("nr_cpu", json!(0), "is not a valid number of processors"),
+        ("runtime", json!("soon"), "is not a time"),
         ("timeout", json!(0), "must be more than 0"),
-        ("wait_on", json!({"x": null}), "is no job id"),
+        ("wait_on", json!({"x": null}), "is not a job id"),
         ("my_account", json!("a".repeat(300)), "must be a word"),
     ] {
         let (status, said) = lab.refused(&job("vm-2p8g", &json!({field: value})));
@@ -113,7 +113,7 @@ fn nonsense_of_providers_and_clients_disturbs_nobody() {
         let why = other.socket.next();
         assert_eq!(why["type"], "error", "{wrong}: {why}");
     }
-    // Nobody hung up, and work goes on.
+    // No connection was closed, and work goes on.
     let id = lab.submit(&job("dc-1g", &NOTHING));
     provider.ask();
     let booted =
@@ -155,7 +155,7 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
     let (status, body) = submit("ann", &ann);
     assert_eq!(status, 200, "{body}");
     let id = serde_json::from_str::<Value>(&body).unwrap()[0]["job_id"].as_str().unwrap().to_owned();
-    // Nobody looks, hosts or ends without a token; anybody may ask whether the scheduler is there.
+    // Reading, hosting and ending need a token; a health check of the scheduler does not.
     let path = format!("/scheduler/v1/jobs/{id}");
     assert_eq!(lab.get("/scheduler/v1/health").0, 200);
     for path in [path.as_str(), "/scheduler/v1/dashboard/jobs/pending", "/scheduler/v1/debug/dispatch"] {
@@ -184,7 +184,7 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
     let dispatch = "/scheduler/v1/jobs/dispatch?mac=aa-bb-cc-dd-ee-01";
     let (status, text) = lab.ask("GET", dispatch, &basic, "");
     assert!(status == 200 && text.contains(&format!("job id={metal},")), "{status} {text}");
-    // What it tells of its job it may tell, others may not.
+    // A machine may report about its own job, and others may not.
     let update = format!("/scheduler/v1/jobs/{metal}/update?job_stage=boot");
     assert_eq!(lab.ask("POST", &update, "", "").0, 401);
     assert_eq!(lab.ask("POST", &format!("{update}&job_token=00"), "", "").0, 401);
@@ -199,7 +199,7 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
     assert_eq!(end(&id, "ann", &ann), 200);
 }
 
-/// As in RFC 4648, for what is made of ASCII.
+/// Base64 by RFC 4648, for ASCII.
 fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let parts = text.as_bytes().chunks(3).map(|part| {

@@ -1,4 +1,4 @@
-//! What servers tell of loads, of what waits and of what they decided, on a farm whose workers a test plays.
+//! The board: loads, waiting work and decisions, on a farm whose workers are played by the test.
 
 use crate::garbage::say;
 use crate::place::Server;
@@ -12,9 +12,9 @@ use windlass_api::wire::{
     Amounts, Attribute, Beat, Hello, Inventory, Load, Pressure, Pressures, Stall, report,
 };
 
-/// Loads are said once and hold for the whole test.
+/// Loads are reported once and stay valid for the whole test.
 const LASTING: [&str; 5] = ["--pressure", "--report-ms", "60000", "--stale-reports", "60"];
-/// Much less than a worker may be silent.
+/// Much shorter than a worker may be silent.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Opens a stream as a worker that takes tasks and never starts one. It lives as long as the test.
@@ -63,7 +63,7 @@ async fn worker(server: &Server, name: &str, cpus: u32, tags: &[(&str, &str)], l
     });
 }
 
-/// Percent of stalled time.
+/// Percent of stall time.
 fn load(cpu: f64, memory: f64, io: f64) -> Load {
     let some = |avg10| Pressure { some: Some(Stall { avg10, ..Stall::default() }), full: None };
     let machine = Pressures { cpu: Some(some(cpu)), memory: Some(some(memory)), io: Some(some(io)) };
@@ -87,14 +87,14 @@ fn get_json(server: &Server, path: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// The message of the board's answer.
+/// The `message` of the board's answer.
 fn board(server: &Server, path: &str) -> Value {
     let mut body = get_json(server, &format!("/api/v1/board{path}"));
     assert_eq!(body["error"], false, "{body}");
     body["message"].take()
 }
 
-/// Asks again until it holds: what a worker says arrives when it does.
+/// Polls until the condition holds, because the worker's reports arrive asynchronously.
 async fn until(server: &Server, path: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
     let mut shown = Value::Null;
     server
@@ -135,7 +135,7 @@ async fn loads_are_told_with_what_is_unknown_as_null() {
         all["servers"][0]["jobs_assigned"] == 3 && all["servers"][1]["accepting_jobs"] == false
     })
     .await;
-    // Cpu pressure does not count where our own tasks are booked.
+    // Cpu pressure does not count where Windlass's own tasks are booked.
     let effective = (600.0 + 100.0) / 800.0 * (1.0 + 2.0 * 0.123) * (1.0 + 0.5 * 0.087);
     let mut calm = all["servers"][0].clone();
     assert!((calm["effective_load"].take().as_f64().unwrap() - effective).abs() < 1e-9, "{all}");
@@ -171,11 +171,11 @@ async fn a_worker_says_why_it_gets_no_work() {
     assert_eq!(shown["thresholds"], json!({"cpu": 80.0, "memory": 50.0, "io": 75.0}));
     let text = why(&server, &["--worker", "pressed"]);
     assert!(
-        text.starts_with("worker pressed is up: memory pressure holds it\n  runs 0 tasks, 0 of 4"),
+        text.starts_with("worker pressed is up: it is under memory pressure\n  runs 0 tasks, 0 of 4"),
         "{text}"
     );
     assert!(text.contains("\n  pressure cpu 1% of 80%, memory 60% of 50%, io 2% of 75%\n"), "{text}");
-    assert!(text.contains("\n  held by memory pressure until that falls\n"), "{text}");
+    assert!(text.contains("\n  gets no work until its memory pressure falls\n"), "{text}");
     assert_eq!(metric(&server, "windlass_workers_saturated"), 1.0);
 
     worker(&server, "good", 2, &[], None).await;
@@ -185,7 +185,7 @@ async fn a_worker_says_why_it_gets_no_work() {
     let full = until(&server, "/api/v1/workers/good/why", |why| why["reason"] == "busy").await;
     assert_eq!((&full["running"], &full["steps"][0]["tasks"]), (&json!(1), &json!(2)));
     let text = why(&server, &["--worker", "good"]);
-    assert!(text.contains("it is full: what it runs holds what the waiting work needs"), "{text}");
+    assert!(text.contains("it is full: its tasks hold what the waiting work needs"), "{text}");
     assert!(text.contains("of job 2 in queue") && text.contains("busy, cpus: needs 1, has 0"), "{text}");
 
     worker(&server, "small", 1, &[], None).await;

@@ -1,4 +1,4 @@
-//! What no worker should say, while a real one works: nobody else is disturbed.
+//! Invalid messages of workers must not disturb a real worker.
 
 use crate::golden::{orders, reports};
 use crate::place::{Agent, Server};
@@ -11,14 +11,14 @@ use windlass_api::wire::{
 };
 use windlass_api::{JobState, StepRequest, SubmitRequest, TaskState};
 
-/// Messages that are thrown in all, and by how many at a time.
+/// Messages that are sent in all, and the streams that send them at a time.
 const MESSAGES: usize = 100_000;
 const THROWERS: u64 = 4;
-/// What the server's memory may grow by meanwhile.
+/// How much the server's memory may grow meanwhile.
 const GROWTH_BYTES_MAX: u64 = 256 << 20;
 
 impl Random {
-    /// Small, or at the end of its range, or anything.
+    /// A small number, one at the end of its range, or any.
     fn number(&mut self) -> u64 {
         match self.next() % 4 {
             0 => u64::MAX - self.next() % 2,
@@ -46,7 +46,7 @@ impl Random {
         Some(Inventory { seq: self.next() % 5, held })
     }
 
-    /// Of a worker that may be taken, or not.
+    /// A name of a worker, which may be taken or not.
     fn hello(&mut self, good: bool) -> Hello {
         let number = |random: &mut Random| if good { 1 + random.next() % 9 } else { random.number() };
         let name = if good || !self.next().is_multiple_of(3) { "stranger".to_owned() } else { self.text() };
@@ -91,7 +91,7 @@ impl Random {
         }
     }
 
-    /// A number that may be none.
+    /// A number that may be NaN or infinite.
     fn float(&mut self) -> Option<f64> {
         match self.next() % 4 {
             0 => None,
@@ -151,7 +151,7 @@ impl Random {
         }
     }
 
-    /// A message, or now and then bytes that are none.
+    /// A message, or now and then bytes that are not a message.
     fn message(&mut self) -> Vec<u8> {
         if self.next().is_multiple_of(2_000) {
             return (0..self.next() % 64).map(|_| self.next() as u8).collect();
@@ -165,7 +165,7 @@ pub fn say(what: Vec<report::What>) -> Vec<u8> {
     FromWorker { reports }.encode_to_vec()
 }
 
-/// Throws its part, on a new stream whenever the last one was ended. Half of the streams say hello first.
+/// Sends its part, on a new stream whenever the last one was closed. Half of the streams send a hello first.
 async fn throw(url: String, seed: u64) {
     let mut random = Random(seed);
     let mut left = MESSAGES / THROWERS as usize;
@@ -245,7 +245,7 @@ async fn a_worker_that_lies_about_anothers_task_changes_nothing() {
     let mut liar = open(&server.url).await;
     liar.out.send(hello("liar")).await.unwrap();
     let task = |job, attempt| Some(Task { job, index: 0, attempt });
-    // Its own epoch, one that is over, and one to come; another attempt; no such job, no such task.
+    // Its own epoch, an earlier and a later one; another attempt; a missing job, a missing task.
     let lies = [(task(1, 1), 1), (task(1, 1), 0), (task(1, 1), 9), (task(1, 2), 0), (task(99, 1), 0)];
     let end = Some(finished::End::Exited(0));
     for (task, epoch) in lies {

@@ -7,19 +7,19 @@ use std::fs;
 use std::path::PathBuf;
 use windlass_api::wire::{FromWorker, Order, ToWorker, order, report};
 
-/// Streams that a real agent and a real server had.
+/// Streams between a real agent and a real server.
 pub const RECORDED: [&str; 4] = ["run", "control", "claim", "fenced"];
-/// The streams, with those that hold what takes a broken disk, or days, to happen, and what was added later.
+/// All streams: also those with rare messages, such as after a broken disk or after days, and with later additions.
 pub const ALL: [&str; 6] = ["run", "control", "claim", "fenced", "made", "measured"];
 
-/// Who sent a message.
+/// The sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     Worker,
     Server,
 }
 
-/// A stream from its begin.
+/// A stream from its beginning.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Recording(pub Vec<(By, Vec<u8>)>);
 
@@ -68,7 +68,7 @@ impl Recording {
         text
     }
 
-    /// What kinds of messages there are.
+    /// The kinds of messages in it.
     pub fn kinds(&self) -> Vec<String> {
         let each = self.0.iter().flat_map(|(by, bytes)| match by {
             By::Worker => reports(bytes).iter().map(kind).collect::<Vec<_>>(),
@@ -78,7 +78,7 @@ impl Recording {
     }
 }
 
-/// What is recorded beside the bytes.
+/// The index that is recorded beside the bytes.
 pub fn index(name: &str) -> String {
     fs::read_to_string(path(&format!("{name}.txt"))).unwrap()
 }
@@ -93,7 +93,7 @@ pub fn orders(bytes: &[u8]) -> Vec<Order> {
 
 fn describe_order(Order { seq, what }: &Order) -> String {
     match what {
-        // As text: that is what it is.
+        // The name is sent as text.
         Some(order::What::Body(body)) => {
             let json = String::from_utf8_lossy(&body.body);
             format!("{seq} Body {}.{} of {}: {json}", body.job, body.step, body.user)

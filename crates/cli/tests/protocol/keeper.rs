@@ -17,7 +17,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// `number` is another for each test.
+    /// `number` differs for each test.
     fn start(number: u64) -> Keeper {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(windlass());
@@ -65,13 +65,13 @@ fn lines(file: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Says what the recorded agent said; `later` has every message carry an unknown field, and unknown
-/// kinds of messages between them.
+/// Sends the recorded agent's messages. With `later`, every message has an unknown field, and unknown kinds of messages
+/// are sent between them.
 fn play(later: bool) {
     let mut keeper = Keeper::start(u64::from(later));
     for mut message in lines("agent.jsonl") {
         if message.get("lease").is_some() {
-            // It is counted on another machine's clock.
+            // The recorded value is of another machine's clock.
             message["lease"]["until"] = Value::Null;
         }
         if let Some(ack) = message.get("ack") {
@@ -121,7 +121,7 @@ fn what_a_task_may_hold_is_its_limit_and_not_what_it_books() {
     const LIMIT: u64 = 48 << 20;
     let mut keeper = Keeper::start(2);
     keeper.say(&json!({"hello": {"capacity": {"cpu": 100, "memory": 1 << 30}}}));
-    // Holds what it is told to keep the end of.
+    // `tail` holds the bytes that it must print in memory.
     let hold = ["sh", "-c", "head -c 100000000 /dev/zero | tail -c 100000000 | wc -c"];
     let booked = json!({"cpu": 100, "memory": LIMIT});
     let free = run(&mut keeper, 1, &hold, &json!({"request": booked, "memory_limit": 0}));
@@ -131,7 +131,7 @@ fn what_a_task_may_hold_is_its_limit_and_not_what_it_books() {
     let nothing = json!({"cpu": 100});
     for (job, fields) in [
         (2, json!({"request": nothing, "memory_limit": LIMIT})),
-        // An older server does not say.
+        // An older server does not send it.
         (3, json!({"request": booked})),
     ] {
         let result = run(&mut keeper, job, &grow, &fields);

@@ -1,5 +1,4 @@
-//! What a release to come may say: every message has fields, there are kinds of messages and phases
-//! that today's does not know.
+//! Messages of a later release, with fields, kinds of messages and phases that this release does not know.
 
 use crate::golden::By;
 use prost::Message as _;
@@ -9,7 +8,7 @@ use windlass_api::wire::{FromWorker, Held, Task, report};
 /// A number of a kind or field that no release has.
 const LATER: u64 = 1_000;
 
-/// The same message, said by a later release.
+/// The same message from a later release.
 pub fn later(by: By, message: &[u8]) -> Vec<u8> {
     let mut message = sprinkle(&with_phases(by, message), 2);
     let mut unknown_kind = Vec::new();
@@ -38,7 +37,7 @@ fn with_phases(by: By, message: &[u8]) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// With unknown fields at its end, and at the end of the messages in it as deep as is said.
+/// The message with unknown fields at its end, and at the end of the messages in it down to `depth`.
 fn sprinkle(message: &[u8], depth: u32) -> Vec<u8> {
     let (mut rest, mut out) = (message, Vec::new());
     while depth > 0 && !rest.is_empty() {

@@ -1,5 +1,5 @@
-//! The worker protocol's promises: agents and servers, agents and keepers are upgraded apart, and
-//! whoever says nonsense disturbs nobody else.
+//! The worker protocol's promises: servers, agents and keepers are upgraded independently, and invalid messages disturb
+//! only their sender.
 
 mod board;
 mod garbage;

@@ -1,4 +1,4 @@
-//! What a real agent says by itself, to a server that a test plays.
+//! The unsolicited reports of a real agent, to a server that the test plays.
 
 use crate::golden::reports;
 use crate::place::Agent;
@@ -12,7 +12,7 @@ async fn order(end: &End, what: order::What) {
     end.out.send(ToWorker { orders: vec![Order::plain(what)] }.encode_to_vec()).await.unwrap();
 }
 
-/// The loads that are said until the caches are, which comes after a hello.
+/// The load reports until the report of the caches, which comes after a hello.
 async fn until_caches(end: &mut End) -> Vec<Load> {
     let (mut greeted, mut loads) = (false, Vec::new());
     loop {
@@ -58,7 +58,7 @@ async fn the_load_comes_as_often_as_the_server_says_and_the_caches_after_each_he
             _ => None,
         }));
     }
-    // In the second between two reports of an agent that chooses itself.
+    // Within the second between two reports of an agent with the default interval.
     assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
     let last = loads.last().unwrap();
     assert!(last.cpu_used.is_some_and(|used| used <= 1.0), "{last:?}");

@@ -7,7 +7,7 @@ use std::process::Child;
 use tokio::time::{Duration, sleep};
 use windlass_api::client::{Address, Client};
 
-/// A server without a worker of its own.
+/// A server without its own worker.
 pub struct Server {
     pub farm: Farm,
     pub url: String,
@@ -47,7 +47,7 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Asks again and again until it holds.
+    /// Polls until the condition holds.
     pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Client) -> bool) {
         let deadline = tokio::time::Instant::now() + crate::support::PATIENCE;
         while !holds(&self.client).await {

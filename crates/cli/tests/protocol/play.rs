@@ -12,7 +12,7 @@ use windlass_api::client::TasksQuery;
 use windlass_api::wire::{FromWorker, Task, ToWorker, order, report};
 use windlass_api::{End, JobState};
 
-/// What the next message of the other side waits for, in words such as `Start 1.0.1`.
+/// The event that the next message waits for, in words such as `Start 1.0.1`.
 pub fn marks(stream: &Recording) -> Vec<String> {
     let each = stream.0.iter().flat_map(|(by, bytes)| match by {
         By::Worker => worker_marks(bytes),
@@ -47,7 +47,7 @@ fn server_marks(bytes: &[u8]) -> Vec<String> {
     each.collect()
 }
 
-/// The next message; the other side neither hangs nor hangs up.
+/// The next message; fails if the other side hangs or closes the stream.
 async fn next(end: &mut StreamEnd) -> Vec<u8> {
     let message = timeout(crate::support::PATIENCE, end.incoming.message()).await;
     message.expect("the other side is silent").unwrap().expect("the other side hung up")
@@ -61,7 +61,7 @@ fn same(_: By, message: &[u8]) -> Vec<u8> {
     message.to_vec()
 }
 
-/// Says what the recorded worker said, each message when the server said what had come before it.
+/// Sends the recorded worker's messages, each when the server has sent what came before it in the recording.
 async fn play_worker(url: &str, recording: &Recording, alter: Alter) {
     let mut end = open(url).await;
     let (mut heard, mut needed) = (BTreeSet::new(), BTreeSet::new());
@@ -81,7 +81,7 @@ async fn play_worker(url: &str, recording: &Recording, alter: Alter) {
     }
 }
 
-/// Says what the recorded server said, in the same way; returns what the agent reported.
+/// Sends the recorded server's messages in the same way; returns the agent's reports.
 async fn play_server(door: &mut Door, recording: &Recording, alter: Alter) -> Vec<report::What> {
     let mut end = timeout(crate::support::PATIENCE, door.streams.recv()).await.unwrap().unwrap();
     let (mut heard, mut needed, mut said) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
@@ -101,7 +101,7 @@ async fn play_server(door: &mut Door, recording: &Recording, alter: Alter) -> Ve
     said
 }
 
-/// A lease counts from what this worker's clock showed.
+/// A lease counts from a time of this worker's clock.
 fn echo_sent(bytes: &[u8], said: &[report::What]) -> Vec<u8> {
     let sent = said.iter().rev().find_map(|what| match what {
         report::What::Hello(hello) => Some(hello.sent),
@@ -123,7 +123,7 @@ fn recorded_messages_mean_what_they_meant_and_encode_to_the_same_bytes() {
     for name in ALL {
         let recording = Recording::read(name);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            // The bytes are what they are; their index shows fields that were added since as absent.
+            // The bytes are fixed; their index shows fields that were added since as absent.
             std::fs::write(crate::golden::path(&format!("{name}.txt")), recording.describe()).unwrap();
         }
         assert_eq!(recording.describe(), index(name), "{name}");
@@ -136,7 +136,7 @@ fn recorded_messages_mean_what_they_meant_and_encode_to_the_same_bytes() {
         }
         kinds.extend(recording.kinds());
     }
-    // All that the description of the protocol has.
+    // All messages in the description of the protocol.
     let known = "Ack Beat Body Caches DropBody DropLogs Finished:Canceled Finished:Exited Finished:Fenced \
                  Finished:NotStarted Finished:OutOfMemory Finished:Recalled Finished:Signaled \
                  Finished:TimeLimit Greeting Hello Kill Lease Lend Load Log Lost Progress ReadLog Recall Reclaim \

@@ -1,4 +1,4 @@
-//! A real agent talks to a real server through a door that writes down what is said.
+//! Records the messages between a real agent and a real server with a proxy.
 
 use crate::golden::{By, RECORDED, Recording};
 use crate::place::{Agent, Server};
@@ -16,7 +16,7 @@ use windlass_api::wire::{
 };
 use windlass_api::{Param, Range, Resources, Session, StepRequest, SubmitRequest};
 
-/// All kinds that a real agent and a real server say here.
+/// All kinds of messages that a real agent and a real server send here.
 const SAID: &str = "Ack Beat Body Caches Finished:Canceled Finished:Exited Finished:Fenced Finished:NotStarted \
                     Finished:OutOfMemory Finished:Recalled Finished:Signaled Finished:TimeLimit Greeting Hello \
                     Kill Lease Lend Load Log Lost Progress ReadLog Recall Reclaim Reclaimed Refused Start Started \
@@ -56,13 +56,13 @@ impl Recorder {
         self.streams.lock().unwrap().get(number).cloned().unwrap_or_default()
     }
 
-    /// Whether that stream has such a message.
+    /// True if the stream has such a message.
     fn has(&self, number: usize, kind: &str) -> bool {
         self.stream(number).kinds().iter().any(|said| said.starts_with(kind))
     }
 }
 
-/// Carries messages both ways until either end is gone, or the line is cut.
+/// Carries messages both ways until either side closes the stream, or the connection is cut.
 async fn pass(
     mut agent: End,
     mut server: End,
@@ -92,7 +92,7 @@ async fn pass(
     }
 }
 
-/// What it takes a broken disk, days or many steps to hear.
+/// Rare messages: after a broken disk, after days or after many steps.
 fn made() -> Recording {
     let orders = vec![
         Order { seq: 41, what: Some(order::What::Resync(Resync {})) },
@@ -102,7 +102,7 @@ fn made() -> Recording {
     Recording(vec![(By::Server, ToWorker { orders }.encode_to_vec())])
 }
 
-/// What was added to the first version: reports of load and caches, and fields.
+/// Additions to the first version: reports of load and caches, and fields.
 fn measured() -> Recording {
     let task = Some(Task { job: 1, index: 0, attempt: 1 });
     let stall = Stall { avg10: 1.5, avg60: 0.25, avg300: 0.0, total_us: 1 << 40, window: Some(2.75) };
@@ -155,7 +155,7 @@ fn job(steps: Vec<StepRequest>) -> SubmitRequest {
     SubmitRequest { user: Some("ann".to_owned()), steps, ..SubmitRequest::default() }
 }
 
-/// The job of the stream `run`: a task for each way to end that needs nobody's help.
+/// The job of the stream `run`: a task for each way in which a task can end by itself.
 pub fn all_ends() -> SubmitRequest {
     let numbered = Param::Range(Range { start: 1, end: 2, step: 1 });
     let says =
@@ -188,7 +188,7 @@ async fn record_run() -> Recording {
     recorder.stream(0)
 }
 
-/// What a server asks of a worker, a second worker of the same name, and a keeper that ends its tasks.
+/// The server's requests to a worker, a second worker of the same name, and a keeper that ends its tasks.
 async fn record_control() -> [Recording; 3] {
     let server = Server::start(&["--lease", "4"]);
     let client = &server.client;
@@ -211,12 +211,12 @@ async fn record_control() -> [Recording; 3] {
     client.log("2.0", &LogQuery { stream: "stdout", ..LogQuery::default() }).await.map(drop).unwrap();
     client.act(1, "cancel").await.unwrap();
     client.wait(1, None).await.unwrap();
-    // Short tasks are sent ahead, and asked back.
+    // Short tasks are prefetched and recalled.
     let many = Param::Range(Range { start: 1, end: 1_000_000, step: 1 });
     let short = StepRequest { param: Some(many), ..step("short", &["true"]) };
     client.submit(&job(vec![short])).await.unwrap();
     server.until("some wait", async |client| client.worker("w1").await.unwrap().queued > 0).await;
-    // Those that it has may all have started when it hears that: then again.
+    // All of them may have started when the recall arrives: then again.
     server
         .until("it gives some back", async |client| {
             client.act(3, "hold").await.unwrap();
@@ -249,7 +249,7 @@ async fn record_control() -> [Recording; 3] {
     [0, 1, 2].map(|number| recorder.stream(number))
 }
 
-/// Today's agent and server still say all that they said when the streams were recorded.
+/// Today's agent and server still send all kinds of messages that they sent when the streams were recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_and_a_server_say_every_kind() {
     let [control, claim, fenced] = record_control().await;

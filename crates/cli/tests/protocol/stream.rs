@@ -1,4 +1,4 @@
-//! Streams of the worker protocol whose messages are bytes: what goes over the wire, whatever it means.
+//! Streams of the worker protocol whose messages are raw bytes.
 
 use prost::bytes::{Buf as _, BufMut as _};
 use std::convert::Infallible;
@@ -36,7 +36,7 @@ pub async fn open(url: &str) -> End {
     End { out, incoming: response.unwrap().into_inner() }
 }
 
-/// Where agents open streams, in the place of a server.
+/// A server to which agents open streams.
 pub struct Door {
     pub url: String,
     pub streams: mpsc::Receiver<End>,
@@ -87,14 +87,14 @@ impl StreamingService<Vec<u8>> for Workers {
         let opened = self.0.clone();
         Box::pin(async move {
             let (out, messages) = mpsc::channel(WAITING_MAX);
-            // The test that took streams may be over.
+            // The test that accepted streams may be over.
             _ = opened.send(End { out, incoming: request.into_inner() }).await;
             Ok(Response::new(Box::pin(ReceiverStream::new(messages).map(Ok)) as Self::ResponseStream))
         })
     }
 }
 
-/// Messages as they are.
+/// Passes messages through unchanged.
 #[derive(Clone, Copy)]
 struct Raw;
 

@@ -1,4 +1,4 @@
-//! A server of one test, in a directory of its own, and the real binary.
+//! A server for one test, in its own directory, and the real binary.
 #![allow(dead_code)]
 
 pub mod port;
@@ -16,8 +16,8 @@ pub fn windlass() -> &'static str {
     env!("CARGO_BIN_EXE_windlass")
 }
 
-/// Lets a server over TCP trust this machine, which root may not: then it runs as somebody else, who gets what there is
-/// in the farm's directory.
+/// Lets a server over TCP trust this machine, which is refused to root: then it runs as another user, who becomes the
+/// owner of the farm's directory.
 pub fn trusting(command: &mut Command, farm: &Farm) {
     const NOBODY: u32 = 65534;
     command.arg("--trust-this-machine");
@@ -46,7 +46,7 @@ pub fn local_token(state: &Path) -> String {
     token
 }
 
-/// A per-user server with its state in a directory that goes with the test.
+/// A per-user server with its state in a directory that is deleted at the end of the test.
 pub struct Farm {
     dir: tempfile::TempDir,
     options: Vec<String>,
@@ -77,7 +77,7 @@ impl Farm {
         farm
     }
 
-    /// The directory of all of it.
+    /// The farm's directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -94,7 +94,7 @@ impl Farm {
         self.dir.path().join("state")
     }
 
-    /// Where the server listens.
+    /// The address of the server.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("run/server.sock")
     }
@@ -133,7 +133,7 @@ impl Farm {
         i32::try_from(file["pid"].as_i64().unwrap()).unwrap()
     }
 
-    /// What the server said.
+    /// The server's log.
     pub fn server_log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
     }
@@ -157,14 +157,14 @@ impl Farm {
         self.command(args).output().unwrap()
     }
 
-    /// Runs it, expects success, and gives its standard output.
+    /// Runs it, expects success, and returns its standard output.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.server_log());
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs it, expects this exit code, and gives its standard error.
+    /// Runs it, expects this exit code, and returns its standard error.
     pub fn fails(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}\n{}", show(&output), self.server_log());
@@ -184,7 +184,7 @@ impl Farm {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// What happens, line by line, from now on.
+    /// The events from now on, line by line.
     pub fn events(&self) -> Events {
         let mut child = self.command(&["events", "-o", "jsonl"]).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
@@ -212,7 +212,7 @@ impl Drop for Farm {
     }
 }
 
-/// Xorshift: what is random in a test is the same in every run.
+/// Xorshift: the random numbers of a test are the same in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -252,7 +252,7 @@ impl Drop for Events {
     }
 }
 
-/// Asks again and again, without rest, until it holds.
+/// Polls without pauses until the condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -266,7 +266,7 @@ pub fn kill(pid: i32, signal: &str) {
     _ = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Everything that a finished command said.
+/// The output of a finished command.
 pub fn show(output: &Output) -> String {
     format!(
         "{}\nstdout: {}\nstderr: {}",
@@ -302,7 +302,7 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// True for root; says what is skipped otherwise.
+/// True for root; otherwise prints what is skipped.
 pub fn is_root(test: &str) -> bool {
     let root = rustix::process::getuid().is_root();
     if !root {

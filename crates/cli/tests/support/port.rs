@@ -16,7 +16,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// With these flags; files of a certificate authority are in the directory `ca`.
+    /// A server with these flags; the files of a CA are in the directory `ca`.
     pub fn open(flags: &[&str]) -> Port {
         Port::open_in(tempfile::tempdir().unwrap(), flags)
     }
@@ -78,7 +78,7 @@ impl Port {
         self.worker_in(&self.dir, token, name)
     }
 
-    /// One with its state in that directory.
+    /// A worker with its state in that directory.
     pub fn worker_in(&self, dir: &Path, token: &str, name: &str) -> KillOnDrop {
         KillOnDrop(self.worker_command(dir, token, name).stderr(Stdio::null()).spawn().unwrap())
     }
@@ -106,7 +106,7 @@ impl Port {
         _ = self.server.wait();
     }
 
-    /// What a worker says first that is not let in.
+    /// The first error of a worker that is refused.
     pub fn refused_worker(&self, token: &str) -> String {
         let path = self.dir.join("worker.log");
         let log = std::fs::File::create(&path).unwrap();
@@ -116,7 +116,7 @@ impl Port {
         said()
     }
 
-    /// With authentication and TLS.
+    /// A server with authentication and TLS.
     pub fn with_tls(more: &[&str]) -> Port {
         let tls = ["--tls-cert", "ca/127.0.0.1.pem", "--tls-key", "ca/127.0.0.1.key"];
         Port::open(&[&tls[..], more].concat())
@@ -131,14 +131,14 @@ impl Port {
         self.address.trim_start_matches("https://")
     }
 
-    /// What an administrator does on this machine.
+    /// Runs a command as an administrator on this machine.
     pub fn admin(&self, args: &[&str]) -> String {
         let output = self.admin_output(args);
         assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), self.log());
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same, whatever comes of it.
+    /// The same, and the command may fail.
     pub fn admin_output(&self, args: &[&str]) -> Output {
         let socket = format!("unix:{}", self.farm.state().join("admin.sock").display());
         self.farm.run(&[&["--server", &socket], args].concat())
@@ -148,11 +148,11 @@ impl Port {
         self.admin(&[&["token", "create"], flags].concat()).trim().to_owned()
     }
 
-    /// What somebody with this token does over TCP.
+    /// A command over TCP with this token.
     pub fn run_as(&self, token: &str, args: &[&str]) -> Output {
         let mut command = self.farm.command(args);
         command.env("WINDLASS_SERVER", &self.address).env("WINDLASS_CA", "ca/ca.pem");
-        // Not on the server's machine: its own user's token is not at hand.
+        // As if on another machine: the token of the server's own user is not found.
         command.env("WINDLASS_STATE", self.dir.join("elsewhere"));
         command.env("WINDLASS_TOKEN", token).output().unwrap()
     }
@@ -214,7 +214,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// A connection from another of this machine's addresses, as if from another machine.
+/// A connection from another address of this machine, as if from another machine.
 pub fn connect_from(source: &str, host: &str) -> TcpStream {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
     // A server that another test starts meanwhile must not inherit it: its limit on descriptors may be small.

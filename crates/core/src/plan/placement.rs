@@ -90,10 +90,10 @@ impl fmt::Display for Ineligible {
             Ineligible::TooSmall(short) => write!(f, "too small, {short}"),
             Ineligible::Suspect => write!(f, "not heard from"),
             Ineligible::Draining => write!(f, "draining"),
-            Ineligible::Quarantined { fault, .. } => write!(f, "left out for now: {fault}"),
+            Ineligible::Quarantined { fault, .. } => write!(f, "in quarantine: {fault}"),
             Ineligible::UnderPressure(what) => write!(f, "under {what} pressure"),
             Ineligible::Limit { name, max } => {
-                write!(f, "holds {max} of the limit '{name}', all that a worker may")
+                write!(f, "its tasks hold all {max} of the limit '{name}' that one worker may hold")
             }
             Ineligible::Busy(short) => write!(f, "busy, {short}"),
             Ineligible::Foreign(short) => write!(f, "something else holds what it needs, {short}"),

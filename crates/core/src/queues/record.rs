@@ -71,7 +71,7 @@ impl QueueRecord {
             return Err(BadSetting::Band(band));
         }
         if let Some(bytes) = self.paused.as_ref().map(String::len).filter(|bytes| *bytes > NOTE_BYTES_MAX) {
-            return Err(BadSetting::Fact(bytes));
+            return Err(BadSetting::Note(bytes));
         }
         if self.users.len() > QUEUE_USERS_MAX {
             return Err(BadSetting::Users(self.users.len()));
@@ -122,7 +122,7 @@ pub enum BadSetting {
     },
     /// A note that is too long.
     #[error("the note has {0} bytes, and may have {NOTE_BYTES_MAX}")]
-    Fact(usize),
+    Note(usize),
     /// Too many users.
     #[error("a queue has {0} users, and may have {QUEUE_USERS_MAX}; '*' is everybody")]
     Users(usize),

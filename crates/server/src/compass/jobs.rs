@@ -34,7 +34,7 @@ const SHARED_QUEUES: [&str; 3] = ["idle", "single-build", "bisect"];
 const URGENT_QUEUE: &str = "vip";
 
 /// An answer that cannot be.
-const OTHER_QUESTION: &str = "the engine gave an answer to another question";
+const OTHER_QUESTION: &str = "unexpected reply of the engine";
 
 /// Whoever asks, where that is known.
 pub(super) type Who = Option<Extension<Caller>>;

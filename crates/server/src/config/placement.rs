@@ -24,7 +24,7 @@ const STALE_REPORTS: std::ops::RangeInclusive<u32> = 1..=60;
 const CACHE_STEPS: std::ops::RangeInclusive<u32> = 1..=100_000_000;
 /// Bytes of a policy's name.
 const POLICY_BYTES_MAX: usize = 64;
-/// Classes of work for which workers may be kept free in one shard.
+/// Workers that may be reserved at a time in one shard.
 const HOLDERS_MAX: u32 = 1_000;
 /// Bookings of which one may be out of turn.
 const EXPRESS_MAX: u32 = 1_000_000;
@@ -282,7 +282,7 @@ impl Score {
 pub struct Reservation {
     /// Seconds for which smaller work may be placed where blocked work would fit.
     pub after_s: f64,
-    /// Classes of work for which workers may be kept free at a time; 0 keeps none free.
+    /// Workers that may be reserved at a time; 0 for none.
     pub holders: u32,
 }
 

@@ -47,7 +47,7 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
         // What changes something runs to its end and is noted, whether anybody still listens or not.
         let answered = tokio::spawn(asked.answer(request, next)).await;
         return answered.unwrap_or_else(|_| {
-            ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()
+            ApiError::new(ErrorCode::Internal, "internal server error; see the server's log").into_response()
         });
     }
     asked.answer(request, next).await

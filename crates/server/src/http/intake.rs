@@ -68,7 +68,9 @@ struct Share {
 enum Bad {
     #[error("the body of the request is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("a request of more than {STRANGER_BYTES_MAX} bytes must say first who sends it")]
+    #[error(
+        "a request of more than {STRANGER_BYTES_MAX} bytes must be authenticated by a header, or by my_token near its start"
+    )]
     Stranger,
     #[error("the body of the request comes too slowly")]
     Slow,

@@ -79,9 +79,8 @@ pub async fn submit(
 
 /// What a submission says, and whether it is only wanted if it can be placed.
 fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), ApiError> {
-    let request: SubmitRequest = serde_json::from_slice(body).map_err(|e| {
-        ApiError::new(ErrorCode::BadRequest, format!("the submission is not what it should be: {e}"))
-    })?;
+    let request: SubmitRequest = serde_json::from_slice(body)
+        .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))?;
     Ok((request.placeable_only, request.into_spec(user)?))
 }
 
@@ -297,7 +296,7 @@ async fn act(
 pub fn unexpected(answer: Reply) -> ApiError {
     match answer {
         Reply::Refused(refusal) => refusal.into(),
-        _ => ApiError::new(ErrorCode::Internal, "the engine gave an answer to another question"),
+        _ => ApiError::new(ErrorCode::Internal, "unexpected reply of the engine"),
     }
 }
 

@@ -239,7 +239,7 @@ fn router(app: App, terms: WorkerTerms) -> Router {
         // What comes is bounded where it is taken in.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(|_| -> Response {
-            ApiError::new(ErrorCode::Internal, "the server made a mistake; its log says more").into_response()
+            ApiError::new(ErrorCode::Internal, "internal server error; see the server's log").into_response()
         }))
         .with_state(app)
 }
@@ -275,9 +275,8 @@ fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> wi
 /// What the body of a small request says.
 fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
-    serde_json::from_slice(&body).map_err(|e| {
-        ApiError::new(ErrorCode::BadRequest, format!("the request is not what it should be: {e}"))
-    })
+    serde_json::from_slice(&body)
+        .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
 }
 
 /// A code's status as axum has it.

@@ -90,7 +90,7 @@ pub(crate) async fn may_use_queue(app: &App, caller: &Caller, queue: &str) -> Re
     }
     let names: Vec<&str> = users.iter().take(10).map(String::as_str).collect();
     let whose = match names.as_slice() {
-        [] => "nobody but administrators submits to it".to_owned(),
+        [] => "no users are listed".to_owned(),
         names => format!("its users are {}", names.join(", ")),
     };
     let why = format!("'{}' may not submit to queue '{queue}': {whose}", caller.user);

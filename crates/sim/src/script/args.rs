@@ -1,4 +1,5 @@
-//! The words of a command.
+//! Parsing of a script's commands into jobs, amounts, limits and ends. `script` calls it for each command.
+//! Nothing here knows the world: names of workers and tasks are resolved by the caller.
 
 use super::conduct::Conduct;
 use crate::world::{MS, S};
@@ -17,7 +18,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Splits a line at its blanks.
+    /// Splits a line at blanks.
     pub fn parse(line: &str) -> Result<Args, String> {
         let (mut words, mut pairs) = (Vec::new(), Vec::new());
         for word in line.split_whitespace() {
@@ -33,23 +34,22 @@ impl Args {
         }
     }
 
-    /// What to do.
     pub fn verb(&self) -> &str {
         &self.words[0]
     }
 
-    /// How many words there are after the verb.
+    /// Number of words after the verb.
     pub fn len(&self) -> usize {
         self.words.len() - 1
     }
 
-    /// The word at this place after the verb.
+    /// The word at this place after the verb, from 0.
     pub fn word(&self, place: usize) -> Result<&str, String> {
         let word = self.words.get(place + 1).map(String::as_str);
         word.ok_or_else(|| format!("{} needs {} word(s)", self.verb(), place + 1))
     }
 
-    /// True if the word stands somewhere after the verb.
+    /// Whether the word is somewhere after the verb.
     pub fn has(&self, word: &str) -> bool {
         self.words[1..].iter().any(|w| w == word)
     }
@@ -65,28 +65,28 @@ impl Args {
         self.word(place)?.parse().map_err(|bad: windlass_core::ids::BadTaskId| bad.to_string())
     }
 
-    /// The word at this place as a time.
+    /// The word at this place as a duration.
     pub fn duration_ns(&self, place: usize) -> Result<u64, String> {
         duration_ns(self.word(place)?)
     }
 
-    /// The value of that name.
+    /// The value with this name, the first one if there are several.
     pub fn named(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of that name as a number.
+    /// The value with this name as a number.
     pub fn named_number(&self, name: &str) -> Result<Option<u64>, String> {
         let value = self.named(name);
         value.map(|value| value.parse().map_err(|_| format!("{name}: '{value}' is no number"))).transpose()
     }
 
-    /// The value of that name as a time.
+    /// The value with this name as a duration.
     pub fn named_duration_ns(&self, name: &str) -> Result<Option<u64>, String> {
         self.named(name).map(duration_ns).transpose()
     }
 
-    /// `cpus`, `memory` and `gpus`.
+    /// The amounts `cpus`, `memory` and `gpus`.
     pub fn amounts(&self) -> Result<Resources, String> {
         let mut amounts = Resources::default();
         for (name, value) in &self.pairs {
@@ -100,8 +100,8 @@ impl Args {
         self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// A report of a machine's load: percent of the time stalled for `cpu`, `memory` and `io`; cores in
-    /// `foreign` use; bytes of memory `available` and held by our `own` tasks.
+    /// A report of load: percent of time stalled for `cpu`, `memory` and `io`, cores in `foreign` use, bytes
+    /// of memory that are `available` and that the machine's `own` tasks hold.
     pub fn load(&self) -> Result<LoadReport, String> {
         let mut report = LoadReport::default();
         for (name, value) in self.pairs() {
@@ -125,8 +125,8 @@ impl Args {
         Ok(report)
     }
 
-    /// A queue as it shall be: `weight`, 100 where nothing is said, `band`, `quota` and `burst` in cpus, and
-    /// `paused=note`.
+    /// The settings of a queue: `weight` (by default 100), `band`, `quota` and `burst` in cpus, and
+    /// `paused=NOTE`.
     pub fn queue(&self) -> Result<QueueRecord, String> {
         let mut quota = Resources::default();
         if let Some(cpus) = self.named("quota") {
@@ -146,7 +146,7 @@ impl Args {
         })
     }
 
-    /// A limit as it shall be: how many over the farm, `per-worker`, `busy` exit codes, and their `back-off`.
+    /// A limit: how many over the farm, `per-worker`, `busy` exit codes, and their `back-off`.
     pub fn limit(&self) -> Result<Limit, String> {
         let max = if self.len() > 1 { Some(self.number(1)? as u32) } else { None };
         let per_worker = self.named_number("per-worker")?.map(|max| max as u32);
@@ -162,13 +162,12 @@ impl Args {
         needs.map(|need| (need.key, need.any_of)).collect()
     }
 
-    /// Every `need`.
     pub fn needs(&self) -> Vec<Need> {
         let needs = self.pairs.iter().filter(|(name, _)| name == "need");
         needs.map(|(_, value)| Need::parse(value)).collect()
     }
 
-    /// `exit=N`, `signal=N` or the word `oom`; exit code 0 where nothing is said.
+    /// `exit=N`, `signal=N` or the word `oom`; exit code 0 by default.
     pub fn end(&self) -> Result<End, String> {
         if self.has("oom") {
             return Ok(End::OutOfMemory);
@@ -179,7 +178,7 @@ impl Args {
         Ok(End::Exited(self.named_number("exit")?.unwrap_or(0) as i32))
     }
 
-    /// A job: what stands before the first `step=` is of the job, and of every step.
+    /// A job. Pairs before the first `step=` are the job's, or apply to every step.
     pub fn job(&self) -> Result<JobSpec, String> {
         let first = self.pairs.iter().position(|(name, _)| name == "step").unwrap_or(self.pairs.len());
         let (common, steps) = self.pairs.split_at(first);
@@ -278,7 +277,7 @@ fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> 
     Ok(())
 }
 
-/// Sets an amount; false if the name is of none.
+/// Sets an amount; false if `name` is not an amount.
 fn amount(amounts: &mut Resources, name: &str, value: &str) -> Result<bool, String> {
     let bad = || format!("{name}: '{value}' is no amount");
     match name {
@@ -294,7 +293,7 @@ fn amount(amounts: &mut Resources, name: &str, value: &str) -> Result<bool, Stri
     Ok(true)
 }
 
-/// What `runs`, `fails` and `holds` say, one after the other.
+/// Adds what `runs`, `fails` or `holds` says to the behaviour of a step's tasks.
 fn conduct(mut conduct: Conduct, name: &str, value: &str) -> Result<Conduct, String> {
     if name == "holds" {
         conduct.holds = Some(bytes_of(value)?);
@@ -306,7 +305,7 @@ fn conduct(mut conduct: Conduct, name: &str, value: &str) -> Result<Conduct, Str
     Ok(conduct)
 }
 
-/// Bytes, such as 4GiB.
+/// Bytes of a size such as 4GiB.
 pub fn bytes_of(text: &str) -> Result<u64, String> {
     let units = [("GiB", 30), ("MiB", 20)];
     let parsed =

@@ -1,14 +1,15 @@
-//! What the machines of a script did since it was last asked: starts, ends, busy cpus, cold starts.
+//! Measurements of a script's machines since the last tally: starts, ends, busy cpus, cold starts. `script` reports
+//! each change, and prints the tally on command. The figures come from the machines, never from the engine.
 
 use crate::world::{S, World};
 use windlass_core::job::End;
 
-/// Counts and sums over time. Amounts of cpu are hundredths of a core, times nanoseconds.
+/// Counts, and sums over time in hundredths of a core times nanoseconds.
 #[derive(Default)]
 pub struct Meter {
     since_ns: u64,
     last_ns: u64,
-    /// Held by processes now, and what the machines that live have.
+    /// Hundredths of a core that processes hold now, and that living machines have.
     busy: u64,
     capacity: u64,
     busy_ns: u128,
@@ -17,13 +18,13 @@ pub struct Meter {
     succeeded: u64,
     failed: u64,
     out_of_memory: u64,
-    /// Starts of tasks that read caches, and those of them that had to fetch something.
+    /// Starts of tasks that read caches, and how many of them had to fetch something.
     reads: u64,
     cold: u64,
 }
 
 impl Meter {
-    /// What runs changes: what ran until now is added up.
+    /// Adds up the time until now, before something changes.
     pub fn turn(&mut self, world: &World) {
         let passed_ns = u128::from(world.now_ns - self.last_ns);
         self.last_ns = world.now_ns;
@@ -38,14 +39,13 @@ impl Meter {
         }
     }
 
-    /// A process started; `cold` where it reads caches.
+    /// Counts a start. `cold` is `None` for a task that reads no caches.
     pub fn starts(&mut self, cold: Option<bool>) {
         self.starts += 1;
         self.reads += u64::from(cold.is_some());
         self.cold += u64::from(cold == Some(true));
     }
 
-    /// A process ended.
     pub fn ends(&mut self, end: &End) {
         match end {
             End::Exited(0) => self.succeeded += 1,
@@ -54,7 +54,7 @@ impl Meter {
         }
     }
 
-    /// What it says by name, for a script that expects something.
+    /// A measurement by its name in scripts; `None` if there is none of that name.
     pub fn value(&self, name: &str) -> Option<f64> {
         Some(match name {
             "starts" => self.starts as f64,
@@ -67,7 +67,7 @@ impl Meter {
         })
     }
 
-    /// All that it says, on a line. It counts anew from here.
+    /// All measurements as one line. Starts them again from 0.
     pub fn read(&mut self) -> String {
         let seconds = (self.last_ns - self.since_ns + S / 2) / S;
         let busy = self.value("busy").unwrap_or(0.0);

@@ -1,4 +1,5 @@
-//! What a script prints.
+//! The text that scripts print: replies, facts, explanations and lists. `script` calls it. Scripts compare it
+//! word for word, and nothing here changes the world.
 
 use super::args::Args;
 use crate::promises::bases;
@@ -56,7 +57,7 @@ fn ruled_out(why: &Ineligible) -> String {
     }
 }
 
-/// The answer to what was asked.
+/// The line for a reply.
 pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
     match answer {
         Reply::Submitted { job, existing: true, .. } => format!("job {job} was there before"),
@@ -85,7 +86,7 @@ pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
     }
 }
 
-/// A note, if it tells more than the lines of the machines.
+/// The line for a fact; `None` where the machines' lines tell as much.
 pub fn note(world: &World, note: &Fact) -> Option<String> {
     match note {
         Fact::Job { .. } | Fact::Booked { .. } | Fact::Started { .. } => None,
@@ -104,7 +105,7 @@ pub fn note(world: &World, note: &Fact) -> Option<String> {
     }
 }
 
-/// What a command that only looks prints.
+/// The output of a command that only reads.
 pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
     match args.verb() {
         "jobs" => Ok(jobs(world)),
@@ -239,7 +240,7 @@ fn worker(worker: &Worker) -> String {
     line
 }
 
-/// How many ready tasks wait for what, and how many cpus nobody who waits can have.
+/// How many ready tasks wait for each reason, and how many cpus no waiting work can use.
 fn waits(engine: &Engine) -> String {
     let waiting = engine.waiting_tasks();
     let counts = BlockedReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));
@@ -260,7 +261,7 @@ fn jobs(world: &World) -> Vec<String> {
     line.collect()
 }
 
-/// The state of every task, from the engine while the job is active and from the store after.
+/// The state of every task, from the engine while the job is active and from the store afterwards.
 fn tasks(world: &World, id: JobId) -> Result<Vec<String>, String> {
     let view = world.store.job(id).ok_or_else(|| format!("there is no job {id}"))?;
     let total: u32 = view.spec.steps.iter().map(|step| step.tasks).sum();

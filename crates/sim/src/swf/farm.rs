@@ -1,50 +1,51 @@
-//! The machines of a replay.
+//! The machines of a replay, from options, from a file that comes with a trace, or as plain slots. Names are unique,
+//! and either every machine has memory or none has. `windlass sim run` builds a [`Farm`]; replays only read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::tags::Attributes;
 
-/// Machines of one kind.
+/// Machines that differ only in their name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MachineGroup {
-    /// What they are called; of several each has its number behind it, from 1.
+    /// Their name. With several machines each has its number appended, from 1.
     pub name: String,
-    /// How many.
+    /// Number of machines, at least 1.
     pub count: u32,
     /// Hundredths of a core of each.
     pub cpu: u32,
-    /// Bytes of memory of each; `None`: memory is not looked at.
+    /// Bytes of memory of each; `None` if memory does not count.
     pub memory: Option<u64>,
-    /// `tag` or `key=value`.
+    /// Attributes of each, as `tag` or `key=value`.
     pub tags: Vec<String>,
 }
 
-/// The machines of a replay, all of one mind whether memory counts.
+/// The machines of a replay. Either all have memory or none has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Farm {
     machines: Vec<MachineGroup>,
 }
 
-/// Why there can be no such farm.
+/// Why machines cannot be a farm.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadFarm {
-    /// No machine.
+    /// There is no machine.
     #[error("has no worker")]
     Empty,
-    /// Two of one name.
+    /// Two machines have the same name.
     #[error("two workers are named '{0}'; give each entry another name")]
     Twice(String),
-    /// One without memory beside one with.
+    /// A machine has no memory, and others have.
     #[error("worker '{0}' has no memory and others have; say how much each has, or of none")]
     Memory(String),
-    /// An amount that cannot be.
+    /// An amount is out of range.
     #[error("worker '{name}': {what}")]
     Amount {
-        /// Whose.
+        /// Name of the machine.
         name: String,
-        /// Which, and what it must be.
+        /// The amount, and its bounds.
         what: &'static str,
     },
-    /// A line that is no machine.
+    /// A line does not describe a machine.
     #[error("line {0}: a machine is six fields, 'number name count cpus speed memory-in-KiB'; mend the line")]
     Line(usize),
 }
@@ -55,7 +56,7 @@ const MACHINES_MAX: u64 = 100_000;
 const CPUS_MAX: u32 = 40_000_000;
 
 impl Farm {
-    /// One machine of so many cores, for traces that know nothing of machines.
+    /// One machine with `slots` cores, for traces without machines.
     pub fn slots(slots: u32) -> Result<Farm, BadFarm> {
         let cpu = slots.min(CPUS_MAX + 1).saturating_mul(100);
         Farm::new(vec![MachineGroup {
@@ -67,11 +68,11 @@ impl Farm {
         }])
     }
 
-    /// These machines.
+    /// A farm of these machines.
     ///
     /// # Errors
     ///
-    /// No machine, two of one name, and amounts that cannot be.
+    /// No machine, two of one name, or an amount out of range.
     pub fn new(machines: Vec<MachineGroup>) -> Result<Farm, BadFarm> {
         let amount = |machine: &MachineGroup, what| Err(BadFarm::Amount { name: machine.name.clone(), what });
         let with_memory = machines.iter().any(|machine| machine.memory.is_some());
@@ -102,12 +103,12 @@ impl Farm {
         }
     }
 
-    /// Reads the list of machines that comes with some traces: `number name count cpus speed memory`, the
-    /// memory in KiB. A machine has the tags `cl_NAME` and `nodecpusN`.
+    /// Parses the list of machines that comes with some traces: lines `number name count cpus speed memory`,
+    /// with memory in KiB. A machine gets the tags `cl_NAME` and `nodecpusN`.
     ///
     /// # Errors
     ///
-    /// A line that is no machine.
+    /// A line that does not describe a machine, and the errors of [`Farm::new`].
     pub fn parse_machines(text: &str) -> Result<Farm, BadFarm> {
         let lines = text.lines().enumerate().map(|(place, line)| (place + 1, line.trim()));
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with([';', '#']));
@@ -115,7 +116,7 @@ impl Farm {
         Farm::new(machines.collect::<Result<_, _>>()?)
     }
 
-    /// Every machine with its name.
+    /// Every machine, with its name.
     pub fn each(&self) -> impl Iterator<Item = (String, &MachineGroup)> {
         self.machines.iter().flat_map(|machine| {
             (1..=machine.count).map(move |number| match machine.count {
@@ -125,29 +126,29 @@ impl Farm {
         })
     }
 
-    /// How many machines there are.
+    /// Number of machines.
     pub fn len(&self) -> usize {
         self.machines.iter().map(|machine| machine.count as usize).sum()
     }
 
-    /// Never: a farm has a machine.
+    /// Always false, because a farm has a machine.
     pub fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
 
-    /// Hundredths of a core of all together.
+    /// Hundredths of a core of all machines together.
     pub fn cpu(&self) -> u64 {
         self.machines.iter().map(|machine| u64::from(machine.count) * u64::from(machine.cpu)).sum()
     }
 
-    /// True if memory counts.
+    /// Whether memory counts.
     pub fn has_memory(&self) -> bool {
         self.machines.iter().any(|machine| machine.memory.is_some())
     }
 }
 
 impl MachineGroup {
-    /// What a worker says that it is: its tags, and its name as `host`.
+    /// Attributes of a worker: its tags, and its name as `host`.
     pub fn attributes(&self, name: &str) -> Attributes {
         let mut attributes: Attributes = BTreeMap::new();
         for tag in &self.tags {

@@ -1,76 +1,77 @@
-//! What came of a schedule: waits, slowdowns, fairness, utilisation.
+//! Measures of a schedule: waits, slowdowns, fairness, utilisation. [`Figures::of`] computes them from any
+//! [`Schedule`], of the engine or of a baseline, so that schedulers are compared by the same formulas.
+//! `windlass sim run` prints them.
 
 use super::workload::{Schedule, Work, Workload};
 use std::time::Duration;
 use windlass_core::load::share::{Claim, level};
 use windlass_core::queues::WEIGHT_DEFAULT;
 
-/// Runs shorter than this are taken to be this long in slowdowns: what hardly runs is not a thousand times
-/// slower for a wait of seconds (Feitelson's bounded slowdown).
+/// Runs shorter than this count as this long in slowdowns. Otherwise a run of milliseconds would be a
+/// thousand times slower for a wait of seconds (bounded slowdown; Feitelson).
 const TAU_S: f64 = 10.0;
-/// How often shares are looked at over the time in which jobs come.
+/// Samples of shares, over the time in which jobs are submitted.
 const SAMPLES: u64 = 2_000;
 
-/// How values are spread, in seconds or as ratios.
+/// Distribution of values, in seconds or as ratios.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Spread {
-    /// How many there are; without any all else is 0.
+    /// Number of values. If it is 0, so is everything else.
     pub count: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Half of them are no larger.
+    /// Median, by nearest rank.
     pub p50: f64,
-    /// Nine tenths are no larger.
+    /// 90th percentile, by nearest rank.
     pub p90: f64,
-    /// Of a hundred 99 are no larger.
+    /// 99th percentile, by nearest rank.
     pub p99: f64,
-    /// The largest.
+    /// Largest value.
     pub max: f64,
 }
 
-/// A part of a whole: 0 to 1, `None` of nothing.
+/// A part of a whole, from 0 to 1; `None` if the whole is 0.
 pub type Part = Option<f64>;
 
-/// What came of a schedule.
+/// Measures of a schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figures {
-    /// Seconds from a job's submission to the start of its last task, over all jobs.
+    /// Seconds from a job's submission to the start of its last task, over all jobs that started.
     pub wait_s: Spread,
-    /// The same over the jobs of users with few.
+    /// The same over the jobs of light users, who have few jobs.
     pub light_wait_s: Spread,
-    /// Over users: the mean of their jobs' `max(1, (wait + run) / max(run, 10 s))`.
+    /// Over users: the mean of `max(1, (wait + run) / max(run, 10 s))` of their jobs.
     pub slowdown: Spread,
-    /// Jain's index of one over these means: 1 where all users are slowed down alike, 1/n where one alone is
-    /// served.
+    /// Jain's index of the reciprocals of these means: 1 if all users are slowed down alike, 1/n if only one is served.
     pub fairness: Part,
-    /// Of the core time that users were entitled to (weighted max-min of what they could use at each
-    /// moment), the part that they did not have.
+    /// Of the core time that users were entitled to, the part that they did not have. A user's entitlement is
+    /// its weighted max-min share of what its jobs could use at each moment.
     pub short_of_share: Part,
     /// Of the core time from the first submission to the last, the part in which tasks ran.
     pub utilisation: Part,
     /// Hours from the first submission to the last end.
     pub makespan_h: f64,
-    /// Jobs that some machine fits and that never started.
+    /// Jobs that fit some machine and never started.
     pub starved: usize,
-    /// Jobs that no machine fits.
-    pub worker_blockers: usize,
-    /// Tasks placed.
+    /// Jobs that fit no machine.
+    pub unplaceable: usize,
+    /// Tasks that were placed.
     pub placed: usize,
-    /// How long the scheduler took for that.
+    /// Real time that the scheduler took for all decisions.
     pub took: Duration,
 }
 
 impl Figures {
-    /// Of a schedule; users of at most so many jobs are light.
+    /// Measures a schedule. Users with at most `light_jobs` jobs are light.
     pub fn of(workload: &Workload, schedule: &Schedule, light_jobs: usize) -> Figures {
         let users = workload.users.len();
         let mut jobs_of = vec![0_usize; users];
         workload.jobs.iter().for_each(|job| jobs_of[job.user] += 1);
         let (mut waits, mut light, mut slowdowns) = (Vec::new(), Vec::new(), vec![(0.0, 0.0); users]);
-        let (mut starved, mut worker_blockers, mut last_end_ms) = (0, 0, 0);
+        let (mut starved, mut unplaceable, mut last_end_ms) = (0, 0, 0);
         for job in &workload.jobs {
             let Some(start_ms) = job.start_ms(schedule) else {
-                *(if job.fits { &mut starved } else { &mut worker_blockers }) += 1;
+                *(if job.fits { &mut starved } else { &mut unplaceable }) += 1;
                 continue;
             };
             let (wait_s, run_s) = ((start_ms - job.submit_ms) as f64 / 1e3, job.run_ms as f64 / 1e3);
@@ -92,24 +93,24 @@ impl Figures {
             utilisation: utilisation(workload, schedule),
             makespan_h: last_end_ms as f64 / 3.6e6,
             starved,
-            worker_blockers,
+            unplaceable,
             placed: schedule.starts_ms.iter().flatten().count(),
             took: schedule.took,
         }
     }
 
-    /// Tasks placed in a second of this machine's time.
+    /// Tasks placed in each second of real time.
     pub fn decisions_per_s(&self) -> f64 {
         self.placed as f64 / self.took.as_secs_f64().max(1e-9)
     }
 }
 
 impl Spread {
-    /// Of these values.
+    /// The distribution of these values.
     pub fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let Some(max) = values.last().copied() else { return Spread::default() };
-        // The nearest rank: the smallest value that so many are no larger than.
+        // Nearest rank: the smallest value such that this part of all values is no larger.
         let rank = |part: f64| values[((part * values.len() as f64).ceil() as usize).max(1) - 1];
         Spread {
             count: values.len(),
@@ -143,7 +144,7 @@ fn utilisation(workload: &Workload, schedule: &Schedule) -> Part {
     (there > 0.0).then(|| workload.jobs.iter().map(busy).sum::<f64>() / there)
 }
 
-/// What a user's tasks want and hold changes by so much: when, whose, hundredths of a core.
+/// A change at a time in milliseconds of what a user's tasks could use, and of what they have, in hundredths of a core.
 type Change = (u64, usize, i64, i64);
 
 fn short_of_share(workload: &Workload, schedule: &Schedule) -> Part {

@@ -1,10 +1,11 @@
-//! Recorded workloads in Standard Workload Format, replayed in virtual time: the same jobs through the real
-//! engine under several settings, and beside it through two plain schedulers that know nothing of fairness.
+//! Recorded workloads in the Standard Workload Format, replayed in virtual time. The same jobs go through the
+//! real engine with several settings, and through two baselines without any notion of fairness. `windlass
+//! sim` uses this module.
 //!
-//! - [`Trace`] reads a trace, plain or packed with gzip, and [`write`](fn@write) writes one.
+//! - [`Trace`] reads a trace, plain or gzipped, and [`write`](fn@write) writes one.
 //! - [`Workload`] makes tasks of its jobs, for the machines of a [`Farm`].
-//! - [`replay`] plays them through the engine, [`reference()`] through FIFO with or without backfill.
-//! - [`Figures`] say what came of it.
+//! - [`replay`] runs them through the engine, [`reference()`] through FIFO with or without backfill.
+//! - [`Figures`] measure the outcome.
 //!
 //! The format: <https://www.cs.huji.ac.il/labs/parallel/workload/swf.html>.
 

@@ -1,43 +1,45 @@
-//! What a job says of the machines that it wants, as Torque and PBS write it: `2:ppn=8:x86_64:^node7#excl`.
+//! Node specifications of jobs in the syntax of Torque and PBS, such as `2:ppn=8:x86_64:^node7#excl`. Some
+//! traces have them in an extra field, which `read` parses with this module. Whether a machine meets one is
+//! decided in `workload`.
 
-/// Machines, and what each must be.
+/// The machines that a job asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeSpec {
-    /// How many machines.
+    /// Number of machines.
     pub nodes: u32,
-    /// Hundredths of a core on each; `None` where it is not said.
+    /// Hundredths of a core on each; `None` if not specified.
     pub cpu: Option<u32>,
     /// Tags that each must have, or names of machines.
     pub tags: Vec<String>,
-    /// Tags that none may have, or names of machines that are not wanted.
+    /// Tags that none may have, or names of machines to avoid.
     pub without: Vec<String>,
-    /// Nobody else may be on the machines meanwhile.
+    /// Whether no other job may be on the machines meanwhile.
     pub exclusive: bool,
 }
 
-/// Why it cannot be understood.
+/// Why a specification is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadNodes {
-    /// Machines of more than one kind.
+    /// It has several parts for different machines.
     #[error("asks for machines of several kinds ('+')")]
     Several,
-    /// No machines, or more than a number can say.
+    /// The number of machines is not from 1 to 100,000.
     #[error("asks for no machine or too many")]
     Nodes,
-    /// Cores of each that are no number.
+    /// The number of cores is malformed or out of range.
     #[error("ppn is no number of cores")]
     Cpu,
 }
 
-/// Machines and cores that one job may ask for.
+/// Machines, and cores of each, that one job may ask for.
 const NODES_MAX: u32 = 100_000;
 
 impl NodeSpec {
-    /// Reads it.
+    /// Parses a specification.
     ///
     /// # Errors
     ///
-    /// Numbers that cannot be, and what has several parts.
+    /// Numbers out of range, and specifications with several parts.
     pub fn parse(text: &str) -> Result<NodeSpec, BadNodes> {
         let (text, flags) = text.split_once('#').unwrap_or((text, ""));
         if text.contains('+') {

@@ -1,5 +1,6 @@
-//! Reads traces: comments first, then one job a line of eighteen numbers, -1 where one is not known. Archived
-//! traces have other negative numbers too, where a clock or a sum went wrong: these are not known either.
+//! Reading of traces: comments, then one job on each line as eighteen numbers, with -1 for an unknown value.
+//! Archived traces have other negative numbers too, where a clock or a sum went wrong; these are unknown as
+//! well. Sizes are bounded, because a trace is any file that a user names. Nothing here interprets the jobs.
 
 use super::nodes::NodeSpec;
 use flate2::bufread::MultiGzDecoder;
@@ -12,9 +13,9 @@ use std::path::{Path, PathBuf};
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Jobs of one trace.
 const JOBS_MAX: usize = 10_000_000;
-/// Seconds of any time in a trace: what a clock of nanoseconds since 1970 can say, and half of that.
+/// Seconds of any time in a trace, which is half of what 64 bits of nanoseconds can hold.
 const SECONDS_MAX: f64 = 9e9;
-/// Fields of a job, by their places from 1, as the format has them.
+/// Names of a job's fields, in the order of the format.
 const FIELDS: [&str; 18] = [
     "job number",
     "submit time",
@@ -35,96 +36,96 @@ const FIELDS: [&str; 18] = [
     "preceding job",
     "think time",
 ];
-/// The extension with nodes: `{1,1,2} queue 2:ppn=1:tag` behind the eighteen.
+/// Fields with the extension `{1,1,2} queue 2:ppn=1:tag` after the eighteen; the last one is the node
+/// specification.
 const FIELDS_WITH_NODES: usize = 21;
 
-/// A trace: jobs in the order of their submission.
+/// A trace.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Trace {
-    /// Jobs by submission, those of the same moment as in the file.
+    /// Jobs by submission; those of the same moment are in the order of the file.
     pub jobs: Vec<Record>,
-    /// What the comments say, by word, the first of each: `MaxProcs` and the like.
+    /// Values of the header comments such as `MaxProcs`, by name. The first of each name counts.
     pub header: BTreeMap<String, String>,
-    /// Names of queues by number, where the comments have them.
+    /// Names of queues by number, as far as the comments have them.
     pub queues: BTreeMap<u64, String>,
-    /// Names of users by number, where the comments have them.
+    /// Names of users by number, as far as the comments have them.
     pub users: BTreeMap<u64, String>,
-    /// Names of programs by number, where the comments have them.
+    /// Names of programs by number, as far as the comments have them.
     pub programs: BTreeMap<u64, String>,
 }
 
-/// One job of a trace. Unknown is `None`. Times are milliseconds: the format has seconds, and decimals are
-/// understood.
+/// One job of a trace. `None` is unknown. Times are milliseconds, while the format has seconds, also with decimals.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {
     /// Its line in the file, from 1.
     pub line: usize,
-    /// Its number.
+    /// Its number in the trace.
     pub number: u64,
-    /// When it was submitted, from the start of the trace or from 1970.
+    /// When it was submitted, since the start of the trace or since 1970.
     pub submit_ms: u64,
-    /// How long it waited then.
+    /// How long it waited.
     pub wait_ms: Option<u64>,
     /// How long it ran.
     pub run_ms: Option<u64>,
     /// Processors that it had.
     pub cpus: Option<u64>,
-    /// Processor time, the mean of its processors.
+    /// Processor time, as the mean over its processors.
     pub cpu_ms: Option<u64>,
-    /// KiB that it held, the mean of its processors.
+    /// KiB of memory, as the mean over its processors.
     pub memory_kib: Option<u64>,
-    /// Processors that it asked for.
+    /// Processors that it requested.
     pub asked_cpus: Option<u64>,
-    /// How long it asked to run at most.
+    /// Run time that it requested.
     pub asked_ms: Option<u64>,
-    /// Memory that it asked for: KiB for each processor, or bytes on each machine where `nodes` are said.
+    /// Memory that it requested: KiB for each processor, or with `nodes` bytes on each machine.
     pub asked_memory: Option<u64>,
-    /// 1 succeeded, 0 failed, 5 cancelled; `None` where it is not known.
+    /// 1 for succeeded, 0 for failed, 5 for cancelled.
     pub status: Option<u64>,
-    /// Whose it is.
+    /// Number of its user.
     pub user: Option<u64>,
-    /// Which group.
+    /// Number of its group.
     pub group: Option<u64>,
-    /// Which program.
+    /// Number of its program.
     pub executable: Option<u64>,
-    /// Which queue.
+    /// Number of its queue.
     pub queue: Option<u64>,
-    /// Machines and their tags, where the trace has them.
+    /// The machines that it requested; `None` if the trace has no node specifications.
     pub nodes: Option<NodeSpec>,
 }
 
-/// A line that is no job.
+/// A line that does not describe a job.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {what}; mend the line, or put a ';' before it to leave it out")]
 pub struct BadLine {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// Which field, and what is wrong with it.
+    /// The field, and what is wrong with it.
     pub what: String,
 }
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file.
+    /// The file cannot be read.
     #[error("cannot read {path}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A line of it.
+    /// A line does not describe a job.
     #[error("{path}: {bad}")]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The line.
         bad: BadLine,
     },
 }
 
-/// What stops the reading of one stream.
+/// What ends the reading of a stream early.
 #[derive(Debug)]
 enum Stop {
     Io(io::Error),
@@ -132,11 +133,11 @@ enum Stop {
 }
 
 impl Trace {
-    /// Reads a file, plain or packed with gzip.
+    /// Reads a file, plain or gzipped.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, and the first line that is no job.
+    /// A file that cannot be read, or the first line that does not describe a job.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let file = |source| TraceError::File { path: path.to_owned(), source };
         let input = File::open(path).map_err(file)?;
@@ -146,15 +147,15 @@ impl Trace {
         })
     }
 
-    /// Reads text.
+    /// Parses text, plain or gzipped.
     ///
     /// # Errors
     ///
-    /// The first line that is no job.
+    /// The first line that does not describe a job.
     pub fn parse(text: &[u8]) -> Result<Trace, BadLine> {
         Trace::read(text).map_err(|stop| match stop {
             Stop::Line(bad) => bad,
-            // What is packed can be cut off.
+            // Gzipped text can be truncated.
             Stop::Io(error) => BadLine { line: 0, what: error.to_string() },
         })
     }
@@ -196,7 +197,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// `MaxProcs: 128`, `Queue: 1 batch`.
+    /// Takes in a comment such as `MaxProcs: 128` or `Queue: 1 batch`.
     fn comment(&mut self, text: &str) {
         let Some((word, value)) = text.split_once(':') else { return };
         let (word, value) = (word.trim(), value.trim());
@@ -264,7 +265,7 @@ fn nodes(text: &str) -> Result<NodeSpec, String> {
     NodeSpec::parse(text).map_err(|why| format!("field 21 (node specification): '{}' {why}", shown(text)))
 }
 
-/// So much of a field as a message bears.
+/// A field as messages show it: at most 40 characters, escaped.
 fn shown(field: &str) -> String {
     field.chars().take(40).flat_map(char::escape_default).collect()
 }

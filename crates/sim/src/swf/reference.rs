@@ -1,5 +1,6 @@
-//! Plain schedulers to compare with: first come, first served, and the same with backfill. They share
-//! nothing with the engine but the workload.
+//! Baselines to compare the engine with: first come, first served, and the same with EASY backfill. They are
+//! short enough to check by reading, and share no code with the engine but its types. `windlass sim run`
+//! plays a workload through them beside the engine.
 
 use super::workload::{Schedule, Workload, fits};
 use std::cmp::Reverse;
@@ -8,17 +9,17 @@ use std::time::Instant;
 use windlass_core::Resources;
 use windlass_core::tags::Need;
 
-/// A plain scheduler.
+/// A baseline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Baseline {
-    /// First come, first served: nothing starts before what was submitted earlier.
+    /// First come, first served: no task starts before those that were submitted earlier.
     Fifo,
-    /// The same, but what is behind may start if by the times that submitters asked for it does not delay
-    /// the first that waits (EASY; Lifka 1995).
+    /// FIFO with EASY backfill (Lifka 1995): a later task may start if, by the requested run times, it does
+    /// not delay the first task that waits.
     Backfill,
 }
 
-/// Plays a workload through a plain scheduler.
+/// Plays a workload through a baseline.
 pub fn reference(workload: &Workload, baseline: Baseline) -> Schedule {
     let clock = Instant::now();
     let mut stage = ReferenceRun::new(workload, baseline);
@@ -26,24 +27,24 @@ pub fn reference(workload: &Workload, baseline: Baseline) -> Schedule {
     Schedule { starts_ms: stage.starts_ms, took: clock.elapsed() }
 }
 
-/// The end of what may run as long as it likes.
+/// End of a task whose run time is unlimited.
 const NEVER: u64 = u64::MAX;
 
-/// Free cores and memory.
+/// Free hundredths of a core, and bytes of memory.
 type Room = (u32, u64);
 
-/// Tasks that nothing tells apart but their order.
+/// Tasks that differ only in their order.
 struct Class<'a> {
     request: &'a Resources,
     limit_ms: Option<u64>,
     /// Machines that could run them when empty.
     machines: Vec<usize>,
-    /// Places of jobs, and how many of their tasks wait.
+    /// Jobs by their index in the workload, and how many of their tasks wait.
     waiting: VecDeque<(usize, u32)>,
 }
 
 struct Running {
-    /// When it ends at the latest by what its submitter said, or [`NEVER`].
+    /// When it ends at the latest by its requested run time, or [`NEVER`].
     due_ms: u64,
     room: Room,
 }
@@ -56,13 +57,13 @@ struct ReferenceRun<'a> {
     class_of: Vec<Option<usize>>,
     free: Vec<Room>,
     running: Vec<BTreeMap<u64, Running>>,
-    /// When, which machine, which number.
+    /// Time of the end, machine, and number of the start.
     ends: BinaryHeap<Reverse<(u64, usize, u64)>>,
     started: u64,
     starts_ms: Vec<Option<u64>>,
 }
 
-/// The first task that waits has this machine from then on, and leaves so much of it to others.
+/// The reservation of the first task that waits: its machine and start time, and what it leaves free there.
 struct Shadow {
     machine: usize,
     at_ms: u64,
@@ -70,7 +71,7 @@ struct Shadow {
 }
 
 impl Shadow {
-    /// True if what ends then holds something when the machine is due.
+    /// Whether a task that is due at `due_ms` still holds something when the reservation starts.
     fn is_met_by(&self, due_ms: u64) -> bool {
         due_ms > self.at_ms || due_ms == NEVER
     }
@@ -144,9 +145,10 @@ impl<'a> ReferenceRun<'a> {
         }
     }
 
-    /// Starts what may start: in order until one finds no room, then, with backfill, what does not delay it.
+    /// Starts tasks in order until one has no room, and with backfill later ones that do not delay it.
     fn schedule(&mut self) {
-        // The first of each class that waits, in order; what is not put back has no chance any more today.
+        // The first job of each waiting class, in order. A class that is not put back cannot start anything
+        // at this time.
         let heads = self.classes.iter().enumerate();
         let heads = heads.filter_map(|(class, c)| Some(Reverse((c.waiting.front()?.0, class))));
         let mut heads: BinaryHeap<_> = heads.collect();
@@ -165,7 +167,7 @@ impl<'a> ReferenceRun<'a> {
         }
     }
 
-    /// The machine with room that has least of it left then.
+    /// The machine with room for a task of the class and with the least free.
     fn place(&self, class: usize, shadow: Option<&Shadow>) -> Option<usize> {
         let Class { request, machines, .. } = &self.classes[class];
         let due_ms = self.classes[class].due_ms(self.now_ms);
@@ -204,13 +206,13 @@ impl<'a> ReferenceRun<'a> {
         self.ends.push(Reverse((ends_ms, machine, self.started)));
     }
 
-    /// Where and when the first of a class could start if all that runs ran as long as was asked for.
+    /// Where and when the first task of a class could start if all running tasks took their requested run time.
     fn shadow(&self, class: usize) -> Option<Shadow> {
         let Class { request, machines, .. } = &self.classes[class];
         let shadows = machines.iter().filter_map(|machine| {
             let mut due: Vec<(u64, Room)> = self.running[*machine]
                 .values()
-                // What runs longer than was asked for may end any moment; a task never ends before its end.
+                // A task over its requested run time may end at any moment, but not before the next millisecond.
                 .map(|task| {
                     (if task.due_ms > self.now_ms { task.due_ms } else { self.now_ms + 1 }, task.room)
                 })

@@ -1,5 +1,6 @@
-//! A workload through the real engine in virtual time: what the shell of a server would tell it, when that
-//! would happen, and workers that do what they are sent.
+//! A workload in virtual time through the real engine: the events that a server's shell would give it, and
+//! workers that start and end tasks as recorded. Nothing fails and commits take no time. `windlass sim run`
+//! calls [`replay`] for each set of settings that it compares.
 
 use super::workload::{Schedule, Work, Workload};
 use std::cmp::Reverse;
@@ -12,18 +13,18 @@ use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
 
-/// When the first job is submitted on the engine's clock.
+/// Time of the first submission on the engine's clock.
 const BEGIN_NS: u64 = NS_PER_S;
-/// Bookings of one round at most, as the server has it.
+/// Bookings of one round at most.
 const BUDGET: usize = 1_000;
-/// A tick that is due although nothing happened comes this long after the last one at the soonest. A server
-/// looks each second; over a trace of months that is all that a replay would do.
+/// Shortest time between two ticks of an idle engine. A server ticks each second, which over a trace of
+/// months would be most of a replay's work.
 const TICK_NS: u64 = 10 * NS_PER_S;
-/// When nothing runs and nothing comes, for so long the engine may still find a place for what waits.
+/// How long the engine may still place waiting work after the last submission and the last end.
 const PATIENCE_NS: u64 = 24 * 3_600 * NS_PER_S;
 
-/// Plays a workload through an engine that is set up so. Nothing fails, so there are no leases, and there is no
-/// store in which jobs could be parked.
+/// Plays a workload through an engine with these settings, but without leases, because nothing fails, and
+/// without parking, because there is no store.
 pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
     let settings = Settings { lease_ns: None, cache_steps: usize::MAX, ..settings };
     let mut stage = ReplayRun {
@@ -42,7 +43,7 @@ pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
     Schedule { starts_ms: stage.starts_ms, took: stage.took }
 }
 
-/// An attempt that ends: when, the how manieth that was sent, and which.
+/// An attempt that will end: when, number of its start, and which.
 type Ending = Reverse<(Time, u64, WorkerId, TaskId, u32)>;
 
 struct ReplayRun<'a> {
@@ -50,7 +51,7 @@ struct ReplayRun<'a> {
     engine: Engine,
     now: Time,
     out: Outbox,
-    /// Places in the workload of the jobs that were accepted, by the engine's numbers from 1.
+    /// Indexes in the workload of the accepted jobs, by the engine's job numbers from 1.
     accepted: Vec<usize>,
     ends: BinaryHeap<Ending>,
     sent: u64,
@@ -77,7 +78,7 @@ impl ReplayRun<'_> {
         self.decide();
     }
 
-    /// Everything at its time: ends first, for what they free, then submissions, then the clock.
+    /// Handles everything at its time: first ends, because they free room, then submissions, then the clock.
     fn play(&mut self) {
         let mut coming = 0;
         let (mut ticked, mut moved) = (self.now, self.now);
@@ -131,20 +132,20 @@ impl ReplayRun<'_> {
         self.tell(Event::Finished { by: Report { worker, epoch: Epoch(1), task, attempt }, result });
     }
 
-    /// The job of a task, and the task's number.
+    /// The job of a task, and the index of the task among those of all jobs.
     fn job_of(&self, task: TaskId) -> (&Work, usize) {
         let job = &self.workload.jobs[self.accepted[task.job.0 as usize - 1]];
         (job, job.first_task + task.index as usize)
     }
 
-    /// Lets the engine know; what it wants done is gathered until it has decided.
+    /// Gives the engine an event. Its output is collected until the next decision.
     fn tell(&mut self, event: Event) {
         let clock = Instant::now();
         self.engine.handle(self.now, event, &mut self.out);
         self.took += clock.elapsed();
     }
 
-    /// Rounds until nothing more is booked, each with its commit; then what was sent happens.
+    /// Runs rounds, each with its commit, until nothing more is booked, and then starts what was sent.
     fn decide(&mut self) {
         loop {
             let clock = Instant::now();
@@ -179,7 +180,7 @@ impl ReplayRun<'_> {
     }
 }
 
-/// The time on the engine's clock so long after the first submission.
+/// The time `ms` milliseconds after the first submission, on the engine's clock.
 fn at(ms: u64) -> Time {
     Time(BEGIN_NS).after(ms.saturating_mul(NS_PER_MS))
 }
@@ -191,7 +192,7 @@ fn spec_of(workload: &Workload, job: &Work) -> JobSpec {
         request: job.request.clone(),
         needs: job.needs.clone(),
         time_limit_ms: job.limit_ms,
-        // Who asks for another time runs something else: traces seldom say what.
+        // Jobs with different requested run times are taken for different work, because traces seldom name the program.
         hints: Hints {
             shape: job.limit_ms.map_or_else(String::new, |ms| ms.to_string()),
             ..Hints::default()

@@ -1,4 +1,5 @@
-//! Tasks of a trace's jobs, as the machines of a farm can run them.
+//! A workload: the jobs of a trace as tasks that the machines of a farm can run. Both the engine and the
+//! baselines play it. Jobs that lack what a replay needs are counted and left out.
 
 use super::farm::{Farm, MachineGroup};
 use super::nodes::NodeSpec;
@@ -8,65 +9,66 @@ use std::time::Duration;
 use windlass_core::Resources;
 use windlass_core::tags::{Attributes, Need};
 
-/// What is replayed: the jobs of a trace on the machines of a farm.
+/// The jobs of a trace on the machines of a farm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
     /// Jobs by submission.
     pub jobs: Vec<Work>,
-    /// Names of users.
+    /// Names of users, by the index that [`Work::user`] has.
     pub users: Vec<String>,
     /// The machines.
     pub farm: Farm,
-    /// How many jobs of the trace are not replayed, and why.
+    /// Number of jobs that are left out, by reason.
     pub left_out: BTreeMap<Omitted, usize>,
-    /// Tags that jobs ask for and no machine has, with the number of jobs: they are not asked for.
+    /// Tags that jobs ask for and no machine has, with the number of such jobs. They are not required.
     pub ignored_tags: BTreeMap<String, usize>,
 }
 
-/// One job: tasks alike that run side by side, one for each machine that the job had.
+/// One job: equal tasks that may start at different times, one for each machine of its node specification, or a
+/// single task without one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Work {
-    /// Whose: a place in [`Workload::users`].
+    /// Index of its user in [`Workload::users`].
     pub user: usize,
-    /// In which queue.
+    /// Name of its queue.
     pub queue: String,
-    /// What it runs, for what is alike.
+    /// Name of its program, which groups jobs for predictions.
     pub name: String,
-    /// When it was submitted, since the first job.
+    /// Milliseconds from the first submission to this one.
     pub submit_ms: u64,
     /// How long each task runs.
     pub run_ms: u64,
-    /// How long it may run as its submitter said.
+    /// The requested run time; `None` if it is unknown.
     pub limit_ms: Option<u64>,
-    /// The number of its first task among those of all jobs.
+    /// Index of its first task among those of all jobs.
     pub first_task: usize,
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u32,
-    /// What each holds.
+    /// Amounts of each task.
     pub request: Resources,
-    /// What its machine must be.
+    /// What the machine of each task must be.
     pub needs: Vec<Need>,
-    /// Some machine could run it.
+    /// Whether some machine could run its tasks.
     pub fits: bool,
     /// Processor time of each task.
     pub cpu_ms: Option<u64>,
-    /// Bytes that each task held.
+    /// Peak memory of each task, in bytes.
     pub peak_memory: Option<u64>,
 }
 
-/// Why a job of a trace is not replayed.
+/// Why a job is left out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Omitted {
-    /// How long it ran is not known.
+    /// Its run time is unknown.
     RunTime,
-    /// How many processors it wants is not known.
+    /// Its number of processors is unknown.
     Processors,
-    /// More was asked for than a number can say.
+    /// Its number of processors is too large.
     Amount,
 }
 
 impl Omitted {
-    /// What is the matter.
+    /// The reason, to follow a number of jobs.
     pub fn as_str(self) -> &'static str {
         match self {
             Omitted::RunTime => "without a run time",
@@ -76,18 +78,17 @@ impl Omitted {
     }
 }
 
-/// When each task started, and what it cost to decide that.
+/// The outcome of a replay: when each task started, and how long the decisions took.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Schedule {
-    /// Since the first submission, by the number of the task; `None` of one that never started.
+    /// Milliseconds from the first submission to the start, by index of the task; `None` if it never started.
     pub starts_ms: Vec<Option<u64>>,
-    /// How long the scheduler took for all of its decisions, on the clock of this machine.
+    /// Real time that the scheduler took for all decisions.
     pub took: Duration,
 }
 
 impl Workload {
-    /// The jobs of a trace for these machines. Each user has a queue; with `queues` the queues are those of
-    /// the trace.
+    /// The jobs of a trace for these machines. Each user has a queue, or with `queues` the queues are the trace's.
     pub fn new(trace: &Trace, farm: Farm, queues: bool) -> Workload {
         let machines: Vec<(Attributes, MachineGroup)> =
             farm.each().map(|(name, machine)| (machine.attributes(&name), machine.clone())).collect();
@@ -139,7 +140,7 @@ impl Workload {
         workload
     }
 
-    /// How many tasks all jobs have.
+    /// Number of tasks of all jobs.
     pub fn tasks(&self) -> usize {
         self.jobs.last().map_or(0, |job| job.first_task + job.tasks as usize)
     }
@@ -151,7 +152,7 @@ impl Workload {
 }
 
 impl Work {
-    /// When its last task started; `None` where one never did.
+    /// When its last task started; `None` if one never did.
     pub fn start_ms(&self, schedule: &Schedule) -> Option<u64> {
         self.starts_ms(schedule).iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten()
     }
@@ -162,7 +163,7 @@ impl Work {
     }
 }
 
-/// True if an empty machine could run it.
+/// Whether the machine could run the task when empty.
 pub(super) fn fits(request: &Resources, needs: &[Need], machine: &(Attributes, MachineGroup)) -> bool {
     let (attributes, machine) = machine;
     request.cpu <= machine.cpu
@@ -212,7 +213,7 @@ impl Asked {
         };
         let (needs, ignored) = needs(spec, machines);
         if spec.exclusive {
-            // All of the smallest machine that it could be on: nothing else finds a core there.
+            // All cores of the smallest machine that fits, so that nothing else finds a core there.
             let request = Resources::new(cpu, asked_memory);
             let open = machines.iter().filter(|machine| fits(&request, &needs, machine));
             cpu = open.map(|(_, machine)| machine.cpu).min().unwrap_or(cpu);
@@ -221,7 +222,8 @@ impl Asked {
     }
 }
 
-/// What machines must be, and the tags that none has. A trace names machines by their full names.
+/// The needs of a specification, and the tags that no machine has. Traces have full host names, and farms the
+/// first part.
 fn needs(spec: &NodeSpec, machines: &[(Attributes, MachineGroup)]) -> (Vec<Need>, Vec<String>) {
     let need_of = |tag: &String| {
         let host = tag.split('.').next().unwrap_or(tag);
@@ -242,7 +244,7 @@ fn needs(spec: &NodeSpec, machines: &[(Attributes, MachineGroup)]) -> (Vec<Need>
         let mut open: BTreeSet<String> =
             open.flat_map(|(attributes, _)| attributes["host"].clone()).collect();
         if open.is_empty() {
-            // No values would mean any; nobody is called that.
+            // An empty set would accept any host. No host has an empty name.
             open.insert(String::new());
         }
         needs.push(Need { key: "host".to_owned(), any_of: open });

@@ -1,15 +1,15 @@
-//! Writes traces.
+//! Writing of traces. `windlass sim export` writes the jobs of a server with it, and tests read the result
+//! back. It writes what a [`Trace`] has, without checks, and no node specifications.
 
 use super::read::{Record, Trace};
 use std::io::{self, Write};
 
-/// Writes a trace: its header, the names of its queues and users, and a line for each job. Times are whole
-/// seconds, as the format has them; with `fractions` they keep their milliseconds, which not every reader
-/// understands.
+/// Writes a trace: its header, the names of its queues, users and programs, and a line for each job. Times are whole
+/// seconds, as in the format. With `fractions` they keep their milliseconds, which not every reader accepts.
 ///
 /// # Errors
 ///
-/// What the output says.
+/// Errors of the output.
 pub fn write(trace: &Trace, fractions: bool, out: &mut impl Write) -> io::Result<()> {
     for (word, value) in &trace.header {
         writeln!(out, "; {word}: {}", one_line(value))?;
@@ -54,7 +54,7 @@ fn line(job: &Record, fractions: bool) -> String {
     fields.join(" ")
 }
 
-/// A name on its line: what would end it is a space.
+/// The text on one line: control characters become spaces.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,10 +1,10 @@
-//! Numbers that stand for states and ends in SQL. They are part of the schema: never renumber.
+//! Numbers that stand for states and ends in SQL. `read` and `write` convert with them. They are part of the
+//! schema, so a number never changes its meaning.
 
 use windlass_core::JobId;
 use windlass_core::job::{End, JobState, Stop, TaskState};
 use windlass_core::worker::WorkerState;
 
-/// The code of a job's state.
 pub fn job_state(state: JobState) -> i64 {
     match state {
         JobState::Active => 0,
@@ -14,14 +14,13 @@ pub fn job_state(state: JobState) -> i64 {
     }
 }
 
-/// The job state of a code.
+/// `None` for a number that this version does not know.
 pub fn job_state_from(code: i64) -> Option<JobState> {
     [JobState::Active, JobState::Succeeded, JobState::Failed, JobState::Canceled]
         .into_iter()
         .find(|state| job_state(*state) == code)
 }
 
-/// The code of a worker's state.
 pub fn worker_state(state: WorkerState) -> i64 {
     match state {
         WorkerState::Up => 0,
@@ -32,7 +31,7 @@ pub fn worker_state(state: WorkerState) -> i64 {
     }
 }
 
-/// The worker's state of a code.
+/// `None` for a number that this version does not know.
 pub fn worker_state_from(code: i64) -> Option<WorkerState> {
     [
         WorkerState::Up,
@@ -45,7 +44,7 @@ pub fn worker_state_from(code: i64) -> Option<WorkerState> {
     .find(|state| worker_state(*state) == code)
 }
 
-/// The code of a stop: the job's number for one that came after another.
+/// Negative for reasons without a job; else the number of the job that it came after.
 pub fn stop(stop: Stop) -> i64 {
     match stop {
         Stop::Canceled => -1,
@@ -54,7 +53,6 @@ pub fn stop(stop: Stop) -> i64 {
     }
 }
 
-/// The stop of a code.
 pub fn stop_from(code: i64) -> Stop {
     match code {
         -1 => Stop::Canceled,
@@ -63,12 +61,12 @@ pub fn stop_from(code: i64) -> Stop {
     }
 }
 
-/// Booked, as in `tasks.state`.
+/// `tasks.state` of a booked task.
 pub const BOOKED: i64 = 1;
-/// Ready again.
+/// `tasks.state` of a task that is ready for another attempt.
 pub const READY: i64 = 0;
 
-/// The code of a task's state; only these are ever stored.
+/// The number of a task's state. Only tasks that were booked have a row, so waiting tasks are never stored.
 pub fn task_state(state: TaskState) -> i64 {
     match state {
         TaskState::Waiting | TaskState::Ready => READY,
@@ -79,13 +77,13 @@ pub fn task_state(state: TaskState) -> i64 {
     }
 }
 
-/// The task state of a code.
+/// `None` for a number that this version does not know.
 pub fn task_state_from(code: i64) -> Option<TaskState> {
     use TaskState::{Booked, Canceled, Failed, Ready, Succeeded};
     [Ready, Booked, Succeeded, Failed, Canceled].into_iter().find(|state| task_state(*state) == code)
 }
 
-/// An end as code, number and text.
+/// An end as its number, its exit code or signal, and its reason.
 pub fn end(end: &End) -> (i64, Option<i64>, Option<&str>) {
     match end {
         End::Exited(code) => (0, Some(i64::from(*code)), None),
@@ -99,7 +97,7 @@ pub fn end(end: &End) -> (i64, Option<i64>, Option<&str>) {
     }
 }
 
-/// The end of a code, number and text.
+/// The inverse of [`end`]; `None` for a number that this version does not know.
 pub fn end_from(code: i64, number: Option<i64>, why: Option<String>) -> Option<End> {
     let number = number.and_then(|n| i32::try_from(n).ok());
     Some(match code {

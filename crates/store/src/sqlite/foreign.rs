@@ -1,4 +1,5 @@
-//! Rows of what another system says of the jobs and hosts that it brought.
+//! Rows of another system's jobs and hosts, one document for each. The server's Compass CI interface writes
+//! and reads them. The store never looks into a document, and deletes that of a job with the job.
 
 use super::write::int;
 use crate::view::ForeignWrite;
@@ -30,26 +31,26 @@ pub fn apply(db: &mut Connection, writes: &[ForeignWrite]) -> rusqlite::Result<(
     tx.commit()
 }
 
-/// What is kept of one job.
+/// The document of one job.
 pub fn job(db: &Connection, id: JobId) -> rusqlite::Result<Option<String>> {
     let mut one = db.prepare_cached("SELECT doc FROM foreign_jobs WHERE job = ?1")?;
     one.query_row([int(id.0)], |row| row.get(0)).optional()
 }
 
-/// The jobs of which something may still change, by id.
+/// The documents of jobs that may still change, by id.
 pub fn open(db: &Connection) -> rusqlite::Result<Vec<(JobId, String)>> {
     let mut all = db.prepare_cached("SELECT job, doc FROM foreign_jobs WHERE open = 1 ORDER BY job")?;
     let all = all.query_map([], |row| Ok((JobId(row.get::<_, i64>(0)? as u64), row.get(1)?)))?;
     all.collect()
 }
 
-/// All hosts by name.
+/// The documents of all hosts, by name.
 pub fn hosts(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     let mut all = db.prepare_cached("SELECT name, doc FROM foreign_hosts ORDER BY name")?;
     all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// The active jobs that are held back, by id.
+/// The active jobs that are on hold, by id.
 pub fn held(db: &Connection) -> rusqlite::Result<Vec<JobId>> {
     let mut all = db.prepare_cached("SELECT id FROM jobs WHERE state = 0 AND held = 1 ORDER BY id")?;
     all.query_map([], |row| Ok(JobId(row.get::<_, i64>(0)? as u64)))?.collect()

@@ -1,5 +1,8 @@
-//! The embedded store: one SQLite file in WAL mode with `synchronous=FULL`, one thread that writes,
-//! one transaction for a whole batch, and a few connections that read beside it.
+//! The embedded store: one SQLite file in WAL mode with `synchronous=FULL`. One thread writes, with one
+//! transaction for a batch, and other connections read beside it. [`Sqlite::open`] locks the file against a
+//! second server, and migrates an older schema after it has made a copy. Migrations are numbered and never
+//! edited, not even in a comment: a database stores the checksum of each migration's text, and one whose
+//! checksums differ is refused.
 
 mod codes;
 mod foreign;
@@ -29,18 +32,18 @@ mod embedded {
     refinery::embed_migrations!("src/sqlite/migrations");
 }
 
-/// Batches and deletions that may wait for the writer.
+/// Batches and other requests that may wait for the writer.
 const WRITER_QUEUE_MAX: usize = 16;
-/// Files of an earlier form cannot give room back until all of them is written again.
+/// The schema version whose new files have `auto_vacuum`. Older files must be rewritten once before they can shrink.
 const FIRST_THAT_SHRINKS: i64 = 9;
-/// Pages that are given back to the file system in one transaction, so that commits of others need not wait long.
+/// Pages that one transaction returns to the file system. The number is small because commits wait meanwhile.
 const SHRINK_PAGES: u32 = 1_000;
-/// Reading connections kept open.
+/// Reading connections that are kept open.
 const READERS_MAX: usize = 4;
-/// Pages of log after which a commit also moves them into the database file: 32 MiB.
+/// Pages of the write-ahead log after which a commit also moves them into the database file: 32 MiB.
 const CHECKPOINT_PAGES: u32 = 8192;
 
-/// An open SQLite store; clones share it.
+/// An open SQLite store. Clones share it.
 #[derive(Clone)]
 pub struct Sqlite {
     inner: Arc<Inner>,
@@ -66,7 +69,7 @@ enum Job {
 }
 
 impl Sqlite {
-    /// Opens or makes the file, brings its schema up to date and starts the writer.
+    /// Opens or creates the file, migrates its schema and starts the writer.
     pub fn open(path: &Path) -> Result<Sqlite, StoreError> {
         let lock = lock(path)?;
         let mut db = connect(path)?;
@@ -98,7 +101,7 @@ impl Sqlite {
         result.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Looks on a reading connection, which nobody waits for, and writes only where something is wrong.
+    /// Compares on a reading connection, which holds up no commit. The writer recounts only if something differs.
     pub(crate) async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
         if self.read(|db| db.parked_drifts()).await?.is_empty() {
             return Ok(Vec::new());
@@ -136,7 +139,7 @@ impl Sqlite {
         result.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Runs `question` on a reading connection, on a thread where it may take its time.
+    /// Runs `question` on a reading connection and a blocking thread.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Reader) -> rusqlite::Result<T> + Send + 'static,
@@ -165,7 +168,7 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
         match job {
             Job::Commit(batch, done) => {
                 let result = write::commit(db, &batch.writes).map_err(|e| sql_error(path, "committed", e));
-                // Freed before the answer: the engine takes the batch back as its only owner.
+                // Freed before the answer: the engine then takes the batch back as its only owner.
                 drop(batch);
                 _ = done.send(result);
             }
@@ -197,8 +200,8 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
     }
 }
 
-/// A server whose writer is gone could only refuse everything. It ends instead, and another takes
-/// over: what was accepted is on disk.
+/// Ends the process when the writer's thread panics. Such a server could only refuse everything, while the
+/// next one goes on with what was accepted, which is on disk.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -209,7 +212,7 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// The number that the file was given when it was made.
+/// The random number that the file got when it was created.
 fn own_number(db: &Connection) -> rusqlite::Result<i64> {
     db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', random())", [])?;
     db.query_row("SELECT value FROM meta WHERE key = 'store_id'", [], |row| row.get(0))
@@ -224,7 +227,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     let mut private = OpenOptions::new();
     private.create(true).truncate(false).write(true).mode(0o600);
     let file = private.open(&lock_path).map_err(io)?;
-    // Environments of jobs are in there. SQLite's files beside it get the database's permissions.
+    // The database contains environments of jobs. SQLite gives its other files the database's permissions.
     private.open(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -237,7 +240,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     let open = || {
         let db = Connection::open(path)?;
         db.busy_timeout(std::time::Duration::from_secs(10))?;
-        // It can be chosen only before there is anything in the file.
+        // This setting has an effect only while the file is empty.
         db.pragma_update(None, "auto_vacuum", "incremental")?;
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
@@ -273,8 +276,8 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
     migrated.map_err(|e| StoreError::Corrupt { path: path.to_owned(), why: e.to_string() })
 }
 
-/// Before the form of a database changes it is copied: the release before, which does not know the new form, can go on
-/// with the copy. The copy of an earlier change goes.
+/// Copies a database before its schema changes, so that the earlier release, which does not know the new
+/// schema, can go on with the copy. Copies of earlier changes are deleted.
 fn keep_copy(db: &Connection, path: &Path, version: i64) -> Result<(), StoreError> {
     let copy = path.with_extension(format!("before-upgrade-{version}.db"));
     let others = path.parent().and_then(|dir| std::fs::read_dir(dir).ok()).into_iter().flatten().flatten();
@@ -285,10 +288,10 @@ fn keep_copy(db: &Connection, path: &Path, version: i64) -> Result<(), StoreErro
     copy_into(db, &copy).map_err(|e| sql_error(path, "copied the file before an upgrade", e))
 }
 
-/// Copies the database of a store that a server may have open into a new file.
+/// Copies a store's database, which a server may have open, into a new file.
 pub(crate) fn backup(path: &Path, to: &Path) -> Result<(), StoreError> {
     let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
-    // SQLite would make what is not there.
+    // SQLite would create a missing file.
     std::fs::metadata(path).map_err(|source| io(path, source))?;
     if to.exists() {
         return Err(io(to, std::io::ErrorKind::AlreadyExists.into()));
@@ -298,7 +301,7 @@ pub(crate) fn backup(path: &Path, to: &Path) -> Result<(), StoreError> {
     copy_into(&db, to).map_err(|e| sql_error(to, "copied the file", e))
 }
 
-/// It has all that the database has, so it is readable by its owner alone.
+/// The copy has everything that the database has, so only its owner may read it.
 fn copy_into(db: &Connection, to: &Path) -> rusqlite::Result<()> {
     let failed = |e: std::io::Error| rusqlite::Error::ToSqlConversionFailure(e.into());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
@@ -316,14 +319,14 @@ fn sql_error(path: &Path, doing: &'static str, error: rusqlite::Error) -> StoreE
     match error.sqlite_error_code() {
         Some(DiskFull) => StoreError::Full(path),
         Some(NotADatabase | DatabaseCorrupt) => StoreError::Corrupt { path, why: error.to_string() },
-        // SQLite says so when it cannot write its shared memory file either, which is what a full
-        // disk looks like to a new connection.
+        // SQLite reports the same when it cannot write its shared-memory file, which is what a full disk
+        // looks like to a new connection.
         Some(SystemIoFailure | CannotOpen) if is_full(&path) => StoreError::Full(path),
         _ => StoreError::Sql { doing, source: error },
     }
 }
 
-/// True if the directory of the file has no room for another page.
+/// Whether the file's directory has no room for another page.
 fn is_full(path: &Path) -> bool {
     let probe = path.with_extension("probe");
     let written = std::fs::write(&probe, [0u8; 65_536]);
@@ -331,8 +334,8 @@ fn is_full(path: &Path) -> bool {
     written.is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull)
 }
 
-/// Rows a second of a bare loop that books and completes `batch` rows in each commit, with our
-/// schema and settings: what the engine's figures stand beside.
+/// Measures a bare loop that books and ends `batch` rows in each commit, with this schema and these settings.
+/// Returns rows per second, to compare with the engine's figures.
 pub fn bench_raw_commits(path: &Path, rows: u32, batch: u32) -> Result<f64, StoreError> {
     use windlass_core::engine::Write;
     use windlass_core::job::{End, TaskResult, TaskState};

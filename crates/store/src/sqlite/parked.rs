@@ -1,4 +1,6 @@
-//! Rows of parked jobs, and their counts: changed by what a transaction adds and takes, once each line.
+//! Rows of parked jobs, and their counts by queue and class. A transaction changes each count once, by the
+//! sum of what it parks and unparks. Positions are ordered by `rank`, the negated priority, then by `ranked`
+//! and the job's id. An audit compares counts and rows.
 
 use super::write::{int, time};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
@@ -8,22 +10,22 @@ use windlass_core::job::{BacklogCounts, Parked, QueuePos};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
 
-/// The next parked jobs of a line.
+/// Statement for the next parked jobs of a subqueue.
 pub const PAGE: &str = "SELECT class, rank, ranked, job, ready, tasks, waiting FROM parked
      WHERE queue = ?1 AND class = ?2 AND (rank, ranked, job) >= (?3, ?4, ?5)
      ORDER BY rank, ranked, job LIMIT ?6";
 
-/// What [`PAGE`] takes: a line, the first place that may be shown, and at most how many.
+/// Parameters of [`PAGE`]: a subqueue, the first position that may be returned, and the largest number of jobs.
 pub fn page_from(queue: &str, class: u64, from: QueuePos, most: usize) -> impl Params {
     (queue.to_owned(), int(class), rank(from), time(from.ranked), int(from.job.0), most as i64)
 }
 
-/// A smaller one comes first.
+/// The negated priority: a smaller rank comes first.
 fn rank(place: QueuePos) -> i64 {
     -i64::from(place.priority.0)
 }
 
-/// A row of [`PAGE`].
+/// A parked job from a row of [`PAGE`].
 pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Parked> {
     let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)? as u64);
     let priority = i32::try_from(-row.get::<_, i64>(1)?).unwrap_or(i32::MIN);
@@ -35,20 +37,20 @@ pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Parked> {
     })
 }
 
-/// How a job is parked, if it is.
+/// A job's parked state; `None` if it is not parked.
 pub fn of(db: &Connection, job: JobId) -> rusqlite::Result<Option<Parked>> {
     let sql = "SELECT class, rank, ranked, job, ready, tasks, waiting FROM parked WHERE job = ?1";
     db.prepare_cached(sql)?.query_row([int(job.0)], from_row).optional()
 }
 
-/// How many parked jobs of a queue come before a place.
+/// Number of a queue's parked jobs before a position.
 pub fn before(db: &Connection, queue: &str, place: QueuePos) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM parked WHERE queue = ?1 AND (rank, ranked, job) < (?2, ?3, ?4)";
     let place = (queue, rank(place), time(place.ranked), int(place.job.0));
     db.prepare_cached(sql)?.query_row(place, |row| Ok(row.get::<_, i64>(0)? as u64))
 }
 
-/// What a transaction adds to the counts and takes off.
+/// What a transaction adds to the counts: jobs, ready tasks, waiting tasks.
 #[derive(Default)]
 pub struct Deltas(BTreeMap<(String, u64), [i64; 3]>);
 
@@ -61,7 +63,7 @@ impl Deltas {
         }
     }
 
-    /// Changes the counts.
+    /// Adds the sums to the counts, and removes counts of subqueues that have become empty.
     pub fn apply(self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
         for ((queue, class), [jobs, tasks, waiting]) in self.0 {
             tx.prepare_cached(
@@ -79,7 +81,7 @@ impl Deltas {
     }
 }
 
-/// Parks an active job; 0 rows where it is none or is parked.
+/// Parks an active job; 0 rows if it is not active or is parked already.
 pub fn park(
     tx: &Transaction<'_>,
     job: JobId,
@@ -110,7 +112,7 @@ pub fn park(
     Ok(rows)
 }
 
-/// Takes a job off the parked; 0 rows where it is not.
+/// Unparks a job; 0 rows if it is not parked.
 pub fn unpark(
     tx: &Transaction<'_>,
     job: JobId,
@@ -126,7 +128,7 @@ pub fn unpark(
     Ok(rows)
 }
 
-/// The counts, by queue and class.
+/// The counts by queue and class.
 pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
     let sql = "SELECT queue, class, jobs, tasks, waiting FROM parked_counts ORDER BY queue, class";
     let mut counts = db.prepare_cached(sql)?;
@@ -134,13 +136,13 @@ pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
 }
 
 fn count_from(row: &Row<'_>) -> rusqlite::Result<ParkedCount> {
-    // A count that fell below nothing is wrong; the audit shows it as none.
+    // A count below 0 is wrong, and appears as 0 until the audit corrects it.
     let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.max(0) as u64);
     let backlog = BacklogCounts { jobs: number(2)?, ready: number(3)?, waiting: number(4)? };
     Ok(ParkedCount { queue: row.get(0)?, class: row.get::<_, i64>(1)? as u64, backlog })
 }
 
-/// Counts that are not those of the rows.
+/// The counts that differ from the rows.
 pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
     let _moment = db.unchecked_transaction()?;
     let key = |count: ParkedCount| ((count.queue, count.class), count.backlog);
@@ -164,7 +166,7 @@ pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
     Ok(drifts)
 }
 
-/// Makes the counts those of the rows; returns what was wrong.
+/// Corrects the counts by the rows; returns the counts that were wrong.
 pub fn recount(db: &mut Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
     let found = drifts(db)?;
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -1,4 +1,6 @@
-//! The readers' side.
+//! The reading side of the SQLite store. Each [`Reader`] has a connection of its own, so reads run beside the
+//! writer and see whole batches. The methods are those of [`Store`](crate::Store) with the same names.
+//! Nothing here writes.
 
 use super::codes;
 use super::foreign;
@@ -21,7 +23,7 @@ use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// Bytes of bodies after which a read of many ends.
+/// Bytes of bodies after which a read of several ends.
 const BODIES_BYTES: usize = 8 << 20;
 
 const JOB: &str = "SELECT id, spec, created, state, stop, held, ended, counts FROM jobs";
@@ -30,13 +32,12 @@ const TASK: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_
 const ATTEMPT: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
      attempt, worker, epoch, late FROM attempts";
 
-/// A connection that reads.
+/// A reading connection.
 pub struct Reader {
     db: Connection,
 }
 
 impl Reader {
-    /// Reads over this connection.
     pub fn new(db: Connection) -> Self {
         Reader { db }
     }
@@ -76,7 +77,7 @@ impl Reader {
         Ok(records)
     }
 
-    /// The tasks of a job, but for a look at the rows of those that are noted to have succeeded.
+    /// The tasks of a job. Rows of tasks that the job lists as succeeded are not read.
     fn gather(&self, id: JobId) -> rusqlite::Result<Gather> {
         let mut noted = self.db.prepare_cached("SELECT done FROM jobs WHERE id = ?1")?;
         let noted = noted.query_row([int(id.0)], |row| match row.get_ref(0)?.as_str_or_null()? {
@@ -108,7 +109,7 @@ impl Reader {
         Ok(JobRecord { id, spec, created, state, stop, held, parked, tasks, ended, back_offs })
     }
 
-    /// What is seen is of one moment.
+    /// All answers are of one moment, since they are read in one transaction.
     pub fn fetch(&self, fetches: &[Fetch]) -> rusqlite::Result<Vec<Vec<JobRecord>>> {
         let _moment = self.db.unchecked_transaction()?;
         fetches.iter().map(|fetch| self.fetch_one(fetch)).collect()
@@ -232,7 +233,7 @@ impl Reader {
         one.query_row((int(job.0), step), |row| Ok(Arc::from(row.get_ref(0)?.as_blob()?))).optional()
     }
 
-    /// Of the first steps, until what is read is large.
+    /// Stops after the step with which the bodies reach [`BODIES_BYTES`].
     pub fn bodies(&self, steps: &[(JobId, u16)]) -> rusqlite::Result<Vec<Option<Arc<[u8]>>>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         for (job, step) in steps {
@@ -246,7 +247,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// Of a larger one no page is read but the one that has its length.
+    /// Of a larger body only the page with its length is read.
     pub fn small_bodies(&self, steps: &[(JobId, u16)], bytes_max: usize) -> rusqlite::Result<StepBodies> {
         let sql = "SELECT body FROM bodies WHERE job = ?1 AND step = ?2 AND length(body) <= ?3";
         let (mut one, mut found) = (self.db.prepare_cached(sql)?, Vec::with_capacity(steps.len()));
@@ -331,7 +332,7 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
     }))
 }
 
-/// The row in ten columns from this one on.
+/// The task's row, in the ten columns from `first` on.
 fn task_row(row: &Row<'_>, first: usize) -> rusqlite::Result<TaskRow> {
     let state = codes::task_state_from(row.get(first + 1)?)
         .ok_or_else(|| bad(first + 1, Type::Integer, "no such task state"))?;

@@ -1,6 +1,6 @@
-//! Rows of what placement goes by beside jobs and workers: samples by signature, queues, limits and what
-//! backs off for
-//! these.
+//! Rows that placement uses besides jobs and workers: samples of task profiles, queues, limits, and the steps
+//! that back off for a limit. The writer's thread changes them in a batch's transaction, and an engine reads
+//! them when it starts. Nothing here checks a setting; the engine did.
 
 use super::write::{int, time};
 use crate::spec;
@@ -12,7 +12,7 @@ use windlass_core::queues::{Busy, Limit, QueueRecord};
 use windlass_core::score::history::Sample;
 use windlass_core::{JobId, Time};
 
-/// Keeps the samples of a signature in the place of those before.
+/// Replaces the samples of a task profile.
 pub fn set_history(
     tx: &Transaction<'_>,
     signature: &str,
@@ -26,7 +26,7 @@ pub fn set_history(
     .execute(params![signature, spec::samples_to_json(samples), time(at)])
 }
 
-/// Up to `limit` signatures with their samples, those used last first.
+/// Up to `limit` task profiles with their samples, last used first.
 pub fn history(db: &Connection, limit: usize) -> rusqlite::Result<Vec<(String, Vec<Sample>)>> {
     let sql = "SELECT signature, samples FROM history ORDER BY at DESC, signature DESC LIMIT ?1";
     let mut rows = db.prepare_cached(sql)?;
@@ -38,7 +38,7 @@ pub fn history(db: &Connection, limit: usize) -> rusqlite::Result<Vec<(String, V
     rows.collect()
 }
 
-/// Deletes up to `limit` signatures that nothing ran of since `before`; returns how many went.
+/// Deletes up to `limit` task profiles that were not used since `before`; returns how many were deleted.
 pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusqlite::Result<usize> {
     tx.prepare_cached(
         "DELETE FROM history WHERE signature IN
@@ -47,7 +47,7 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
     .execute((time(before), limit as i64))
 }
 
-/// Keeps a queue as it was set.
+/// Replaces the settings of a queue.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
     let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users } = queue;
     let users = (!users.is_empty()).then(|| spec::users_to_json(users));
@@ -61,7 +61,11 @@ pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<
     .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users])
 }
 
-/// All queues that were set, by name.
+fn unreadable(column: usize, error: serde_json::Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+}
+
+/// All queues that have settings, by name.
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
     let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused, users FROM queues ORDER BY name";
     let mut rows = db.prepare_cached(sql)?;
@@ -73,13 +77,14 @@ pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
             quota_cpu: row.get(3)?,
             burst_cpu: row.get(4)?,
             paused: row.get(5)?,
-            users: spec::users_from_json(row.get(6)?),
+            // An empty list would open some queues to all users.
+            users: spec::users_from_json(row.get(6)?).map_err(|e| unreadable(6, e))?,
         })
     })?;
     rows.collect()
 }
 
-/// Keeps a limit, or deletes it. One that is not there is deleted already.
+/// Replaces a limit, or deletes it. Deleting a limit that does not exist succeeds.
 pub fn set_limit(tx: &Transaction<'_>, name: &str, limit: Option<&Limit>) -> rusqlite::Result<()> {
     let Some(Limit { max, per_worker, busy }) = limit else {
         tx.prepare_cached("DELETE FROM limits WHERE name = ?1")?.execute([name])?;
@@ -96,7 +101,6 @@ pub fn set_limit(tx: &Transaction<'_>, name: &str, limit: Option<&Limit>) -> rus
     Ok(())
 }
 
-/// All limits by name.
 pub fn limits(db: &Connection) -> rusqlite::Result<BTreeMap<String, Limit>> {
     let sql = "SELECT name, max, per_worker, busy_exits, back_off_ms FROM limits";
     let mut rows = db.prepare_cached(sql)?;
@@ -110,7 +114,7 @@ pub fn limits(db: &Connection) -> rusqlite::Result<BTreeMap<String, Limit>> {
     rows.collect()
 }
 
-/// Keeps the steps of a job that back off for a limit in the place of those before.
+/// Replaces a job's steps that back off for a limit.
 pub fn set_back_offs(
     tx: &Transaction<'_>,
     job: JobId,
@@ -120,7 +124,7 @@ pub fn set_back_offs(
     tx.prepare_cached("UPDATE jobs SET back_offs = ?2 WHERE id = ?1")?.execute((int(job.0), json))
 }
 
-/// The steps of a job that back off for a limit.
+/// A job's steps that back off for a limit.
 pub fn back_offs(db: &Connection, job: JobId) -> rusqlite::Result<BTreeMap<u16, BackOff>> {
     let mut one = db.prepare_cached("SELECT back_offs FROM jobs WHERE id = ?1")?;
     one.query_row([int(job.0)], |row| {

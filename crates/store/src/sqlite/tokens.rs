@@ -1,4 +1,5 @@
-//! Rows of tokens.
+//! Rows of tokens. The server creates and revokes them outside of the engine's batches, and looks
+//! them up for callers. A row has the hash of the secret, never the secret.
 
 use super::write::time;
 use crate::view::TokenRecord;
@@ -8,15 +9,14 @@ use windlass_core::Time;
 
 const TOKEN: &str = "SELECT id, hash, role, user, worker, note, created, expires, revoked FROM tokens";
 
-/// A change of the tokens.
 pub enum TokenWrite {
-    /// A new one.
+    /// A new token.
     Create(TokenRecord),
-    /// The end of one.
+    /// The id of a token to revoke, and when.
     Revoke(String, Time),
 }
 
-/// Applies it; false where there is another of that id, or none that is in force.
+/// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
 pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
     let rows = match write {
         TokenWrite::Create(token) => db
@@ -42,12 +42,10 @@ pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
     Ok(rows > 0)
 }
 
-/// All tokens, by id.
 pub fn all(db: &Connection) -> rusqlite::Result<Vec<TokenRecord>> {
     db.prepare_cached(&format!("{TOKEN} ORDER BY id"))?.query_map([], token_from)?.collect()
 }
 
-/// One token.
 pub fn one(db: &Connection, id: &str) -> rusqlite::Result<Option<TokenRecord>> {
     db.prepare_cached(&format!("{TOKEN} WHERE id = ?1"))?.query_row([id], token_from).optional()
 }
@@ -70,7 +68,7 @@ fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
     })
 }
 
-/// Deletes up to `limit` tokens that ended before `before`; returns how many went.
+/// Deletes up to `limit` tokens that were revoked or expired before `before`; returns how many were deleted.
 pub fn forget(tx: &Transaction<'_>, before: Time, limit: usize) -> rusqlite::Result<usize> {
     tx.prepare_cached(
         "DELETE FROM tokens WHERE id IN

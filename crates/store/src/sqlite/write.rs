@@ -1,4 +1,6 @@
-//! The writer's side: one transaction for a batch, each write guarded by the row that it expects.
+//! The writing side of the SQLite store: one transaction for a batch, each write guarded by the row that it
+//! expects. Only the writer's thread calls it. A refused write changes no row, and the others of its batch
+//! are committed.
 
 use super::codes;
 use super::parked::{self, Deltas};
@@ -11,11 +13,12 @@ use windlass_core::job::{Counts, TaskResult};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{JobId, TaskId, Time};
 
-/// Applies the batch; returns the numbers of the writes whose guard failed.
+/// Applies a batch; returns the indexes of the refused writes.
 pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
-    // A job that is not there any more is not brought back by half.
+    // When a retry finds its job deleted, the later writes of that job are refused too. Otherwise parts of it
+    // would come back.
     let mut gone: BTreeSet<JobId> = BTreeSet::new();
     for (number, write) in writes.iter().enumerate() {
         let is_gone = write.job().is_some_and(|job| gone.contains(&job));
@@ -29,7 +32,7 @@ pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usi
     Ok(refused)
 }
 
-/// True if the write's guard held.
+/// Applies a write; false if its guard failed.
 fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::Result<bool> {
     let rows = match write {
         Write::Job { id, spec, created } => {
@@ -47,7 +50,7 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
             .execute(params![int(job.0), codes::job_state(*state), time(*at), counts_to_json(counts)])?,
         Write::JobRetry { job } => retry(tx, *job)?,
         Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
-            // The first inserts the row, and that is the compare-and-swap.
+            // Attempt 1 inserts the row, and that insert is the compare-and-swap.
             let sql = match attempt {
                 1 => {
                     "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
@@ -75,7 +78,7 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         }
         Write::Late { task, attempt, worker, epoch, result } => {
             insert_late(tx, *task, *attempt, (worker.0, epoch.0), result)?;
-            // Nothing that the engine holds hangs on it.
+            // A late result is never refused, because the engine's state does not depend on it.
             1
         }
         Write::Worker(record) => upsert_worker(tx, record)?,
@@ -186,7 +189,7 @@ fn end(
     ])
 }
 
-/// Copies the attempt that just ended into the task's history.
+/// Copies the attempt that has just ended into the task's history.
 fn archive(tx: &Transaction<'_>, task: TaskId, attempt: u32) -> rusqlite::Result<usize> {
     tx.prepare_cached(
         "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
@@ -198,7 +201,8 @@ fn archive(tx: &Transaction<'_>, task: TaskId, attempt: u32) -> rusqlite::Result
     .execute((int(task.job.0), task.index, attempt))
 }
 
-/// Only of an attempt that was there, and once: it is said again until it is acknowledged.
+/// Adds a late result of an attempt that the task really had. Repetitions are dropped: a keeper repeats a
+/// result until it is acknowledged.
 fn insert_late(
     tx: &Transaction<'_>,
     task: TaskId,
@@ -259,10 +263,10 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
     ])
 }
 
-/// Deletes jobs that ended before `before`, oldest first, and then the samples of signatures of which
-/// nothing ran since, until about `budget` rows are gone. A job's own row goes first, and with it the job: the rows
-/// of its tasks go in this and later transactions, and commits come between. Returns the jobs that are gone,
-/// and whether there is more to delete.
+/// Deletes jobs that ended before `before`, oldest first, then samples that were not used since and tokens
+/// that ended before, until about `budget` rows are deleted. A job's own row is deleted first, so no reader
+/// sees half of a job. The rows of its tasks follow in this and later transactions, between which commits run.
+/// Returns the deleted jobs, and whether there is more to delete.
 pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Result<(Vec<JobId>, bool)> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut left = budget;
@@ -274,8 +278,8 @@ pub fn retain(db: &mut Connection, before: Time, budget: usize) -> rusqlite::Res
     Ok((gone, left == 0))
 }
 
-/// Gives up to `pages` pages that deletions left empty back to the file system; true if there are more than a
-/// tenth of the file.
+/// Returns up to `pages` empty pages to the file system. True if more than about a tenth of the file is still
+/// empty.
 pub fn shrink(db: &Connection, pages: u32) -> rusqlite::Result<bool> {
     let number = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     db.pragma(None, "incremental_vacuum", pages, |_| Ok(()))?;
@@ -301,7 +305,7 @@ fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite
     Ok(gone)
 }
 
-/// Deletes what is left of deleted jobs, as many rows as may be.
+/// Deletes rows that belong to deleted jobs, up to `left` rows of tasks.
 fn sweep(tx: &Transaction<'_>, left: &mut usize) -> rusqlite::Result<()> {
     while *left > 0 {
         let mut first = tx.prepare_cached("SELECT job FROM deleted LIMIT 1")?;
@@ -319,18 +323,18 @@ fn sweep(tx: &Transaction<'_>, left: &mut usize) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Counts as JSON, in the order of the fields.
+/// The eight counts as a JSON list, in the order of the fields.
 pub fn counts_to_json(counts: &Counts) -> String {
     let Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped } = counts;
     format!("[{total},{waiting},{ready},{active},{succeeded},{failed},{canceled},{skipped}]")
 }
 
-/// SQLite's integers are signed; all of ours come back by the same cast.
+/// SQLite's integers are signed. The cast is undone by the same cast when the number is read.
 pub fn int(n: u64) -> i64 {
     n as i64
 }
 
-/// A time as stored.
+/// A time in nanoseconds since the Unix epoch.
 pub fn time(at: Time) -> i64 {
     at.0 as i64
 }

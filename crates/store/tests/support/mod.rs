@@ -1,4 +1,4 @@
-//! What the suites that run on every store share.
+//! Helpers of the suites that run on every store.
 
 use std::sync::Arc;
 use windlass_core::engine::{Outbox, Write};
@@ -14,7 +14,7 @@ pub fn on_all(test: impl AsyncFn(Store)) {
     }
 }
 
-/// Commits one batch; the places of the writes that the store refused.
+/// Commits one batch; returns the indexes of the refused writes.
 pub async fn commit(store: &Store, writes: Vec<Write>) -> Vec<usize> {
     store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap()
 }

@@ -1,4 +1,6 @@
-//! What tasks run on: control groups, logs, the means to start a process.
+//! What the keeper starts processes with: control groups, output files, GPUs, the launcher, and the variables
+//! that mark a task's processes. `tasks` uses it for the commands of tasks, and `session` for the actions of
+//! environments. It never decides when a task starts, and never waits for a process.
 
 use crate::cgroup::{Cgroups, Slot};
 use crate::keeper::MARKER;
@@ -15,34 +17,31 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use windlass_api::{Session, fill_in};
 
-/// Bytes that one process may map beyond its task's memory limit where we watch that limit ourselves.
+/// Bytes of memory that a process may map beyond its task's memory limit, where the keeper samples that limit.
 const MAPPED_BYTES_MORE: u64 = 4 << 30;
 
-/// Bytes that one argument may have with a value in every place.
+/// Bytes that one argument may have once the value replaces every placeholder.
 const FILLED_BYTES_MAX: usize = 64 << 20;
 
-/// What tasks of a step run.
+/// What the tasks of a step run.
 #[derive(Serialize, Deserialize)]
 pub struct Body {
-    /// Program and arguments.
     pub command: Vec<String>,
-    /// The environment.
     pub env: BTreeMap<String, String>,
-    /// The working directory.
     pub cwd: String,
-    /// What its tasks share here.
+    /// What the step's tasks share on this worker; `None` for tasks without a session.
     pub session: Option<Session>,
-    /// As whom they run; absent is the keeper's own user.
+    /// The user whose rights the tasks have; `None` for the keeper's own user.
     pub run_as: Option<RunAs>,
-    /// Why they must not run here.
+    /// Why the tasks must not run here, for people.
     refused: Option<String>,
-    /// That is a matter of this worker.
+    /// Whether the reason is this worker's, and not the submission's.
     #[serde(default)]
     refused_now: bool,
 }
 
 impl Body {
-    /// Whether its tasks may run here.
+    /// An error if the tasks must not run here.
     pub fn check(&self) -> Result<(), Refused> {
         match &self.refused {
             None => Ok(()),
@@ -51,7 +50,8 @@ impl Body {
         }
     }
 
-    /// The body in a message; `None` if it is another message.
+    /// The body in a message; `None` for other messages. Adds `HOME`, and for another user `USER` and
+    /// `LOGNAME`, where the step does not set them.
     pub fn from_message(message: ToKeeper) -> Option<Body> {
         match message {
             ToKeeper::Body { command, mut env, cwd, session, run_as, refused, refused_now, .. } => {
@@ -71,68 +71,67 @@ impl Body {
     }
 }
 
-/// What the keeper has to run tasks on.
+/// What the keeper starts processes with.
 pub struct Ground {
-    /// Control groups, where they can be had.
+    /// Control groups; `None` where none can be made.
     pub cgroups: Option<Cgroups>,
-    /// Where output goes.
+    /// The directory of output files.
     pub logs: LogDir,
-    /// Bytes of one output file that are kept.
+    /// Bytes that are kept of one output file.
     pub log_bytes_max: u64,
-    /// `/dev/null`.
+    /// `/dev/null`, the standard input of all tasks.
     pub null: File,
-    /// Processes that do something for the keeper in a user's name, and when they are killed.
+    /// Processes that act for the keeper with a user's rights, and when each is killed.
     pub helpers: BTreeMap<i32, Instant>,
-    /// What makes processes, where it is there.
+    /// The launcher; `None` where it did not start, and the keeper forks by itself.
     pub launcher: Option<Launcher>,
-    /// What did not come to its program in time and does not end when it is killed: the kernel waits with it for
-    /// a file system. None of it ever ran.
+    /// Processes that did not become their program in time and do not end although they were killed, because
+    /// the kernel waits with them for a file system. Their program never ran.
     pub stuck: Vec<Started>,
-    /// The kernel ends everything under us with us.
+    /// Whether the kernel ends everything under the keeper together with it.
     pub namespaced: bool,
-    /// The keeper's own number.
     pub incarnation: u64,
-    /// The devices that tasks hold, by their places in the machine.
+    /// GPUs that each attempt holds, by their index on this machine.
     pub devices: BTreeMap<TaskRef, Vec<u32>>,
 }
 
-/// A process that was started for a task, with its files and its group.
+/// A process that was started for a task or an action, with its output files and control group.
 #[derive(Serialize, Deserialize)]
 pub struct Started {
-    /// Its process.
+    /// Number of the process.
     pub pid: i32,
-    /// Its group, where there are groups.
+    /// Its control group; `None` without control groups.
     pub slot: Option<Slot>,
-    /// Its output: standard output, standard error.
+    /// Standard output and standard error.
     #[serde(with = "super::upgrade::kept_files")]
     pub output: [File; 2],
     /// Processor time that the group had used before, in microseconds.
     pub cpu_before_us: u64,
-    /// Its memory limit is to be watched by us.
+    /// Whether the memory limit is held by sampling.
     pub watch_memory: bool,
-    /// Its process is on the way to its program. A keeper that goes on as another program waits for it first.
+    /// The process while it has not yet become its program. An upgrade of the keeper waits until there is none.
     #[serde(skip)]
     pub launch: Option<Launch>,
 }
 
-/// Why a task was not started.
+/// Why a process was not started.
 #[derive(Debug)]
 pub enum Refused {
-    /// It never can be, by what its job asks for: for people.
+    /// The job asks for something impossible; the text is for people.
     Job(String),
-    /// It cannot be, by no fault of its job: for people.
+    /// The cause is this worker; the text is for people.
     Worker(String),
-    /// Not now: the disk is full, or the machine is out of something else. It stays in line.
+    /// The cause passes, such as a full disk. The attempt stays in the queue.
     NotNow(io::Error),
 }
 
-/// How long a process that does something in a user's name may take.
+/// How long a process that acts for the keeper with a user's rights may take.
 const HELPER_MAX: Duration = Duration::from_secs(300);
-/// How often processes that do not end are looked at.
+/// Interval between two checks of processes that do not end.
 const STUCK_POLL: Duration = Duration::from_secs(1);
 
 impl Ground {
-    /// Starts the task.
+    /// Starts a task's command.
     pub fn start(
         &mut self,
         task: TaskRef,
@@ -145,7 +144,7 @@ impl Ground {
         self.begin(task, &command, memory)
     }
 
-    /// Starts a command with output files and a group of its own.
+    /// Starts a command with output files and a control group of its own.
     pub fn begin(
         &mut self,
         task: TaskRef,
@@ -180,7 +179,7 @@ impl Ground {
         }
     }
 
-    /// Starts a command where another has ended: the same group, limits and output.
+    /// Starts a command in the place of one that has ended, with the same group, limits and output files.
     pub fn go_on(
         &mut self,
         command: &Command,
@@ -194,8 +193,8 @@ impl Ground {
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
             join: started.slot.as_ref().map_or([None; 2], |slot| slot.join_fds(memory.is_some())),
-            // A backstop for what grows between two samples; the limit itself is on what the whole
-            // tree really holds. Programs map more than they use.
+            // A backstop against growth between two samples. The limit itself holds for the resident memory
+            // of the whole process tree; programs map more than they use.
             data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
             die_with: (!self.namespaced).then(|| std::process::id() as i32),
         };
@@ -208,7 +207,7 @@ impl Ground {
         Ok(())
     }
 
-    /// A process does something in a user's name; it is killed where that takes too long.
+    /// Notes a process that acts for the keeper with a user's rights; it is killed when it takes too long.
     pub fn help(&mut self, started: io::Result<i32>) {
         match started {
             Ok(pid) => _ = self.helpers.insert(pid, Instant::now() + HELPER_MAX),
@@ -216,13 +215,13 @@ impl Ground {
         }
     }
 
-    /// A process ended that is no task's.
+    /// Notes the end of a process that belongs to no task.
     pub fn exited(&mut self, pid: i32) {
         self.helpers.remove(&pid);
     }
 
-    /// Gives up on what did not come to its program in time. Killed, it never will, though it may not end before a
-    /// file system answers.
+    /// Gives up a process that did not become its program in time. It is killed, so its program never runs,
+    /// although it may not end before a file system answers.
     pub fn abandon(&mut self, task: TaskRef, started: Started) {
         process::kill(started.pid);
         if !self.end_tree(task, &started, false) {
@@ -234,7 +233,7 @@ impl Ground {
         self.stuck.push(started);
     }
 
-    /// Looks after processes that take long to end.
+    /// Kills processes that take too long, and takes back the groups of those that have ended.
     pub fn settle(&mut self, now: Instant) {
         for (pid, until) in &mut self.helpers {
             if *until <= now {
@@ -250,7 +249,7 @@ impl Ground {
         over.into_iter().for_each(|started| self.give_back(started.slot));
     }
 
-    /// When that is to be done again.
+    /// When [`Ground::settle`] is due again; `None` if nothing waits for it.
     pub fn next_deadline(&self) -> Option<Instant> {
         let stuck = (!self.stuck.is_empty()).then(|| Instant::now() + STUCK_POLL);
         self.helpers.values().copied().chain(stuck).min()
@@ -266,14 +265,14 @@ impl Ground {
         self.logs.remove(task, Stream::Err);
     }
 
-    /// Takes back an empty group.
+    /// Returns an empty group to the pool.
     pub fn give_back(&mut self, slot: Option<Slot>) {
         if let (Some(cgroups), Some(slot)) = (&mut self.cgroups, slot) {
             cgroups.give_back(slot);
         }
     }
 
-    /// The command with its values filled in and the variables that name the task.
+    /// The command of a task, with its value filled in.
     fn command(&self, task: TaskRef, body: &Body, value: Option<&str>) -> Result<Command, Refused> {
         let argv: Vec<String> = match value {
             Some(value) => {
@@ -295,7 +294,7 @@ impl Ground {
         )
     }
 
-    /// The variables that name a task.
+    /// The variables that describe an attempt to its processes.
     pub fn task_variables(&self, task: TaskRef, value: Option<&str>) -> Vec<(&'static str, String)> {
         let mut all = vec![
             ("WINDLASS_JOB", task.job.to_string()),
@@ -311,8 +310,8 @@ impl Ground {
         all
     }
 
-    /// Gives a task devices that no other holds, of those that there are. Two tasks that each asked for
-    /// one must not both take the first.
+    /// Reserves GPUs for an attempt that no other attempt holds, so that two tasks with one GPU each do not
+    /// share the first. `there_are` is the number of GPUs of this worker.
     pub fn hold_devices(&mut self, task: TaskRef, count: u32, there_are: u32) {
         let held: BTreeSet<u32> = self.devices.values().flatten().copied().collect();
         let free = (0..there_are).filter(|place| !held.contains(place)).take(count as usize);
@@ -322,7 +321,8 @@ impl Ground {
         }
     }
 
-    /// A command whose processes are known for the attempt's.
+    /// A command whose processes can be found by the attempt's marker. `own` comes before variables of the
+    /// same name in `env`.
     pub fn command_of(
         &self,
         task: TaskRef,
@@ -342,12 +342,12 @@ impl Ground {
         Ok(command)
     }
 
-    /// What marks the processes of an attempt, and no other's on this machine.
+    /// Value of [`MARKER`] for the processes of an attempt, unique on this machine.
     fn marker(&self, task: TaskRef) -> String {
         format!("{}:{}.{}.{}", self.incarnation, task.job, task.index, task.attempt)
     }
 
-    /// The processes of a task that runs; `leader` is its first one while that lives.
+    /// The processes of a running attempt; `leader` is its first process while that lives.
     pub fn pids(&self, leader: Option<i32>, task: TaskRef, slot: Option<&Slot>) -> Vec<i32> {
         match slot {
             Some(slot) => slot.pids(),
@@ -360,7 +360,7 @@ fn refuse_log(e: io::Error) -> Refused {
     refuse("open its log", e)
 }
 
-/// Why a process did not come to its program. `program` and `cwd` are as its job names them.
+/// Why a process did not become its program. `program` and `cwd` are as the job names them, for people.
 pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused {
     let what = match e.step {
         Step::Execute => format!("start '{program}'"),
@@ -373,7 +373,7 @@ pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused
     match (refuse(&what, e.source), e.step) {
         (Refused::NotNow(e), _) => Refused::NotNow(e),
         (Refused::Worker(why), Step::BecomeUser | Step::Make) => Refused::Worker(why),
-        // The caller's own directory need not be on a worker that is another machine.
+        // The submitter's own directory need not exist on a worker, which may be another machine.
         (Refused::Worker(why) | Refused::Job(why), Step::EnterDir) => {
             Refused::Job(format!("{why}; --cwd DIR names one that this worker has"))
         }
@@ -381,7 +381,7 @@ pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused
     }
 }
 
-/// What passes by itself is no failure of the task.
+/// An error that passes by itself, such as a full disk, is not a failure of the task.
 pub fn refuse(what: &str, e: io::Error) -> Refused {
     const PASSING: [i32; 6] =
         [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];

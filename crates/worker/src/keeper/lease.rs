@@ -1,7 +1,9 @@
-//! How long the keeper may let tasks run without a word from the server.
+//! The lease: until when the keeper may let tasks run without word from the server.
 //!
-//! It counts on the clock that goes on while the machine sleeps: a machine that wakes up after its
-//! lease ended ends its tasks before it does anything else.
+//! It is measured on the clock that goes on while the machine sleeps, so a machine that wakes up after the
+//! end of its lease ends its tasks before it does anything else. The keeper's loop polls the timer, starts
+//! tasks only while the lease holds, and fences once when it has run out. Nothing here renews a lease: the
+//! agent sends each renewal.
 
 use crate::clock::boot_ns;
 use rustix::time::{
@@ -10,7 +12,7 @@ use rustix::time::{
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The lease. Without a word of one it is for ever: a keeper beside its server needs none.
+/// The lease. It never ends until the agent sets an end, because the keeper of a server's own machine needs none.
 pub struct Lease {
     until: Option<u64>,
     fenced: bool,
@@ -18,21 +20,20 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// For ever.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Lease { until: None, fenced: false, timer: timerfd_create(TimerfdClockId::Boottime, flags)? })
     }
 
-    /// Until then; absent is for ever. An earlier end than before does not shorten it: grants may come
-    /// out of order.
+    /// Sets the end, in nanoseconds since boot; `None` is never. An end before the current one is ignored,
+    /// because renewals may arrive out of order.
     pub fn set(&mut self, until: Option<u64>) {
         self.until = match (self.until, until) {
             (Some(before), Some(now)) => Some(before.max(now)),
             (_, now) => now,
         };
         self.fenced = self.fenced && !self.holds();
-        // What has ended was told: a timer that is past would be readable for ever.
+        // After fencing the timer is disarmed, because an expired timer would stay readable.
         let at = self.until.filter(|_| !self.fenced).unwrap_or(0);
         let (tv_sec, tv_nsec) = ((at / 1_000_000_000) as i64, (at % 1_000_000_000) as i64);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -42,28 +43,28 @@ impl Lease {
         }
     }
 
-    /// Until when; absent is for ever.
+    /// The end, in nanoseconds since boot; `None` is never.
     pub fn until(&self) -> Option<u64> {
         self.until
     }
 
-    /// True while tasks may start.
+    /// Whether tasks may start.
     pub fn holds(&self) -> bool {
         self.until.is_none_or(|until| boot_ns() < until)
     }
 
-    /// True once when it has ended: everything must end now.
+    /// True once, when the lease has run out and all tasks must end.
     pub fn ran_out(&mut self) -> bool {
         let ran_out = !self.fenced && !self.holds();
         if ran_out {
             self.fenced = true;
-            // Read, or it stays readable.
+            // An expired timer stays readable until it is read.
             _ = rustix::io::read(self.timer.as_fd(), &mut [0; 8]);
         }
         ran_out
     }
 
-    /// Readable when it ends.
+    /// Readable when the lease runs out.
     pub fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

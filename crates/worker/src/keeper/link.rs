@@ -1,4 +1,6 @@
-//! The keeper's end of the socket: one agent at a time, the newest.
+//! The keeper's end of the unix socket. It has one agent at a time, the newest one that connected. The
+//! keeper's loop polls it, reads messages and sends reports, and never blocks on it. Reports to an absent
+//! agent are dropped: results are kept in `tasks` and repeated after the next hello.
 
 use crate::protocol::{FromKeeper, Lines, ToKeeper, to_line};
 use std::io::{self, Read, Write};
@@ -6,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Bytes that may wait for an agent that does not read. Results are kept elsewhere until they are
-/// acknowledged, so what is thrown away with the connection is said again.
+/// Bytes that may wait for an agent that does not read; above that the connection is closed. Results are
+/// repeated until they are acknowledged, so nothing is lost with it.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
 
 pub struct Link {
@@ -18,8 +20,8 @@ pub struct Link {
     output: Vec<u8>,
 }
 
-/// A path for the socket in `dir` that is short enough for any directory: a socket's address holds
-/// 107 bytes. `dir` must stay open while it is used.
+/// A path of the socket in `dir` that is short enough for any directory, since the address of a socket holds
+/// 107 bytes. `dir` must stay open while the path is used.
 pub fn socket_path(dir: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/keeper.sock", dir.as_fd().as_raw_fd()))
 }
@@ -29,7 +31,8 @@ impl Link {
         let dir = std::fs::File::open(state)?;
         let path = socket_path(&dir);
         _ = std::fs::remove_file(&path);
-        // Nobody else may come in between its making and a change of its mode. This process has one thread.
+        // The socket must never exist with a wider mode, so the mode comes from the umask. This process has
+        // one thread, so no other file gets it.
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(&path);
         rustix::process::umask(before);
@@ -38,7 +41,7 @@ impl Link {
         Ok(Link { listener, connection: None, had_agent: false, lines: Lines::default(), output: Vec::new() })
     }
 
-    /// Goes on listening where an earlier program did; its agent connects again.
+    /// Goes on with the listener of the program before; its agent has to connect again.
     pub fn resume(listener: UnixListener) -> Self {
         Link { listener, connection: None, had_agent: true, lines: Lines::default(), output: Vec::new() }
     }
@@ -55,8 +58,7 @@ impl Link {
         !self.output.is_empty()
     }
 
-    /// Takes a new agent in the place of the one before: an agent that connects twice has lost the
-    /// first connection.
+    /// Accepts a new agent in the place of the one before. An agent that connects again has lost its first connection.
     pub fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
@@ -67,12 +69,12 @@ impl Link {
         }
     }
 
-    /// True once any agent was there.
+    /// True once any agent has connected.
     pub fn had_agent(&self) -> bool {
         self.had_agent
     }
 
-    /// What the agent sent.
+    /// Messages that the agent sent.
     pub fn read(&mut self) -> Vec<ToKeeper> {
         let Some(stream) = &mut self.connection else { return Vec::new() };
         let mut buffer = [0; 64 << 10];
@@ -93,7 +95,7 @@ impl Link {
                 messages
             }
             Err(why) => {
-                super::say(format_args!("the agent sends what is no message: {why}"));
+                super::say(format_args!("the agent sent an invalid message: {why}"));
                 self.close();
                 Vec::new()
             }
@@ -107,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Writes what the agent takes.
+    /// Writes as much as the agent accepts now.
     pub fn flush(&mut self) {
         let Some(stream) = &mut self.connection else { return };
         while !self.output.is_empty() {

@@ -1,4 +1,7 @@
-//! The keeper: one thread, one loop over signals, the agent's connection and deadlines.
+//! The keeper: the process that owns running tasks. One thread runs one loop over ended children, the agent's
+//! connection, the lease's timer and deadlines. [`keeper_main`] is the whole program; agents start it and send it
+//! messages. It starts and ends tasks, holds them to their limits, and keeps results until they are acknowledged. It
+//! never waits for an agent or for anything that a user controls, and opens no network connection.
 
 mod ground;
 mod lease;
@@ -33,37 +36,37 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
 
-/// How a keeper is started.
+/// Options of a keeper, from its command line.
 #[derive(Clone, Debug)]
 pub struct KeeperOptions {
-    /// The worker's state directory, which must exist.
+    /// The worker's directory, which must exist.
     pub state: PathBuf,
-    /// This keeper's own number.
+    /// The number that tells this keeper from every other.
     pub incarnation: u64,
-    /// End, with all tasks, when the agent's connection ends.
+    /// Whether the keeper ends, with all tasks, when the agent's connection ends.
     pub die_with_agent: bool,
-    /// Do without namespaces.
+    /// Whether to do without namespaces.
     pub plain: bool,
-    /// Bytes of one output file that are kept.
+    /// Bytes that are kept of one output file.
     pub log_bytes_max: u64,
-    /// What an earlier program of this process handed over, by its descriptor.
+    /// Descriptor of the state that an earlier program of this process handed over; `None` for a new keeper.
     pub resume: Option<i32>,
-    /// That program, which goes on if this one cannot, by its descriptor.
+    /// Descriptor of that earlier program, which is executed again if this one cannot go on.
     pub fallback: Option<i32>,
 }
 
 /// Bytes of the keeper's own log.
 const LOG_BYTES_MAX: u64 = 16 << 20;
-/// How long a keeper that is to die with its agent waits for the first one.
+/// How long a keeper that ends with its agent waits for the first connection.
 const FIRST_AGENT: Duration = Duration::from_secs(10);
-/// How long a keeper that holds nothing waits for another agent.
+/// How long a keeper without attempts waits for another agent.
 const ALONE_MAX: Duration = Duration::from_secs(600);
 
-/// The environment variable that marks every process of a keeper, for where no namespace does.
+/// Environment variable that marks every process of a keeper. Processes are found by it where there is no namespace.
 pub const MARKER: &str = "WINDLASS_KEEPER";
 
-/// Becomes the keeper. Returns in the process that the agent started as soon as the keeper is ready
-/// (it writes a line to standard output then), and in the keeper when that ends.
+/// Runs the keeper. In the process that the agent started it returns as soon as the keeper is ready, after a
+/// line on standard output. In the keeper it returns when the keeper ends.
 pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     if let Some(memory) = options.resume {
         return resume(options, memory);
@@ -72,12 +75,12 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     process::raise_file_limit();
     process::protect_from_oom();
     let mut notes = Vec::new();
-    // Before there is a namespace: inside, the processes of our own group have no numbers.
+    // Inside the namespace the processes of the keeper's own group have no numbers.
     let cgroups = Cgroups::open(&namespace::cgroup_name(options.incarnation), true);
     let dirs = cgroups.as_ref().map(Cgroups::dirs).unwrap_or_default();
     let namespaced = match namespace::enter(&options.state, options.incarnation, options.plain, dirs) {
         Ok(namespace::Side::Outside) => {
-            // The groups are the keeper's now.
+            // The keeper removes the groups at its end.
             std::mem::forget(cgroups);
             return ExitCode::SUCCESS;
         }
@@ -97,7 +100,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     match Keeper::new(&options, cgroups, namespaced, notes) {
         Ok(mut keeper) => {
             println!("ready");
-            // The agent waits for the end of this pipe's other side; it must not wait for ours.
+            // The agent reads this pipe until the line, and must not wait for the keeper's end.
             detach_output(&options.state);
             keeper.live()
         }
@@ -108,23 +111,23 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     }
 }
 
-/// Goes on as the keeper that another program was until now.
+/// Runs the keeper with the state that another program of this process handed over.
 fn resume(options: KeeperOptions, memory: i32) -> ExitCode {
     process::protect_from_oom();
     match Keeper::resume(&options, memory) {
         Ok(mut keeper) => keeper.live(),
         Err(e) => {
-            say(format_args!("cannot go on with what was handed over: {e}"));
+            say(format_args!("cannot go on with the state of the earlier program: {e}"));
             if let Some(old) = options.fallback {
                 let e = upgrade::fall_back(&options, memory, old);
-                say(format_args!("the program before cannot be executed again: {e}"));
+                say(format_args!("the earlier program cannot be executed again: {e}"));
             }
             ExitCode::FAILURE
         }
     }
 }
 
-/// Writes a line to the keeper's log. That this may fail, on a full disk, must not end the keeper.
+/// Writes a line to the keeper's log. An error, as on a full disk, is ignored, because it must not end the keeper.
 fn say(what: fmt::Arguments<'_>) {
     let log = File::from(match rustix::io::dup(rustix::stdio::stderr()) {
         Ok(stderr) => stderr,
@@ -137,7 +140,7 @@ fn say(what: fmt::Arguments<'_>) {
     _ = writeln!(io::stderr(), "keeper: {what}");
 }
 
-/// Standard output and error go to the keeper's own log from here on.
+/// Redirects standard output and standard error to the keeper's log.
 fn detach_output(state: &Path) {
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(state.join("keeper.log"));
     let Ok(target) = log.or_else(|_| OpenOptions::new().write(true).open("/dev/null")) else { return };
@@ -152,12 +155,12 @@ struct Keeper {
     children: OwnedFd,
     lease: Lease,
     namespaced: bool,
-    /// Which file this program is.
+    /// Identifies the executable of this process.
     program: Option<String>,
     notes: Vec<String>,
-    /// Since when there is no agent.
+    /// Since when no agent is connected; `None` while one is.
     alone_since: Option<Instant>,
-    /// The program as which it is to go on, once nothing is on the way to its own program.
+    /// The program to become, as soon as no process is between fork and its own program.
     upgrade_to: Option<PathBuf>,
     done: bool,
 }
@@ -198,7 +201,7 @@ impl Keeper {
             log_bytes_max: options.log_bytes_max,
             null: File::open("/dev/null")?,
             helpers: BTreeMap::new(),
-            // Before anything is held that it would have to copy.
+            // Started before the keeper has much memory, because this one fork copies its page tables.
             launcher: Launcher::start((!namespaced).then(|| std::process::id() as i32)).ok(),
             stuck: Vec::new(),
             namespaced,
@@ -228,7 +231,7 @@ impl Keeper {
         })
     }
 
-    /// Works until it is to end.
+    /// Runs the loop to the keeper's end.
     fn live(&mut self) -> ExitCode {
         let result = self.run();
         _ = std::fs::remove_file(self.options.state.join("keeper.sock"));
@@ -264,9 +267,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sleeps until something is to be done.
+    /// Sleeps until a descriptor is ready or a deadline is due.
     fn wait(&self) -> io::Result<()> {
-        // Whether it is needed, and whether its directory is there.
+        // Without an agent the keeper checks now and then whether it is still needed and its directory still exists.
         let alone = self.alone_since.map(|_| Instant::now() + FIRST_AGENT);
         let timeout = self.tasks.next_deadline().into_iter().chain(alone).min().map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
@@ -305,14 +308,14 @@ impl Keeper {
             (true, false) => FIRST_AGENT,
             (false, _) => ALONE_MAX,
         };
-        // Without its directory no agent finds it, and what its tasks write is gone.
+        // Without its directory no agent can find the keeper, and the output of its tasks is lost.
         self.done |= !self.options.state.exists();
-        // What it holds is kept for the next agent, however late that comes.
+        // Attempts are kept for the next agent, however late that comes.
         let needed = !self.options.die_with_agent && !self.tasks.held().is_empty();
         self.done |= !needed && since.elapsed() >= patience;
     }
 
-    /// Returns only if it cannot go on as another program.
+    /// Becomes another program. Returns only if that failed.
     fn upgrade(&mut self) {
         let Some(program) = self.upgrade_to.take() else { return };
         let options = self.options.clone();
@@ -349,9 +352,9 @@ impl Keeper {
     }
 }
 
-/// Blocks SIGCHLD and gives a descriptor that can be polled for it.
+/// Blocks `SIGCHLD` and returns a descriptor that is readable when it is pending.
 fn block_sigchld() -> io::Result<OwnedFd> {
-    // SAFETY: a zeroed set is valid storage for sigemptyset; the descriptor returned is ours alone.
+    // SAFETY: a zeroed set is valid storage for sigemptyset, and the new descriptor has no other owner.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         let mut set: libc::sigset_t = std::mem::zeroed();

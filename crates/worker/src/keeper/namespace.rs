@@ -1,5 +1,7 @@
-//! Making the keeper pid 1 of its own PID and mount namespace: when it ends, for whatever reason, the
-//! kernel kills everything under it, so nothing outlives the keeper that knew of it.
+//! PID and mount namespaces of the keeper. It becomes pid 1 of them, so that the kernel kills everything
+//! under it when it ends, for whatever reason. [`keeper_main`](super::keeper_main) calls [`enter`] once,
+//! before anything else runs. The agent reads the file that is written here to tell a dead keeper from a
+//! silent one. Where namespaces are refused, the keeper runs without, and is not given a lease.
 
 use crate::process;
 use rustix::process::{getgid, getuid};
@@ -11,24 +13,24 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// What the agent must know of a keeper to find out later whether it is gone.
+/// What an agent must know of a keeper to find out whether it still lives, and to clean up after it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeeperFile {
-    /// Its process, as the agent numbers it.
+    /// Number of the keeper's process in the agent's PID namespace.
     pub pid: i32,
-    /// When that started, in clock ticks since boot.
+    /// Start of that process, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its own number.
+    /// The keeper's incarnation.
     pub incarnation: u64,
-    /// Everything under it dies with it.
+    /// Whether all processes under the keeper die with it.
     pub namespaced: bool,
-    /// Its control groups.
+    /// The keeper's control groups.
     #[serde(default)]
     pub cgroups: Vec<PathBuf>,
 }
 
 impl KeeperFile {
-    /// The keeper of a state directory, if there ever was one.
+    /// The last keeper of a worker's directory; `None` if there was none or the file cannot be read.
     pub fn read(state: &Path) -> Option<KeeperFile> {
         serde_json::from_slice(&fs::read(keeper_file(state)).ok()?).ok()
     }
@@ -36,7 +38,8 @@ impl KeeperFile {
     fn write(&self, state: &Path) -> io::Result<()> {
         let path = keeper_file(state);
         let fresh = path.with_extension("new");
-        // It names the marker by which processes are found where there are no control groups.
+        // The file names the incarnation, which marks processes where there are no control groups. No other
+        // user may read it.
         _ = fs::remove_file(&fresh);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
         file.write_all(&serde_json::to_vec(self)?)?;
@@ -44,18 +47,18 @@ impl KeeperFile {
     }
 }
 
-/// Which of the two processes the caller is.
+/// Which of the two processes after the fork the caller is.
 pub enum Side {
-    /// The one that the agent started: it has done its part.
+    /// The process that the agent started, which has done its part.
     Outside,
     /// The keeper.
     Inside {
-        /// Why there is no namespace.
+        /// Why there is no namespace; `None` if there is one.
         refused: Option<String>,
     },
 }
 
-/// The name of a keeper's control groups.
+/// Name of a keeper's control groups.
 pub fn cgroup_name(incarnation: u64) -> String {
     format!("windlass-{incarnation:016x}")
 }
@@ -64,21 +67,21 @@ fn keeper_file(state: &Path) -> PathBuf {
     state.join("keeper.json")
 }
 
-/// What an agent sees when namespaces can be entered but not be set up: it starts the keeper without.
+/// Printed when namespaces can be entered but not set up. The agent then starts the keeper again without them.
 pub const RETRY_WITHOUT: &str = "namespace-refused";
 
-/// Splits off the keeper, in namespaces unless `plain`. The caller must have one thread.
+/// Forks the keeper, in new namespaces unless `plain`. The caller must have one thread.
 pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>) -> io::Result<Side> {
     let refused = if plain { Some("they cannot be set up here".to_owned()) } else { unshare()? };
     let (mut ours, mut theirs) = UnixStream::pair()?;
-    // SAFETY: this process has one thread, so the child may go on as it likes.
+    // SAFETY: this process has one thread, so the child may run any code.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(io::Error::last_os_error());
     }
     if pid > 0 {
-        // The agent reads this file to tell a dead keeper from a silent one, so it must be there
-        // before the keeper takes any task.
+        // The agent reads this file to tell a dead keeper from a silent one, so it must exist before the
+        // keeper has any task.
         let file = KeeperFile {
             pid,
             start_ticks: process::start_ticks(pid).ok_or(io::ErrorKind::NotFound)?,
@@ -92,7 +95,7 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>)
         }
         drop(theirs);
         ours.write_all(b"1")?;
-        // Ends without a byte where the child could not set its namespaces up.
+        // Ends without a byte if the child could not set up its namespaces.
         ours.read_exact(&mut [0]).map_err(|_| io::Error::other(RETRY_WITHOUT))?;
         return Ok(Side::Outside);
     }
@@ -100,10 +103,10 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>)
     theirs.read_exact(&mut [0])?;
     _ = rustix::process::setsid();
     if refused.is_some() {
-        // Orphans of tasks become our children, so that their end is seen.
+        // Orphaned processes of tasks become the keeper's children, so that it sees their end.
         _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     } else if mount_proc().is_err() {
-        // SAFETY: ends this process; the one outside says why.
+        // SAFETY: ends this process; the other one reports the failure.
         unsafe { libc::_exit(1) };
     }
     theirs.write_all(b"1")?;
@@ -111,9 +114,9 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>)
     Ok(Side::Inside { refused })
 }
 
-/// Enters new namespaces for the processes to come. Without the privilege a user namespace gives it,
-/// with our own user and group and no others in it. `Some` says why there are none; an error, that
-/// they were entered and cannot be used, which only another process can undo.
+/// Enters new namespaces for processes to come. Without the privilege for that it also enters a user
+/// namespace, in which only this user and group exist. `Some` says why there are no namespaces. An error
+/// means that they were entered and cannot be used, which only another process can undo.
 fn unshare() -> io::Result<Option<String>> {
     let spaces = UnshareFlags::NEWPID | UnshareFlags::NEWNS;
     if try_unshare(spaces).is_ok() {
@@ -130,16 +133,16 @@ fn unshare() -> io::Result<Option<String>> {
 }
 
 fn try_unshare(flags: UnshareFlags) -> io::Result<()> {
-    // SAFETY: this process has one thread and shares no descriptors table.
+    // SAFETY: this process has one thread, and shares its table of descriptors with no other process.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Gives the namespace its own `/proc`; mounts made outside later are still seen inside.
+/// Mounts `/proc` of the namespace. Later mounts outside are still seen inside.
 fn mount_proc() -> io::Result<()> {
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // Users do not see each other's arguments. A kernel or a machine may not have it.
+    // Hides other users' arguments. Some kernels and machines refuse this option.
     if mount("proc", "/proc", "proc", flags, c"hidepid=2").is_err() {
         mount("proc", "/proc", "proc", flags, None)?;
     }

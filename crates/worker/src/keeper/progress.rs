@@ -1,5 +1,7 @@
-//! What tasks say about themselves in their output. Output goes straight to files, so
-//! these are read again from where the last look ended.
+//! What tasks say about themselves in their output: progress, status, variables of a session, cache keys that
+//! they fetched. Output goes straight to files, so the keeper reads each file again from where the last look
+//! ended. `session` and `tasks` act on the result. Lines in any other form are the task's own, and nothing
+//! here changes a file.
 
 use crate::logs::{LogDir, Stream, read_at};
 use crate::protocol::TaskRef;
@@ -8,47 +10,45 @@ use std::fs::File;
 use std::io;
 use windlass_core::bounds::CACHE_KEY_BYTES_MAX;
 
-/// Bytes of each output that one look goes through; of more, the end counts.
+/// Bytes of each output that one look reads. Of more only the end is read.
 const LOOK_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a line that may say something; a longer one does not.
+/// Bytes of a line that can say something; longer lines are ignored.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a text for people.
+/// Bytes of a text for people; the rest is cut.
 const TEXT_BYTES_MAX: usize = 1024;
-/// What one look brings to light; the rest of what is said until the next look is not heard.
+/// Lines that one look takes in; the rest of what it reads is ignored.
 const SAID_MAX: usize = 1_000;
 
 /// A line that says something.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Said {
-    /// How far it is, in percent.
+    /// Percent done, 0 to 100.
     Progress(f64),
-    /// What it does.
+    /// Status text, for people.
     Status(String),
-    /// Why it fails.
+    /// Reason of a failure, for people.
     Fail(String),
-    /// A variable for all that follows.
+    /// A variable for all later actions and tasks of the session.
     Set(String, String),
-    /// A variable that what follows does not have.
+    /// A variable that later actions and tasks of the session do not get.
     Unset(String),
-    /// It brought something into a cache of this machine.
     Fetched(Fetch),
 }
 
-/// What a task brought into a cache.
+/// A cache key that a task fetched.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetch {
-    /// What, as jobs name it.
+    /// The key as jobs name it.
     pub key: String,
-    /// How much.
     pub bytes: u64,
-    /// Milliseconds that it took.
+    /// How long the fetch took, in milliseconds.
     pub ms: u64,
 }
 
-/// The end of a task's output as far as it was read.
+/// A reader of a task's output that remembers how far it has read.
 #[derive(Serialize, Deserialize)]
 pub struct Tail {
-    /// Standard output, and standard error where that is read.
+    /// Standard output, and standard error if it is read.
     streams: Vec<TailReader>,
 }
 
@@ -57,14 +57,14 @@ struct TailReader {
     #[serde(with = "super::upgrade::kept_file")]
     file: File,
     at: u64,
-    /// The begin of a line whose end was not written yet.
+    /// Beginning of a line whose end is not yet written.
     line: Vec<u8>,
-    /// The line is too long: the rest of it is passed over.
+    /// Whether the current line is too long; its rest is passed over.
     skip: bool,
 }
 
 impl Tail {
-    /// The output of an attempt whose files are there.
+    /// Reads both outputs of an attempt, whose files must exist.
     pub fn open(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
         Ok(Tail {
             streams: vec![
@@ -74,20 +74,20 @@ impl Tail {
         })
     }
 
-    /// Its standard output alone.
+    /// Reads standard output only.
     pub fn open_out(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
         Ok(Tail { streams: vec![TailReader::open(logs, task, Stream::Out)?] })
     }
 
-    /// What was said since the last look. `ended` counts a last line without an end, too.
+    /// What was said since the last look. With `ended` a last line without a line end counts too.
     pub fn look(&mut self, ended: bool) -> Vec<Said> {
         let mut said = Vec::new();
         for (place, stream) in self.streams.iter_mut().enumerate() {
-            // Nothing of the task hangs on a look that fails.
+            // No decision about the task depends on a look, so an error only loses what it would have read.
             _ = stream.look(ended, |line| {
                 if said.len() < SAID_MAX {
                     said.extend(parse(line).filter(|said| {
-                        // These are read from standard output alone.
+                        // Variables and fetches count on standard output only.
                         place == 0 || !matches!(said, Said::Set(..) | Said::Unset(_) | Said::Fetched(_))
                     }));
                 }
@@ -106,7 +106,7 @@ impl TailReader {
     fn look(&mut self, ended: bool, mut on: impl FnMut(&[u8])) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         if size < self.at {
-            // It was cut short.
+            // The task truncated its output.
             (self.at, self.skip) = (size, false);
             self.line.clear();
         }
@@ -148,7 +148,7 @@ impl TailReader {
     }
 }
 
-/// What a line says, if it says something.
+/// What a line says; `None` for a line that is not addressed to the keeper.
 fn parse(line: &[u8]) -> Option<Said> {
     if !line.starts_with(b"openjd_") && !line.starts_with(b"windlass_") {
         return None;
@@ -175,7 +175,7 @@ fn parse(line: &[u8]) -> Option<Said> {
     }
 }
 
-/// `KEY BYTES MILLISECONDS`.
+/// Parses `KEY BYTES MILLISECONDS`. The key may contain spaces.
 fn parse_fetch(text: &str) -> Option<Fetch> {
     let mut parts = text.trim_end().rsplitn(3, ' ');
     let (ms, bytes) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

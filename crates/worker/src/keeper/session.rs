@@ -1,10 +1,11 @@
-//! Sessions: what the tasks of one step share on this worker. A directory, environments that are entered
-//! once, before the first task, and left after the last one.
+//! Sessions of Open Job Description: what the tasks of one step share on this worker. A session has a
+//! directory and environments, which are entered once before the first task and left after the last one.
 //!
-//! Entering is done by the first task that needs it, in its room, under its limits, and into its output;
-//! others of the step wait for it. A session is over when its step has had no task here for a while, or
-//! when a task of it fails or is killed, for nobody knows what that left behind: the next task begins
-//! another. Leaving takes no room and writes to output files of its own, beside those of the job's tasks.
+//! The first task that needs an environment enters it, in that task's room, under its limits and into its
+//! output; other tasks of the step wait for it. A session is over when its step has had no task here for
+//! [`LINGER`], or when one of its tasks fails or is killed, because that task may have left anything behind:
+//! the next task then begins another session. Leaving takes no room, and writes to output files of its own
+//! beside those of the job's tasks. A session never spans two steps or two workers.
 
 use super::ground::{Body, Ground, Refused, Started, refuse_spawn};
 use super::progress::{Fetch, Said, Tail};
@@ -30,27 +31,27 @@ use windlass_api::{
 
 /// How long a session without tasks waits for another one of its step.
 const LINGER: Duration = Duration::from_secs(3);
-/// How long one action that leaves an environment may take, where it does not say itself.
+/// Time limit of an action that leaves an environment, where the action sets none.
 const LEAVE_MAX: Duration = Duration::from_secs(300);
 
 /// Bytes that all files and arguments of a task may have once their references are filled in.
 const FILLED_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a path that stands in for a reference.
+/// Bytes that a path is assumed to have where it replaces a reference.
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of the variables that the actions of one environment may set.
 const VARIABLES_BYTES_MAX: usize = 1 << 20;
-/// What directories are called that are being removed.
+/// Prefix of directories that are being removed.
 const GONE: &str = "sessions-gone-";
 
-/// A step of a job.
+/// A step: job and the step's index in the job.
 pub type Key = (u64, u16);
 
-/// All sessions, by number.
+/// All sessions of this worker, by number.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Sessions {
     root: PathBuf,
     sessions: BTreeMap<u64, Session>,
-    /// The one that takes new tasks of a step.
+    /// The session that takes new tasks, for each step that has one.
     #[serde(with = "super::upgrade::pairs")]
     current: BTreeMap<Key, u64>,
     next: u64,
@@ -61,9 +62,9 @@ struct Session {
     key: Key,
     dir: PathBuf,
     body: Rc<Body>,
-    /// For each environment that was begun, the variables that it sets and unsets.
+    /// For each environment that was begun, the variables that it sets; `None` is a variable that it unsets.
     layers: Vec<BTreeMap<String, Option<String>>>,
-    /// Some task enters environments now.
+    /// Whether a task is entering environments now.
     entering: bool,
     tasks: usize,
     #[serde(with = "super::upgrade::moment")]
@@ -71,7 +72,7 @@ struct Session {
     leaving: Option<Leaving>,
 }
 
-/// An action that leaves an environment.
+/// A running action that leaves an environment.
 #[derive(Serialize, Deserialize)]
 struct Leaving {
     task: TaskRef,
@@ -81,7 +82,7 @@ struct Leaving {
     exit: Option<Exit>,
 }
 
-/// What a task does in its session: enter what is not entered yet, then run.
+/// How far a task is in its session: it enters the environments that are not yet entered, then runs its command.
 #[derive(Serialize, Deserialize)]
 pub struct Course {
     session: u64,
@@ -90,39 +91,39 @@ pub struct Course {
     run_as: Option<RunAs>,
     values: Vec<TaskValue>,
     value: Option<String>,
-    /// The environment that it enters now.
+    /// Index of the environment that the task enters now; `None` once its command runs.
     entering: Option<usize>,
     cancel: Option<Cancel>,
     tail: Option<Tail>,
-    /// How far it says that it is.
+    /// Percent done, as the task last said.
     pub progress: Option<f64>,
-    /// What it says that it does.
+    /// Status text, as the task last said.
     pub status: Option<String>,
     fail: Option<String>,
-    /// What it says that it brought into caches.
+    /// Cache keys that the task said it fetched and that are not yet reported.
     #[serde(default)]
     pub fetched: Vec<Fetch>,
-    /// Environments that were entered before it came.
+    /// Number of environments that were begun before this task.
     #[serde(default)]
     begun: usize,
 }
 
-/// How a process is asked to end.
+/// How a process is asked to end before it is killed.
 pub enum Notice {
-    /// It is not asked.
+    /// It is killed without notice.
     None,
-    /// It is told when it will be killed by this file, before the signal.
+    /// A file says when it will be killed. The file is written before the signal.
     File(Duration, NewFile),
 }
 
-/// How an action begins.
+/// An action that is about to start, with its time limit.
 struct Next {
     command: Command,
     limit: Option<Duration>,
 }
 
 impl Sessions {
-    /// None; what earlier keepers left in their directory goes.
+    /// No sessions. The directories of earlier keepers' sessions are removed.
     pub fn new(state: &Path) -> Self {
         let root = state.join("sessions");
         remove(&root, &root);
@@ -218,8 +219,8 @@ impl Sessions {
         Ok(number)
     }
 
-    /// The action of a task has ended well. Starts the next one in its place: true, with the time that it
-    /// may take. False if there is none.
+    /// Starts the next action of a task whose last action succeeded, in its place. Returns the action's time
+    /// limit; `None` if the task has no further action.
     pub fn go_on(
         &mut self,
         ground: &mut Ground,
@@ -245,7 +246,7 @@ impl Sessions {
         }
     }
 
-    /// A task's first process did not come to its program, and the task is tried again: as if it had not come.
+    /// Takes a task back that did not start and will be tried again, as if it had not come to the session.
     pub fn undo(&mut self, course: &Course) {
         let Some(session) = self.sessions.get_mut(&course.session) else { return };
         session.layers.truncate(course.begun);
@@ -254,7 +255,7 @@ impl Sessions {
         session.idle_since = Instant::now();
     }
 
-    /// Takes in what a task said. True if how far it is has changed.
+    /// Takes in what a task said. True if its progress or status has changed.
     pub fn listen(&mut self, course: &mut Course, ended: bool) -> bool {
         let said = course.tail.as_mut().map(|tail| tail.look(ended)).unwrap_or_default();
         let changed = said.iter().any(|said| matches!(said, Said::Progress(_) | Said::Status(_)));
@@ -267,7 +268,7 @@ impl Sessions {
                 (Said::Fail(text), _) => course.fail = Some(text),
                 (Said::Fetched(fetch), _) => course.fetched.push(fetch),
                 (Said::Set(name, value), Some(layer)) => {
-                    // Of an environment that does both, unsetting counts.
+                    // If an environment both sets and unsets a variable, the variable is unset.
                     if !matches!(layer.get(&name), Some(None)) && has_room(layer, &name, &value) {
                         layer.insert(name, Some(value));
                     }
@@ -282,7 +283,7 @@ impl Sessions {
         changed
     }
 
-    /// A task is over. Returns why it failed, where more is known than how it ended.
+    /// Takes a task that has ended out of its session. Returns why it failed, where more is known than its exit code.
     pub fn leave(&mut self, ground: &mut Ground, course: Course, failed: bool) -> Option<String> {
         let session = self.sessions.get_mut(&course.session)?;
         session.tasks -= 1;
@@ -304,19 +305,19 @@ impl Sessions {
         (!parts.is_empty()).then(|| parts.join(": "))
     }
 
-    /// No task of this step is coming.
+    /// Ends the session of a step. The next task of the step begins another.
     pub fn end_step(&mut self, key: Key) {
         self.current.remove(&key);
     }
 
-    /// No task is coming at all.
+    /// Ends all sessions, for the keeper's own end.
     pub fn end_all(&mut self) {
         self.current.clear();
         self.sessions.values_mut().for_each(|session| session.tasks = 0);
     }
 
-    /// The lease ran out: others may enter the same environments now, so nothing is left by an action any
-    /// more.
+    /// Fences all sessions: no environment is left by an action any more, because other workers may enter the
+    /// same environments by now.
     pub fn fence(&mut self) {
         self.current.clear();
         for session in self.sessions.values_mut() {
@@ -327,12 +328,11 @@ impl Sessions {
         }
     }
 
-    /// True if there is no session.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// A process ended that is no task's.
+    /// Notes the end of a process that belongs to no task.
     pub fn exited(&mut self, exit: Exit) {
         let leaving = self.sessions.values_mut().filter_map(|session| session.leaving.as_mut());
         for leaving in leaving.filter(|leaving| leaving.started.pid == exit.pid) {
@@ -340,7 +340,7 @@ impl Sessions {
         }
     }
 
-    /// Leaves what is over.
+    /// Leaves the environments of sessions that are over.
     pub fn settle(&mut self, now: Instant, ground: &mut Ground) {
         let (root, current) = (&self.root, &mut self.current);
         self.sessions.retain(|number, session| {
@@ -355,7 +355,7 @@ impl Sessions {
         });
     }
 
-    /// When something is to be done although nothing happens.
+    /// When [`Sessions::settle`] is due although no process ends; `None` if there is nothing to wait for.
     pub fn next_deadline(&self) -> Option<Instant> {
         let each = self.sessions.iter().filter(|(_, session)| session.tasks == 0);
         let each = each.map(|(number, session)| match &session.leaving {
@@ -370,7 +370,7 @@ impl Sessions {
         each.min()
     }
 
-    /// Ends what leaves environments now.
+    /// Kills the running actions that leave environments.
     pub fn kill_all(&mut self, ground: &Ground) {
         for leaving in self.sessions.values().filter_map(|session| session.leaving.as_ref()) {
             ground.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
@@ -383,7 +383,7 @@ impl Session {
         self.body.session.as_ref()
     }
 
-    /// The next action of a task: entering the first environment that is not entered, or its command.
+    /// The next action of a task: entering the first environment that is not yet entered, or the task's command.
     fn next(
         &mut self,
         ground: &Ground,
@@ -440,7 +440,7 @@ impl Session {
         ground.command_of(task, &argv.collect::<Vec<_>>(), &self.variables(n + 1), own, (&dir, whom))
     }
 
-    /// The step's variables, with what the first environments change.
+    /// The step's variables, as the first environments change them.
     fn variables(&self, environments: usize) -> BTreeMap<String, String> {
         let mut all = self.body.env.clone();
         for (name, value) in self.layers.iter().take(environments).flatten() {
@@ -452,7 +452,7 @@ impl Session {
         all
     }
 
-    /// Leaves the environments that were begun, the last one first. False once all is done.
+    /// Leaves the environments that were begun, the last one first. False once all are left.
     fn go_out(&mut self, root: &Path, number: u64, now: Instant, ground: &mut Ground) -> bool {
         if let Some(leaving) = &mut self.leaving {
             match leaving.started.launch.as_mut().map_or(LaunchState::Done, |launch| launch.look(now)) {
@@ -484,10 +484,11 @@ impl Session {
             }
         }
         while let Some(n) = self.layers.len().checked_sub(1) {
-            // It runs with its own variables, which go with it.
+            // The action runs with the variables of its own environment, which are dropped with it.
             let body = self.body.clone();
             let action = body.session.as_ref().and_then(|spec| spec.environments.get(n)?.on_exit.as_ref());
-            // Output has a name of its own, behind every task's.
+            // Output files of such an action are numbered down from the largest index, so that they differ
+            // from every task's.
             let task = TaskRef { job: self.key.0, index: u32::MAX - n as u32, attempt: number as u32 };
             let started = action.map(|action| {
                 let command = self.action(ground, action, n, task, &[])?;
@@ -515,12 +516,12 @@ impl Session {
 }
 
 impl Course {
-    /// True while it enters environments.
+    /// Whether the task still enters environments.
     pub fn is_entering(&self) -> bool {
         self.entering.is_some()
     }
 
-    /// How a process is asked to end, by its action. `None` is the way of tasks without a session.
+    /// How a process is asked to end, by its action. `None` means the way of tasks without a session.
     pub fn notice(&self) -> Option<Notice> {
         match self.cancel? {
             Cancel::Terminate => Some(Notice::None),
@@ -534,7 +535,7 @@ impl Course {
         }
     }
 
-    /// As whom its processes run.
+    /// The user whose rights its processes have; `None` for the keeper's own user.
     pub fn run_as(&self) -> Option<&RunAs> {
         self.run_as.as_ref()
     }
@@ -544,10 +545,10 @@ impl Course {
     }
 }
 
-/// The name of the file of path mapping rules.
+/// Name of the file with the path mapping rules.
 const RULES_FILE: &str = "path_mapping_rules.json";
 
-/// Fills in what a worker knows: of the session, of an environment, of a task.
+/// Fills in the references that only a worker knows: to the session, to an environment, to a task.
 fn fill(text: &str, dir: &Path, spec: &Spec, environment: Option<usize>, task: Option<&Course>) -> String {
     let path = |path: PathBuf| Some(Cow::Owned(path.to_string_lossy().into_owned()));
     let file = |files: &[EmbeddedFile], dir: PathBuf, name: &str| {
@@ -574,7 +575,7 @@ fn fill(text: &str, dir: &Path, spec: &Spec, environment: Option<usize>, task: O
     })
 }
 
-/// Refuses what would fill the keeper's memory once values stand in the place of their references.
+/// Refuses a task whose texts could fill the keeper's memory once values replace their references.
 fn check_size(body: &Body, spec: &Spec, values: &[TaskValue]) -> Result<(), Refused> {
     let longest = values.iter().map(|value| value.value.len().max(value.raw.as_ref().map_or(0, String::len)));
     let longest = longest.max().unwrap_or(0).max(PATH_BYTES_MAX);
@@ -588,14 +589,14 @@ fn check_size(body: &Body, spec: &Spec, values: &[TaskValue]) -> Result<(), Refu
     Ok(())
 }
 
-/// True while the variables that an environment sets may be more.
+/// Whether an environment may set one more variable.
 fn has_room(layer: &BTreeMap<String, Option<String>>, name: &str, value: &str) -> bool {
     let held = layer.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, String::len));
     held.sum::<usize>() + name.len() + value.len() <= VARIABLES_BYTES_MAX
 }
 
-/// Removes a directory in which a task could do what it liked: in a process of its own, for it may hold
-/// any number of files, at any depth. What is left of that when the keeper ends goes with the next one.
+/// Removes a session's directory in another process, because a task may have made any number of files there,
+/// at any depth. What is left when the keeper ends is removed by the next keeper.
 fn remove(root: &Path, dir: &Path) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let Some(parent) = root.parent() else { return };
@@ -605,7 +606,7 @@ fn remove(root: &Path, dir: &Path) {
     let mut rm = std::process::Command::new("rm");
     rm.args(["-rf", "--"]);
     if dir == root {
-        // The first thing that a keeper does: all that earlier ones left.
+        // The first thing that a keeper does: it removes what earlier keepers left.
         let left = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
         rm.args(left.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(GONE))));
     } else if moved {
@@ -613,7 +614,7 @@ fn remove(root: &Path, dir: &Path) {
     } else {
         return;
     }
-    // Its end is collected as that of any orphan.
+    // Its end is collected like that of any orphan.
     if let Err(e) = rm.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
         super::say(format_args!("cannot remove {}: {e}", dir.display()));
     }
@@ -635,13 +636,13 @@ fn new_files<'a>(
 fn say_refused((job, _): Key, refused: &Refused) {
     match refused {
         Refused::Job(why) | Refused::Worker(why) => {
-            super::say(format_args!("job {job}: cannot leave: {why}"))
+            super::say(format_args!("job {job}: cannot leave an environment: {why}"))
         }
-        Refused::NotNow(e) => super::say(format_args!("job {job}: cannot leave: {e}")),
+        Refused::NotNow(e) => super::say(format_args!("job {job}: cannot leave an environment: {e}")),
     }
 }
 
-/// Path mapping rules as the specification writes them.
+/// Path mapping rules in the JSON form of the Open Job Description specification.
 fn rules_json(rules: &[PathRule]) -> String {
     let rules = rules.iter().map(|rule| {
         serde_json::json!({
@@ -657,10 +658,10 @@ fn rules_json(rules: &[PathRule]) -> String {
     serde_json::json!({ "version": "pathmapping-1.0", "path_mapping_rules": rules }).to_string()
 }
 
-/// Seconds since the Unix epoch as ISO 8601.
+/// Seconds since the Unix epoch as an ISO 8601 date and time.
 fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years of 400 begin in March, so that a leap day ends one.
+    // Years are counted from March in eras of 400 years, so that a leap day is the last day of its year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -673,7 +674,7 @@ fn utc(seconds: u64) -> String {
 }
 
 impl Ground {
-    /// An action that is nobody's task is over.
+    /// Finishes an action that belongs to no task: removes empty output files and returns its group.
     fn finish(&mut self, task: TaskRef, started: Started) {
         for (file, stream) in started.output.iter().zip([Stream::Out, Stream::Err]) {
             if file.metadata().is_ok_and(|m| m.len() == 0) {

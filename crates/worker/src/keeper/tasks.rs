@@ -1,7 +1,9 @@
-//! The attempts that a keeper holds: waiting for room, running, ended and not yet acknowledged.
+//! The attempts that a keeper has: waiting for room, running, and ended but not yet acknowledged.
 //!
-//! Room is given in the order in which starts came; a task that wants back the cpus that it lent goes
-//! before them. The engine promotes by the same rule, so both sides agree on what runs.
+//! Room is given in the order of starts, but a task that wants back the cpus that it lent comes before all
+//! starts. The engine promotes attempts by the same rule, so both sides agree on what runs. The keeper's loop
+//! calls this module with each message, each ended process and each deadline. It never decides that an
+//! attempt is retried, and forgets a result only when the server has acknowledged it.
 
 mod launch;
 
@@ -23,33 +25,33 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_api::TaskValue;
 use windlass_core::Resources;
 
-/// From the polite signal to the kill.
+/// From `SIGTERM` to `SIGKILL`.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often memory and log sizes are looked at.
+/// Interval between two samples of memory and output sizes.
 const SAMPLE: Duration = Duration::from_millis(200);
-/// The same where a memory limit is held by looking.
+/// The interval where a memory limit is held by sampling.
 const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
-/// How often a group that was killed is asked whether it is empty.
+/// How often a killed group is asked whether it is empty.
 pub const EMPTY_POLL: Duration = Duration::from_millis(1);
 const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
-/// How long sessions may take to be left when the keeper ends.
+/// Time for leaving sessions when the keeper ends.
 const LAST_EXITS: Duration = Duration::from_secs(5);
-/// Steps whose body is kept: more than an agent says at a time, which forgets what it said with every
-/// new connection.
+/// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
+/// others again before a start.
 const BODIES_MAX: usize = 256;
-/// How long a full disk is left alone.
+/// Pause of all starts after one failed for a reason that passes, such as a full disk.
 const SPACE_RETRY: Duration = Duration::from_secs(1);
 
-/// All attempts.
+/// All attempts of this keeper.
 pub struct Tasks {
-    /// What they may hold together.
+    /// What all running attempts may use together.
     pub capacity: Resources,
-    /// The largest number of a message seen.
+    /// The largest message number seen.
     pub seq: u64,
     ground: Ground,
     sessions: Sessions,
     booked: Resources,
-    /// What steps run, the one that was said last at the end.
+    /// Bodies by step, the one that was sent last at the end.
     bodies: VecDeque<((u64, u16), Rc<Body>)>,
     waiting: VecDeque<Waiting>,
     running: BTreeMap<TaskRef, Running>,
@@ -57,7 +59,7 @@ pub struct Tasks {
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
     next_sample: Option<Instant>,
-    /// The disk was full: no start before then.
+    /// No attempt starts before this, because a start failed for a reason that passes.
     no_space_until: Option<Instant>,
 }
 
@@ -74,12 +76,12 @@ struct Waiting {
     params: Vec<TaskValue>,
     step: u16,
     body: Rc<Body>,
-    /// It has its room, and waits until another task has entered their environments.
+    /// Its room is booked, and it waits until another task has entered the session's environments.
     parked: bool,
 }
 
-/// Bytes beyond which a task is killed, as its start says: 0 is no limit. An older server's start does not
-/// say; then what it requests is its limit.
+/// Memory in bytes beyond which a task is killed; 0 for none. `None` comes from an older server, whose tasks
+/// are limited to the memory of their request.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct MemoryLimit(Option<u64>);
 
@@ -100,44 +102,44 @@ struct Running {
     started_ns: u64,
     #[serde(with = "upgrade::maybe_moment")]
     time_limit_at: Option<Instant>,
-    /// Set once the polite signal is sent.
+    /// Set when the task is asked to end.
     #[serde(with = "upgrade::maybe_moment")]
     kill_at: Option<Instant>,
     cause: Option<WireEnd>,
-    /// The first process has ended; the rest of its tree may still be there.
+    /// How and when the first process ended. Other processes of the task may still run.
     exit: Option<(Exit, u64)>,
     lent: bool,
-    /// What it does in its step's session, and the time limit of its command.
+    /// The task's state in its session, and the time limit of its command; `None` without a session.
     course: Option<(Course, Option<Duration>)>,
     peak_bytes: u64,
-    /// Of what of it has ended.
+    /// Disk traffic of the processes that have ended.
     #[serde(default)]
     disk_bytes: Option<u64>,
-    /// What it says on standard output, once it wrote there, where it is in no session.
+    /// Reader of standard output, once there is some; `None` for tasks of a session.
     #[serde(default)]
     tail: Option<Tail>,
-    /// Where the kept end of each output begins.
+    /// For each output file, the offset from which its end is kept.
     kept_from: [u64; 2],
-    /// Its start was reported.
+    /// Whether its start was reported.
     #[serde(default = "yes")]
     begun: bool,
-    /// What to try again where its first process does not come to its program for a reason that passes.
+    /// What to try again if its first process does not become its program for a reason that passes.
     #[serde(skip)]
     retry: Option<Box<Waiting>>,
     /// That reason.
     #[serde(skip)]
     passing: Option<std::io::Error>,
-    /// It did not start because of what its job asks for.
+    /// Whether it did not start because of what its job asks for.
     #[serde(default)]
     job_at_fault: bool,
 }
 
-/// Of a keeper that knew of tasks only once they had started.
+/// Default for the state of an older keeper, which had only tasks that were reported as started.
 fn yes() -> bool {
     true
 }
 
-/// What a keeper hands over to a newer program.
+/// The state that a keeper hands over to a newer program.
 #[derive(Serialize, Deserialize)]
 pub struct SavedTasks {
     #[serde(with = "upgrade::amounts")]
@@ -158,7 +160,6 @@ pub struct SavedTasks {
 }
 
 impl Tasks {
-    /// No attempts.
     pub fn new(ground: Ground, sessions: Sessions) -> Self {
         Tasks {
             capacity: Resources::default(),
@@ -177,7 +178,7 @@ impl Tasks {
         }
     }
 
-    /// Hands everything over; [`Tasks::put_back`] takes it again.
+    /// Takes the state out; [`Tasks::put_back`] restores it.
     pub fn save(&mut self) -> (SavedTasks, Option<Cgroups>) {
         let saved = SavedTasks {
             capacity: self.capacity.clone(),
@@ -194,7 +195,7 @@ impl Tasks {
         (saved, self.ground.cgroups.take())
     }
 
-    /// Goes on with what was handed over.
+    /// Restores the state, of this program or of an earlier one.
     pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
         let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
         (self.ended, self.reclaims, self.ground.devices) = (saved.ended, saved.reclaims, saved.devices);
@@ -206,12 +207,12 @@ impl Tasks {
         self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
     }
 
-    /// True while anything of a task runs, or is to.
+    /// Whether any process of a task runs or is to be started.
     pub fn runs(&self) -> bool {
         !self.waiting.is_empty() || !self.running.is_empty()
     }
 
-    /// What is held, for the agent.
+    /// The inventory for the agent.
     pub fn held(&self) -> Vec<Held> {
         let waiting = self.waiting.iter().map(|w| Held { task: w.task, phase: HeldPhase::Queued });
         let running = self.running.iter();
@@ -224,7 +225,8 @@ impl Tasks {
         waiting.chain(running).chain(ended).collect()
     }
 
-    /// Another agent is there: says all unacknowledged results again. Who asked for cpus back asks anew.
+    /// Repeats all unacknowledged results to an agent that said hello. A task that wants its cpus back is
+    /// asked for again by the server.
     pub fn begin_again(&mut self, link: &mut Link) {
         self.reclaims.clear();
         for (task, (epoch, result)) in &self.ended {
@@ -232,7 +234,7 @@ impl Tasks {
         }
     }
 
-    /// Takes in an order.
+    /// Handles a message that concerns tasks. All other messages are ignored.
     pub fn handle(&mut self, message: ToKeeper, link: &mut Link) {
         let seq = match &message {
             ToKeeper::Start { seq, .. }
@@ -259,7 +261,7 @@ impl Tasks {
                 self.forget_body((job, step));
                 self.sessions.end_step((job, step));
             }
-            // An old or doubled start may be of an attempt that ended and was forgotten.
+            // A late or repeated start may be of an attempt that has ended and is forgotten.
             ToKeeper::Start { .. } if !fresh => {}
             start @ ToKeeper::Start { .. } => self.enlist(start, link),
             ToKeeper::Kill { task, .. } => self.kill(task, link),
@@ -281,7 +283,7 @@ impl Tasks {
         }
     }
 
-    /// Puts the attempt of a start in line.
+    /// Queues the attempt of a start.
     fn enlist(&mut self, start: ToKeeper, link: &mut Link) {
         let ToKeeper::Start {
             task, step, epoch, request, memory_limit, time_limit_ms, value, params, ..
@@ -311,12 +313,12 @@ impl Tasks {
         });
     }
 
-    /// The lease ran out: the server may give everything to others at any moment. Nothing is asked.
+    /// Kills all tasks at once, because the lease has run out and the server may book them elsewhere at any moment.
     pub fn fence(&mut self, link: &mut Link) {
         for waiting in std::mem::take(&mut self.waiting) {
             self.end_unstarted(waiting.task, waiting.epoch, (WireEnd::Recalled, false), link);
         }
-        // One between two actions of its session must not begin the next.
+        // A task between two actions of its session must not begin the next one.
         let goes_on = |running: &&mut Running| {
             running.exit.is_none() || running.course.as_ref().is_some_and(|(course, _)| course.is_entering())
         };
@@ -327,7 +329,7 @@ impl Tasks {
         self.sessions.fence();
     }
 
-    /// What a step runs. The step of a start is most often the one that was said last.
+    /// The body of a step. The search begins with the one that was sent last, which most starts refer to.
     fn body(&self, key: (u64, u16)) -> Option<Rc<Body>> {
         self.bodies.iter().rev().find(|(known, _)| *known == key).map(|(_, body)| body.clone())
     }
@@ -349,8 +351,7 @@ impl Tasks {
         }
     }
 
-    /// Ends an attempt that has not started; another is left alone. With the end goes whether it is its job's
-    /// fault.
+    /// Ends an attempt that has not started; others are left alone. `end` says how, and whether its job is at fault.
     fn unqueue(&mut self, task: TaskRef, end: (WireEnd, bool), link: &mut Link) {
         let Some(place) = self.waiting.iter().position(|w| w.task == task) else { return };
         if let Some(epoch) = self.take_out(place) {
@@ -358,7 +359,7 @@ impl Tasks {
         }
     }
 
-    /// Takes an attempt that has not started out of the line; returns its epoch.
+    /// Takes an attempt that has not started out of the queue; returns its epoch.
     fn take_out(&mut self, place: usize) -> Option<u64> {
         let waiting = self.waiting.remove(place)?;
         if waiting.parked {
@@ -394,7 +395,7 @@ impl Tasks {
         self.ended.insert(task, (epoch, result));
     }
 
-    /// A task that lends again before it got back what it had lent asks for nothing any more.
+    /// Frees the cpus of a running task. A task that lends again before it got its cpus back no longer waits for them.
     fn lend(&mut self, task: TaskRef) {
         self.reclaims.retain(|waiting| *waiting != task);
         if let Some(running) = self.running.get_mut(&task)
@@ -405,7 +406,7 @@ impl Tasks {
         }
     }
 
-    /// Gives room to those who wait for it, in their order.
+    /// Starts waiting attempts in their order, as far as there is room.
     pub fn start_waiting(&mut self, link: &mut Link) {
         while let Some(task) = self.reclaims.front().copied() {
             if let Some(running) = self.running.get_mut(&task) {
@@ -428,7 +429,7 @@ impl Tasks {
         while let Some(next) = self.waiting.get(place) {
             let task = next.task;
             if !next.request.fits(&self.capacity) {
-                // The machine became smaller: it would stand in the way for ever.
+                // The worker has become smaller. The attempt would block the others for ever.
                 self.unqueue(task, (WireEnd::Recalled, false), link);
                 continue;
             }
@@ -456,7 +457,7 @@ impl Tasks {
         }
     }
 
-    /// Gives it its room while it waits for its session: nothing behind it overtakes it.
+    /// Books the room of an attempt that waits for its session, so that attempts behind it cannot take that room.
     fn park(&mut self, place: usize) {
         if let Some(waiting) = self.waiting.get_mut(place)
             && !std::mem::replace(&mut waiting.parked, true)
@@ -465,13 +466,13 @@ impl Tasks {
         }
     }
 
-    /// A process ended. Orphans of tasks end here too and are nobody's.
+    /// Notes that a process ended. It may be a task's first process, an action's, a helper, or an orphan of a task.
     pub fn exited(&mut self, exit: Exit) {
         let task = self.by_pid.remove(&exit.pid);
         match task.and_then(|task| self.running.get_mut(&task)) {
             Some(running) => {
                 running.exit = Some((exit, now_ns()));
-                // Of a session's task several processes end, one after the other.
+                // Several processes of a session's task end, one after the other.
                 let bytes = exit.disk_bytes.map(|bytes| bytes + running.disk_bytes.unwrap_or(0));
                 running.disk_bytes = bytes.or(running.disk_bytes);
             }
@@ -482,7 +483,7 @@ impl Tasks {
         }
     }
 
-    /// Ends what is over its limits, finishes what is gone whole.
+    /// Ends tasks that are over their limits, and concludes tasks whose last process is gone.
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         self.hear_launches(now, link);
         if self.next_sample.is_some_and(|at| at <= now) {
@@ -519,7 +520,7 @@ impl Tasks {
         self.ground.settle(now);
     }
 
-    /// Says what tasks say: those of templates how far they are, all of them what they fetched.
+    /// Reports the progress of tasks in sessions, and the cache keys that any task fetched.
     fn tell_progress(&mut self, link: &mut Link) {
         for (task, running) in &mut self.running {
             if let Some((course, _)) = &mut running.course
@@ -532,7 +533,7 @@ impl Tasks {
         }
     }
 
-    /// Starts the next action of a task whose last one ended well. False if the task is over.
+    /// Starts the next action of a task whose last action succeeded. False if the task is over.
     fn go_on(&mut self, task: TaskRef, link: &mut Link) -> bool {
         let Some(running) = self.running.get_mut(&task) else { return false };
         let Some((course, _)) = &mut running.course else { return false };
@@ -560,7 +561,7 @@ impl Tasks {
         }
     }
 
-    /// The task's last process is gone, or never came to its program and never will.
+    /// Reports a task whose last process is gone, or that never became its program and never will.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
         let Some(mut running) = self.running.remove(&task) else { return };
         let finished_ns = running.exit.map_or_else(now_ns, |(_, at)| at);
@@ -591,7 +592,7 @@ impl Tasks {
         }
         let mut peak_bytes = running.peak_bytes.max(exit.map_or(0, |exit| exit.peak_bytes));
         if end == WireEnd::OutOfMemory {
-            // It grew into its limit between two looks.
+            // Memory grew to the limit between two samples.
             peak_bytes = peak_bytes.max(running.memory_limit.bytes(&running.request).unwrap_or(0));
         }
         match exit {
@@ -617,7 +618,7 @@ impl Tasks {
         self.finish(task, running.epoch, result, link);
     }
 
-    /// Looks at memory and at the size of logs.
+    /// Samples memory, and cuts output files that are too long.
     fn sample(&mut self) {
         let max = self.ground.log_bytes_max;
         for (task, running) in &mut self.running {
@@ -636,20 +637,20 @@ impl Tasks {
                 let size = file.metadata().map_or(0, |m| m.len());
                 match logs::rotate(file, size, max, *kept_from) {
                     Ok(from) => *kept_from = from,
-                    // No holes on this file system: the limit is kept by beginning again.
+                    // Without holes in files the limit is held by starting the file again.
                     Err(e) if e.kind() == std::io::ErrorKind::Unsupported => _ = file.set_len(0),
-                    // Tried again at the next look.
+                    // The next sample tries again.
                     Err(_) => {}
                 }
             }
         }
     }
 
-    /// When something is to be done although nothing happens.
+    /// When [`Tasks::settle`] is due although no process ends; `None` if there is nothing to wait for.
     pub fn next_deadline(&self) -> Option<Instant> {
         let now = Instant::now();
         let tasks = self.running.values().flat_map(|running| {
-            // What is slow to end may be so for long: the kernel waits with it for a file system.
+            // A task that is slow to end may be so for long, because the kernel waits with it for a file system.
             let emptying = running.exit.map(|(_, at)| now + poll_after(at));
             let late = running.started.launch.as_ref().map(process::Launch::due);
             [running.time_limit_at, running.kill_at, emptying, late].into_iter().flatten()
@@ -659,7 +660,7 @@ impl Tasks {
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }
 
-    /// Ends everything at once.
+    /// Kills all tasks and leaves all sessions, for the keeper's own end.
     pub fn kill_all(&mut self) {
         for _ in 0..1000 {
             let mut left = false;
@@ -677,7 +678,7 @@ impl Tasks {
         self.leave_sessions();
     }
 
-    /// Leaves all environments, as far as there is time.
+    /// Leaves the environments of all sessions, for at most [`LAST_EXITS`].
     fn leave_sessions(&mut self) {
         self.sessions.end_all();
         let until = Instant::now() + LAST_EXITS;
@@ -692,15 +693,16 @@ impl Tasks {
     }
 }
 
-/// Between two looks whether the group of a process that ended then is empty, in nanoseconds since the Unix epoch.
+/// Interval between two checks whether a task's group is empty. It grows with the time since the first
+/// process ended, which is given in nanoseconds since the Unix epoch.
 fn poll_after(ended_ns: u64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (now.saturating_sub(Duration::from_nanos(ended_ns)) / 8).clamp(EMPTY_POLL, EMPTY_POLL_MAX)
 }
 
 impl Running {
-    /// Says what the task brought into caches since the last look. One outside of a session is looked at
-    /// only once it wrote something.
+    /// Reports the cache keys that the task fetched since the last look. The output of a task outside of a
+    /// session is read only once there is some.
     fn tell_fetched(&mut self, task: TaskRef, logs: &LogDir, ended: bool, link: &mut Link) {
         let fetched: Vec<Fetch> = if let Some((course, _)) = &mut self.course {
             std::mem::take(&mut course.fetched)
@@ -720,7 +722,7 @@ impl Running {
         }
     }
 
-    /// Sends the polite signal, once; the kill follows.
+    /// Asks the task to end, once; the kill follows.
     fn ask_to_end(&mut self, cause: WireEnd, ground: &mut Ground) {
         let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
         if self.cause.is_some() || (self.exit.is_some() && !entering) {
@@ -740,7 +742,7 @@ impl Running {
             }
             Some(Notice::None) => Duration::ZERO,
             Some(Notice::File(period, file)) => {
-                // In its directory, which is its user's.
+                // The file is in the session's directory, which its user owns.
                 ground.help(process::aside(course.and_then(Course::run_as), || {
                     _ = process::write_file(&file);
                     process::signal(pid, Signal::TERM);
@@ -753,8 +755,8 @@ impl Running {
 }
 
 impl Ground {
-    /// Kills what is left of a task; true if nothing is. `leader_gone` says that its first process has
-    /// been collected, so its number may be somebody else's.
+    /// Kills what is left of a task; true if nothing is left. `leader_gone` says that its first process has
+    /// been collected, so that its number may belong to another process.
     pub fn end_tree(&self, task: TaskRef, started: &Started, leader_gone: bool) -> bool {
         if let Some(slot) = &started.slot {
             if slot.is_empty() {
@@ -769,7 +771,7 @@ impl Ground {
     }
 }
 
-/// The wall clock, for people.
+/// Nanoseconds since the Unix epoch, by the wall clock.
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -1,8 +1,10 @@
-//! A keeper becomes a newer program under its running tasks: it writes down what it holds, executes the
-//! program, and goes on there. The process stays the same, and with it its number, its children, its
-//! namespace, and the files that it keeps open on the way.
+//! The keeper's upgrade under running tasks: it serializes its state, executes the newer program, and goes on
+//! there. The process stays the same, and with it its number, its children, its namespace, and the files that
+//! it keeps open on the way. The agent asks for it when the keeper's program is not its own. If the newer
+//! program cannot go on, the old one is executed again with the same state.
 //!
-//! A newer keeper reads what an older one wrote, so fields are only ever added, each with a default.
+//! A newer keeper reads the state of an older one, so fields are only added, each with a default. No field is
+//! ever removed or changed in meaning.
 
 use super::lease::Lease;
 use super::link::Link;
@@ -23,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use windlass_core::Resources;
 
-/// What a keeper hands over.
+/// The state that a keeper hands over.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     tasks: SavedTasks,
@@ -33,11 +35,11 @@ struct Saved {
     notes: Vec<String>,
     #[serde(with = "kept_file")]
     listener: File,
-    /// The limit of open files that tasks get.
+    /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
 }
 
-/// Which program a process runs: what identifies the file, whatever its path is now.
+/// Identifies the executable of this process by device, inode and modification time, whatever its path is now.
 pub fn program_of_this_process() -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let file = std::fs::metadata("/proc/self/exe").ok()?;
@@ -45,7 +47,7 @@ pub fn program_of_this_process() -> Option<String> {
 }
 
 impl Keeper {
-    /// Goes on as another program. Returns only if that cannot be: then everything is as it was.
+    /// Becomes another program. Returns only if that failed, with everything as it was.
     pub fn become_program(&mut self, options: &KeeperOptions, program: &Path) -> io::Error {
         super::say(format_args!("goes on as {}", program.display()));
         let listener = match self.link.listener().try_clone_to_owned() {
@@ -63,15 +65,15 @@ impl Keeper {
             files_before: process::files_before(),
         };
         let why = hand_over(&saved, options, program);
-        // Kept open for nobody: tasks must not get them.
+        // Without the new program nothing uses these descriptors, and tasks must not inherit them.
         close_at_exec();
         self.tasks.put_back(saved.tasks, saved.cgroups);
         why
     }
 
-    /// Goes on with what an earlier program handed over.
+    /// The keeper with the state that an earlier program handed over.
     pub fn resume(options: &KeeperOptions, memory: RawFd) -> io::Result<Keeper> {
-        // SAFETY: the earlier program left this descriptor open for us, and it stays open.
+        // SAFETY: the earlier program left this descriptor open, and nothing here closes it.
         let mut memory = ManuallyDrop::new(unsafe { File::from_raw_fd(memory) });
         let mut text = Vec::new();
         memory.seek(SeekFrom::Start(0))?;
@@ -91,7 +93,7 @@ impl Keeper {
     }
 }
 
-/// Returns only if it cannot be.
+/// Executes the program with the state in a memory file. Returns only if that failed.
 fn hand_over(saved: &Saved, options: &KeeperOptions, program: &Path) -> io::Error {
     let write = || -> io::Result<(File, File)> {
         let old = File::open("/proc/self/exe")?;
@@ -112,19 +114,19 @@ fn hand_over(saved: &Saved, options: &KeeperOptions, program: &Path) -> io::Erro
     }
 }
 
-/// All files that are open are closed in programs that we execute.
+/// Sets all open descriptors to close at the next exec.
 fn close_at_exec() {
-    // SAFETY: changes a flag of descriptors, and closes none.
+    // SAFETY: sets a flag of descriptors and closes none.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Closes what the earlier program kept open for us: we have descriptors of our own by now.
+/// Closes the descriptors that the earlier program kept open. This program has duplicates of them by now.
 fn close_kept() {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers: Vec<RawFd> =
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
     for fd in numbers {
-        // SAFETY: ours are closed at exec; whatever is not has no owner in this program.
+        // SAFETY: this program's descriptors close at exec; one that does not has no owner here.
         unsafe {
             let flags = libc::fcntl(fd, libc::F_GETFD);
             if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
@@ -134,7 +136,7 @@ fn close_kept() {
     }
 }
 
-/// The program that could not go on gives way to the one before it.
+/// Executes the program before this one, with the state that it handed over. Returns only if that failed.
 pub fn fall_back(options: &KeeperOptions, memory: RawFd, old: RawFd) -> io::Error {
     let mut arguments = arguments(options);
     arguments.extend(["--resume".to_owned(), memory.to_string()]);
@@ -155,7 +157,7 @@ fn arguments(options: &KeeperOptions) -> Vec<String> {
     arguments
 }
 
-/// Executes a program with our environment. Returns only if that fails.
+/// Executes a program with this environment. Returns only if that failed.
 fn execute(program: &Path, arguments: &[String]) -> io::Error {
     let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
     let made = || -> io::Result<(CString, Vec<CString>)> {
@@ -170,36 +172,35 @@ fn execute(program: &Path, arguments: &[String]) -> io::Error {
     };
     let argv: Vec<*const libc::c_char> =
         all.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
-    // SAFETY: the strings end with NUL, the list with a null pointer, and both outlive the call.
+    // SAFETY: the strings end with NUL, the list ends with a null pointer, and both outlive the call.
     unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
     io::Error::last_os_error()
 }
 
-/// A descriptor stays open when another program is executed.
+/// Keeps a descriptor open through an exec.
 fn keep(file: &impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfd(file)?;
     Ok(fcntl_setfd(file, flags - FdFlags::CLOEXEC)?)
 }
 
-/// A file by its descriptor, which is kept open.
+/// A file as the number of its descriptor, which stays open through an exec.
 pub mod kept_file {
     use super::{AsRawFd, BorrowedFd, Deserialize, File, RawFd, fcntl_dupfd_cloexec, keep};
     use serde::{Deserializer, Serializer};
 
-    /// Keeps it open and writes its number.
     pub fn serialize<S: Serializer>(file: &File, serializer: S) -> Result<S::Ok, S::Error> {
         keep(file).map_err(serde::ser::Error::custom)?;
         serializer.serialize_i32(file.as_raw_fd())
     }
 
-    /// A descriptor of our own for it. The kept one stays open: whoever fails at the rest of what was
-    /// handed over leaves everything to the program before.
+    /// Duplicates the descriptor. The original stays open, so that a program that fails on the rest of the
+    /// state can leave everything to the program before.
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<File, D::Error> {
         let fd = RawFd::deserialize(deserializer)?;
         if fd < 0 {
             return Err(serde::de::Error::custom("a negative descriptor"));
         }
-        // SAFETY: the earlier program kept it open.
+        // SAFETY: the earlier program kept this descriptor open.
         let kept = unsafe { BorrowedFd::borrow_raw(fd) };
         fcntl_dupfd_cloexec(kept, 3).map(File::from).map_err(serde::de::Error::custom)
     }
@@ -211,12 +212,11 @@ struct KeptRef<'a>(#[serde(with = "kept_file")] &'a File);
 #[derive(Deserialize)]
 struct KeptFile(#[serde(with = "kept_file")] File);
 
-/// Some files by their descriptors.
+/// Several files as the numbers of their descriptors.
 pub mod kept_files {
     use super::{Deserialize, File, KeptFile, KeptRef};
     use serde::{Deserializer, Serializer};
 
-    /// Keeps them open.
     pub fn serialize<'a, S: Serializer>(
         files: impl IntoIterator<Item = &'a File>,
         serializer: S,
@@ -224,7 +224,6 @@ pub mod kept_files {
         serializer.collect_seq(files.into_iter().map(KeptRef))
     }
 
-    /// Takes them over.
     pub fn deserialize<'d, D: Deserializer<'d>, T: TryFrom<Vec<File>>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
@@ -234,29 +233,26 @@ pub mod kept_files {
     }
 }
 
-/// A file that may not be there.
+/// A file that may be absent.
 pub mod kept_option {
     use super::{Deserialize, File, KeptFile, KeptRef, Serialize};
     use serde::{Deserializer, Serializer};
 
-    /// Keeps it open.
     pub fn serialize<S: Serializer>(file: &Option<File>, serializer: S) -> Result<S::Ok, S::Error> {
         file.as_ref().map(KeptRef).serialize(serializer)
     }
 
-    /// Takes it over.
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<File>, D::Error> {
         Ok(Option::<KeptFile>::deserialize(deserializer)?.map(|KeptFile(file)| file))
     }
 }
 
-/// A moment, as nanoseconds from now.
+/// A point in time as nanoseconds from now; negative is past.
 pub mod moment {
     use super::Deserialize;
     use serde::{Deserializer, Serializer};
     use std::time::{Duration, Instant};
 
-    /// How far it is away; negative is past.
     pub fn serialize<S: Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
         let now = Instant::now();
         let ahead = at.saturating_duration_since(now).as_nanos() as i64;
@@ -264,7 +260,6 @@ pub mod moment {
         serializer.serialize_i64(ahead - behind)
     }
 
-    /// The moment that far away.
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Instant, D::Error> {
         let ns = i64::deserialize(deserializer)?;
         let (now, by) = (Instant::now(), Duration::from_nanos(ns.unsigned_abs()));
@@ -272,7 +267,7 @@ pub mod moment {
     }
 }
 
-/// A moment that may not come.
+/// A point in time that may be absent.
 pub mod maybe_moment {
     use super::{Deserialize, Serialize, moment};
     use serde::{Deserializer, Serializer};
@@ -281,24 +276,21 @@ pub mod maybe_moment {
     #[derive(Serialize, Deserialize)]
     struct Moment(#[serde(with = "moment")] Instant);
 
-    /// As [`moment`].
     pub fn serialize<S: Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
         at.map(Moment).serialize(serializer)
     }
 
-    /// As [`moment`].
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<Instant>, D::Error> {
         Ok(Option::<Moment>::deserialize(deserializer)?.map(|Moment(at)| at))
     }
 }
 
-/// A map by pairs: in JSON a key can be nothing but text.
+/// A map as a list of pairs, because keys in JSON can only be text.
 pub mod pairs {
     use super::{Deserialize, Serialize};
     use serde::{Deserializer, Serializer};
     use std::collections::BTreeMap;
 
-    /// Writes the pairs.
     pub fn serialize<S: Serializer, K: Serialize, V: Serialize>(
         map: &BTreeMap<K, V>,
         serializer: S,
@@ -306,7 +298,6 @@ pub mod pairs {
         serializer.collect_seq(map)
     }
 
-    /// Reads them.
     pub fn deserialize<'d, D: Deserializer<'d>, K: Deserialize<'d> + Ord, V: Deserialize<'d>>(
         deserializer: D,
     ) -> Result<BTreeMap<K, V>, D::Error> {
@@ -314,18 +305,16 @@ pub mod pairs {
     }
 }
 
-/// Amounts of the core.
+/// [`Resources`] in the form that agent and keeper exchange.
 pub mod amounts {
     use super::{Deserialize, Resources, Serialize};
     use crate::protocol::Amounts;
     use serde::{Deserializer, Serializer};
 
-    /// Writes them.
     pub fn serialize<S: Serializer>(amounts: &Resources, serializer: S) -> Result<S::Ok, S::Error> {
         Amounts::from(amounts.clone()).serialize(serializer)
     }
 
-    /// Reads them.
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Resources, D::Error> {
         Amounts::deserialize(deserializer).map(Into::into)
     }

@@ -1,4 +1,7 @@
-//! Starting attempts: from their room to their program.
+//! The start of an attempt, from its turn until its program runs. `tasks` launches an attempt when there is
+//! room. The new process then reports through a pipe that its program runs or why it does not. A start that
+//! failed for a reason that passes is tried again first. The keeper never waits for a process that is still
+//! between fork and its program.
 
 use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting, now_ns};
 use crate::keeper::ground::{Refused, Started, refuse_spawn};
@@ -9,11 +12,11 @@ use crate::process::{Launch, LaunchState};
 use crate::protocol::{FromKeeper, TaskRef, WireEnd};
 use std::time::{Duration, Instant};
 
-/// A process, the time that it may take, and what a task of a session does.
+/// A process, the time limit of its command or action, and the task's state in its session.
 pub(super) type Launched = (Started, Option<Duration>, Option<(Course, Option<Duration>)>);
 
 impl Tasks {
-    /// Starts what waits at that place. `None` if it must wait for its session, whatever the room.
+    /// Starts the attempt at `place`. `None` if it must wait for its session, whatever the room.
     pub(super) fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
         self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
@@ -68,12 +71,12 @@ impl Tasks {
         self.running.insert(task, running);
     }
 
-    /// Processes that are on the way to their programs.
+    /// Processes between fork and their program.
     pub fn launches(&self) -> impl Iterator<Item = &Launch> {
         self.running.values().filter_map(|running| running.started.launch.as_ref())
     }
 
-    /// Hears from processes that were on the way to their programs.
+    /// Handles the reports of processes that were between fork and their program.
     pub(super) fn hear_launches(&mut self, now: Instant, link: &mut Link) {
         let mut late = Vec::new();
         for (task, running) in &mut self.running {
@@ -98,8 +101,8 @@ impl Tasks {
             running.started.launch = None;
         }
         for task in late {
-            let what = "it did not come to its program within 10 s: a directory that it names does not answer, or \
-                        somebody stopped it";
+            let what = "the command did not start within 10 s: its directory or a directory in PATH does not answer, or \
+                        its process was stopped";
             if let Some(running) = self.running.get_mut(&task) {
                 running.refuse(Refused::Job(what.to_owned()));
                 self.by_pid.remove(&running.started.pid);
@@ -108,7 +111,7 @@ impl Tasks {
         }
     }
 
-    /// An attempt that did not start for a reason that passes is first in line again.
+    /// Puts an attempt that did not start, for a reason that passes, back to the front of the queue.
     pub(super) fn put_in_line(&mut self, task: TaskRef, why: &std::io::Error) {
         let Some(running) = self.running.remove(&task) else { return };
         crate::keeper::say(format_args!("task {}.{} waits: {why}", task.job, task.index));
@@ -126,7 +129,7 @@ impl Tasks {
 }
 
 impl Running {
-    /// A process of it does not come to its program.
+    /// Notes why the attempt did not become its program.
     pub(super) fn refuse(&mut self, refused: Refused) {
         let (why, job_at_fault) = match refused {
             Refused::NotNow(e) if self.retry.is_some() => {
@@ -137,7 +140,7 @@ impl Running {
             Refused::Job(why) => (why, true),
             Refused::Worker(why) => (why, false),
         };
-        // Where it is to end anyway, that is why it ends.
+        // A task that is to end anyway keeps that reason.
         if self.cause.is_none() {
             (self.cause, self.job_at_fault) = (Some(WireEnd::NotStarted(why)), job_at_fault);
         }
