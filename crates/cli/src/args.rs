@@ -23,59 +23,67 @@ const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
 pub struct TaskArgs {
     /// Run the command once for each of these values, up to `--`; may be repeated. Write a value that starts with a
     /// dash as --each=-x
-    #[arg(long, value_name = "VALUE", num_args = 0.., conflicts_with_all = ["each_line", "array"])]
+    #[arg(
+        long, value_name = "VALUE", num_args = 0.., conflicts_with_all = ["each_line", "array"], help_heading = "Work"
+    )]
     pub each: Option<Vec<String>>,
     /// Run the command once for each line of this file; `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "array")]
+    #[arg(long, value_name = "FILE", conflicts_with = "array", help_heading = "Work")]
     pub each_line: Option<String>,
     /// Run the command once for each number: 1-100, or 1-100:2 for every second number
-    #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true)]
+    #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true, help_heading = "Work")]
     pub array: Option<Range>,
     /// Cpus of each task; auto starts with 1 and learns from earlier tasks
-    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_cpus_or_auto)]
+    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
     pub cpus: CpusArg,
     /// Memory of each task, which it may not exceed: 500M, 2GiB [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub memory: Option<u64>,
     /// Gpus of each task
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Resources")]
     pub gpus: u32,
     /// Kill a task that runs longer than this: 90s, 1h30m, 00:10:00, or seconds
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub time_limit: Option<u64>,
     /// Queue to submit to [default: your own]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub queue: Option<String>,
     /// Priority inside the queue; higher goes first
-    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        allow_hyphen_values = true,
+        help_heading = "Placement"
+    )]
     pub priority: i32,
     /// Name of the job
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Work")]
     pub name: Option<String>,
     /// Tag that the worker must have: key, key=value or key=a|b; may be repeated
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", help_heading = "Placement")]
     pub tag: Vec<String>,
     /// Run only on this worker; may be repeated to allow several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub worker: Vec<String>,
     /// Start when this job has succeeded: 12, 3,4 or last; may be repeated
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", help_heading = "Work")]
     pub after: Vec<Jobs>,
     /// Run a failed task again, up to N times
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Work")]
     pub retries: u32,
     /// Environment: NAME=VALUE sets, NAME copies, all copies everything, none nothing; may be repeated [default: all on
     /// this machine, none on a remote server]
-    #[arg(long, value_name = "VAR")]
+    #[arg(long, value_name = "VAR", help_heading = "Work")]
     pub env: Vec<String>,
     /// Working directory of the tasks [default: the current one]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Work")]
     pub cwd: Option<PathBuf>,
     /// After a task has failed start no more tasks, and let running tasks finish or kill them
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", help_heading = "Work")]
     pub fail_fast: Option<FailFastArg>,
     /// Idempotency key: a second submission with it returns the first job
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", help_heading = "Work")]
     pub key: Option<String>,
     /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
     #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
@@ -377,7 +385,7 @@ mod tests {
     fn hints_are_said_of_the_step() {
         let said = step(
             "--limit maya --limit nuke --cache tc=2GiB --cache assets --network-bound --prefer-local --fetches \
-             --deadline 2m --kind evaluation --cpus auto -- make",
+             --max-wait 2m --kind evaluation --cpus auto -- make",
         );
         assert_eq!(said.limits, ["maya", "nuke"]);
         assert_eq!(said.caches, [("tc".to_owned(), Some(2 << 30)), ("assets".to_owned(), None)].into());
@@ -386,8 +394,10 @@ mod tests {
         assert_eq!(said.resources.unwrap().cpus, 1.0);
         let plain = step("-- make");
         assert!(plain.limits.is_empty() && plain.kind.is_none() && !plain.cpus_auto);
+        // The name that it had before.
+        assert_eq!(step("--deadline 2m -- make").deadline_ms, Some(120_000));
         for line in
-            ["--kind test -- make", "--deadline 0 -- make", "--cache =1 -- make", "--cpus some -- make"]
+            ["--kind test -- make", "--max-wait 0 -- make", "--cache =1 -- make", "--cpus some -- make"]
         {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -15,10 +15,24 @@ static FLAGS: OnceLock<CredentialFlags> = OnceLock::new();
 #[derive(Args, Clone, Debug, Default)]
 pub struct CredentialFlags {
     /// CA certificates to trust for the server [default: the system's]
-    #[arg(long, global = true, env = "WINDLASS_CA", value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = crate::GLOBAL,
+        display_order = 100,
+        env = "WINDLASS_CA",
+        value_name = "FILE"
+    )]
     pub ca: Option<PathBuf>,
     /// File with the token; WINDLASS_TOKEN, the token itself, takes precedence
-    #[arg(long, global = true, env = "WINDLASS_TOKEN_FILE", value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = crate::GLOBAL,
+        display_order = 100,
+        env = "WINDLASS_TOKEN_FILE",
+        value_name = "FILE"
+    )]
     pub token_file: Option<PathBuf>,
 }
 

@@ -24,7 +24,7 @@ pub struct HintArgs {
     #[arg(long)]
     pub fetches: bool,
     /// Target queueing delay, such as 30s or 10m: how long a ready task should wait at most
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long = "max-wait", alias = "deadline", value_name = "TIME", value_parser = parse_duration)]
     pub deadline: Option<u64>,
     /// Kind of work: build, or evaluation, which only finds out what to build
     #[arg(long, value_name = "KIND")]

@@ -48,7 +48,7 @@ use crate::error::{CliError, USAGE};
 use crate::output::{Format, talk};
 use anstream::ColorChoice;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use windlass_api::client::{Address, Client};
@@ -57,6 +57,17 @@ use windlass_api::client::{Address, Client};
 const REQUEST_THREADS_MAX: usize = 4;
 
 /// A job scheduler for one machine or a farm of machines
+/// The heading of the flags that every command has.
+const GLOBAL: &str = "Global options";
+
+/// The commands by what people come for, in the order in which help lists them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events"]),
+    ("Farm", &["workers", "worker", "queues", "queue", "limit"]),
+    ("Administration", &["server", "token", "ca", "doctor"]),
+    ("Tools", &["sim", "bench", "version", "completion", "man"]),
+];
+
 #[derive(Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(
@@ -69,6 +80,8 @@ struct Cli {
         long,
         short,
         global = true,
+        help_heading = GLOBAL,
+        display_order = 100,
         env = "WINDLASS_OUTPUT",
         value_enum,
         default_value = "table",
@@ -77,10 +90,17 @@ struct Cli {
     )]
     output: Format,
     /// Same as --output json
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, display_order = 100)]
     json: bool,
     /// Address of the server: HOST:PORT, http(s)://HOST:PORT or unix:PATH [default: your own server]
-    #[arg(long, global = true, env = "WINDLASS_SERVER", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = GLOBAL,
+        display_order = 100,
+        env = "WINDLASS_SERVER",
+        value_name = "ADDRESS"
+    )]
     server: Option<String>,
     #[command(flatten)]
     credentials: credentials::CredentialFlags,
@@ -88,6 +108,8 @@ struct Cli {
     #[arg(
         long,
         global = true,
+        help_heading = GLOBAL,
+        display_order = 100,
         value_enum,
         default_value = "auto",
         hide_possible_values = true,
@@ -95,7 +117,7 @@ struct Cli {
     )]
     color: Color,
     /// Print more, such as the server's address
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    #[arg(long, short, global = true, help_heading = GLOBAL, display_order = 100, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
     command: Command,
@@ -209,6 +231,23 @@ impl Context {
     }
 }
 
+/// The command line, whose help lists the commands by group.
+fn command_line() -> clap::Command {
+    let command = Cli::command();
+    let mut list = String::new();
+    for (group, names) in GROUPS {
+        list.push_str(&format!("{group}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            list.push_str(&format!("  {name:<12}{}\n", about.map(ToString::to_string).unwrap_or_default()));
+        }
+        list.push('\n');
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{{options}}{{after-help}}\n"
+    ))
+}
+
 /// The words of the command line that are not flags.
 fn cli_words() -> Vec<OsString> {
     let words = std::env::args_os().skip(1);
@@ -228,7 +267,8 @@ fn main() -> ExitCode {
     }
     // Two providers could be linked in, and this one is used. No other was installed before.
     _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = match Cli::try_parse() {
+    let parsed = command_line().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -374,5 +414,15 @@ mod tests {
         assert!(wants("--output=jsonl x"));
         assert!(wants("--json"));
         assert!(!wants("run -- tool -o json"));
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let command = Cli::command();
+        let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
     }
 }

@@ -1,5 +1,6 @@
 //! Placement flags of `server start`; each overrides the config file.
 
+use crate::quantity::parse_seconds;
 use windlass_server::{Charge, Config};
 
 /// Placement flags.
@@ -21,8 +22,8 @@ pub struct PlacementFlags {
     /// Scoring policy: simple, resource-aware, pressure or packing [default: resource-aware]
     #[arg(long, env = "WINDLASS_SCORING_POLICY", value_name = "NAME")]
     pub scoring_policy: Option<String>,
-    /// Target queueing delay in seconds of steps that name no deadline [default: 60]
-    #[arg(long, env = "WINDLASS_WAIT_DEADLINE_S", value_name = "SECONDS")]
+    /// Target queueing delay of steps that give no --max-wait: 90s, 5m, or seconds [default: 60]
+    #[arg(long, env = "WINDLASS_WAIT_DEADLINE_S", value_name = "TIME", value_parser = parse_seconds)]
     pub wait_deadline_s: Option<f64>,
     /// Count the pressure and foreign load that workers report, and not only bookings
     #[arg(
@@ -57,8 +58,8 @@ pub struct PlacementFlags {
     /// Missing reports after which a worker's pressure is unknown [default: 3]
     #[arg(long, env = "WINDLASS_STALE_REPORTS", value_name = "N")]
     pub stale_reports: Option<u32>,
-    /// Seconds of blocked time before a worker is reserved [default: 60]
-    #[arg(long, env = "WINDLASS_RESERVATION_AFTER_S", value_name = "SECONDS")]
+    /// Time that work is blocked before a worker is reserved: 90s, 5m, or seconds [default: 60]
+    #[arg(long, env = "WINDLASS_RESERVATION_AFTER_S", value_name = "TIME", value_parser = parse_seconds)]
     pub reservation_after_s: Option<f64>,
     /// Workers that may be reserved at a time; 0 for none [default: 8]
     #[arg(long, env = "WINDLASS_RESERVATION_HOLDERS", value_name = "N")]

@@ -80,8 +80,8 @@ pub struct ServeOptions {
     /// Cache directory of the worker; may be repeated
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     pub caches: Vec<CacheDir>,
-    /// Days that ended jobs and their output are kept [default: 14]
-    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "DAYS")]
+    /// Time that ended jobs and their output are kept: 12h, 30d, or days [default: 14]
+    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "TIME", value_parser = crate::quantity::parse_days)]
     pub keep_days: Option<f64>,
     /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
     #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::quantity::parse_size)]
@@ -89,11 +89,12 @@ pub struct ServeOptions {
     /// Run no worker on this machine
     #[arg(long, env = "WINDLASS_NO_WORKER")]
     pub no_worker: bool,
-    /// Lease: seconds that a worker's tasks may run without contact, or never to wait for an operator [default: 300]
-    #[arg(long, env = "WINDLASS_LEASE", value_name = "SECONDS|never")]
+    /// Lease: how long a worker's tasks may run without contact: 90s, 5m, or seconds; never waits for an operator
+    /// [default: 300]
+    #[arg(long, env = "WINDLASS_LEASE", value_name = "TIME|never", value_parser = parse_lease)]
     pub lease: Option<Lease>,
-    /// Minutes without work or clients after which the server stops [default: never]
-    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "MINUTES")]
+    /// Time without work or clients after which the server stops: 90s, 1h, or minutes [default: never]
+    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = crate::quantity::parse_minutes)]
     pub idle_minutes: Option<f64>,
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
@@ -105,6 +106,14 @@ pub struct ServeOptions {
     pub access: AccessFlags,
     #[command(flatten)]
     pub placement: PlacementFlags,
+}
+
+/// A lease from a duration, or `never`.
+fn parse_lease(text: &str) -> Result<Lease, String> {
+    match text {
+        "never" => text.parse(),
+        _ => crate::quantity::parse_seconds(text)?.to_string().parse(),
+    }
 }
 
 impl ServeOptions {

@@ -183,7 +183,7 @@ fn what_cannot_be_set_says_why() {
 fn hints_are_shown_with_the_job() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     farm.ok(&["limit", "set", "maya", "1"]);
-    let flags = "--limit maya --cache tc=2GiB --cache assets --network-bound --prefer-local --deadline 90s \
+    let flags = "--limit maya --cache tc=2GiB --cache assets --network-bound --prefer-local --max-wait 90s \
                  --kind evaluation --cpus auto --quiet";
     let mut args: Vec<&str> = std::iter::once("run").chain(flags.split_whitespace()).collect();
     args.extend(["--", "true", "a.c"]);
