@@ -4,59 +4,26 @@
 //! that closes a connection must not kill the client. When the reader of standard output goes away, a write fails and
 //! the client exits quietly.
 
-mod args;
-mod bench;
-mod ca;
-mod compass;
-mod cookie;
-mod credentials;
-mod docs;
-mod doctor;
-mod error;
-mod follow;
-mod hints;
-mod limit;
-mod lines;
-mod link;
-mod list;
-mod local;
-mod logs;
-mod output;
-mod paths;
-mod placement;
-mod printer;
-mod progress;
-mod quantity;
-mod queue;
-mod remote;
-mod run;
-mod select;
-mod serve;
-mod server;
-mod show;
-mod signals;
-mod sim;
-mod template;
-mod token;
-mod verbs;
-mod watchdog;
-mod why;
-mod worker;
-mod writer;
+mod commands;
+mod node;
+mod ui;
 
-use crate::error::{CliError, USAGE};
-use crate::output::{Format, talk};
 use anstream::ColorChoice;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use commands::{
+    bench, ca, docs, doctor, limit, list, logs, queue, run, server, show, sim, token, verbs, why, worker,
+};
+use node::{credentials, serve};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use ui::error::{CliError, USAGE};
+use ui::output::{Format, talk};
 use windlass_api::client::{Address, Client};
 
 /// Most threads on which a server answers requests.
 const REQUEST_THREADS_MAX: usize = 4;
 
-/// A job scheduler for one machine or a farm of machines
 /// The heading of the flags that every command has.
 const GLOBAL: &str = "Global options";
 
@@ -68,6 +35,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Tools", &["sim", "bench", "version", "completion", "man"]),
 ];
 
+/// A job scheduler for one machine or a farm of machines
 #[derive(Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 #[command(

@@ -1,7 +1,7 @@
 //! Two real workers with a core each, each in control groups of its own, and a hog beside one.
 
 #[allow(dead_code)]
-#[path = "../src/bench/pen.rs"]
+#[path = "../src/commands/bench/pen.rs"]
 mod pen;
 mod support;
 

@@ -1,0 +1,540 @@
+//! The flags that `run` and `submit` share, and the request made from them.
+
+use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
+use crate::commands::select::{Jobs, resolve_all, user_on};
+use crate::commands::template::TemplateArgs;
+use crate::ui::error::{CliError, Doing};
+use crate::ui::lines;
+use crate::ui::output::talk;
+use crate::ui::quantity::{parse_duration, parse_size};
+use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use windlass_api::client::{Address, Client};
+use windlass_api::{FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
+
+/// Replacement strings for the task's value in a command, as in GNU parallel.
+const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
+
+/// What to run, how often, and what it needs.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TaskArgs {
+    /// Run the command once for each of these values, up to `--`; may be repeated. Write a value that starts with a
+    /// dash as --each=-x
+    #[arg(
+        long, value_name = "VALUE", num_args = 0.., conflicts_with_all = ["each_line", "array"], help_heading = "Work"
+    )]
+    pub each: Option<Vec<String>>,
+    /// Run the command once for each line of this file; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "array", help_heading = "Work")]
+    pub each_line: Option<String>,
+    /// Run the command once for each number: 1-100, or 1-100:2 for every second number
+    #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true, help_heading = "Work")]
+    pub array: Option<Range>,
+    /// Cpus of each task; auto starts with 1 and learns from earlier tasks
+    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
+    pub cpus: CpusArg,
+    /// Memory of each task, which it may not exceed: 500M, 2GiB [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
+    pub memory: Option<u64>,
+    /// Gpus of each task
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Resources")]
+    pub gpus: u32,
+    /// Kill a task that runs longer than this: 90s, 1h30m, 00:10:00, or seconds
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
+    pub time_limit: Option<u64>,
+    /// Queue to submit to [default: your own]
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
+    pub queue: Option<String>,
+    /// Priority inside the queue; higher goes first
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        allow_hyphen_values = true,
+        help_heading = "Placement"
+    )]
+    pub priority: i32,
+    /// Name of the job
+    #[arg(long, value_name = "NAME", help_heading = "Work")]
+    pub name: Option<String>,
+    /// Tag that the worker must have: key, key=value or key=a|b; may be repeated
+    #[arg(long, value_name = "TAG", help_heading = "Placement")]
+    pub tag: Vec<String>,
+    /// Run only on this worker; may be repeated to allow several
+    #[arg(long, value_name = "NAME", help_heading = "Placement")]
+    pub worker: Vec<String>,
+    /// Start when this job has succeeded: 12, 3,4 or last; may be repeated
+    #[arg(long, value_name = "JOB", help_heading = "Work")]
+    pub after: Vec<Jobs>,
+    /// Run a failed task again, up to N times
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Work")]
+    pub retries: u32,
+    /// Environment: NAME=VALUE sets, NAME copies, all copies everything, none nothing; may be repeated [default: all on
+    /// this machine, none on a remote server]
+    #[arg(long, value_name = "VAR", help_heading = "Work")]
+    pub env: Vec<String>,
+    /// Working directory of the tasks [default: the current one]
+    #[arg(long, value_name = "DIR", help_heading = "Work")]
+    pub cwd: Option<PathBuf>,
+    /// After a task has failed start no more tasks, and let running tasks finish or kill them
+    #[arg(long, value_name = "HOW", help_heading = "Work")]
+    pub fail_fast: Option<FailFastArg>,
+    /// Idempotency key: a second submission with it returns the first job
+    #[arg(long, value_name = "KEY", help_heading = "Work")]
+    pub key: Option<String>,
+    /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
+    #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
+    pub command: Vec<String>,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+    #[command(flatten)]
+    pub hints: HintArgs,
+}
+
+/// What a failed task does to the rest of its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FailFastArg {
+    /// Running tasks finish.
+    Finish,
+    /// Running tasks are killed.
+    Kill,
+}
+
+/// Which of the caller's environment variables tasks get without --env.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inherit {
+    /// All. The tasks run on the caller's own machine.
+    All,
+    /// All but HOME. The tasks run on the caller's own machine, but perhaps as another user.
+    AllButHome,
+    /// None. The tasks may run on other machines, where the values mean nothing.
+    Nothing,
+}
+
+impl Inherit {
+    /// The default for jobs of this server; `None` is the user's own server.
+    pub fn at(server: Option<&Address>) -> Self {
+        match server {
+            None | Some(Address::Unix(_)) => Inherit::All,
+            // An address of this machine may be a tunnel to a farm. The user's own server is recognized by its token.
+            Some(address) if crate::node::cookie::for_address(address).is_some() => Inherit::AllButHome,
+            Some(_) => Inherit::Nothing,
+        }
+    }
+}
+
+impl From<FailFastArg> for FailFast {
+    fn from(how: FailFastArg) -> Self {
+        match how {
+            FailFastArg::Finish => FailFast::Finish,
+            FailFastArg::Kill => FailFast::Kill,
+        }
+    }
+}
+
+impl TaskArgs {
+    /// The request, as far as it can be made without a server. Mistakes in the command line are reported before
+    /// anything is started or sent.
+    pub fn request(&self, inherit: Inherit) -> Result<SubmitRequest, CliError> {
+        if let Some(file) = &self.template.file {
+            return crate::commands::template::request(file, self, inherit);
+        }
+        let param = self.param()?;
+        let mut command = self.command.clone();
+        let has_values = matches!(param, Some(Param::Values(_)));
+        if has_values && !command.iter().any(|argument| REPLACEMENTS.iter().any(|r| argument.contains(r))) {
+            command.push("{}".to_owned());
+        }
+        let (env, left_out) = environment(&self.env, inherit, std::env::vars_os())?;
+        if !left_out.is_empty() {
+            talk!(
+                "note: variables that are not UTF-8 or have no usable name are not passed on: {}",
+                left_out.join(", ")
+            );
+        }
+        let (cpus, cpus_auto) = match self.cpus {
+            CpusArg::Cores(cpus) => (cpus, false),
+            CpusArg::Auto => (1.0, true),
+        };
+        let resources =
+            Resources { cpus, memory: self.memory.unwrap_or(0), gpus: self.gpus, ..Default::default() };
+        let mut step = StepRequest {
+            name: Some("main".to_owned()),
+            command,
+            env,
+            cwd: Some(working_directory(self.cwd.as_deref())?),
+            param,
+            resources: Some(resources),
+            tags: self.tag.clone(),
+            workers: self.worker.clone(),
+            time_limit_ms: self.time_limit,
+            retries: self.retries,
+            cpus_auto,
+            ..Default::default()
+        };
+        self.hints.put_on(&mut step);
+        Ok(SubmitRequest {
+            name: self.name.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            key: Some(self.key.clone().unwrap_or_else(fresh_key)),
+            fail_fast: self.fail_fast.map(Into::into),
+            steps: vec![step],
+            ..Default::default()
+        })
+    }
+
+    /// Fills in what only the server knows: the id of the last job, and the caller's name there. With `waits`, the task
+    /// of that server in which this process runs becomes the job's parent.
+    pub async fn complete(
+        &self,
+        request: &mut SubmitRequest,
+        client: &Client,
+        waits: bool,
+    ) -> Result<(), CliError> {
+        request.after = resolve_all(client, &self.after).await?.into_iter().map(|named| named.id).collect();
+        for id in &request.after {
+            client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
+        }
+        request.user = Some(user_on(client).await?);
+        request.parent = if waits { crate::commands::run::parent_task(client.address()) } else { None };
+        Ok(())
+    }
+
+    fn param(&self) -> Result<Option<Param>, CliError> {
+        if let Some(range) = self.array {
+            return Ok(Some(Param::Range(range)));
+        }
+        let values = match (&self.each, &self.each_line) {
+            (Some(values), _) => values.clone(),
+            (None, Some(source)) => lines::read_values(source)?,
+            (None, None) => return Ok(None),
+        };
+        let long = values.iter().position(|value| value.len() >= lines::ARGUMENT_BYTES_MAX);
+        if let Some(place) = long {
+            return Err(CliError::usage(format!("--each: value {} is too long for an argument", place + 1)));
+        }
+        Ok(Some(Param::Values(values)))
+    }
+}
+
+/// True if the request has no task, because its list of values is empty.
+pub fn is_empty(request: &SubmitRequest) -> bool {
+    request.steps.iter().all(|step| matches!(&step.param, Some(Param::Values(values)) if values.is_empty()))
+}
+
+/// Number of tasks of a request; saturates.
+pub fn tasks_of(request: &SubmitRequest) -> u64 {
+    let each = request.steps.iter().map(|step| match &step.param {
+        None => 1,
+        Some(Param::Values(values)) => values.len() as u64,
+        Some(Param::Range(range)) => {
+            range.count().map_or(0, |count| u64::try_from(count).unwrap_or(u64::MAX))
+        }
+        Some(Param::Space(space)) => {
+            space.count().map_or(0, |count| u64::try_from(count).unwrap_or(u64::MAX))
+        }
+    });
+    each.fold(0, u64::saturating_add)
+}
+
+/// `1-100`, `1-100:5`, `7`; numbers may be negative.
+fn parse_array(text: &str) -> Result<Range, String> {
+    let bad = || format!("invalid range '{text}': write 1-100 or 1-100:5");
+    let (span, step) = match text.split_once(':') {
+        None => (text, 1),
+        Some((span, step)) => (span, integer(step).ok_or_else(bad)?),
+    };
+    // The first dash may be a sign, so the one that separates is looked for after it.
+    let dash = span.char_indices().skip(1).find(|(_, c)| *c == '-').map(|(at, _)| at);
+    let (start, end) = match dash {
+        None => (integer(span).ok_or_else(bad)?, integer(span).ok_or_else(bad)?),
+        Some(at) => (integer(&span[..at]).ok_or_else(bad)?, integer(&span[at + 1..]).ok_or_else(bad)?),
+    };
+    let range = Range { start, end, step };
+    match range.count() {
+        Some(_) => Ok(range),
+        None => Err(format!("the range '{text}' is empty")),
+    }
+}
+
+/// An integer. `parse` alone would accept a plus sign.
+fn integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// The environment of the tasks, and the names of the variables that cannot be sent.
+pub fn environment(
+    choices: &[String],
+    inherit: Inherit,
+    caller: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(BTreeMap<String, String>, Vec<String>), CliError> {
+    let mut own = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for (name, value) in caller {
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) if !name.is_empty() && !name.contains('=') => {
+                own.insert(name, value);
+            }
+            (Ok(name), _) => left_out.push(name),
+            (Err(name), _) => left_out.push(name.to_string_lossy().into_owned()),
+        }
+    }
+    // Each task gets its own value.
+    own.remove("WINDLASS_TASK");
+    // A token must not stay in the store for as long as the job.
+    own.remove("WINDLASS_TOKEN");
+    let has = |word: &str| choices.iter().any(|choice| choice == word);
+    let all = match (has("all"), has("none")) {
+        (true, true) => return Err(CliError::usage("--env: all and none contradict each other")),
+        (all, none) => all || (inherit != Inherit::Nothing && !none),
+    };
+    if !all {
+        left_out.retain(|name| choices.contains(name));
+    }
+    let mut env = if all { own.clone() } else { BTreeMap::new() };
+    if inherit == Inherit::AllButHome && !has("all") {
+        env.remove("HOME");
+    }
+    for choice in choices.iter().filter(|choice| !["all", "none"].contains(&choice.as_str())) {
+        match choice.split_once('=') {
+            Some(("", _)) => return Err(CliError::usage(format!("--env: '{choice}' has no name"))),
+            Some((name, value)) => {
+                env.insert(name.to_owned(), value.to_owned());
+            }
+            None if choice.is_empty() => return Err(CliError::usage("--env: a name is empty")),
+            // A variable that is not set here is not set for the tasks either.
+            None => env.extend(own.get_key_value(choice).map(|(k, v)| (k.clone(), v.clone()))),
+        }
+    }
+    Ok((env, left_out))
+}
+
+/// The directory as an absolute path; the current one if `None`.
+pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
+    let path = match chosen {
+        Some(path) if path.is_absolute() => path.to_path_buf(),
+        _ => {
+            let here = std::env::current_dir().map_err(|error| CliError::Usage {
+                message: format!("the current directory cannot be used: {error}"),
+                hint: Some("change to one that exists, or give --cwd".to_owned()),
+            })?;
+            // `components` removes the dots that joining may leave.
+            chosen.map_or(here.clone(), |path| here.join(path).components().collect())
+        }
+    };
+    path.into_os_string().into_string().map_err(|path| {
+        CliError::usage(format!("the working directory {} is not valid UTF-8", path.to_string_lossy()))
+    })
+}
+
+/// A unique idempotency key: a submission whose answer was lost can be sent again with it.
+pub fn fresh_key() -> String {
+    let mut random = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
+    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    match read {
+        Ok(()) => format!("cli-{hex}"),
+        Err(_) => format!("cli-{}-{}", std::process::id(), crate::ui::quantity::now_ms()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        tasks: TaskArgs,
+    }
+
+    fn parse(line: &str) -> Result<TaskArgs, clap::Error> {
+        Line::try_parse_from(std::iter::once("run").chain(line.split_whitespace())).map(|line| line.tasks)
+    }
+
+    fn step(line: &str) -> StepRequest {
+        parse(line).unwrap().request(Inherit::All).unwrap().steps.remove(0)
+    }
+
+    #[test]
+    fn a_command_is_all_that_is_needed() {
+        let step = step("-- make -j4 --always-make");
+        assert_eq!(step.command, ["make", "-j4", "--always-make"]);
+        assert!(step.param.is_none());
+        assert_eq!(step.resources.unwrap().cpus, 1.0);
+        assert!(step.cwd.unwrap().starts_with('/'));
+        assert!(parse("").is_err());
+        assert!(parse("--name x").is_err());
+    }
+
+    #[test]
+    fn a_template_stands_in_for_the_command() {
+        assert!(parse("-f job.yaml -p A=1 -p B=2 --queue q").is_ok());
+        for line in ["-f job.yaml -- make", "-f job.yaml --cpus 2", "-f j --array 1-2", "-p A=1 -- make"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn hints_are_said_of_the_step() {
+        let said = step(
+            "--limit maya --limit nuke --cache tc=2GiB --cache assets --network-bound --prefer-local --fetches \
+             --max-wait 2m --kind evaluation --cpus auto -- make",
+        );
+        assert_eq!(said.limits, ["maya", "nuke"]);
+        assert_eq!(said.caches, [("tc".to_owned(), Some(2 << 30)), ("assets".to_owned(), None)].into());
+        assert!(said.network_bound && said.prefer_local && said.fetches && said.cpus_auto);
+        assert_eq!((said.deadline_ms, said.kind), (Some(120_000), Some(windlass_api::Kind::Evaluation)));
+        assert_eq!(said.resources.unwrap().cpus, 1.0);
+        let plain = step("-- make");
+        assert!(plain.limits.is_empty() && plain.kind.is_none() && !plain.cpus_auto);
+        // The name that it had before.
+        assert_eq!(step("--deadline 2m -- make").deadline_ms, Some(120_000));
+        for line in
+            ["--kind test -- make", "--max-wait 0 -- make", "--cache =1 -- make", "--cpus some -- make"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_after_the_command_are_its_own() {
+        let step = step("--cpus 2 make -j 2 --cpus 3 -- x");
+        assert_eq!(step.command[..5], ["make", "-j", "2", "--cpus", "3"]);
+        assert_eq!(step.resources.unwrap().cpus, 2.0);
+        assert!(parse("--cpu 2 -- make").is_err());
+    }
+
+    #[test]
+    fn values_end_at_the_dashes() {
+        let step = step("--each a b --each c -- echo");
+        assert_eq!(step.command, ["echo", "{}"]);
+        assert!(matches!(step.param, Some(Param::Values(values)) if values == ["a", "b", "c"]));
+    }
+
+    #[test]
+    fn a_value_is_appended_only_where_it_has_no_place() {
+        assert_eq!(step("--each a -- echo x{/.}y").command, ["echo", "x{/.}y"]);
+        assert_eq!(step("--each a -- echo {3}").command, ["echo", "{3}", "{}"]);
+        assert_eq!(step("--array 1-3 -- echo").command, ["echo"]);
+    }
+
+    #[test]
+    fn no_values_are_no_tasks() {
+        let request = parse("--each -- echo").unwrap().request(Inherit::All).unwrap();
+        assert!(is_empty(&request));
+        assert_eq!(tasks_of(&request), 0);
+        assert!(!is_empty(&parse("-- echo").unwrap().request(Inherit::All).unwrap()));
+    }
+
+    #[test]
+    fn one_way_to_name_values_excludes_the_others() {
+        assert!(parse("--each a --array 1-2 -- echo").is_err());
+        assert!(parse("--each-line f --array 1-2 -- echo").is_err());
+        assert!(parse("--each a --each-line f -- echo").is_err());
+    }
+
+    #[test]
+    fn arrays() {
+        let is = |text: &str, start, end, step| {
+            let range = parse_array(text).unwrap();
+            assert_eq!((range.start, range.end, range.step), (start, end, step), "{text}");
+        };
+        is("1-100", 1, 100, 1);
+        is("1-100:5", 1, 100, 5);
+        is("7", 7, 7, 1);
+        is("-5--1", -5, -1, 1);
+        is("10-1:-3", 10, 1, -3);
+        for text in
+            ["", "-", "a", "1-", "5-1", "1-5:0", "1-5:", "1-5:x", "+1-5", "1 -5", "1-99999999999999999999"]
+        {
+            assert!(parse_array(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_chosen() {
+        let caller = || [("A", "1"), ("B", "2")].map(|(k, v)| (k.into(), v.into())).into_iter();
+        let from = |inherit, choices: &[&str]| {
+            let choices: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            environment(&choices, inherit, caller()).unwrap().0.into_iter().collect::<Vec<_>>()
+        };
+        let of = |choices: &[&str]| from(Inherit::All, choices);
+        let on_farm = |choices: &[&str]| from(Inherit::Nothing, choices);
+        let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        assert_eq!(of(&[]), [pair("A", "1"), pair("B", "2")]);
+        assert!(of(&["none"]).is_empty());
+        assert_eq!(of(&["none", "B", "UNSET"]), [pair("B", "2")]);
+        assert_eq!(of(&["A=x=y"]), [pair("A", "x=y"), pair("B", "2")]);
+        assert_eq!(of(&["A="]), [pair("A", ""), pair("B", "2")]);
+        assert!(on_farm(&[]).is_empty());
+        assert_eq!(on_farm(&["B", "C=3"]), [pair("B", "2"), pair("C", "3")]);
+        assert_eq!(on_farm(&["all", "A=0"]), [pair("A", "0"), pair("B", "2")]);
+        for bad in [&["=x"][..], &[""], &["all", "none"]] {
+            let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
+            assert!(environment(&bad, Inherit::All, caller()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_environment_stays_on_its_machine() {
+        let at = |server: &str| Inherit::at(Some(&Address::parse(server)));
+        assert_eq!(Inherit::at(None), Inherit::All);
+        assert_eq!(at("unix:/run/w.sock"), Inherit::All);
+        let own = |choices: &[&str]| {
+            let choices: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            let caller = [("HOME", "/root"), ("A", "1")].map(|(k, v)| (k.into(), v.into()));
+            environment(&choices, Inherit::AllButHome, caller.into_iter())
+                .unwrap()
+                .0
+                .into_keys()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(own(&[]), ["A"]);
+        assert_eq!(own(&["all"]), ["A", "HOME"]);
+        // Such an address may be a tunnel to any server.
+        for here in ["127.0.0.1:1", "https://localhost:1", "http://[::1]:1"] {
+            assert_eq!(at(here), Inherit::Nothing, "{here}");
+        }
+        for there in ["farm.example:7117", "http://10.0.0.1:7117", "https://localhost.example:1"] {
+            assert_eq!(at(there), Inherit::Nothing, "{there}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_text_is_left_out() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = OsString::from_vec(vec![b'x', 0xff]);
+        let caller = [(OsString::from("BAD"), odd), (OsString::from("OK"), OsString::from("1"))];
+        let (env, left_out) = environment(&[], Inherit::All, caller.clone().into_iter()).unwrap();
+        assert_eq!(env.len(), 1);
+        assert_eq!(left_out, ["BAD"]);
+        let left_out = |choices: &[String]| {
+            environment(choices, Inherit::Nothing, caller.clone().into_iter()).unwrap().1
+        };
+        assert!(left_out(&[]).is_empty());
+        assert_eq!(left_out(&["BAD".to_owned()]), ["BAD"]);
+    }
+
+    #[test]
+    fn a_relative_directory_becomes_absolute() {
+        assert_eq!(working_directory(Some(Path::new("/a/b"))).unwrap(), "/a/b");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(working_directory(Some(Path::new("./x"))).unwrap(), here.join("x").to_str().unwrap());
+    }
+
+    #[test]
+    fn every_submission_has_a_key_of_its_own() {
+        assert_ne!(fresh_key(), fresh_key());
+        assert_eq!(
+            parse("--key k -- true").unwrap().request(Inherit::All).unwrap().key.as_deref(),
+            Some("k")
+        );
+    }
+}

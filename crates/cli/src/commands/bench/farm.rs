@@ -1,0 +1,279 @@
+//! With workers on the other side of a connection: the server is a process of its own, the workers are
+//! streams of this one that answer without starting anything.
+
+use super::instant::{cpu_time, resident_bytes, submit, workers as connect};
+use super::percentile;
+use anyhow::Context as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use windlass_api::client::{Address, Client, Credentials};
+use windlass_api::wire::workers_client::WorkersClient;
+use windlass_api::wire::{
+    Amounts, Beat, Finished, FromWorker, Hello, Inventory, Load, Pressure, Pressures, Report, Stall,
+    finished, order, report,
+};
+use windlass_api::{JobState, Param, Range, StepRequest, SubmitRequest};
+use windlass_store::Store;
+
+/// Reports that may wait for the server.
+const REPORTS_MAX: usize = 64;
+
+/// A server of its own, without a worker.
+pub struct FarmServer {
+    child: Child,
+    /// Speaks to it.
+    pub client: Client,
+    /// Where workers find it.
+    pub url: String,
+    /// Lets workers in.
+    pub token: String,
+    /// Its directory.
+    pub state: PathBuf,
+}
+
+impl FarmServer {
+    /// Starts one with these flags and waits until it answers.
+    pub async fn start(dir: &Path, port: u16, flags: &[&str]) -> anyhow::Result<FarmServer> {
+        let listen = format!("127.0.0.1:{port}");
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["server", "start", "--no-worker", "--listen", &listen]);
+        let state = dir.join(format!("farm-{port}"));
+        command.arg("--state").arg(&state).args(flags);
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.context("cannot start a server")?;
+        let mut server = FarmServer {
+            child,
+            client: Client::new(Address::parse(&listen))?,
+            token: String::new(),
+            url: format!("http://{listen}"),
+            state,
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while server.client.version().await.is_err() {
+            anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let address = Address::parse(&listen);
+            if let Some(token) = crate::node::cookie::read(&server.state, &address) {
+                server.token = token;
+                let shown = Credentials { token: Some(server.token.clone()), ..Credentials::default() };
+                server.client = Client::with(address, &shown)?;
+            }
+        }
+        Ok(server)
+    }
+
+    /// Processor time that it has used so far.
+    fn cpu(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let per_second = rustix::param::clock_ticks_per_second();
+        Ok(Duration::from_secs_f64((ticks(11) + ticks(12)) as f64 / per_second as f64))
+    }
+
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.client.shutdown().await?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for FarmServer {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A port that nobody uses at this moment.
+pub fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Tasks a second from submission until the last completion is durable, with one worker.
+pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
+    println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
+    let server = FarmServer::start(dir, free_port()?, &[]).await?;
+    let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
+    let worker = tokio::spawn(work(channel, server.token.clone(), "bench-0".to_owned(), 1, slots, false));
+    wait_for_workers(&server, 1).await?;
+    let (cpu, own_cpu, clock) = (server.cpu()?, cpu_time(), Instant::now());
+    let step = StepRequest {
+        command: vec!["true".to_owned()],
+        param: Some(Param::Range(Range { start: 1, end: i64::from(tasks), step: 1 })),
+        ..StepRequest::default()
+    };
+    let submitted = server.client.submit(&SubmitRequest { steps: vec![step], ..Default::default() }).await?;
+    let job = loop {
+        let job = server.client.job(submitted.job).await?;
+        if job.state.is_end() {
+            break job;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let (wall, used) = (clock.elapsed(), server.cpu()? - cpu);
+    anyhow::ensure!(job.state == JobState::Succeeded, "the job ended as {:?}", job.state);
+    let each_us = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(tasks);
+    println!(
+        "  {slots} slots: {:.0} tasks/s, server {:.1} µs of cpu a task, this worker {:.1} µs",
+        f64::from(tasks) / wall.as_secs_f64(),
+        each_us(used),
+        each_us(cpu_time() - own_cpu)
+    );
+    worker.abort();
+    server.stop().await
+}
+
+/// What the beats of idle workers cost the server, alone and with a report of load each second.
+pub async fn beats(dir: &Path, workers: u32, seconds: u64) -> anyhow::Result<()> {
+    for with_load in [false, true] {
+        let percent = beats_cost(dir, workers, seconds, with_load).await?;
+        let what = if with_load { "heartbeats and reports of load" } else { "heartbeats" };
+        println!("{what} of {workers} workers: {percent:.2} percent of one core over {seconds} s");
+    }
+    Ok(())
+}
+
+async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
+    let server = FarmServer::start(dir, free_port()?, &[]).await?;
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..workers {
+        let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
+        let (token, name) = (server.token.clone(), format!("bench-{number}"));
+        all.spawn(work(channel, token, name, u64::from(number) + 1, 2, with_load));
+    }
+    wait_for_workers(&server, workers as usize).await?;
+    let (cpu, clock) = (server.cpu()?, Instant::now());
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let used = (server.cpu()? - cpu).as_secs_f64() / clock.elapsed().as_secs_f64();
+    all.shutdown().await;
+    server.stop().await?;
+    Ok(used * 100.0)
+}
+
+/// What idle workers hold of the server's memory, and how soon a task starts among them.
+pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<()> {
+    let store = Store::open(&format!("sqlite:{}", dir.join("idle.db").display()))?;
+    let handle = windlass_server::start(store, Default::default()).await?;
+    let before = resident_bytes()?;
+    let mut starts = connect(&handle, workers, 2).await?;
+    let held = resident_bytes()?.saturating_sub(before);
+    let mut latencies_ms = Vec::new();
+    for _ in 0..submissions {
+        let clock = Instant::now();
+        submit(&handle, 1).await?;
+        starts.recv().await.context("no worker is left")?;
+        latencies_ms.push(clock.elapsed().as_secs_f64() * 1e3);
+    }
+    println!(
+        "{workers} connected idle workers: {:.0} MiB more resident, {:.0} MiB in all; submission to start of \
+         {submissions} tasks: p50 {:.2} ms, p99 {:.2} ms",
+        held as f64 / f64::from(1 << 20),
+        resident_bytes()? as f64 / f64::from(1 << 20),
+        percentile(&mut latencies_ms, 0.5),
+        percentile(&mut latencies_ms, 0.99)
+    );
+    handle.stop().await;
+    Ok(())
+}
+
+/// Waits until so many workers are there.
+pub async fn wait_for_workers(server: &FarmServer, count: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while server.client.workers(false).await?.len() < count {
+        anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// A worker that ends every task as soon as it hears of it.
+async fn work(
+    channel: Channel,
+    token: String,
+    name: String,
+    number: u64,
+    slots: u32,
+    with_load: bool,
+) -> anyhow::Result<()> {
+    let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
+    let mut client = WorkersClient::new(channel);
+    let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+    let mut orders = client.work(request).await?.into_inner();
+    let hello = Hello {
+        version: "bench".to_owned(),
+        name,
+        identity: number,
+        incarnation: number,
+        fences: true,
+        capacity: Some(Amounts { cpu: slots * 100, ..Amounts::default() }),
+        inventory: Some(Inventory::default()),
+        ..Hello::default()
+    };
+    say(&reports, vec![report::What::Hello(hello)]).await?;
+    let (mut epoch, mut seq) = (0, 0);
+    let mut beats = tokio::time::interval(Duration::from_secs(5));
+    let mut loads = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        let message = tokio::select! {
+            message = orders.message() => message?.context("the server hung up")?,
+            _ = beats.tick() => {
+                let beat = Beat { sent: 0, inventory: Some(Inventory { seq, held: Vec::new() }) };
+                say(&reports, vec![report::What::Beat(beat)]).await?;
+                continue;
+            }
+            _ = loads.tick(), if with_load => {
+                say(&reports, vec![report::What::Load(load())]).await?;
+                continue;
+            }
+        };
+        let mut ended = Vec::new();
+        for order in message.orders {
+            seq = seq.max(order.seq);
+            match order.what {
+                Some(order::What::Welcome(welcome)) => epoch = welcome.epoch,
+                Some(order::What::Start(start)) => ended.push(report::What::Finished(Finished {
+                    task: start.task,
+                    epoch,
+                    end: Some(finished::End::Exited(0)),
+                    started: Some(1),
+                    finished: Some(2),
+                    ..Finished::default()
+                })),
+                _ => {}
+            }
+        }
+        if !ended.is_empty() {
+            say(&reports, ended).await?;
+        }
+    }
+}
+
+/// A report with a number in every place.
+fn load() -> Load {
+    let stall = Some(Stall { avg10: 1.5, avg60: 0.75, avg300: 0.25, total_us: 1 << 40, window: Some(2.5) });
+    let pressure = Some(Pressure { some: stall, full: stall });
+    let pressures = Some(Pressures { cpu: pressure, memory: pressure, io: pressure });
+    Load {
+        confined: false,
+        machine: pressures,
+        own: pressures,
+        load_average: vec![0.5, 1.0, 1.5],
+        memory_available: Some(1 << 35),
+        memory_own: Some(1 << 33),
+        cpu_used: Some(1.5),
+        cpu_foreign: Some(0.5),
+        disk_mb_s: Some(100.0),
+        network_mbit_s: Some(900.0),
+    }
+}
+
+async fn say(reports: &mpsc::Sender<FromWorker>, what: Vec<report::What>) -> anyhow::Result<()> {
+    let all = what.into_iter().map(|what| Report { what: Some(what) }).collect();
+    Ok(reports.send(FromWorker { reports: all }).await?)
+}

@@ -1,0 +1,204 @@
+//! Follows a job to its end: every task's output and every failure is shown once, even if the connection breaks or the
+//! server restarts.
+
+use crate::node::link::{ServerLink, hung_up};
+use crate::node::signals::Stop;
+use crate::ui::error::CliError;
+use crate::ui::printer::{Ended, Printer, ShownOutput};
+use crate::ui::progress::{self, Progress};
+use crate::ui::writer::Writer;
+use futures_util::StreamExt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use windlass_api::client::{Client, ClientError, TasksQuery};
+use windlass_api::{Job, ServerEvent, TaskState, TasksEvent};
+use windlass_core::ranges::RangeSet;
+
+/// Tasks in one page of a list.
+const PAGE: usize = 1000;
+/// How often progress is drawn while nothing happens.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How a job is followed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What is shown of its tasks.
+    pub show: ShownOutput,
+    /// When its progress is shown.
+    pub progress: progress::Show,
+    /// Failed tasks are not reported.
+    pub quiet: bool,
+}
+
+struct Follow<'a> {
+    link: &'a mut ServerLink,
+    job: u64,
+    printer: Printer,
+    progress: Progress,
+    /// Tasks whose end was seen.
+    handled: RangeSet,
+    /// The last attempt whose end was seen, of tasks with more than one.
+    later: BTreeMap<u32, u32>,
+}
+
+/// Follows the job until it has ended.
+pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &Stop) -> Result<Job, CliError> {
+    let progress = Progress::new(options.progress, job);
+    let writer = Writer::start(progress.bar(), stop.on_broken());
+    let printer = Printer::new(writer.clone(), options.show, options.quiet);
+    let mut follow =
+        Follow { link, job, printer, progress, handled: RangeSet::default(), later: BTreeMap::new() };
+    let ended = loop {
+        match follow.session().await {
+            Ok(job) => break Ok(job),
+            Err(error) => {
+                if let Err(error) = follow.link.pause(&format!("follow job {job}"), error).await {
+                    break Err(error);
+                }
+            }
+        }
+    };
+    let written = writer.flush().await;
+    follow.progress.finish();
+    let ended = ended?;
+    // A reader that went away has cancelled the job, and the run exits with the code for that.
+    match written {
+        Err(error) if stop.code().is_none() => Err(CliError::output(error)),
+        _ => Ok(ended),
+    }
+}
+
+impl Follow<'_> {
+    /// Follows the job over one connection. It subscribes to events before it reads the state, so that no change is
+    /// missed between the two.
+    async fn session(&mut self) -> Result<Job, ClientError> {
+        let mut events = Events::open(&self.link.client, self.job).await?;
+        let mut known = self.sync().await?;
+        self.link.calm();
+        let mut ticks = tokio::time::interval(TICK);
+        while !known.state.is_end() {
+            let event = tokio::select! {
+                event = events.receiver.recv() => event,
+                _ = ticks.tick() => {
+                    self.progress.tick();
+                    continue;
+                }
+            };
+            match event.unwrap_or_else(|| Err(hung_up(&self.link.client)))? {
+                ServerEvent::Tasks(event) => self.tasks(&known, event).await?,
+                ServerEvent::Job(event) => {
+                    self.progress.update(&event.counts);
+                    if event.state.is_end() {
+                        known = self.sync().await?;
+                    }
+                }
+                ServerEvent::Lagged => known = self.sync().await?,
+                ServerEvent::Worker(_) => {}
+            }
+        }
+        Ok(known)
+    }
+
+    async fn tasks(&mut self, job: &Job, event: TasksEvent) -> Result<(), ClientError> {
+        self.progress.update(&event.counts);
+        for task in event.tasks {
+            if task.state.is_end() {
+                self.ended(job, Ended::of_event(&task)).await?;
+                continue;
+            }
+            if task.attempt > self.seen(task.index) && self.handled.remove(task.index) {
+                // A task that a user retried ends a second time.
+                self.later.insert(task.index, task.attempt - 1);
+            }
+            if task.state == TaskState::Running {
+                self.printer.started(&self.link.client, job, task.attempt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the whole state, and shows tasks whose end was missed.
+    async fn sync(&mut self) -> Result<Job, ClientError> {
+        let client = self.link.client.clone();
+        let job = client.job(self.job).await?;
+        if job.counts.total == 1 && self.printer.shows_output() {
+            self.progress.hide();
+        }
+        self.progress.update(&job.counts);
+        self.printer.resume(&client, &job).await?;
+        if self.handled.len() < job.counts.ended() - job.counts.skipped {
+            self.sync_tasks(&client, &job).await?;
+        }
+        if job.counts.total == 1 && job.counts.running == 1 {
+            let task = client.task(&format!("{}.0", job.id)).await?;
+            if task.state == TaskState::Running {
+                self.printer.started(&client, &job, task.attempt.attempt);
+            }
+        }
+        Ok(job)
+    }
+
+    async fn sync_tasks(&mut self, client: &Client, job: &Job) -> Result<(), ClientError> {
+        let state = Some("succeeded,failed,canceled".to_owned());
+        let mut query = TasksQuery { state, limit: Some(PAGE), cursor: None };
+        loop {
+            let page = client.tasks(self.job, &query).await?;
+            for task in &page.items {
+                self.ended(job, Ended::of_task(task)).await?;
+            }
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The last attempt of a task whose end was seen; 0 if none was. Events in flight while the state was read may
+    /// report ends that are in it.
+    fn seen(&self, index: u32) -> u32 {
+        let first = u32::from(self.handled.contains(index));
+        self.later.get(&index).copied().unwrap_or(first)
+    }
+
+    async fn ended(&mut self, job: &Job, ended: Ended) -> Result<(), ClientError> {
+        // A task that never started has no attempt, and ends once.
+        let attempt = ended.attempt.max(1);
+        if ended.state == TaskState::Skipped || attempt <= self.seen(ended.index) {
+            return Ok(());
+        }
+        self.handled.insert(ended.index);
+        if attempt > 1 {
+            self.later.insert(ended.index, attempt);
+        }
+        self.printer.ended(&self.link.client, job, ended).await
+    }
+}
+
+/// The events of a job, read as fast as they come: while a task's long output is shown, the server must not drop events
+/// for a slow reader.
+struct Events {
+    receiver: mpsc::UnboundedReceiver<Result<ServerEvent, ClientError>>,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+impl Events {
+    async fn open(client: &Client, job: u64) -> Result<Self, ClientError> {
+        let mut stream = Box::pin(client.events(Some(job)).await?);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let reader = tokio::spawn(async move {
+            while let Some(event) = stream.next().await {
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Events { receiver, reader })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}

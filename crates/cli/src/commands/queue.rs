@@ -1,0 +1,288 @@
+//! `windlass queue`: lists, shows and configures queues.
+
+use crate::Context;
+use crate::ui::error::{CliError, Doing};
+use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
+use crate::ui::quantity::parse_cpus;
+use clap::{ArgGroup, Args, Subcommand};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use windlass_api::{Queue, SetQueue};
+
+/// Shows and configures queues.
+#[derive(Subcommand, Debug)]
+pub enum QueueCommand {
+    /// List the queues
+    List,
+    /// Show one queue
+    Show(QueueArgs),
+    /// Set band, weight, quota, burst or users of a queue (administrators)
+    Set(SetQueueArgs),
+    /// Pause a queue: it starts no task; running tasks go on (administrators)
+    Pause(PauseArgs),
+    /// Resume a paused queue (administrators)
+    Resume(QueueArgs),
+}
+
+/// A queue.
+#[derive(Args, Debug)]
+pub struct QueueArgs {
+    /// The queue's name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// A queue to pause, and the reason.
+#[derive(Args, Debug)]
+pub struct PauseArgs {
+    /// The queue's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Reason, shown to users who ask why their tasks wait
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
+}
+
+/// New settings of a queue; those that are not given stay.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users"]))]
+pub struct SetQueueArgs {
+    /// The queue's name; the queue need not exist yet
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Band, 0 to 9; a higher band is served first. auto is 9 for vip, 1 for idle and 3 for all others
+    #[arg(long, value_name = "N|auto", value_parser = parse_band)]
+    band: Option<Band>,
+    /// Weight against the other queues of its band, 1 to 10000; 100 unless set
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// Cpus that its tasks may hold while other queues could use them, or none for no quota
+    #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
+    quota: Option<Quota>,
+    /// Cpus that its tasks may hold while no other queue can use them, or none for no more than the quota
+    #[arg(long, value_name = "CPUS|none", value_parser = parse_quota)]
+    burst: Option<Quota>,
+    /// Users who may submit, besides administrators and the user of the queue's name: NAME,NAME, '*' for all, or none
+    #[arg(long, value_name = "NAMES|none", value_parser = parse_users)]
+    users: Option<Users>,
+}
+
+/// The value of --users; empty for `none`.
+#[derive(Clone, PartialEq, Debug)]
+struct Users(BTreeSet<String>);
+
+fn parse_users(text: &str) -> Result<Users, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
+    Ok(Users(names.map(str::to_owned).collect()))
+}
+
+/// The value of --quota or --burst; `None` for `none`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Quota(Option<f64>);
+
+fn parse_quota(text: &str) -> Result<Quota, String> {
+    match text {
+        "none" => Ok(Quota(None)),
+        _ => match parse_cpus(text)? {
+            0.0 => Err("with a quota of 0 nothing could run; pause the queue instead".to_owned()),
+            cpus => Ok(Quota(Some(cpus))),
+        },
+    }
+}
+
+/// The value of --band; `None` for `auto`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Band(Option<u8>);
+
+fn parse_band(text: &str) -> Result<Band, String> {
+    match text {
+        "auto" => Ok(Band(None)),
+        _ => text
+            .parse()
+            .map(|band| Band(Some(band)))
+            .map_err(|_| format!("invalid band '{text}': give 0 to 9, or auto")),
+    }
+}
+
+/// `windlass queue …`.
+pub async fn command(context: &Context, command: QueueCommand) -> Result<(), CliError> {
+    match command {
+        QueueCommand::List => list(context).await,
+        QueueCommand::Show(QueueArgs { name }) => {
+            let queue = context.client().await?.queue(&name).await;
+            print(context, &queue.doing(format_args!("show queue {name}"))?)
+        }
+        QueueCommand::Set(args) => set(context, args).await,
+        QueueCommand::Pause(PauseArgs { name, note }) => {
+            let change = SetQueue { paused: Some(Some(note)), ..SetQueue::default() };
+            let queue = change_queue(context, &name, &change, "pause").await?;
+            let said = format!("queue {name} is paused; 'windlass queue resume {name}' resumes it");
+            tell(context, &queue, &said)
+        }
+        QueueCommand::Resume(QueueArgs { name }) => {
+            // A mistyped name must not create a queue.
+            let before = context.client().await?.queue(&name).await;
+            let before = before.doing(format_args!("resume queue {name}"))?;
+            let change = SetQueue { paused: Some(None), ..SetQueue::default() };
+            let queue = change_queue(context, &name, &change, "resume").await?;
+            let said = if before.paused.is_some() { "is resumed" } else { "was not paused" };
+            tell(context, &queue, &format!("queue {name} {said}"))
+        }
+    }
+}
+
+/// `windlass queues` and `windlass queue list`.
+pub async fn list(context: &Context) -> Result<(), CliError> {
+    let queues = context.client().await?.queues().await.doing("list the queues")?;
+    print_list(context.format, &queues, |queue| queue.name.clone(), grid)
+}
+
+async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
+    let SetQueueArgs { name, band, weight, quota, burst, users } = args;
+    let change = SetQueue {
+        band: band.map(|band| band.0),
+        weight,
+        quota_cpus: quota.map(|quota| quota.0),
+        burst_cpus: burst.map(|burst| burst.0),
+        paused: None,
+        users: users.map(|users| users.0),
+    };
+    let queue = change_queue(context, &name, &change, "set").await?;
+    let (band, weight, quota) = (queue.band, queue.weight, quota_in_words(&queue));
+    let users = users_in_words(&queue);
+    tell(context, &queue, &format!("queue {name} has band {band}, weight {weight} and {quota}; {users}"))
+}
+
+async fn change_queue(
+    context: &Context,
+    name: &str,
+    change: &SetQueue,
+    doing: &str,
+) -> Result<Queue, CliError> {
+    let queue = context.client().await?.set_queue(name, change).await;
+    queue.doing(format_args!("{doing} queue {name}"))
+}
+
+/// Prints the message for people, the queue for programs.
+fn tell(context: &Context, queue: &Queue, said: &str) -> Result<(), CliError> {
+    if context.format == Format::Table {
+        talk!("{said}");
+        return Ok(());
+    }
+    print(context, queue)
+}
+
+fn quota_in_words(queue: &Queue) -> String {
+    let quota =
+        queue.quota_cpus.map_or_else(|| "no quota".to_owned(), |cpus| format!("a quota of {cpus} cpus"));
+    quota + &queue.burst_cpus.map_or_else(String::new, |cpus| format!(", with bursts up to {cpus}"))
+}
+
+fn users_in_words(queue: &Queue) -> String {
+    match queue.users.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => format!(
+            "no users are listed: user '{}' may submit in bands 0 to 3, and all users to 'idle'",
+            queue.name
+        ),
+        users if users.contains(&"*") => "all users may submit".to_owned(),
+        users => format!("{} may submit", users.join(", ")),
+    }
+}
+
+fn print(context: &Context, queue: &Queue) -> Result<(), CliError> {
+    print_one(context.format, queue, |queue| queue.name.clone(), text)
+}
+
+fn text(queue: &Queue) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<10} {value}");
+    };
+    let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "none".to_owned(), |cpus| format!("{cpus} cpus"));
+    line("queue", fit(&queue.name, None));
+    if let Some(note) = &queue.paused {
+        line("paused", if note.is_empty() { "yes".to_owned() } else { fit(note, None) });
+    }
+    line("band", queue.band.to_string());
+    line("weight", queue.weight.to_string());
+    if !queue.users.is_empty() {
+        line("users", queue.users.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+    }
+    line("quota", cpus(queue.quota_cpus));
+    line("burst", cpus(queue.burst_cpus));
+    line(
+        "running",
+        format!("{}, {} cpus", crate::ui::output::count(queue.running.into(), "task"), queue.running_cpus),
+    );
+    let (waiting, steps) = (queue.waiting, queue.ready_steps as u64);
+    line(
+        "waiting",
+        format!(
+            "{} in {}",
+            crate::ui::output::count(waiting, "task"),
+            crate::ui::output::count(steps, "step")
+        ),
+    );
+    line("booked", queue.booked.to_string());
+    let of = if queue.charge == "task" { "tasks" } else { "machine time" };
+    line(
+        "share",
+        queue.share.map_or_else(|| "-".to_owned(), |s| format!("{} of its band's {of}", percent(s))),
+    );
+    text
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+fn grid(queues: &[Queue]) -> Grid {
+    let row =
+        |queue: &Queue| {
+            vec![
+                queue.name.clone(),
+                queue.band.to_string(),
+                queue.weight.to_string(),
+                or_dash(queue.quota_cpus.map(|cpus| cpus.to_string())),
+                or_dash(queue.burst_cpus.map(|cpus| cpus.to_string())),
+                queue.running.to_string(),
+                queue.waiting.to_string(),
+                queue.booked.to_string(),
+                or_dash(queue.share.map(percent)),
+                or_dash(queue.paused.as_ref().map(|note| {
+                    if note.is_empty() { "paused".to_owned() } else { format!("paused: {note}") }
+                })),
+            ]
+        };
+    Grid {
+        header: &[
+            "NAME", "BAND", "WEIGHT", "QUOTA", "BURST", "RUNNING", "WAITING", "BOOKED", "SHARE", "STATE",
+        ],
+        rows: queues.iter().map(row).collect(),
+        empty: "no queues yet; the first job of a queue creates it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_cpus_or_none() {
+        assert_eq!(parse_quota("2.5"), Ok(Quota(Some(2.5))));
+        assert_eq!(parse_quota("none"), Ok(Quota(None)));
+        for bad in ["0", "", "all", "-1", "nan"] {
+            assert!(parse_quota(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_band_is_a_number_or_auto() {
+        assert_eq!(parse_band("0"), Ok(Band(Some(0))));
+        assert_eq!(parse_band("auto"), Ok(Band(None)));
+        for bad in ["", "high", "-1", "256"] {
+            assert!(parse_band(bad).unwrap_err().contains("give 0 to 9"), "{bad}");
+        }
+    }
+}

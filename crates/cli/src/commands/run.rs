@@ -1,0 +1,407 @@
+//! `run` and `submit`: submit a job, show its output and exit with its code.
+
+use crate::Context;
+use crate::commands::args::{self, Inherit, TaskArgs};
+use crate::commands::follow::{self, follow};
+use crate::node::link::{ServerLink, may_pass};
+use crate::node::signals::Stop;
+use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED};
+use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, talk};
+use crate::ui::printer;
+use crate::ui::progress;
+use crate::ui::quantity::elapsed;
+use clap::Args;
+use std::io::IsTerminal;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use windlass_api::client::{Address, Client, ClientError, TasksQuery};
+use windlass_api::{Job, JobState, SubmitRequest, Submitted};
+use windlass_core::TaskId;
+
+/// Exit code of a cancelled job.
+const CANCELED: i32 = 128 + libc::SIGINT;
+/// How often a submission is sent again after an answer that cannot be read: it may have been truncated, and the key
+/// makes sure that there is one job.
+const GARBLED_MAX: u32 = 3;
+/// Attempts, one per second, at the wait that lends cpus.
+const LEND_TRIES: u32 = 60;
+
+/// Runs a command once or for many values, shows its output and exits with its code.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  windlass run -- make test
+  windlass run --each *.c -- cc -c {} -o {.}.o
+  find . -name '*.png' | windlass run --each-line - --memory 2GiB -- optipng {}
+  windlass run --array 1-100 --cpus 2 --time-limit 1h -- render --frame {}
+  windlass run -f job.yaml -p Frames=1-10
+
+Ctrl-C cancels the job, a second one exits without waiting. With -o json or jsonl the output of the
+tasks is not shown, and the job is printed at the end as JSON; with jsonl each task before it.")]
+pub struct RunArgs {
+    #[command(flatten)]
+    tasks: TaskArgs,
+    /// Return at once and leave the job running
+    #[arg(long, conflicts_with = "foreground")]
+    detach: bool,
+    /// Run server and worker inside this process, for containers and CI
+    #[arg(long)]
+    foreground: bool,
+    /// Show the progress even if there is no terminal
+    #[arg(long)]
+    progress: bool,
+    /// Show only the output of the tasks
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Submits a job and prints its id.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  windlass submit --array 1-1000 -- ./simulate --seed {}
+  windlass submit -f job.yaml -p @params.yaml
+  id=$(windlass submit -o name -- make); windlass submit --after $id -- make install
+  windlass submit --after last --wait --progress -- ./report")]
+pub struct SubmitArgs {
+    #[command(flatten)]
+    tasks: TaskArgs,
+    /// Wait until the job has ended, and exit with its code
+    #[arg(long)]
+    wait: bool,
+    /// Wait, and show the progress
+    #[arg(long)]
+    progress: bool,
+    /// Print only the id
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// `windlass run`.
+pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
+    let server = context.server.as_ref().filter(|_| !args.foreground);
+    let mut request = args.tasks.request(Inherit::at(server))?;
+    if args::is_empty(&request) {
+        talk!("note: there are no values, so there is nothing to run");
+        return Ok(());
+    }
+    request.placeable_only = true;
+    if args.foreground {
+        let foreground = crate::node::serve::foreground().await?;
+        let link = ServerLink::to_own(foreground.client.clone());
+        let result = run_on(context, args, request, link).await;
+        foreground.stop().await;
+        return result;
+    }
+    let link = ServerLink::new(context.client().await?, context.server.clone());
+    run_on(context, args, request, link).await
+}
+
+async fn run_on(
+    context: &Context,
+    args: &RunArgs,
+    mut request: SubmitRequest,
+    mut link: ServerLink,
+) -> Result<(), CliError> {
+    args.tasks.complete(&mut request, &link.client, !args.detach).await?;
+    let stop = Stop::listen(link.client.clone(), args.foreground)?;
+    let submitted = submit_once(&mut link, &request).await?;
+    let job = submitted.job;
+    if args.detach {
+        print_submitted(context.format, &submitted, &request, args.quiet)?;
+        if !args.quiet {
+            talk!(
+                "'windlass job wait {job}' waits for it, 'windlass logs -f {job}' shows its output, \
+                 'windlass job cancel {job}' cancels it"
+            );
+        }
+        return Ok(());
+    }
+    if submitted.existing && !args.quiet {
+        talk!("note: job {job} was submitted before with this key");
+    }
+    if context.format == Format::Name {
+        print_lines([job.to_string()].into_iter())?;
+    }
+    let show = match context.format {
+        Format::Table => printer::ShownOutput::Output,
+        Format::Jsonl => printer::ShownOutput::Records,
+        Format::Json | Format::Name => printer::ShownOutput::Nothing,
+    };
+    let progress = match (args.quiet, args.progress) {
+        (true, _) => progress::Show::Never,
+        (false, true) => progress::Show::Always,
+        (false, false) => progress::Show::OnTerminal,
+    };
+    let options = follow::Options { show, progress, quiet: args.quiet };
+    let (job, code) = watch(&mut link, job, request.parent.as_deref(), options, &stop).await?;
+    print_end(context.format, &job, code)?;
+    end_with(code)
+}
+
+/// `windlass submit`.
+pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
+    if let Some(job) = crate::commands::compass::read(&args.tasks)? {
+        return submit_compass(context, args, &job).await;
+    }
+    let mut request = args.tasks.request(Inherit::at(context.server.as_ref()))?;
+    if args::is_empty(&request) {
+        return Err(CliError::usage("there are no values, so there is no task to submit"));
+    }
+    let mut link = ServerLink::new(context.client().await?, context.server.clone());
+    let waits = args.wait || args.progress;
+    args.tasks.complete(&mut request, &link.client, waits).await?;
+    let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };
+    let submitted = submit_once(&mut link, &request).await?;
+    if !waits || !context.format.is_json() {
+        print_submitted(context.format, &submitted, &request, args.quiet)?;
+    }
+    if !submitted.unplaceable.is_empty() {
+        say_unplaceable(&submitted);
+        return end_with(crate::ui::error::CANNOT_BE_PLACED);
+    }
+    let Some(stop) = stop else { return Ok(()) };
+    let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
+    let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
+    let (job, code) = watch(&mut link, submitted.job, request.parent.as_deref(), options, &stop).await?;
+    if context.format.is_json() {
+        print_end(context.format, &job, code)?;
+    }
+    end_with(code)
+}
+
+/// The same for a Compass CI job, which is submitted to that interface.
+async fn submit_compass(
+    context: &Context,
+    args: &SubmitArgs,
+    fields: &windlass_api::compass::Fields,
+) -> Result<(), CliError> {
+    let mut link = ServerLink::new(context.client().await?, context.server.clone());
+    let job = link.client.submit_compass(fields).await.doing("submit the job")?;
+    let submitted = Submitted { job, existing: false, unplaceable: Vec::new() };
+    // It has one step of one task.
+    let request = SubmitRequest { steps: vec![Default::default()], ..SubmitRequest::default() };
+    let waits = args.wait || args.progress;
+    if !waits || !context.format.is_json() {
+        print_submitted(context.format, &submitted, &request, args.quiet)?;
+    }
+    if !waits {
+        return Ok(());
+    }
+    let stop = Stop::listen(link.client.clone(), false)?;
+    let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
+    let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
+    let (job, code) = watch(&mut link, job, None, options, &stop).await?;
+    if context.format.is_json() {
+        print_end(context.format, &job, code)?;
+    }
+    end_with(code)
+}
+
+/// Follows a job to its end; returns it with its exit code.
+async fn watch(
+    link: &mut ServerLink,
+    job: u64,
+    parent: Option<&str>,
+    options: follow::Options,
+    stop: &Stop,
+) -> Result<(Job, i32), CliError> {
+    stop.set_job(job);
+    let lent = parent.map(|task| lend(link.client.clone(), job, task.to_owned()));
+    let job = follow(link, job, options, stop).await?;
+    // The cpus that this task lent are in use until the wait has ended.
+    if let Some(lent) = lent {
+        let _ = lent.await;
+    }
+    let code = match stop.code() {
+        Some(code) if code == BROKEN_PIPE || job.state != JobState::Succeeded => code,
+        _ => exit_code(link, &job).await?,
+    };
+    let one_failed = job.counts.total == 1 && job.counts.failed == 1;
+    // A single task that failed was reported when it did.
+    let wants_summary = (code != 0 || std::io::stderr().is_terminal()) && !one_failed;
+    if wants_summary && !options.quiet && code != BROKEN_PIPE {
+        talk!("{}", summary(&job));
+    }
+    Ok((job, code))
+}
+
+/// Lends the cpus of `task` for as long as the job that it waits for runs.
+fn lend(client: Client, job: u64, task: String) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        for _ in 0..LEND_TRIES {
+            match client.wait(job, Some(&task)).await {
+                Err(error) if may_pass(&error) => tokio::time::sleep(Duration::from_secs(1)).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    })
+}
+
+/// Submits, and again if the answer was lost: the request's key makes sure that there is one job.
+async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<Submitted, CliError> {
+    const DOING: &str = "submit the job";
+    let mut tries = 0;
+    loop {
+        let error = match link.client.submit(request).await {
+            Ok(submitted) => {
+                link.calm();
+                return Ok(submitted);
+            }
+            Err(error) => error,
+        };
+        tries += 1;
+        let again = match &error {
+            // A named server that never answered is not waited for.
+            ClientError::Unreachable { source, .. } => tries > 1 || !source.is_connect() || !link.is_named(),
+            ClientError::Garbled { .. } => tries < GARBLED_MAX,
+            ClientError::Refused(_) => false,
+        };
+        if !again {
+            return Err(error).doing(DOING);
+        }
+        link.pause(DOING, error).await?;
+    }
+}
+
+/// The exit code of a job that has ended: 0, that of its first failed task, or that of a cancelled job.
+pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError> {
+    match job.state {
+        JobState::Succeeded => return Ok(0),
+        JobState::Canceled => return Ok(CANCELED),
+        _ => {}
+    }
+    let query = TasksQuery { state: Some("failed".to_owned()), limit: Some(1), cursor: None };
+    let id = job.id;
+    let page = link
+        .ask(&format!("read how job {id} failed"), |client| {
+            let query = query.clone();
+            async move { client.tasks(id, &query).await }
+        })
+        .await?;
+    match page.items.first() {
+        Some(task) => Ok(task.attempt.exit_code.filter(|code| *code != 0).unwrap_or(FAILED)),
+        None => {
+            let why = job.stopped.as_deref().unwrap_or("none of its tasks failed");
+            talk!("job {id} did not run to its end: {why}");
+            Ok(FAILED)
+        }
+    }
+}
+
+/// The task in which this process runs, if it is a task of the server at `address`.
+pub fn parent_task(address: &Address) -> Option<String> {
+    let server = std::env::var("WINDLASS_SERVER").ok()?;
+    let task = std::env::var("WINDLASS_TASK").ok()?;
+    task.parse::<TaskId>().ok()?;
+    (Address::parse(&server) == *address).then_some(task)
+}
+
+/// Exits with a code that is not an error of this program.
+pub fn end_with(code: i32) -> Result<(), CliError> {
+    if code == 0 { Ok(()) } else { Err(CliError::Exit(code)) }
+}
+
+fn print_submitted(
+    format: Format,
+    submitted: &Submitted,
+    request: &SubmitRequest,
+    quiet: bool,
+) -> Result<(), CliError> {
+    let job = submitted.job;
+    match format {
+        Format::Json => return print_json(submitted),
+        Format::Jsonl => return print_jsonl(submitted),
+        Format::Table if !quiet => {
+            let tasks = count(args::tasks_of(request), "task");
+            let verb = if submitted.existing { "Submitted before: job" } else { "Submitted job" };
+            talk!("{verb} {job} ({tasks})");
+        }
+        Format::Table | Format::Name => {}
+    }
+    // On a terminal the sentence above has the id.
+    if format == Format::Name || quiet || !std::io::stdout().is_terminal() {
+        print_lines([job.to_string()].into_iter())?;
+    }
+    Ok(())
+}
+
+fn say_unplaceable(submitted: &Submitted) {
+    for step in &submitted.unplaceable {
+        talk!("note: no worker that the farm has now can run step '{}'", step.step);
+        for reason in &step.reasons {
+            talk!("  {}: {}", count(reason.workers as u64, "worker"), reason.message);
+        }
+    }
+    let job = submitted.job;
+    talk!("job {job} is accepted and waits for a worker that can; 'windlass job cancel {job}' cancels it");
+}
+
+/// The job with its exit code, for programs.
+fn print_end(format: Format, job: &Job, code: i32) -> Result<(), CliError> {
+    let mut value = serde_json::to_value(job).map_err(anyhow::Error::from)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("exit_code".to_owned(), code.into());
+    }
+    match format {
+        Format::Json => print_json(&value),
+        Format::Jsonl => print_jsonl(&value),
+        Format::Table | Format::Name => Ok(()),
+    }
+}
+
+/// "job 12: 98 succeeded, 2 failed in 3.2 s".
+pub fn summary(job: &Job) -> String {
+    let counts = &job.counts;
+    let parts = [
+        (counts.succeeded, "succeeded"),
+        (counts.failed, "failed"),
+        (counts.canceled, "cancelled"),
+        (counts.skipped, "skipped"),
+    ];
+    let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    let parts: Vec<String> = parts.collect();
+    let parts = if parts.is_empty() { job.state.as_str().to_owned() } else { parts.join(", ") };
+    match job.ended_ms {
+        Some(ended) => {
+            format!("job {}: {parts} in {}", job.id, elapsed(ended.saturating_sub(job.created_ms)))
+        }
+        None => format!("job {}: {parts}", job.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::Counts;
+
+    fn job(counts: Counts) -> Job {
+        Job {
+            id: 12,
+            name: "x".to_owned(),
+            queue: "q".to_owned(),
+            user: "u".to_owned(),
+            priority: 0,
+            state: JobState::Failed,
+            stopped: None,
+            created_ms: 1_000,
+            ended_ms: Some(4_249),
+            after: Vec::new(),
+            parent: None,
+            counts,
+            steps: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_summary_names_what_there_is() {
+        let counts = Counts { total: 100, succeeded: 98, failed: 2, ..Default::default() };
+        assert_eq!(summary(&job(counts)), "job 12: 98 succeeded, 2 failed in 3.2 s");
+        let nothing = Counts { total: 0, ..Default::default() };
+        assert_eq!(summary(&job(nothing)), "job 12: failed in 3.2 s");
+    }
+
+    #[test]
+    fn a_code_of_zero_is_success() {
+        assert!(end_with(0).is_ok());
+        assert_eq!(end_with(124).unwrap_err().exit_code(), 124);
+    }
+}

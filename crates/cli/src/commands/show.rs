@@ -1,0 +1,273 @@
+//! `job show`, `version` and `events`.
+
+use crate::Context;
+use crate::commands::list::{counts, progress, resources};
+use crate::commands::select::JobRef;
+use crate::ui::error::{CliError, Doing, UNREACHABLE};
+use crate::ui::output::{
+    Format, Grid, count, fit, paint, print_json, print_jsonl, print_one, print_text, talk,
+};
+use crate::ui::quantity::{elapsed, exact, moment};
+use clap::Args;
+use futures_util::StreamExt;
+use serde::Serialize;
+use std::fmt::Write;
+use windlass_api::client::TasksQuery;
+use windlass_api::{By, Hints, Job, Kind, ServerEvent, Step, Task, Version};
+use windlass_core::resources::Bytes;
+
+/// Shows one job in detail.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// The job: 12, or last
+    job: JobRef,
+}
+
+/// Shows events as they happen.
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Only events of this job
+    job: Option<JobRef>,
+}
+
+/// Most cache keys of a step that are shown to people.
+const CACHES_SHOWN_MAX: usize = 5;
+/// Most running tasks whose progress is shown.
+const PROGRESS_LINES_MAX: usize = 20;
+
+/// `windlass job show`.
+pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let id = args.job.resolve(&client).await?;
+    let job = client.job(id).await.doing(format_args!("show job {id}"))?;
+    let query =
+        TasksQuery { state: Some("running".to_owned()), limit: Some(PROGRESS_LINES_MAX), cursor: None };
+    let running = match context.format {
+        Format::Table => {
+            client.tasks(id, &query).await.doing(format_args!("list the tasks of job {id}"))?.items
+        }
+        Format::Json | Format::Jsonl | Format::Name => Vec::new(),
+    };
+    print_one(context.format, &job, |job| job.id.to_string(), |job| job_text(job) + &progress_text(&running))
+}
+
+fn job_text(job: &Job) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<10} {value}");
+    };
+    line("job", job.id.to_string());
+    line("name", fit(&job.name, None));
+    line("state", paint(job.state.as_str()));
+    if let Some(why) = &job.stopped {
+        line("stopped", fit(why, None));
+    }
+    line("tasks", format!("{} ({})", job.counts.total, counts(&job.counts)));
+    line("queue", fit(&job.queue, None));
+    line("user", fit(&job.user, None));
+    line("priority", job.priority.to_string());
+    line("created", moment(job.created_ms));
+    if let Some(ended) = job.ended_ms {
+        line("ended", moment(ended));
+    }
+    if let Some(ended) = job.ended_ms {
+        line("took", elapsed(ended.saturating_sub(job.created_ms)));
+    }
+    if !job.after.is_empty() {
+        line("after", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(parent) = &job.parent {
+        line("parent", parent.clone());
+    }
+    for step in &job.steps {
+        line("step", step_text(step));
+        if !step.command.is_empty() {
+            line("command", fit(&step.command.join(" "), None));
+        }
+        if let Some(cwd) = &step.cwd {
+            line("directory", fit(cwd, None));
+        }
+    }
+    text
+}
+
+/// The progress that running tasks report.
+fn progress_text(tasks: &[Task]) -> String {
+    let said = tasks.iter().filter(|task| task.progress.is_some() || task.status.is_some());
+    let lines = said.map(|task| format!("{:<10} {} {}\n", "running", task.id, fit(&progress(task), None)));
+    lines.collect()
+}
+
+fn step_text(step: &Step) -> String {
+    let mut parts = vec![count(u64::from(step.tasks), "task"), resources(&step.resources)];
+    parts.extend(step.time_limit_ms.map(|limit| format!("time limit {}", exact(limit))));
+    if step.retries > 0 {
+        parts.push(if step.retries == 1 {
+            "1 retry".to_owned()
+        } else {
+            format!("{} retries", step.retries)
+        });
+    }
+    if !step.tags.is_empty() {
+        parts.push(format!("needs {}", step.tags.join(" ")));
+    }
+    if !step.workers.is_empty() {
+        parts.push(format!("only on {}", step.workers.join(", ")));
+    }
+    if !step.limits.is_empty() {
+        parts.push(format!("one of each limit {}", step.limits.join(", ")));
+    }
+    parts.extend(hints(&step.hints));
+    parts.extend(step.depends.iter().map(|depends| match depends.by {
+        By::Step => format!("after {}", depends.on),
+        By::Task => format!("after {} task by task", depends.on),
+    }));
+    fit(&format!("{}: {}", step.name, parts.join(", ")), None)
+}
+
+/// A step's hints, in words.
+fn hints(hints: &Hints) -> Vec<String> {
+    let Hints { kind, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto, .. } = hints;
+    let flags = [
+        (*kind == Some(Kind::Evaluation), "an evaluation"),
+        (*network_bound, "network-bound"),
+        (*prefer_local, "prefer-local"),
+        (*fetches, "fetches"),
+        (*cpus_auto, "cpus auto"),
+    ];
+    let mut words: Vec<String> =
+        flags.iter().filter(|(said, _)| *said).map(|(_, word)| (*word).to_owned()).collect();
+    if !caches.is_empty() {
+        let all = caches.iter().map(|(key, bytes)| match bytes {
+            Some(bytes) => format!("{key} of {}", Bytes(*bytes)),
+            None => key.clone(),
+        });
+        let shown: Vec<String> = all.take(CACHES_SHOWN_MAX).collect();
+        let more = if caches.len() > CACHES_SHOWN_MAX { ", …" } else { "" };
+        words.push(format!("cached {}{more}", shown.join(", ")));
+    }
+    if !hints.prefers.is_empty() {
+        let shown: Vec<&str> = hints.prefers.iter().map(String::as_str).collect();
+        words.push(format!("at first only on {}", shown.join(", ")));
+    }
+    words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
+    words
+}
+
+/// What `version` prints.
+#[derive(Serialize)]
+struct Versions {
+    client: &'static str,
+    server: Option<Version>,
+}
+
+/// `windlass version`.
+pub async fn version(context: &Context) -> Result<(), CliError> {
+    let server = match crate::node::serve::connect_running(context.server.as_ref()).await {
+        Ok(client) => client.version().await.doing("ask the server for its version"),
+        Err(error) => Err(error),
+    };
+    let server = match server {
+        Ok(version) => Some(version),
+        // That no server runs is an answer, unless the user named one.
+        Err(error) if error.exit_code() == UNREACHABLE && context.server.is_none() => None,
+        Err(error) => return Err(error),
+    };
+    let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
+    print_one(
+        context.format,
+        &versions,
+        |versions| versions.client.to_owned(),
+        |versions| {
+            let server = versions.server.as_ref().map_or_else(
+                || "server not running".to_owned(),
+                |server| {
+                    format!("server {} (process {}, store {})", server.version, server.pid, server.store)
+                },
+            );
+            format!("windlass {}\n{server}\n", versions.client)
+        },
+    )
+}
+
+/// `windlass events`.
+pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let job = match args.job {
+        Some(job) => {
+            let id = job.resolve(&client).await?;
+            // A missing job would have no events, and the command would wait for ever.
+            client.job(id).await.doing(format_args!("show the events of job {id}"))?;
+            Some(id)
+        }
+        None => None,
+    };
+    let mut events = Box::pin(client.events(job).await.doing("listen to events")?);
+    while let Some(event) = events.next().await {
+        let event = event.doing("listen to events")?;
+        match context.format {
+            Format::Json => print_json(&event)?,
+            Format::Jsonl => print_jsonl(&event)?,
+            Format::Table => print_text(&event_text(&event))?,
+            Format::Name => print_text(&format!("{}\n", event.name()))?,
+        }
+    }
+    talk!("the server has stopped");
+    Ok(())
+}
+
+fn event_text(event: &ServerEvent) -> String {
+    match event {
+        ServerEvent::Job(event) => {
+            format!("job {} {} ({})\n", event.job, paint(event.state.as_str()), counts(&event.counts))
+        }
+        ServerEvent::Tasks(event) => {
+            let mut text = String::new();
+            for task in &event.tasks {
+                let code = task.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
+                let state = paint(task.state.as_str());
+                let _ = writeln!(
+                    text,
+                    "task {}.{} {state}, attempt {}{code}",
+                    event.job, task.index, task.attempt
+                );
+            }
+            text
+        }
+        ServerEvent::Worker(event) => {
+            format!("worker {} {}\n", fit(&event.worker, None), fit(&event.what, None))
+        }
+        ServerEvent::Lagged => "some events were missed\n".to_owned(),
+    }
+}
+
+/// The lines of `server status`.
+pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
+    let mut text = String::new();
+    let fixed = [
+        ("version", version.version.clone()),
+        ("process", version.pid.to_string()),
+        ("store", version.store.clone()),
+    ];
+    for (name, value) in fixed.into_iter().chain(rows) {
+        let _ = writeln!(text, "{name:<10} {}", fit(&value, None));
+    }
+    text
+}
+
+/// The table of `doctor`.
+pub fn findings_grid(rows: Vec<Vec<String>>) -> Grid {
+    Grid { header: &["CHECK", "STATE", "DETAIL"], rows, empty: "nothing was checked" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_cannot_move_the_cursor() {
+        let event = windlass_api::WorkerEvent { worker: "a\u{1b}[2J".to_owned(), what: "came".to_owned() };
+        assert!(!event_text(&ServerEvent::Worker(event)).contains('\u{1b}'));
+    }
+}

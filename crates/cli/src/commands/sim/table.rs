@@ -1,0 +1,182 @@
+//! The results of replays, side by side.
+
+use crate::ui::output::count;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use windlass_sim::swf::{Figures, Spread, Workload};
+
+/// A workload replayed under several settings. Times are seconds unless a field's name has another unit.
+#[derive(Serialize, Debug)]
+pub struct Replayed {
+    trace: String,
+    jobs: usize,
+    tasks: usize,
+    users: usize,
+    workers: usize,
+    cpus: f64,
+    /// From the first submission to the last.
+    days: f64,
+    left_out: BTreeMap<&'static str, usize>,
+    ignored_tags: BTreeMap<String, usize>,
+    /// One outcome for each setting.
+    pub settings: Vec<Outcome>,
+}
+
+/// The result of one setting.
+#[derive(Serialize, Debug)]
+pub struct Outcome {
+    /// The setting's name.
+    pub name: String,
+    wait_s: Spreading,
+    light_wait_s: Spreading,
+    user_slowdown: Spreading,
+    fairness: Option<f64>,
+    short_of_share: Option<f64>,
+    utilisation: Option<f64>,
+    makespan_h: f64,
+    never_started: usize,
+    fits_nowhere: usize,
+    decisions: usize,
+    decisions_per_s: f64,
+    took_s: f64,
+}
+
+#[derive(Serialize, Debug)]
+struct Spreading {
+    count: usize,
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl From<Spread> for Spreading {
+    fn from(Spread { count, mean, p50, p90, p99, max }: Spread) -> Self {
+        Spreading { count, mean, p50, p90, p99, max }
+    }
+}
+
+impl Outcome {
+    /// The outcome from a replay's figures.
+    pub fn new(name: String, figures: &Figures) -> Self {
+        Outcome {
+            name,
+            wait_s: figures.wait_s.into(),
+            light_wait_s: figures.light_wait_s.into(),
+            user_slowdown: figures.slowdown.into(),
+            fairness: figures.fairness,
+            short_of_share: figures.short_of_share,
+            utilisation: figures.utilisation,
+            makespan_h: figures.makespan_h,
+            never_started: figures.starved,
+            fits_nowhere: figures.unplaceable,
+            decisions: figures.placed,
+            decisions_per_s: figures.decisions_per_s(),
+            took_s: figures.took.as_secs_f64(),
+        }
+    }
+}
+
+impl Replayed {
+    /// All outcomes of a workload.
+    pub fn new(trace: &Path, workload: &Workload, settings: Vec<Outcome>) -> Self {
+        Replayed {
+            trace: trace.display().to_string(),
+            jobs: workload.jobs.len(),
+            tasks: workload.tasks(),
+            users: workload.users.len(),
+            workers: workload.farm.len(),
+            cpus: workload.farm.cpu() as f64 / 100.0,
+            days: workload.span_ms() as f64 / 8.64e7,
+            left_out: workload.left_out.iter().map(|(why, jobs)| (why.as_str(), *jobs)).collect(),
+            ignored_tags: workload.ignored_tags.clone(),
+            settings,
+        }
+    }
+
+    /// A line for each figure, a column for each setting.
+    pub fn table(&self) -> String {
+        let Replayed { trace, jobs, tasks, users, workers, cpus, days, .. } = self;
+        let mut text = format!(
+            "{trace}: {}, {}, {} in {days:.1} days; {} with {cpus} cpus\n",
+            count(*jobs as u64, "job"),
+            count(*tasks as u64, "task"),
+            count(*users as u64, "user"),
+            count(*workers as u64, "worker")
+        );
+        let number = |value: f64| grouped(value, if value < 100.0 { 2 } else { 0 });
+        let part = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", part * 100.0))
+        };
+        let count = |value: usize| grouped(value as f64, 0);
+        type Cell<'a> = Box<dyn Fn(&Outcome) -> String + 'a>;
+        let figure = |of: fn(&Outcome) -> f64| -> Cell { Box::new(move |outcome| number(of(outcome))) };
+        let lines: Vec<(&str, Cell)> = vec![
+            ("", Box::new(|outcome| outcome.name.clone())),
+            ("wait of jobs, mean s", figure(|o| o.wait_s.mean)),
+            ("  median", figure(|o| o.wait_s.p50)),
+            ("  99 of 100", figure(|o| o.wait_s.p99)),
+            ("  longest", figure(|o| o.wait_s.max)),
+            ("wait of light users, mean s", figure(|o| o.light_wait_s.mean)),
+            ("  99 of 100 jobs", figure(|o| o.light_wait_s.p99)),
+            ("slowdown of users, median", figure(|o| o.user_slowdown.p50)),
+            ("  9 of 10", figure(|o| o.user_slowdown.p90)),
+            ("  worst", figure(|o| o.user_slowdown.max)),
+            (
+                "  fairness (Jain's index)",
+                Box::new(|o| o.fairness.map_or_else(|| "-".to_owned(), |f| format!("{f:.3}"))),
+            ),
+            ("short of their shares", Box::new(|o| part(o.short_of_share))),
+            ("utilisation while jobs come", Box::new(|o| part(o.utilisation))),
+            ("hours until the last end", figure(|o| o.makespan_h)),
+            ("jobs never started", Box::new(|o| count(o.never_started))),
+            ("jobs that fit no worker", Box::new(|o| count(o.fits_nowhere))),
+            ("decisions/s", Box::new(|o| grouped(o.decisions_per_s, 0))),
+            ("seconds for all of them", figure(|o| o.took_s)),
+        ];
+        let head = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let widths: Vec<usize> = self.settings.iter().map(|outcome| outcome.name.len().max(9)).collect();
+        for (name, cell) in lines {
+            let mut line = format!("{name:<head$}");
+            for (outcome, width) in self.settings.iter().zip(&widths) {
+                // Writing to a string cannot fail.
+                _ = write!(line, "  {:>width$}", cell(outcome));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A number with a comma between thousands.
+fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (whole, part) =
+        text.split_once('.').map_or((text.as_str(), None), |(whole, part)| (whole, Some(part)));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    part.map_or(grouped.clone(), |part| format!("{grouped}.{part}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_in_thousands() {
+        assert_eq!(grouped(0.0, 0), "0");
+        assert_eq!(grouped(999.6, 0), "1,000");
+        assert_eq!(grouped(38_922.4, 0), "38,922");
+        assert_eq!(grouped(1_234_567.0, 0), "1,234,567");
+        assert_eq!(grouped(2.154, 2), "2.15");
+    }
+}

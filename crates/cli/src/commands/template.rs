@@ -1,0 +1,124 @@
+//! `run -f` and `submit -f`: jobs from Open Job Description templates.
+
+use crate::commands::args::{Inherit, TaskArgs, environment, fresh_key, working_directory};
+use crate::ui::error::CliError;
+use clap::Args;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use windlass_api::SubmitRequest;
+use windlass_openjd::{Format, Options, TEMPLATE_BYTES_MAX, TemplateError};
+
+/// The template and its parameters.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TemplateArgs {
+    /// Run this Open Job Description template, YAML or JSON, instead of a command; `-` is standard input
+    #[arg(long, short = 'f', value_name = "FILE", conflicts_with_all = [
+        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit",
+    ])]
+    pub file: Option<String>,
+    /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
+    #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
+    pub param: Vec<String>,
+    /// JSON file with path mapping rules for the template's sessions
+    #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
+    pub path_mapping: Option<PathBuf>,
+}
+
+/// The request made from a template and the flags.
+pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
+    let (text, dir) = read(file)?;
+    let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let format = if json || text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
+    let values = windlass_openjd::parameters(&args.template.param).map_err(refuse)?;
+    let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
+    let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
+    let options = Options {
+        file: if file == "-" { "standard input".to_owned() } else { file.to_owned() },
+        template_dir: working_directory(dir.as_deref())?,
+        current_dir: working_directory(None)?,
+        env,
+        path_mapping: rules.map_err(refuse)?.unwrap_or_default(),
+    };
+    let mut request = windlass_openjd::submission(&text, format, &values, &options).map_err(refuse)?;
+    let cwd = args.cwd.as_deref().map(|dir| working_directory(Some(dir))).transpose()?;
+    for step in &mut request.steps {
+        step.cwd.clone_from(&cwd);
+        step.tags.extend(args.tag.iter().cloned());
+        step.workers.clone_from(&args.worker);
+        step.retries = args.retries;
+        args.hints.put_on(step);
+    }
+    request.name = args.name.clone().or(request.name);
+    request.queue.clone_from(&args.queue);
+    request.priority = args.priority;
+    request.key = Some(args.key.clone().unwrap_or_else(fresh_key));
+    request.fail_fast = args.fail_fast.map(Into::into);
+    Ok(request)
+}
+
+/// The template's text, and its directory; `None` for standard input and for the current directory.
+fn read(file: &str) -> Result<(String, Option<PathBuf>), CliError> {
+    let bad = |why: std::io::Error| CliError::usage(format!("cannot read the template {file}: {why}"));
+    let mut text = String::new();
+    // One byte over the limit is enough to be refused.
+    let limit = TEMPLATE_BYTES_MAX as u64 + 1;
+    if file == "-" {
+        std::io::stdin().take(limit).read_to_string(&mut text).map_err(bad)?;
+        return Ok((text, None));
+    }
+    std::fs::File::open(file).map_err(bad)?.take(limit).read_to_string(&mut text).map_err(bad)?;
+    let dir = Path::new(file).parent().filter(|dir| !dir.as_os_str().is_empty());
+    Ok((text, dir.map(Path::to_path_buf)))
+}
+
+fn refuse(error: TemplateError) -> CliError {
+    let hint = match &error {
+        TemplateError::Mistakes(_) => Some("'windlass help run' shows how values are given".to_owned()),
+        TemplateError::Parameter { .. } | TemplateError::File { .. } => None,
+    };
+    let mut message = error.to_string();
+    if let Some(source) = std::error::Error::source(&error) {
+        message = format!("{message}: {source}");
+    }
+    CliError::Usage { message, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::hints::HintArgs;
+
+    const TEMPLATE: &str = "specificationVersion: jobtemplate-2023-09\nname: T\nsteps:\n- name: S\n  script:\n    \
+                            actions: {onRun: {command: 'true'}}\n";
+
+    #[test]
+    fn flags_add_to_the_template() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.yaml");
+        std::fs::write(&path, TEMPLATE).unwrap();
+        let hints = HintArgs { limit: vec!["maya".to_owned()], ..Default::default() };
+        let args =
+            TaskArgs { retries: 2, tag: vec!["x".to_owned()], priority: 3, hints, ..Default::default() };
+        let request = super::request(path.to_str().unwrap(), &args, Inherit::All).unwrap();
+        assert_eq!((request.name.as_deref(), request.priority), (Some("T"), 3));
+        assert_eq!((request.steps[0].retries, &request.steps[0].tags[..]), (2, &["x".to_owned()][..]));
+        assert_eq!(request.steps[0].limits, ["maya"]);
+        assert!(request.key.is_some());
+        let named = TaskArgs { name: Some("other".to_owned()), ..Default::default() };
+        assert_eq!(
+            super::request(path.to_str().unwrap(), &named, Inherit::All).unwrap().name.as_deref(),
+            Some("other")
+        );
+    }
+
+    #[test]
+    fn a_mistake_is_a_usage_error_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.yaml");
+        std::fs::write(&path, TEMPLATE.replace("onRun", "onRum")).unwrap();
+        let error = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.message().contains("job.yaml:6: steps[0]"), "{}", error.message());
+        assert!(request("/no/such/file", &TaskArgs::default(), Inherit::All).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! `windlass token`: creates, lists and revokes tokens.
+
+use crate::Context;
+use crate::node::paths::Paths;
+use crate::node::serve::{ADMIN_SOCKET, connect_running};
+use crate::ui::error::{CliError, Doing};
+use crate::ui::output::{
+    Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one, talk,
+};
+use crate::ui::quantity::{age, moment, now_ms, parse_duration};
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use windlass_api::client::{Address, Client};
+use windlass_api::{CreateToken, Role, Token};
+
+/// Creates, lists and revokes tokens.
+#[derive(Subcommand, Debug)]
+pub enum TokenCommand {
+    /// Create a token and print it; it is not shown again
+    Create(CreateArgs),
+    /// List the tokens, without their secrets
+    List,
+    /// Revoke a token at once
+    Revoke(RevokeArgs),
+}
+
+/// The new token.
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// admin: everything; user: submit, and manage their own jobs; viewer: read only; worker: connect as a worker
+    #[arg(long, value_enum, value_name = "ROLE")]
+    role: RoleWord,
+    /// User of the token; required for the role user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Worker of the token; required for the role worker
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
+    /// Time until the token expires, such as 30d [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires: Option<u64>,
+    /// Write the token to this new file, which only you can read, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Note for the list of tokens
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    note: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleWord {
+    Admin,
+    User,
+    Viewer,
+    Worker,
+}
+
+/// A token.
+#[derive(Args, Debug)]
+pub struct RevokeArgs {
+    /// Id of the token, as 'windlass token list' shows it
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+/// `windlass token …`.
+pub async fn command(context: &Context, command: TokenCommand) -> Result<(), CliError> {
+    let client = client(context).await?;
+    match command {
+        TokenCommand::Create(args) => create(context, &client, args).await,
+        TokenCommand::List => {
+            let tokens = client.tokens().await.doing("list the tokens")?;
+            print_list(context.format, &tokens, |token| token.id.clone(), grid)
+        }
+        TokenCommand::Revoke(RevokeArgs { id }) => {
+            let token = client.revoke_token(&id).await.doing(format_args!("revoke token {id}"))?;
+            if context.format == Format::Table {
+                talk!("token {id} of {} is revoked", token.user);
+                return Ok(());
+            }
+            print_one(context.format, &token, |token| token.id.clone(), |_| String::new())
+        }
+    }
+}
+
+/// A client of the named server. Without one, of the server in this user's state directory by its socket for
+/// administrators, else of this user's own server.
+async fn client(context: &Context) -> Result<Client, CliError> {
+    if context.server.is_none() {
+        let socket = Paths::for_user()?.state.join(ADMIN_SOCKET);
+        if let Ok(client) = connect_running(Some(&Address::Unix(socket))).await {
+            return Ok(client);
+        }
+    }
+    context.client().await
+}
+
+async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<(), CliError> {
+    let role = match args.role {
+        RoleWord::Admin => Role::Admin,
+        RoleWord::User => Role::User,
+        RoleWord::Viewer => Role::Viewer,
+        RoleWord::Worker => Role::Worker,
+    };
+    let CreateArgs { user, worker, expires, note, out, .. } = args;
+    // The file comes first: no token is created that cannot be written.
+    let file = out.as_deref().map(create_private).transpose()?;
+    let request = CreateToken { role, user, worker, expires_in_ms: expires, note };
+    let made = client.create_token(&request).await.doing("create a token")?;
+    if let (Some(mut file), Some(path)) = (file, out) {
+        let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        let (id, user) = (&made.token.id, &made.token.user);
+        talk!("token {id} of {user} has the role {}; it is in {}", role.as_str(), path.display());
+        return Ok(());
+    }
+    match context.format {
+        Format::Json => print_json(&made),
+        Format::Jsonl => print_jsonl(&made),
+        Format::Table | Format::Name => {
+            let Token { id, user, expires_ms, .. } = &made.token;
+            let end = expires_ms.map_or_else(
+                || "valid until it is revoked".to_owned(),
+                |ms| format!("valid until {}", moment(ms)),
+            );
+            talk!("token {id} of {user} has the role {}, {end}; it is not shown again", role.as_str());
+            print_lines([made.bearer].into_iter())
+        }
+    }
+}
+
+/// A new file that its owner alone may read.
+fn create_private(path: &Path) -> anyhow::Result<File> {
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    open.with_context(|| format!("cannot create {}", path.display()))
+}
+
+fn grid(tokens: &[Token]) -> Grid {
+    let row = |token: &Token| {
+        vec![
+            token.id.clone(),
+            state(token).to_owned(),
+            token.role.as_str().to_owned(),
+            token.user.clone(),
+            age(token.created_ms),
+            or_dash(token.expires_ms.map(moment)),
+            token.note.clone(),
+        ]
+    };
+    Grid {
+        header: &["ID", "STATE", "ROLE", "USER", "AGE", "EXPIRES", "NOTE"],
+        rows: tokens.iter().map(row).collect(),
+        empty: "no tokens",
+    }
+}
+
+fn state(token: &Token) -> &'static str {
+    match (token.revoked_ms, token.expires_ms) {
+        (Some(_), _) => "revoked",
+        (None, Some(end)) if end <= now_ms() => "expired",
+        (None, _) => "valid",
+    }
+}

@@ -1,0 +1,433 @@
+//! `windlass why`: why a task does not run and what would make it run, and why a worker gets no work.
+
+use crate::Context;
+use crate::commands::select::{JobRef, TaskOrJob};
+use crate::ui::error::{CliError, Doing};
+use crate::ui::output::{count, fit, or_dash, paint, print_one};
+use crate::ui::quantity::{clock_time, elapsed, in_about, now_ms};
+use clap::Args;
+use std::fmt::Write as _;
+use windlass_api::client::{Client, TasksQuery};
+use windlass_api::{Change, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
+
+/// Explains why a task does not run and what would make it run, or why a worker gets no work.
+#[derive(Args, Debug)]
+pub struct WhyArgs {
+    /// A task (12.3), or a job (12, last) for its first task that has not ended [default: last]
+    #[arg(conflicts_with = "worker")]
+    id: Option<TaskOrJob>,
+    /// Explain why this worker gets no work
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
+}
+
+/// Characters of a worker's name in the head of the score table.
+const NAME_CHARS_MAX: usize = 16;
+
+/// `windlass why`.
+pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    if let Some(name) = &args.worker {
+        let why = client.worker_why(name).await.doing(format_args!("explain worker {name}"))?;
+        return print_one(context.format, &why, |why| why.worker.clone(), |why| worker_text(why, now_ms()));
+    }
+    let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
+        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
+        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
+    };
+    let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
+    print_one(context.format, &why, |why| why.task.clone(), |why| task_text(why, now_ms()))
+}
+
+/// The first task of a job that has not ended, or task 0 if all have.
+async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
+    let open = Some("waiting,ready,booked,running".to_owned());
+    let query = TasksQuery { state: open, limit: Some(1), cursor: None };
+    let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
+    Ok(page.items.into_iter().next().map_or_else(|| format!("{job}.0"), |task| task.id))
+}
+
+fn task_text(why: &Why, now_ms: u64) -> String {
+    let mut text =
+        format!("task {} is {}: {}\n", why.task, paint(why.state.as_str()), fit(&why.message, None));
+    let mut lines = why.turn.as_ref().map_or_else(Vec::new, |turn| turn_lines(turn, now_ms));
+    let tried_again =
+        |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));
+    lines.extend(why.backs_off_until_ms.map(tried_again));
+    if why.open_workers > 0 {
+        lines.push(format!("{} could take it now", count(why.open_workers as u64, "worker")));
+    }
+    lines.extend(why.ruled_out.iter().map(ruled_out_line));
+    lines.extend(why.changes.iter().map(change_line));
+    for line in lines {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}", fit(&line, None));
+    }
+    text + &score_table(why)
+}
+
+fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
+    let ahead = [
+        (turn.queues_ahead as u64, "queue"),
+        (turn.steps_ahead as u64, "step"),
+        (turn.tasks_ahead.into(), "task"),
+    ];
+    let ahead: Vec<String> = ahead.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
+    let ahead = if ahead.is_empty() { "next".to_owned() } else { format!("behind {}", ahead.join(" and ")) };
+    let mut lines =
+        vec![format!("in queue {} (band {}, weight {}), {ahead}", turn.queue, turn.band, turn.weight)];
+    if turn.pool_cpus <= 0.0 {
+        // No worker could run it, so there are no cpus to share.
+    } else if turn.contended {
+        lines.push(format!(
+            "queues want {} of the {} cpus that could run it; its queue is entitled to {} and holds {}",
+            turn.demand_cpus, turn.pool_cpus, turn.entitled_cpus, turn.held_cpus
+        ));
+    } else {
+        lines.push(format!(
+            "queues want {} of the {} cpus that could run it: enough for all; its queue holds {}",
+            turn.demand_cpus, turn.pool_cpus, turn.held_cpus
+        ));
+    }
+    let starts = turn.expected_start_ms;
+    lines.extend(starts.map(|at| format!("expected to start {}", in_about(at.saturating_sub(now_ms)))));
+    lines
+}
+
+fn ruled_out_line(reason: &IneligibleWorkers) -> String {
+    let examples = if reason.examples.is_empty() {
+        String::new()
+    } else {
+        let more = if reason.workers > reason.examples.len() { ", …" } else { "" };
+        format!(" ({}{more})", reason.examples.join(", "))
+    };
+    format!("{}{examples}: {}", count(reason.workers as u64, "worker"), reason.message)
+}
+
+fn change_line(change: &Change) -> String {
+    let place = if change.worker.is_empty() { String::new() } else { format!(" on {}", change.worker) };
+    format!("to run it{place}: {}", change.steps.join("; "))
+}
+
+/// The points that each rule gave the winner and the next best workers, with the reason for the winner's. Rules that
+/// gave no worker any points are left out.
+fn score_table(why: &Why) -> String {
+    let Some(first) = why.judged.first() else { return String::new() };
+    let made = why.decided_ms.map_or_else(
+        || format!("scores by {}", why.policy),
+        |at| format!("decided {} by {}", clock_time(at), why.policy),
+    );
+    let names = why.judged.iter().map(|judged| fit(&judged.worker, Some(NAME_CHARS_MAX)));
+    let mut rows = vec![std::iter::once(String::new()).chain(names).chain([String::new()]).collect()];
+    for rule in &first.rules {
+        let points: Vec<Option<f64>> = why.judged.iter().map(|judged| points(judged, &rule.rule)).collect();
+        if points.iter().any(|points| points.is_some_and(|points| points != 0.0)) {
+            rows.push(row(&rule.rule, points.into_iter().map(|p| or_dash(p.map(signed))), &rule.reason));
+        }
+    }
+    rows.push(row("total", why.judged.iter().map(|judged| signed(judged.score)), ""));
+    rows.push(row("load with it", why.judged.iter().map(|judged| format!("{:.2}", judged.load)), ""));
+    format!("  {made}:\n{}", aligned(&rows))
+}
+
+fn points(judged: &Judged, rule: &str) -> Option<f64> {
+    judged.rules.iter().find(|said| said.rule == rule).map(|said| said.points)
+}
+
+/// Points with their sign: `+12.5`, `-3.0`, `0.0`.
+fn signed(points: f64) -> String {
+    // Zero has no sign, and neither has what rounds to it.
+    let rounded = (points * 10.0).round() / 10.0;
+    if rounded == 0.0 { "0.0".to_owned() } else { format!("{rounded:+.1}") }
+}
+
+fn row(first: &str, cells: impl Iterator<Item = String>, last: &str) -> Vec<String> {
+    std::iter::once(fit(first, None)).chain(cells).chain([fit(last, None)]).collect()
+}
+
+/// Rows of equal length as text. The first and the last cell are aligned left; those between are numbers and aligned
+/// right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let chars = |cell: &String| cell.chars().count();
+    let widths: Vec<usize> =
+        (0..columns).map(|n| rows.iter().map(|row| chars(&row[n])).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::from("   ");
+        for (n, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Writing to a string cannot fail.
+            let _ = match n {
+                0 => write!(line, " {cell:<width$}"),
+                n if n + 1 == columns => write!(line, "  {cell}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn worker_text(why: &WorkerWhy, now_ms: u64) -> String {
+    let state = paint(crate::commands::worker::worker_state(why.state));
+    let mut text = format!("worker {} is {state}: {}\n", fit(&why.worker, None), fit(&why.message, None));
+    for line in worker_lines(why, now_ms).iter().chain(&passed_lines(why)) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}", fit(line, None));
+    }
+    text
+}
+
+/// Its load and pressure, and what keeps work from it.
+fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
+    let percent = |percent: Option<f64>| or_dash(percent.map(|percent| format!("{percent:.0}%")));
+    let each = [
+        ("cpu", why.pressure.cpu, why.thresholds.cpu),
+        ("memory", why.pressure.memory, why.thresholds.memory),
+        ("io", why.pressure.io, why.thresholds.io),
+    ];
+    let pressures = each.map(|(name, is, max)| format!("{name} {} of {}", percent(is), percent(max)));
+    let counts = if why.pressure_counts { "" } else { " (ignored: load.pressure is off)" };
+    let mut lines = vec![format!(
+        "runs {}, {} of {} cpus booked; load with one more cpu {}",
+        count(why.running as u64, "task"),
+        why.booked_cpus,
+        why.cpus,
+        or_dash(why.load.map(|load| format!("{load:.2}"))),
+    )];
+    lines.push(format!("pressure {}{counts}", pressures.join(", ")));
+    if !why.saturated.is_empty() {
+        lines.push(format!("gets no work until its {} pressure falls", why.saturated.join(" and ")));
+    }
+    if let (Some(until), Some(fault)) = (why.left_out_until_ms, &why.left_out_for) {
+        lines.push(format!("in quarantine, tried again {}: {fault}", in_about(until.saturating_sub(now_ms))));
+    }
+    if let Some(reserved) = &why.reserved {
+        let whom = match (&reserved.step, reserved.job) {
+            (Some(step), Some(job)) => format!("step '{step}' of job {job}"),
+            _ => "work that is being placed".to_owned(),
+        };
+        let waits = reserved.waits_since_ms;
+        let waits =
+            waits.map(|since| format!(", which has waited {}", elapsed(now_ms.saturating_sub(since))));
+        let starts = reserved.expected_start_ms;
+        let starts = starts.map(|at| format!(", and can start {}", in_about(at.saturating_sub(now_ms))));
+        let (waits, starts) = (waits.unwrap_or_default(), starts.unwrap_or_default());
+        lines.push(format!("reserved for {whom}{waits}{starts}"));
+    }
+    lines
+}
+
+/// Steps that wait, and tasks that went to other workers.
+fn passed_lines(why: &WorkerWhy) -> Vec<String> {
+    let scores = |step: &windlass_api::PassedStep| {
+        let (there, here) = step.preferred_score.zip(step.score)?;
+        Some(format!(" ({} there, {} here)", signed(there), signed(here)))
+    };
+    let steps = why.steps.iter().map(|step| {
+        let tasks = count(u64::from(step.tasks), "task");
+        let scores = scores(step).unwrap_or_default();
+        format!(
+            "step '{}' of job {} in queue {}, {tasks}: {}{scores}",
+            step.step, step.job, step.queue, step.message
+        )
+    });
+    let lost = why.lost.iter().map(|lost| {
+        format!(
+            "task {} went to {} at {}: {} there, {} here",
+            lost.task,
+            lost.winner,
+            clock_time(lost.at_ms),
+            signed(lost.winner_score),
+            signed(lost.score)
+        )
+    });
+    steps.chain(lost).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::board::Percents;
+    use windlass_api::{LostTask, PassedStep, ReservedFor, RulePoints, TaskState, WorkerState};
+
+    const NOW_MS: u64 = 1_000_000;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    fn judged(worker: &str, load: f64, rules: &[(&str, f64, &str)]) -> Judged {
+        let said = |(rule, points, reason): &(&str, f64, &str)| RulePoints {
+            rule: (*rule).to_owned(),
+            points: *points,
+            reason: (*reason).to_owned(),
+        };
+        let score = rules.iter().map(|(_, points, _)| points).sum();
+        Judged { worker: worker.to_owned(), score, load, rules: rules.iter().map(said).collect() }
+    }
+
+    fn full() -> Why {
+        Why {
+            task: "12.3".to_owned(),
+            state: TaskState::Ready,
+            reason: "full".to_owned(),
+            message: "every worker is busy".to_owned(),
+            turn: None,
+            backs_off_until_ms: None,
+            open_workers: 0,
+            policy: "simple".to_owned(),
+            judged: Vec::new(),
+            decided_ms: None,
+            ruled_out: vec![IneligibleWorkers {
+                reason: "busy".to_owned(),
+                message: "busy, cpus free".to_owned(),
+                workers: 4,
+                examples: vec!["a".to_owned(), "b".to_owned()],
+            }],
+            changes: vec![
+                Change { worker: "a".to_owned(), steps: vec!["wait".to_owned()] },
+                Change { worker: String::new(), steps: vec!["set the quota".to_owned()] },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_reason_says_what_would_help() {
+        assert_eq!(
+            plain(&task_text(&full(), NOW_MS)),
+            "task 12.3 is ready: every worker is busy\n  4 workers (a, b, …): busy, cpus free\n  \
+             to run it on a: wait\n  to run it: set the quota\n"
+        );
+    }
+
+    #[test]
+    fn a_turn_says_what_queues_want() {
+        let turn = Turn {
+            queue: "film".to_owned(),
+            band: 3,
+            queues_ahead: 1,
+            steps_ahead: 0,
+            tasks_ahead: 2,
+            weight: 100,
+            pool_cpus: 8.0,
+            demand_cpus: 12.5,
+            held_cpus: 4.0,
+            entitled_cpus: 5.5,
+            contended: true,
+            expected_start_ms: Some(NOW_MS + 181_000),
+        };
+        let why = Why { turn: Some(turn.clone()), ruled_out: Vec::new(), changes: Vec::new(), ..full() };
+        assert_eq!(
+            plain(&task_text(&why, NOW_MS)),
+            "task 12.3 is ready: every worker is busy\n  \
+             in queue film (band 3, weight 100), behind 1 queue and 2 tasks\n  \
+             queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
+             expected to start in 3 min\n"
+        );
+        let turn = Turn { contended: false, demand_cpus: 2.0, expected_start_ms: None, ..turn };
+        let first = Turn { queues_ahead: 0, tasks_ahead: 0, pool_cpus: 0.0, contended: true, ..turn.clone() };
+        assert_eq!(turn_lines(&first, NOW_MS), ["in queue film (band 3, weight 100), next"]);
+        let why = Why { turn: Some(turn), ..why };
+        assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));
+        assert!(!task_text(&why, NOW_MS).contains("expected"));
+    }
+
+    #[test]
+    fn scores_stand_in_columns_and_rules_without_points_do_not() {
+        let a = [("Fit", 120.0, "half is left"), ("None", 0.0, "of no use"), ("Wait", -3.26, "late")];
+        let b = [("Fit", 80.5, "little is left"), ("None", 0.0, "of no use"), ("Wait", 0.0, "not late")];
+        let why = Why {
+            open_workers: 2,
+            judged: vec![judged("a", 0.25, &a), judged("a-worker-with-a-long-name", 1.5, &b)],
+            ruled_out: Vec::new(),
+            changes: Vec::new(),
+            ..full()
+        };
+        assert_eq!(
+            plain(&task_text(&why, NOW_MS)),
+            "task 12.3 is ready: every worker is busy\n  2 workers could take it now\n  \
+             scores by simple:\n\
+             \x20                      a  a-worker-with-a…\n\
+             \x20   Fit           +120.0             +80.5  half is left\n\
+             \x20   Wait            -3.3               0.0  late\n\
+             \x20   total         +116.7             +80.5\n\
+             \x20   load with it    0.25              1.50\n"
+        );
+        let decided = Why { decided_ms: Some(0), ..why };
+        let text = task_text(&decided, NOW_MS);
+        assert!(text.contains(&format!("decided {} by simple:\n", clock_time(0))), "{text}");
+    }
+
+    fn reserved_worker() -> WorkerWhy {
+        WorkerWhy {
+            worker: "a".to_owned(),
+            state: WorkerState::Up,
+            reason: "reserved".to_owned(),
+            message: "it is kept free".to_owned(),
+            running: 1,
+            booked_cpus: 1.5,
+            cpus: 4.0,
+            load: Some(0.625),
+            pressure: Percents { cpu: Some(12.4), memory: Some(0.0), io: None },
+            thresholds: Percents { cpu: Some(80.0), memory: Some(50.0), io: Some(75.0) },
+            pressure_counts: true,
+            saturated: Vec::new(),
+            left_out_until_ms: None,
+            left_out_for: None,
+            reserved: Some(ReservedFor {
+                job: Some(7),
+                step: Some("wide".to_owned()),
+                waits_since_ms: Some(NOW_MS - 63_000),
+                expected_start_ms: Some(NOW_MS + 20_000),
+            }),
+            waiting_queues: 1,
+            steps: vec![PassedStep {
+                job: 8,
+                step: "s".to_owned(),
+                queue: "q".to_owned(),
+                tasks: 2,
+                reason: "preferred".to_owned(),
+                message: "b is a better place".to_owned(),
+                score: Some(1.0),
+                preferred: Some("b".to_owned()),
+                preferred_score: Some(2.0),
+            }],
+            lost: vec![LostTask {
+                task: "9.0".to_owned(),
+                at_ms: 0,
+                winner: "b".to_owned(),
+                winner_score: 10.0,
+                score: -2.0,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_worker_says_what_keeps_it_idle() {
+        let expected = format!(
+            "worker a is up: it is kept free\n  runs 1 task, 1.5 of 4 cpus booked; load with one more cpu 0.62\n  \
+             pressure cpu 12% of 80%, memory 0% of 50%, io - of 75%\n  \
+             reserved for step 'wide' of job 7, which has waited 1m 03s, and can start in 20 s\n  \
+             step 's' of job 8 in queue q, 2 tasks: b is a better place (+2.0 there, +1.0 here)\n  \
+             task 9.0 went to b at {}: +10.0 there, -2.0 here\n",
+            clock_time(0)
+        );
+        assert_eq!(plain(&worker_text(&reserved_worker(), NOW_MS)), expected);
+        let held = WorkerWhy {
+            pressure_counts: false,
+            saturated: vec!["memory".to_owned(), "io".to_owned()],
+            left_out_until_ms: Some(NOW_MS + 90_000),
+            left_out_for: Some("it fails".to_owned()),
+            reserved: None,
+            steps: Vec::new(),
+            lost: Vec::new(),
+            ..reserved_worker()
+        };
+        let text = plain(&worker_text(&held, NOW_MS));
+        assert!(text.contains("io - of 75% (ignored: load.pressure is off)\n"), "{text}");
+        assert!(text.contains("gets no work until its memory and io pressure falls\n"), "{text}");
+        assert!(text.ends_with("in quarantine, tried again in 2 min: it fails\n"), "{text}");
+    }
+}

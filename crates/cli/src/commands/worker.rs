@@ -1,0 +1,281 @@
+//! `windlass worker`: lists, shows and manages workers.
+
+use crate::Context;
+use crate::node::remote::StartArgs;
+use crate::ui::error::{CliError, Doing};
+use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
+use crate::ui::quantity::{age, elapsed, now_ms};
+use clap::{Args, Subcommand};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use windlass_api::{Load, Resources, Worker, WorkerState};
+use windlass_core::resources::Bytes;
+
+/// Most tasks of a worker that are shown to people.
+const TASKS_SHOWN_MAX: usize = 20;
+
+/// Shows and manages workers.
+#[derive(Subcommand, Debug)]
+pub enum WorkerCommand {
+    /// Run this machine as a worker of a server
+    Start(Box<StartArgs>),
+    /// List the workers
+    List(ListArgs),
+    /// Show one worker
+    Show(WorkerArgs),
+    /// Drain a worker: it gets no new work; running tasks go on
+    Drain(WorkerArgs),
+    /// Resume a drained worker
+    Resume(WorkerArgs),
+    /// Forget a worker that is gone for good: its tasks run again elsewhere
+    Forget(ForgetArgs),
+    /// Show what this machine would declare as a worker
+    Detect,
+}
+
+/// Which workers to list.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ListArgs {
+    /// Include forgotten workers
+    #[arg(long)]
+    all: bool,
+}
+
+/// A worker.
+#[derive(Args, Debug)]
+pub struct WorkerArgs {
+    /// The worker's name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// A worker that is gone.
+#[derive(Args, Debug)]
+pub struct ForgetArgs {
+    /// The worker's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Forget it even while it is connected: its tasks run elsewhere at once, and end on it when it comes back
+    #[arg(long)]
+    force: bool,
+}
+
+/// `windlass worker …`.
+pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
+    match command {
+        WorkerCommand::Start(args) => crate::node::remote::start(context.server.as_ref(), *args).await,
+        WorkerCommand::List(args) => list(context, args).await,
+        WorkerCommand::Show(args) => {
+            let worker = context.client().await?.worker(&args.name).await;
+            print(context, &worker.doing(format_args!("show worker {}", args.name))?)
+        }
+        WorkerCommand::Drain(args) => act(context, &args.name, "drain", "takes no new work").await,
+        WorkerCommand::Resume(args) => act(context, &args.name, "resume", "takes work again").await,
+        WorkerCommand::Forget(ForgetArgs { name, force }) => {
+            let worker = context.client().await?.forget_worker(&name, force).await;
+            said(context, &name, worker.doing(format_args!("forget worker {name}"))?, "is forgotten")
+        }
+        WorkerCommand::Detect => print(context, &detect()),
+    }
+}
+
+/// `windlass workers` and `windlass worker list`.
+pub async fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
+    let workers = context.client().await?.workers(args.all).await.doing("list the workers")?;
+    print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
+}
+
+fn workers_grid(workers: &[Worker]) -> Grid {
+    let row = |worker: &Worker| {
+        let (has, used) = (&worker.capacity, &worker.booked);
+        vec![
+            worker.name.clone(),
+            worker_state(worker.state).to_owned(),
+            format!("{}/{}", used.cpus, has.cpus),
+            format!("{}/{}", Bytes(used.memory), Bytes(has.memory)),
+            format!("{}/{}", used.gpus, has.gpus),
+            worker.running.to_string(),
+            worker.queued.to_string(),
+            or_dash(worker.heard_ms.map(age)),
+            or_dash(worker.lease_until_ms.map(left)),
+            or_dash(worker.version.clone()),
+            tags(&worker.attributes),
+        ]
+    };
+    Grid {
+        header: &[
+            "NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "HEARD", "LEASE", "VERSION",
+            "TAGS",
+        ],
+        rows: workers.iter().map(row).collect(),
+        empty: "no workers",
+    }
+}
+
+/// The time left until that moment.
+fn left(until_ms: u64) -> String {
+    elapsed(until_ms.saturating_sub(now_ms()))
+}
+
+/// The word for a state.
+pub fn worker_state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Up => "up",
+        WorkerState::Draining => "draining",
+        WorkerState::Suspect => "suspect",
+        WorkerState::Expired => "expired",
+        WorkerState::Forgotten => "forgotten",
+    }
+}
+
+fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let each = attributes.iter().map(|(key, values)| {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        if values.is_empty() { key.clone() } else { format!("{key}={}", values.join("|")) }
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+async fn act(context: &Context, name: &str, verb: &str, done: &str) -> Result<(), CliError> {
+    let worker = context.client().await?.act_on_worker(name, verb).await;
+    said(context, name, worker.doing(format_args!("{verb} worker {name}"))?, done)
+}
+
+fn said(context: &Context, name: &str, worker: Worker, done: &str) -> Result<(), CliError> {
+    if context.format == Format::Table {
+        talk!("worker {name} {done}");
+        return Ok(());
+    }
+    print(context, &worker)
+}
+
+fn print(context: &Context, worker: &Worker) -> Result<(), CliError> {
+    print_one(context.format, worker, |worker| worker.name.clone(), text)
+}
+
+fn text(worker: &Worker) -> String {
+    let (has, used) = (&worker.capacity, &worker.booked);
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<10} {value}");
+    };
+    line("worker", worker.name.clone());
+    line("state", state_in_words(worker));
+    line("cpus", format!("{} of {} booked", used.cpus, has.cpus));
+    line("memory", format!("{} of {} booked", Bytes(used.memory), Bytes(has.memory)));
+    line("gpus", format!("{} of {} booked", used.gpus, has.gpus));
+    let tasks = worker.tasks.as_deref().filter(|tasks| !tasks.is_empty());
+    let tasks = tasks.map(|tasks| format!(" ({})", first_of(tasks)));
+    line("running", format!("{}{}", worker.running, tasks.unwrap_or_default()));
+    line("queued", worker.queued.to_string());
+    if let Some(heard) = worker.heard_ms {
+        line("heard", format!("{} ago", age(heard)));
+    }
+    if worker.state != WorkerState::Forgotten {
+        let lease = worker.lease_until_ms.map(|until| format!("{} left", left(until)));
+        line("lease", lease.unwrap_or_else(|| "none".to_owned()));
+    }
+    if let Some(version) = &worker.version {
+        line("version", fit(version, None));
+    }
+    if let Some(load) = &worker.load {
+        line("load", load_in_words(load));
+        line("pressure", pressure_in_words(load));
+    }
+    if let Some(keys) = worker.cache_keys.filter(|keys| *keys > 0) {
+        line("caches", format!("{keys} keys"));
+    }
+    line("tags", tags(&worker.attributes));
+    line("epoch", worker.epoch.to_string());
+    text
+}
+
+/// The parts of the load that are known, and their age.
+fn load_in_words(load: &Load) -> String {
+    let cores = |cores: f64| format!("{cores:.1} cores");
+    let parts = [
+        load.cpu_used.map(|used| format!("{} in use", cores(used))),
+        load.cpu_foreign.map(|foreign| format!("{} used by other processes", cores(foreign))),
+        load.memory_available.map(|bytes| format!("{} of memory available", Bytes(bytes))),
+        load.memory_own.map(|bytes| format!("{} held by tasks", Bytes(bytes))),
+        load.disk_mb_s.map(|speed| format!("disk {speed:.0} MB/s")),
+        load.network_mbit_s.map(|speed| format!("network {speed:.0} Mbit/s")),
+    ];
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    let known = if known.is_empty() { "nothing known".to_owned() } else { known.join(", ") };
+    format!("{known} ({} ago)", age(load.at_ms))
+}
+
+/// The share of time with stalls, over the last second or else over the last ten.
+fn pressure_in_words(load: &Load) -> String {
+    let pressures = if load.confined { &load.own } else { &load.machine };
+    let each = [("cpu", &pressures.cpu), ("memory", &pressures.memory), ("io", &pressures.io)];
+    let each = each.map(|(name, pressure)| {
+        let stall = pressure.as_ref().and_then(|pressure| pressure.some.as_ref());
+        let percent = stall.map(|stall| format!("{:.0}%", stall.window.unwrap_or(stall.avg10)));
+        format!("{name} {}", or_dash(percent))
+    });
+    format!("{}{}", each.join(", "), if load.confined { ", in its own control group" } else { "" })
+}
+
+/// The state, its consequence, and what to do.
+fn state_in_words(worker: &Worker) -> String {
+    let word = worker_state(worker.state);
+    match worker.state {
+        WorkerState::Suspect if worker.lease_until_ms.is_none() => {
+            format!("{word}: not heard from; run 'windlass worker forget {}' if it is gone", worker.name)
+        }
+        WorkerState::Suspect => {
+            format!(
+                "{word}: not heard from, or its keeper does not answer ('windlass doctor worker' there); its tasks run \
+                 elsewhere when its lease has run out"
+            )
+        }
+        WorkerState::Draining if worker.connected == Some(false) => format!("{word}, not heard from"),
+        WorkerState::Expired => format!("{word}: its lease has run out, and its tasks run elsewhere"),
+        _ => word.to_owned(),
+    }
+}
+
+fn first_of(tasks: &[String]) -> String {
+    let more = if tasks.len() > TASKS_SHOWN_MAX { ", …" } else { "" };
+    format!("{}{more}", tasks[..tasks.len().min(TASKS_SHOWN_MAX)].join(", "))
+}
+
+/// This machine as a worker, with the detected capacity and attributes.
+fn detect() -> Worker {
+    let attributes = windlass_worker::attributes();
+    let host = attributes.get("host").and_then(|names| names.first().cloned());
+    Worker {
+        id: 0,
+        name: host.unwrap_or_else(|| "local".to_owned()),
+        state: WorkerState::Up,
+        capacity: Resources::from_core(&windlass_worker::capacity()),
+        booked: Resources::default(),
+        attributes,
+        running: 0,
+        queued: 0,
+        epoch: 0,
+        connected: None,
+        heard_ms: None,
+        lease_until_ms: None,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        load: None,
+        cache_keys: None,
+        tasks: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_in_one_cell() {
+        let set = |values: &[&str]| values.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        let attributes =
+            BTreeMap::from([("arch".to_owned(), set(&["arm", "x86"])), ("ssd".to_owned(), set(&[]))]);
+        assert_eq!(tags(&attributes), "arch=arm|x86 ssd");
+    }
+}

@@ -1,0 +1,332 @@
+//! The worker of this machine, in the server's process: carries messages between the engine and the agent. The keeper
+//! is a process of its own.
+
+use crate::node::remote::{attributes, capacity};
+use crate::node::serve::Life;
+use crate::ui::output::talk;
+use anyhow::Context as _;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+use windlass_core::cache_keys::CacheKeys;
+use windlass_core::engine::{Hello, Inventory, WorkerCommand};
+use windlass_core::tags::Attributes;
+use windlass_core::{Epoch, JobId, Resources, Time};
+use windlass_server::{
+    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
+    WorkerMessage,
+};
+use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Stream, TaskRef, ToKeeper};
+
+/// The worker of this machine.
+pub struct LocalWorker {
+    agent: Agent,
+}
+
+/// What both directions share.
+struct KeeperLink {
+    name: String,
+    identity: u64,
+    /// The connection to the keeper, and its number as the engine knows it.
+    connection: Mutex<(u64, u64)>,
+    handle: Handle,
+    capacity: Resources,
+    attributes: Attributes,
+    /// Sent to when the engine has registered the worker for the first time.
+    welcomed: Mutex<Option<oneshot::Sender<()>>>,
+    /// The epoch of the last registration: starts carry it, and reports return it.
+    epoch: AtomicU64,
+    /// The incarnation of the keeper whose notes were logged.
+    told: AtomicU64,
+    life: Life,
+    /// Added to every task's environment.
+    env: BTreeMap<String, String>,
+}
+
+/// Starts the agent and returns when the engine knows the worker.
+pub async fn start(
+    handle: &Handle,
+    config: &Config,
+    state: &Path,
+    server: &str,
+    life: Life,
+) -> anyhow::Result<LocalWorker> {
+    let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
+    let config = &config.worker;
+    let capacity = capacity(config.cpus, config.memory, config.gpus);
+    let attributes = attributes(&config.tags);
+    let caches =
+        config.caches.iter().map(|(name, dir)| CacheDir::new(name, dir)).collect::<Result<_, _>>()?;
+    let host = attributes.get("host").and_then(|names| names.first().cloned());
+    let name = windlass_worker::name(state, config.name.clone(), host)?;
+    let identity = windlass_worker::identity(state)?;
+    let (welcomed, welcome) = oneshot::channel();
+    let link = Arc::new(KeeperLink {
+        name,
+        identity,
+        connection: Mutex::default(),
+        handle: handle.clone(),
+        capacity: capacity.clone(),
+        attributes,
+        welcomed: Mutex::new(Some(welcomed)),
+        epoch: AtomicU64::new(0),
+        told: AtomicU64::new(0),
+        life,
+        env: BTreeMap::from([("WINDLASS_SERVER".to_owned(), server.to_owned())]),
+    });
+    let options = AgentOptions {
+        state: state.to_owned(),
+        program: std::env::current_exe().context("cannot find this program")?,
+        capacity,
+        die_with_agent: life == Life::OfThisRun,
+        log_bytes_max,
+        store: handle.store().id(),
+        caches,
+        logs_bytes_max: None,
+        // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
+        adopt: true,
+    };
+    let agent = tokio::task::spawn_blocking(move || {
+        Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
+    });
+    let agent = agent.await.context("the agent failed")??;
+    agent.set_load_every(report);
+    welcome.await.context("the engine did not register the worker")?;
+    Ok(LocalWorker { agent })
+}
+
+impl LocalWorker {
+    /// Disconnects from the keeper. It ends if it has no tasks, or with all of them if `kill`.
+    pub async fn stop(self, kill: bool) {
+        _ = tokio::task::spawn_blocking(move || self.agent.stop(kill)).await;
+    }
+}
+
+impl KeeperLink {
+    /// From agent to engine, on the agent's thread.
+    fn pass_up(self: &Arc<Self>, agent: &Agent, messages: Vec<FromAgent>) {
+        let messages: Vec<_> =
+            messages.into_iter().filter_map(|message| self.message(agent, message)).collect();
+        let (_, id) = *lock(&self.connection);
+        self.handle.worker_says(id, messages);
+    }
+
+    fn message(self: &Arc<Self>, agent: &Agent, message: FromAgent) -> Option<WorkerMessage> {
+        Some(match message {
+            FromAgent::Hello { connection, incarnation, seq, held, notes, .. } => {
+                self.tell(incarnation, &notes);
+                let hello = Hello {
+                    name: self.name.clone(),
+                    identity: self.identity,
+                    incarnation,
+                    // The agent here notices when the keeper dies, so no lease is needed.
+                    fences: false,
+                    sent: 0,
+                    new_link: true,
+                    capacity: self.capacity.clone(),
+                    attributes: self.attributes.clone(),
+                    inventory: Inventory {
+                        seq,
+                        held: held.into_iter().filter_map(Held::into_core).collect(),
+                    },
+                };
+                let id = self.link_id(connection);
+                // The keeper may be a new one, which has no bodies.
+                let bodies = Mutex::new(SentBodies::default());
+                let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
+                WorkerMessage::Hello { hello: Box::new(hello), link: Arc::new(link) }
+            }
+            FromAgent::Beat { .. } => return None,
+            FromAgent::Lost => WorkerMessage::Lost,
+            FromAgent::Started { task, epoch, at } => WorkerMessage::Started {
+                task: task.task(),
+                attempt: task.attempt,
+                epoch: Epoch(epoch),
+                at: Time(at),
+            },
+            FromAgent::Finished { task, epoch, result } => WorkerMessage::Finished {
+                task: task.task(),
+                attempt: task.attempt,
+                epoch: Epoch(epoch),
+                result: result.into(),
+            },
+            FromAgent::Progress { task, epoch, percent, status } => WorkerMessage::Progress {
+                task: task.task(),
+                attempt: task.attempt,
+                epoch: Epoch(epoch),
+                progress: Progress { percent, status },
+            },
+            FromAgent::Load(report) => WorkerMessage::Load(report),
+            FromAgent::Caches(keys) => WorkerMessage::Caches(CacheKeys::of(keys.keys())),
+            FromAgent::Reclaimed { task, epoch } => {
+                WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
+            }
+        })
+    }
+
+    /// The engine's number of a connection to the keeper: a repeated hello on one connection has the same number.
+    fn link_id(&self, connection: u64) -> u64 {
+        let mut known = lock(&self.connection);
+        if known.0 != connection {
+            *known = (connection, self.handle.next_link());
+        }
+        known.1
+    }
+
+    /// Logs once for each keeper what it could not set up.
+    fn tell(&self, incarnation: u64, notes: &[String]) {
+        if self.told.swap(incarnation, Ordering::Relaxed) == incarnation {
+            return;
+        }
+        for note in notes {
+            match self.life {
+                Life::OfItsOwn => tracing::warn!("worker {}: {note}", self.name),
+                Life::OfThisRun => talk!("note: {note}"),
+            }
+        }
+    }
+
+    fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut SentBodies, into: &mut Vec<ToKeeper>) {
+        let Delivery { seq, order, start } = delivery;
+        match order {
+            WorkerCommand::Registered { epoch } => {
+                self.epoch.store(epoch.0, Ordering::Relaxed);
+                if let Some(welcomed) = lock(&self.welcomed).take() {
+                    _ = welcomed.send(());
+                }
+            }
+            WorkerCommand::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
+                let Some(start) = start else { return };
+                self.give_body(bodies, (task.job.0, step), &start, into);
+                into.push(ToKeeper::Start {
+                    task: TaskRef::new(task, attempt),
+                    step,
+                    epoch: self.epoch.load(Ordering::Relaxed),
+                    seq,
+                    request: request.into(),
+                    memory_limit: Some(memory_limit.unwrap_or(0)),
+                    time_limit_ms,
+                    value: start.value,
+                    params: start.params,
+                });
+            }
+            WorkerCommand::Kill { task, attempt } => {
+                into.push(ToKeeper::Kill { task: TaskRef::new(task, attempt), seq })
+            }
+            WorkerCommand::Recall { task, attempt } => {
+                into.push(ToKeeper::Recall { task: TaskRef::new(task, attempt), seq });
+            }
+            WorkerCommand::Ack { task, attempt } => {
+                into.push(ToKeeper::Ack { task: TaskRef::new(task, attempt), seq })
+            }
+            WorkerCommand::Lend { task, attempt } => {
+                into.push(ToKeeper::Lend { task: TaskRef::new(task, attempt), seq })
+            }
+            WorkerCommand::Reclaim { task, attempt } => {
+                into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
+            }
+            // The agent is in this process: its keeper does not fence, and gets no lease.
+            WorkerCommand::Lease { .. } => {}
+            WorkerCommand::Resync => into.push(agent.hello()),
+        }
+    }
+
+    /// Sends a step's body before the first start that needs it.
+    fn give_body(
+        &self,
+        bodies: &mut SentBodies,
+        key: (u64, u16),
+        start: &StartInfo,
+        into: &mut Vec<ToKeeper>,
+    ) {
+        if bodies.has(key) {
+            return;
+        }
+        for (job, step) in bodies.add(key, start.body.sent_bytes()) {
+            into.push(ToKeeper::DropBody { job, step });
+        }
+        let (job, step) = key;
+        let body = &start.body;
+        let mut env = body.env.clone();
+        env.extend(self.env.clone());
+        let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
+        // Only separate workers map users: other users can traverse their directory.
+        let (run_as, refused) = (None, None);
+        into.push(ToKeeper::Body {
+            job,
+            step,
+            command,
+            env,
+            cwd,
+            session,
+            run_as,
+            refused,
+            refused_now: false,
+        });
+    }
+}
+
+/// A connection to the keeper.
+struct LocalLink {
+    id: u64,
+    link: Arc<KeeperLink>,
+    agent: Agent,
+    connection: u64,
+    bodies: Mutex<SentBodies>,
+}
+
+impl WorkerLink for LocalLink {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn version(&self) -> Option<String> {
+        Some(env!("CARGO_PKG_VERSION").to_owned())
+    }
+
+    /// Writes to the keeper's socket. That blocks only while the keeper stands still, for some seconds at most.
+    fn deliver(&self, parcel: Vec<Delivery>) {
+        let mut messages = Vec::with_capacity(parcel.len());
+        let mut bodies = lock(&self.bodies);
+        for delivery in parcel {
+            self.link.order(delivery, &self.agent, &mut bodies, &mut messages);
+        }
+        self.agent.send(self.connection, &messages);
+    }
+
+    fn refuse(&self, why: &str) {
+        tracing::error!("the worker of this machine is not accepted: {why}");
+    }
+
+    fn begin_again(&self) {
+        self.agent.send(self.connection, &[self.agent.hello()]);
+    }
+
+    fn read_log(&self, request: LogRequest) -> LogFuture {
+        let logs = self.agent.logs();
+        Box::pin(async move {
+            let LogRequest { task, attempt, stderr, offset, bytes_max } = request;
+            let stream = if stderr { Stream::Err } else { Stream::Out };
+            let read = move || logs.read(TaskRef::new(task, attempt), stream, offset, bytes_max);
+            let part = tokio::task::spawn_blocking(read).await.map_err(std::io::Error::other)??;
+            Ok(part.map(|(next, bytes)| LogChunk { next, bytes }))
+        })
+    }
+
+    fn drop_logs(&self, jobs: &[JobId]) {
+        let (logs, jobs) = (self.agent.logs(), jobs.to_vec());
+        tokio::task::spawn_blocking(move || {
+            for job in jobs {
+                if let Err(e) = logs.remove_job(job.0) {
+                    tracing::warn!("cannot delete the output of job {job}: {e}");
+                }
+            }
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

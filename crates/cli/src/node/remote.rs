@@ -1,0 +1,192 @@
+//! `windlass worker start`: runs this machine as a worker of a server elsewhere.
+
+use crate::node::credentials::credentials;
+use crate::node::paths::Paths;
+use crate::node::serve::{start_logging, stop_signal};
+use crate::node::watchdog;
+use crate::ui::error::CliError;
+use crate::ui::output::talk;
+use anyhow::Context as _;
+use clap::Args;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use windlass_api::client::Address;
+use windlass_core::tags::Attributes;
+use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
+
+/// Bytes that are kept of one output file by default.
+const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// Flags of `worker start`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
+this worker's certificate; WINDLASS_LOG=debug for more log lines."
+)]
+pub struct StartArgs {
+    /// Worker name, unique on the farm [default: the name used before with this directory, else the machine's]
+    #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
+    pub name: Option<String>,
+    /// Cpus that tasks may use [default: all]
+    #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = crate::ui::quantity::parse_cpus)]
+    cpus: Option<f64>,
+    /// Memory that tasks may use [default: all]
+    #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    memory: Option<u64>,
+    /// Gpus that tasks may use [default: all that nvidia-smi shows]
+    #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
+    pub gpus: Option<u32>,
+    /// Tag of the worker besides the detected ones, KEY or KEY=VALUE; may be repeated
+    #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
+    tags: Vec<String>,
+    /// Cache directory: tasks that name an entry as NAME/ENTRY prefer workers that have it; may be repeated
+    #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
+    caches: Vec<CacheDir>,
+    /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; may be repeated [default:
+    /// all run as the worker's own user]
+    #[arg(long = "map-user", env = "WINDLASS_WORKER_USERS", value_delimiter = ',', value_name = "MAP")]
+    pub map_user: Vec<UserEntry>,
+    /// Run the tasks of all submitters as root, if the worker runs as root without --map-user
+    #[arg(long, env = "WINDLASS_AS_ROOT", conflicts_with = "map_user")]
+    pub as_root: bool,
+    /// Disk space for the output of all tasks; beyond it the oldest output of ended tasks is cut [default: until a
+    /// twentieth of the disk, or 1GiB, is left]
+    #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    logs_bytes_max: Option<u64>,
+    /// End tasks of a server with another database at once, instead of waiting for their lease
+    #[arg(long)]
+    adopt: bool,
+    /// State directory of the worker: its keeper's files, and the output of tasks
+    #[arg(long, env = "WINDLASS_WORKER_STATE", value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
+    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    log_bytes_max: Option<u64>,
+}
+
+impl StartArgs {
+    /// The worker's state directory, absolute.
+    pub fn state(&self) -> anyhow::Result<PathBuf> {
+        match &self.state {
+            Some(state) => std::path::absolute(state).context("cannot use --state"),
+            None => Ok(Paths::for_user()?.state.join("worker")),
+        }
+    }
+}
+
+/// Runs the worker until a signal stops it. Running tasks go on under their keeper.
+pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliError> {
+    let url = match server {
+        Some(Address::Http(url)) => url.clone(),
+        Some(Address::Unix(_)) => {
+            return Err(CliError::usage("a worker reaches its server by HOST:PORT, not by a unix socket"));
+        }
+        None => return Err(CliError::usage("give the server to work for: --server HOST:PORT")),
+    };
+    let shown = credentials(&Address::Http(url.clone()))?;
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root && args.map_user.is_empty() && !args.as_root {
+        return Err(CliError::usage(
+            "the tasks of all submitters would run as root. Give --map-user SUBMITTER=USER, or --map-user '*=nobody' \
+             for all; or --as-root, if that is intended",
+        ));
+    }
+    windlass_worker::raise_file_limit();
+    windlass_worker::protect_from_oom();
+    start_logging();
+    windlass_server::end_process_on_panic();
+    let state = args.state()?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
+    made.with_context(|| format!("cannot create the worker's directory {}", state.display()))?;
+    let _only_one = lock(&state)?;
+    let attributes = attributes(&args.tags);
+    let host = attributes.get("host").and_then(|names| names.first().cloned());
+    if !args.map_user.is_empty() {
+        // The directory has the sessions of job templates, which belong to the users of their tasks.
+        let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
+        check_passable(&state)?;
+    }
+    let in_state = || format!("cannot write in the worker's directory {}", state.display());
+    let options = RemoteOptions {
+        server: ServerAddress {
+            url: url.clone(),
+            token: shown.token,
+            ca: shown.ca,
+            identity: shown.identity,
+        },
+        name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
+        identity: windlass_worker::identity(&state).with_context(in_state)?,
+        state: state.clone(),
+        program: std::env::current_exe().context("cannot find this program")?,
+        capacity: capacity(args.cpus, args.memory, args.gpus),
+        attributes,
+        users: UserMap::new(args.map_user).map_err(anyhow::Error::from)?,
+        log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
+        caches: args.caches,
+        logs_bytes_max: args.logs_bytes_max,
+        adopt: args.adopt,
+    };
+    talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
+    let stop = stop_signal().context("cannot install the signal handlers")?;
+    watchdog::ready();
+    tokio::spawn(watchdog::watch_runtime());
+    Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
+}
+
+/// The detected capacity of this machine, overridden by what is given.
+pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> windlass_core::Resources {
+    let mut capacity = windlass_worker::capacity();
+    if let Some(cpus) = cpus {
+        capacity.cpu = (cpus * 100.0).round() as u32;
+    }
+    capacity.memory = memory.unwrap_or(capacity.memory);
+    if let Some(gpus) = gpus.filter(|gpus| *gpus != capacity.gpus) {
+        // Which of the devices are meant is not known: each counts with the mean of their memory.
+        capacity.gpu_memory =
+            capacity.gpu_memory.checked_div(capacity.gpus.into()).unwrap_or(0) * u64::from(gpus);
+        capacity.gpus = gpus;
+    }
+    capacity
+}
+
+/// The detected attributes of this machine, and tags: `key` or `key=value`.
+pub fn attributes(tags: &[String]) -> Attributes {
+    let mut attributes = windlass_worker::attributes();
+    for tag in tags {
+        let (key, value) = tag.split_once('=').unwrap_or((tag, ""));
+        let values = attributes.entry(key.to_owned()).or_default();
+        values.extend((!value.is_empty()).then(|| value.to_owned()));
+    }
+    attributes
+}
+
+/// Refuses a state directory that other users cannot traverse: their tasks work below it.
+fn check_passable(state: &Path) -> anyhow::Result<()> {
+    for dir in state.ancestors() {
+        let mode = std::fs::metadata(dir).with_context(|| format!("cannot access {}", dir.display()))?.mode();
+        anyhow::ensure!(
+            mode & 0o001 != 0,
+            "users cannot traverse {} to the worker's directory, where their tasks work; give --state a \
+             directory elsewhere, such as /var/lib/windlass/worker",
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
+/// Locks the directory for this agent. Two agents would keep taking the keeper from each other.
+fn lock(state: &Path) -> anyhow::Result<File> {
+    let path = state.join("agent.lock");
+    let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = open.with_context(|| format!("cannot create {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => anyhow::bail!(
+            "another worker runs in {}; give this one another --state and --name",
+            state.display()
+        ),
+        Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}

@@ -1,0 +1,154 @@
+//! Values read line by line, from a file that may be anything.
+
+use crate::ui::error::CliError;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use windlass_core::bounds::TASKS_PER_JOB_MAX;
+
+/// The kernel refuses a single argument of this many bytes or more, its final NUL not counted (MAX_ARG_STRLEN).
+pub const ARGUMENT_BYTES_MAX: usize = 128 * 1024;
+
+/// Bytes of all values together. They travel in one request, whose size servers bound.
+const VALUES_BYTES_MAX: usize = 48 << 20;
+
+/// Why the lines of a file cannot be values.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// The file cannot be read.
+    #[error("cannot be read")]
+    Read(#[from] io::Error),
+    /// A line is longer than an argument may be.
+    #[error("line {line} is longer than {} bytes, the most that one argument may have", ARGUMENT_BYTES_MAX - 1)]
+    TooLong {
+        /// The line's number, from 1.
+        line: usize,
+    },
+    /// A line, by number, holds a NUL byte.
+    #[error("line {0} holds a NUL byte, which no argument can")]
+    Nul(usize),
+    /// A line, by number, is not UTF-8.
+    #[error("line {0} is not valid UTF-8")]
+    NotText(usize),
+    /// More lines than a job has tasks.
+    #[error("it has more than {} lines, the most tasks that a job may have", TASKS_PER_JOB_MAX)]
+    TooMany,
+    /// The lines are more than one request may carry.
+    #[error("its lines have more than {} MiB together; submit it in parts", VALUES_BYTES_MAX >> 20)]
+    TooMuch,
+}
+
+/// The lines of a file, or of standard input if `source` is `-`.
+pub fn read_values(source: &str) -> Result<Vec<String>, CliError> {
+    let (name, values) = if source == "-" {
+        ("standard input", values_from(io::stdin().lock()))
+    } else {
+        let opened = File::open(source).map_err(LineError::from);
+        (source, opened.and_then(|file| values_from(BufReader::new(file))))
+    };
+    values.map_err(|error| {
+        let message = match error {
+            LineError::Read(cause) => format!("--each-line: {name} cannot be read: {cause}"),
+            error => format!("--each-line: {name}: {error}"),
+        };
+        CliError::usage(message)
+    })
+}
+
+/// One value for each line; what follows the last newline counts only if it is not empty. A line that is too long is
+/// read no further than the limit.
+pub fn values_from(mut reader: impl BufRead) -> Result<Vec<String>, LineError> {
+    let mut values = Vec::new();
+    let mut line = Vec::new();
+    let mut total = 0;
+    loop {
+        let buffer = match reader.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if buffer.is_empty() {
+            break;
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let part = &buffer[..end.unwrap_or(buffer.len())];
+        if line.len() + part.len() >= ARGUMENT_BYTES_MAX {
+            return Err(LineError::TooLong { line: values.len() + 1 });
+        }
+        line.extend_from_slice(part);
+        let used = part.len() + usize::from(end.is_some());
+        reader.consume(used);
+        if end.is_some() {
+            push(&mut values, &mut total, std::mem::take(&mut line))?;
+        }
+    }
+    if !line.is_empty() {
+        push(&mut values, &mut total, line)?;
+    }
+    Ok(values)
+}
+
+fn push(values: &mut Vec<String>, total: &mut usize, line: Vec<u8>) -> Result<(), LineError> {
+    let number = values.len() + 1;
+    if number > TASKS_PER_JOB_MAX as usize {
+        return Err(LineError::TooMany);
+    }
+    *total += line.len();
+    if *total > VALUES_BYTES_MAX {
+        return Err(LineError::TooMuch);
+    }
+    if line.contains(&0) {
+        return Err(LineError::Nul(number));
+    }
+    values.push(String::from_utf8(line).map_err(|_| LineError::NotText(number))?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn read(bytes: &[u8]) -> Result<Vec<String>, LineError> {
+        // A tiny buffer, so that lines span several.
+        values_from(BufReader::with_capacity(3, bytes))
+    }
+
+    #[test]
+    fn lines_become_values() {
+        assert_eq!(read(b"").unwrap(), Vec::<String>::new());
+        assert_eq!(read(b"one").unwrap(), ["one"]);
+        assert_eq!(read(b"one\ntwo words\n").unwrap(), ["one", "two words"]);
+        assert_eq!(read(b"a\n\nb").unwrap(), ["a", "", "b"]);
+        assert_eq!(read(b"\n").unwrap(), [""]);
+        assert_eq!(read(b"dos\r\n").unwrap(), ["dos\r"]);
+        assert_eq!(read("größe\n".as_bytes()).unwrap(), ["größe"]);
+    }
+
+    #[test]
+    fn bad_lines_are_named_by_number() {
+        assert!(matches!(read(b"ok\n\xff\n"), Err(LineError::NotText(2))));
+        assert!(matches!(read(b"ok\nok\na\0b\n"), Err(LineError::Nul(3))));
+    }
+
+    #[test]
+    fn a_line_may_be_as_long_as_an_argument() {
+        let longest = vec![b'x'; ARGUMENT_BYTES_MAX - 1];
+        assert_eq!(read(&longest).unwrap()[0].len(), ARGUMENT_BYTES_MAX - 1);
+        let longer = vec![b'x'; ARGUMENT_BYTES_MAX];
+        assert!(matches!(read(&longer), Err(LineError::TooLong { line: 1 })));
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_read_to_its_end() {
+        let mut endless = io::repeat(b'x').take(1 << 30);
+        let error = values_from(BufReader::new(&mut endless)).unwrap_err();
+        assert!(matches!(error, LineError::TooLong { line: 1 }));
+        assert!(endless.limit() > (1 << 30) - (1 << 20));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_usage_error() {
+        let error = read_values("/nonexistent/list").unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.message().contains("/nonexistent/list"));
+    }
+}

@@ -1,0 +1,9 @@
+//! What all commands share to talk to people: formats, progress, quantities, errors.
+
+pub mod error;
+pub mod lines;
+pub mod output;
+pub mod printer;
+pub mod progress;
+pub mod quantity;
+pub mod writer;
