@@ -212,7 +212,7 @@ fn command_line() -> clap::Command {
         list.push('\n');
     }
     command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{{options}}{{after-help}}\n"
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{GLOBAL}:\n{{options}}{{after-help}}\n"
     ))
 }
 

@@ -93,6 +93,7 @@ fn h5_one_user_takes_only_a_part_of_the_store() {
 fn m15_a_known_user_s_refusals_do_not_push_out_what_was_done_before() {
     let (port, ann, bob) = with_users("");
     port.ok_as(&ann, &["run", "--cwd", "/", "--", "true"]);
+    let clock = std::time::Instant::now();
     for _ in 0..30 {
         port.denied(&bob, &["job", "cancel", "1"]);
         port.denied(&bob, &["worker", "drain", "x"]);
@@ -100,7 +101,9 @@ fn m15_a_known_user_s_refusals_do_not_push_out_what_was_done_before() {
     }
     let audit = port.audit();
     let of_bob = audit.lines().filter(|line| line.contains("\"bob\"")).count();
-    assert!(of_bob > 0 && of_bob <= 80, "{of_bob} lines");
+    // Sixty and twenty at first, then one each second.
+    let most = 80 + usize::try_from(clock.elapsed().as_secs()).unwrap();
+    assert!(of_bob > 0 && of_bob <= most, "{of_bob} lines, at most {most} expected");
     assert!(audit.contains("\"ann\""));
 }
 

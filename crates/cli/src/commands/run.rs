@@ -41,16 +41,16 @@ pub struct RunArgs {
     #[command(flatten)]
     tasks: TaskArgs,
     /// Return at once and leave the job running
-    #[arg(long, conflicts_with = "foreground")]
+    #[arg(long, conflicts_with = "foreground", help_heading = "Output")]
     detach: bool,
     /// Run server and worker inside this process, for containers and CI
-    #[arg(long)]
+    #[arg(long, help_heading = "Work")]
     foreground: bool,
     /// Show the progress even if there is no terminal
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     progress: bool,
     /// Show only the output of the tasks
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Output")]
     quiet: bool,
 }
 
@@ -65,13 +65,13 @@ pub struct SubmitArgs {
     #[command(flatten)]
     tasks: TaskArgs,
     /// Wait until the job has ended, and exit with its code
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     wait: bool,
     /// Wait, and show the progress
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     progress: bool,
     /// Print only the id
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Output")]
     quiet: bool,
 }
 
