@@ -461,9 +461,9 @@ impl Shell {
         self.stalled_by = Some(why);
     }
 
-    /// Reads again what the failed batch touched. Until that works, requests are refused, and reports
-    /// of workers are dropped: they say them again when they are asked to. All else waits. The pipeline
-    /// stays stalled if the server is told to end.
+    /// Reads again the jobs that the stalled pipeline names, after a failed commit or refused rows. Until that works, requests
+    /// are refused, and reports of workers are dropped, for workers repeat them when they are asked to. All else waits. The
+    /// pipeline stays stalled if the server is told to end.
     async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
         let Some(touched) = self.pipeline.stalled().cloned() else { return };
         let Some(why) = self.stalled_by.clone() else { return };

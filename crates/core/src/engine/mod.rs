@@ -7,7 +7,9 @@
 //! 2. It commits the outbox's writes in one transaction while the next outbox forms.
 //! 3. When that is durable it asks [`Engine::release`] what may go out, and tells [`Engine::committed`]. Where some
 //!    rows were refused, or after [`Engine::failed`], it reads jobs again and gives them to [`Engine::reload`].
-//! 4. Sends, answers and notes of an outbox go out only after its commit; volatile answers at once.
+//! 4. Sends, replies, facts and fetches of an outbox go out only after its commit; volatile replies at once.
+//!
+//! [`Pipeline`] does 2 to 4 for the shell.
 
 mod charge;
 mod check;

@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// The choice among workers for the step whose turn it is, or among its queue's steps for the worker
-    /// found; `None` if it cannot be placed, which `round` then knows.
+    /// found; `None` if it cannot be placed; `round` notes the reason.
     fn find_placement(
         &mut self,
         queue: QueueId,

@@ -1,7 +1,7 @@
-//! Turns inside a band by WF2Q+ (Bennett, Zhang 1996): earliest virtual deadline first among the eligible.
+//! Turns inside a band by WF2Q+ (Bennett, Zhang 1996): the smallest finish tag first among the eligible queues.
 //!
-//! A queue's start time runs by what it was charged over its weight. It is eligible once its start time is not
-//! past the band's clock: it has had no more than its share. Its deadline is its start time and one more task.
+//! A queue's start tag is what it was charged, over its weight. The queue is eligible while its start tag is not past the
+//! band's virtual time, that is, while it has had no more than its share. Its finish tag is the start tag after one more task.
 //!
 //! The clock is never behind all queues that wait. Where every task counts as one, it also runs by what is
 //! booked over the weights of those that wait. Where time counts, it does not: estimates would drive it, and who
@@ -52,7 +52,7 @@ impl Advance {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueShare {
     weight: u32,
-    /// The start time when `had` was nothing.
+    /// The start tag when `had` was nothing.
     base: Virtual,
     /// Charge since; below 0 where more was given back.
     had: i128,
@@ -83,7 +83,7 @@ impl QueueShare {
         self.base + (self.had << FRACTION_BITS).div_euclid(i128::from(self.weight))
     }
 
-    /// The start time by what its tasks have run, without what they were charged in advance.
+    /// The start tag by what its tasks have run, without what they were charged in advance.
     pub fn served(&self, now: Time) -> Virtual {
         let had = self.had - self.advance.left(now);
         self.base + (had << FRACTION_BITS).div_euclid(i128::from(self.weight))

@@ -131,7 +131,7 @@ pub struct RoundFilter {
     pub blocked_in_queue: BTreeSet<(QueueId, ClassId)>,
     /// Steps that are passed over for reasons of their own.
     pub blocked_steps: BTreeSet<StepKey>,
-    /// Before which head of a queue there is nothing more.
+    /// The last head of each queue that was passed over: nothing before it is open in this round.
     cursors: BTreeMap<QueueId, (QueuedStep, ClassId)>,
     /// Queues of which nothing is left.
     exhausted: Vec<QueueId>,

@@ -1,5 +1,5 @@
-//! The order of queues that have work: bands strictly, inside a band the eligible by deadline, then the
-//! others by start time, so that being eligible orders and never leaves a slot idle.
+//! The order of backlogged queues: bands strictly; inside a band the eligible queues by finish tag, then the others by
+//! start tag. So eligibility orders queues and never leaves a slot idle.
 
 use super::fair::{QueueShare, Virtual, VirtualClock};
 use super::{Charge, TurnSettings};
@@ -40,7 +40,7 @@ pub struct QueueTags {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Band {
     order: BTreeSet<OrderKey>,
-    /// The same queues by start time, with their deadlines and activations.
+    /// The same queues by start tag, with their finish tags and activations.
     starts: BTreeMap<(Virtual, QueueId), (Virtual, u64)>,
     clock: VirtualClock,
     /// What the clock showed when the order was made.
@@ -56,7 +56,7 @@ struct Band {
 struct OrderKey {
     /// It had more than its share; these come last.
     ahead: bool,
-    /// The deadline, or the start time of one that is ahead.
+    /// The finish tag, or the start tag of a queue that is ahead.
     key: Virtual,
     since: u64,
     id: QueueId,
@@ -210,8 +210,8 @@ impl Band {
             return;
         }
         let start = tags.share.start_tag();
-        if let Some((deadline, since)) = self.starts.remove(&(start, id)) {
-            self.order.remove(&OrderKey::of(id, start, deadline, since, self.sorted));
+        if let Some((finish, since)) = self.starts.remove(&(start, id)) {
+            self.order.remove(&OrderKey::of(id, start, finish, since, self.sorted));
             self.express_eligible.remove(&(since, id));
         }
     }
@@ -251,18 +251,18 @@ impl Band {
         let (before, now) = (self.sorted, self.clock.virtual_time());
         self.sorted = now;
         let (low, high) = (before.min(now), before.max(now));
-        for (&(start, id), &(deadline, since)) in
+        for (&(start, id), &(finish, since)) in
             self.starts.range((low + 1, QueueId(0))..(high + 1, QueueId(0)))
         {
-            self.order.remove(&OrderKey::of(id, start, deadline, since, before));
-            self.order.insert(OrderKey::of(id, start, deadline, since, now));
+            self.order.remove(&OrderKey::of(id, start, finish, since, before));
+            self.order.insert(OrderKey::of(id, start, finish, since, now));
         }
     }
 }
 
 impl OrderKey {
-    fn of(id: QueueId, start: Virtual, deadline: Virtual, since: u64, clock: Virtual) -> Self {
+    fn of(id: QueueId, start: Virtual, finish: Virtual, since: u64, clock: Virtual) -> Self {
         let ahead = start > clock;
-        OrderKey { ahead, key: if ahead { start } else { deadline }, since, id }
+        OrderKey { ahead, key: if ahead { start } else { finish }, since, id }
     }
 }

@@ -20,7 +20,7 @@ pub trait ScoringPolicy: Send + Sync {
     /// Its rules.
     fn rules(&self) -> &'static [&'static dyn ScoreRule];
 
-    /// The sum of all points, or the first hold. No points are worth a hold.
+    /// The sum of all points, or the first veto. No points outweigh a veto.
     fn score(&self, pair: &Pair) -> Verdict {
         let mut total = 0.0;
         for rule in self.rules() {
@@ -142,7 +142,7 @@ static RESOURCE_AWARE: RulePolicy = policy!(
     rules::Spread,
 );
 
-// What others use of the cores is in the load: a hold for it would keep a farm idle that others use all of.
+// What others use of the cores is in the load: a veto for it would keep a farm idle that others use all of.
 static PRESSURE: RulePolicy =
     policy!("pressure", rules::MemorySaturation, rules::LowPressure, rules::WaitTime);
 
