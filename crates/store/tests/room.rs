@@ -6,6 +6,7 @@ use std::sync::Arc;
 use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
+use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, Time};
 use windlass_store::{Store, TokenRecord};
 
@@ -96,4 +97,22 @@ async fn what_was_deleted_goes_back_to_the_file_system() {
     }
     assert!(steps > 2, "one step would hold up commits");
     assert!(bytes() < 8 << 20, "{}", bytes());
+}
+
+/// An empty list of users would open some queues to all.
+#[test]
+fn a_list_of_users_that_cannot_be_read_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.db");
+    let address = format!("sqlite:{}", path.display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(&address).unwrap();
+        let queue = QueueRecord { users: ["ann".to_owned()].into(), ..QueueRecord::named("idle") };
+        commit(&store, vec![Write::Queue(queue)]).await;
+        assert!(store.load().await.is_ok());
+        let db = rusqlite::Connection::open(&path).unwrap();
+        assert_eq!(db.execute("UPDATE queues SET users = '[\"ann\"'", []).unwrap(), 1);
+        assert!(store.load().await.is_err());
+    });
 }

@@ -4,7 +4,7 @@
 //! reply that rests on no write goes out at once. When a commit fails, or rows of it are refused, the pipeline stalls:
 //! nothing is committed until the jobs that it names were read again.
 //!
-//! The server, the simulator, the replay and the tests all commit through it. It does no I/O: its owner carries batches
+//! The server and the simulator commit through it. It does no I/O: its owner carries batches
 //! to a store and brings back what became of them.
 
 use super::{Engine, Outbox, Reply};
