@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::engine::Engine;
-use windlass_core::queues::{self as core, BadSetting, Busy};
+use windlass_core::licences::{self, Busy};
+use windlass_core::queues::BadSetting;
 
 /// A limit, such as a number of licences. Each task of a step that names it holds one while it runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -38,16 +39,16 @@ fn is_zero(n: &usize) -> bool {
 impl Limit {
     /// The limit of that name; `None` if there is none.
     pub fn of(engine: &Engine, name: &str) -> Option<Self> {
-        let core::Limit { max, per_worker, busy } = engine.limits().get(name)?.clone();
+        let licences::Limit { max, per_worker, busy } = engine.licences().limits().get(name)?.clone();
         let (exits, back_off_ms) = busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();
         Some(Limit {
             name: name.to_owned(),
             max,
-            used: engine.limits_taken().get(name).copied().unwrap_or(0),
+            used: engine.licences().taken().get(name).copied().unwrap_or(0),
             per_worker,
             busy_exits: exits.into_iter().flatten().collect(),
             back_off_ms,
-            backing_off: engine.backing_off(name),
+            backing_off: engine.licences().backing_off(name),
         })
     }
 }
@@ -77,7 +78,7 @@ pub struct SetLimit {
 
 impl SetLimit {
     /// The limit after the change; `now` is the limit before it, if there is one.
-    pub fn over(&self, now: Option<&core::Limit>) -> Result<core::Limit, BadSetting> {
+    pub fn over(&self, now: Option<&licences::Limit>) -> Result<licences::Limit, BadSetting> {
         let now = now.cloned().unwrap_or_default();
         let (exits, back_off_ms) = now.busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();
         let exits = match &self.busy_exits {
@@ -90,7 +91,7 @@ impl SetLimit {
             let back_off_ms = self.back_off_ms.or(back_off_ms).unwrap_or(BACK_OFF_MS_DEFAULT);
             Some(Busy { exits, back_off_ms }).filter(|busy| !busy.exits.is_empty())
         };
-        Ok(core::Limit {
+        Ok(licences::Limit {
             max: self.max.unwrap_or(now.max),
             per_worker: self.per_worker.unwrap_or(now.per_worker),
             busy,
@@ -102,38 +103,41 @@ impl SetLimit {
 mod tests {
     use super::*;
 
-    fn over(json: &str, now: Option<&core::Limit>) -> Result<core::Limit, BadSetting> {
+    fn over(json: &str, now: Option<&licences::Limit>) -> Result<licences::Limit, BadSetting> {
         serde_json::from_str::<SetLimit>(json).unwrap().over(now)
     }
 
     #[test]
     fn what_is_absent_stays_and_null_takes_away() {
         let busy = Busy { exits: [11, 12].into(), back_off_ms: 5_000 };
-        let limit = core::Limit { max: Some(5), per_worker: Some(1), busy: Some(busy.clone()) };
+        let limit = licences::Limit { max: Some(5), per_worker: Some(1), busy: Some(busy.clone()) };
         let now = Some(&limit);
         assert_eq!(over("{}", now), Ok(limit.clone()));
-        assert_eq!(over(r#"{"max":0}"#, now), Ok(core::Limit { max: Some(0), ..limit.clone() }));
-        assert_eq!(over(r#"{"max":null}"#, now), Ok(core::Limit { max: None, ..limit.clone() }));
+        assert_eq!(over(r#"{"max":0}"#, now), Ok(licences::Limit { max: Some(0), ..limit.clone() }));
+        assert_eq!(over(r#"{"max":null}"#, now), Ok(licences::Limit { max: None, ..limit.clone() }));
         assert_eq!(
             over(r#"{"per_worker":null}"#, now),
-            Ok(core::Limit { per_worker: None, ..limit.clone() })
+            Ok(licences::Limit { per_worker: None, ..limit.clone() })
         );
         for none in [r#"{"busy_exits":null}"#, r#"{"busy_exits":[]}"#] {
-            assert_eq!(over(none, now), Ok(core::Limit { busy: None, ..limit.clone() }));
+            assert_eq!(over(none, now), Ok(licences::Limit { busy: None, ..limit.clone() }));
         }
         let longer = Busy { back_off_ms: 7_000, ..busy.clone() };
         assert_eq!(
             over(r#"{"back_off_ms":7000}"#, now),
-            Ok(core::Limit { busy: Some(longer), ..limit.clone() })
+            Ok(licences::Limit { busy: Some(longer), ..limit.clone() })
         );
         let other = Busy { exits: [3].into(), ..busy };
-        assert_eq!(over(r#"{"busy_exits":[3]}"#, now), Ok(core::Limit { busy: Some(other), ..limit }));
+        assert_eq!(over(r#"{"busy_exits":[3]}"#, now), Ok(licences::Limit { busy: Some(other), ..limit }));
     }
 
     #[test]
     fn a_back_off_has_a_default_and_needs_exit_codes() {
         let busy = Some(Busy { exits: [11].into(), back_off_ms: 30_000 });
-        assert_eq!(over(r#"{"busy_exits":[11]}"#, None), Ok(core::Limit { busy, ..core::Limit::default() }));
+        assert_eq!(
+            over(r#"{"busy_exits":[11]}"#, None),
+            Ok(licences::Limit { busy, ..licences::Limit::default() })
+        );
         assert_eq!(over(r#"{"max":1,"back_off_ms":9}"#, None), Err(BadSetting::BackOffAlone));
     }
 }

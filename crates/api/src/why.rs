@@ -140,7 +140,7 @@ impl IneligibleWorkers {
 
 impl Judged {
     /// The core's score, with the worker's name.
-    pub fn from_core(judged: &windlass_core::engine::Judged, worker: String) -> Self {
+    pub fn from_core(judged: &windlass_core::plan::Judged, worker: String) -> Self {
         let rules = judged.breakdown.rules.iter().map(|(rule, says)| RulePoints {
             rule: (*rule).to_owned(),
             points: says.value(),

@@ -123,7 +123,7 @@ pub struct LostTask {
 impl WorkerWhy {
     /// Asks the engine; `None` if there is no such worker.
     pub fn of(engine: &Engine, id: WorkerId) -> Option<Self> {
-        let why = engine.explain_worker(id)?;
+        let why = windlass_core::explain::worker(engine, id)?;
         let worker = engine.workers().get(id)?;
         let (reason, message) = say(&why.reason);
         let out = worker.health.out();

@@ -5,9 +5,10 @@ use windlass_core::engine::{Engine, Event, Hello, Inventory, Outbox, Report, Set
 use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::licences::Limit;
 use windlass_core::plan::ReservationSettings;
 use windlass_core::plan::placement::Ineligible;
-use windlass_core::queues::{Limit, QueueRecord};
+use windlass_core::queues::QueueRecord;
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -68,7 +69,7 @@ impl Farm {
     }
 
     fn why(&self, worker: u64) -> WorkerExplanation {
-        self.engine.explain_worker(WorkerId(worker)).unwrap()
+        windlass_core::explain::worker(&self.engine, WorkerId(worker)).unwrap()
     }
 }
 
@@ -78,7 +79,8 @@ fn step(name: &str, cpus: u32, tasks: u32) -> StepSpec {
 
 #[test]
 fn a_worker_of_which_nobody_knows_has_no_reasons() {
-    assert_eq!(Farm::new(Settings::default(), &[1]).engine.explain_worker(WorkerId(2)), None);
+    let farm = Farm::new(Settings::default(), &[1]);
+    assert_eq!(windlass_core::explain::worker(&farm.engine, WorkerId(2)), None);
 }
 
 #[test]

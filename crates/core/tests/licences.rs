@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::BACK_OFF_FACTOR_MAX;
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    Attempt, BlockedReason, Engine, Event, Fact, Hello, Inventory, Outbox, Report, Settings, StoredState,
-    Submit, Write,
+    Attempt, Engine, Event, Fact, Hello, Inventory, Outbox, Report, Settings, StoredState, Submit, Write,
 };
+use windlass_core::explain::BlockedReason;
 use windlass_core::ids::StepKey;
 use windlass_core::job::{BackOff, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
-use windlass_core::queues::{Busy, Limit};
+use windlass_core::licences::{Busy, Limit};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -134,7 +134,10 @@ fn a_busy_licence_is_nobodys_failure() {
     for round in 0..20 {
         farm.end(first(job), 11);
         assert!(!farm.is_placed(first(job)));
-        assert_eq!(farm.engine.waiting_tasks().get(&BlockedReason::NoLicence), Some(&1));
+        assert_eq!(
+            windlass_core::explain::waiting_tasks(&farm.engine).get(&BlockedReason::NoLicence),
+            Some(&1)
+        );
         if round < 5 {
             let other = farm.submit(1, &[]);
             assert!(farm.is_placed(first(other)), "other steps of the queue go on");
@@ -172,7 +175,7 @@ fn back_offs_double_to_a_bound_and_are_short_again_after_a_success() {
     let mut farm = Farm::new(1, busy(10));
     let job = farm.submit(3, &[MAYA]);
     let lasts_s = |farm: &Farm| {
-        let known = farm.engine.back_off(step(job)).unwrap();
+        let known = farm.engine.licences().back_off(step(job)).unwrap();
         (known.until.since(farm.now) / NS_PER_S, known.times)
     };
     for (times, factor) in (1..).zip([1, 2, 4, 8, 16, 16, 16]) {
@@ -209,7 +212,7 @@ fn a_stopped_job_does_not_wait_for_a_licence() {
     farm.tell(Event::Cancel { request: RequestId(9), job });
     farm.end(first(job), 11);
     assert!(matches!(farm.notes.last(), Some(Fact::JobEnded { state: JobState::Canceled, .. })));
-    assert!(farm.engine.back_off(step(job)).is_none());
+    assert!(farm.engine.licences().back_off(step(job)).is_none());
 }
 
 /// A job that backs off since `since_s` and for 100 s, in the engine of a store that is opened `now_s`.
@@ -248,14 +251,14 @@ fn restored(since_s: u64, now_s: u64) -> Engine {
 fn a_back_off_goes_on_after_a_restart() {
     let key = step(JobId(1));
     let engine = restored(1_000, 1_050);
-    assert_eq!(engine.back_off(key).map(|known| known.until), Some(Time(1_100 * NS_PER_S)));
+    assert_eq!(engine.licences().back_off(key).map(|known| known.until), Some(Time(1_100 * NS_PER_S)));
     assert_eq!(engine.next_wakeup(), Some(Time(1_100 * NS_PER_S)));
-    assert_eq!(engine.backing_off(MAYA), 1);
+    assert_eq!(engine.licences().backing_off(MAYA), 1);
     let engine = restored(1_000, 1_100);
-    assert_eq!((engine.back_off(key), engine.backing_off(MAYA)), (None, 0));
-    assert_eq!(engine.explain(first(JobId(1))).unwrap().state, TaskState::Ready);
+    assert_eq!((engine.licences().back_off(key), engine.licences().backing_off(MAYA)), (None, 0));
+    assert_eq!(windlass_core::explain::task(&engine, first(JobId(1))).unwrap().state, TaskState::Ready);
     let engine = restored(1_000_000, 50);
-    let until = engine.back_off(key).map(|known| known.until);
+    let until = engine.licences().back_off(key).map(|known| known.until);
     assert_eq!(until, Some(Time(150 * NS_PER_S)), "a clock that was set back makes none longer");
 }
 
@@ -275,7 +278,7 @@ fn workers_that_hold_all_that_they_may_are_not_looked_at() {
         seen
     };
     assert_eq!((seen(&farm, &[MAYA]), seen(&farm, &[]), seen(&farm, &["nuke"])), (0, 200, 200));
-    assert_eq!(farm.engine.waiting_tasks(), [(BlockedReason::NoLicence, 1)].into());
+    assert_eq!(windlass_core::explain::waiting_tasks(&farm.engine), [(BlockedReason::NoLicence, 1)].into());
     farm.end(first(job), 0);
     assert!(farm.is_placed(TaskId { job, index: 200 }));
     farm.end(TaskId { job, index: 1 }, 0);

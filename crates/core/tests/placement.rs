@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::{CacheKeys, Reads};
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    BlockedReason, Engine, Event, Hello, Inventory, Outbox, Policy, Reply, Report, Settings, Submit,
-    WorkerCommand,
+    Engine, Event, Hello, Inventory, Outbox, Reply, Report, Settings, Submit, WorkerCommand,
 };
+use windlass_core::explain::BlockedReason;
 use windlass_core::explain::Reason;
 use windlass_core::ids::{ClassId, Epoch, StepKey};
 use windlass_core::job::{End, Hints, JobSpec, Kind, Step, StepSpec, TaskResult};
+use windlass_core::licences::Limit;
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::plan::Policy;
 use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, Reservation};
-use windlass_core::queues::{Limit, QueueRecord};
+use windlass_core::queues::QueueRecord;
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
@@ -191,7 +193,8 @@ fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_b
     let mut starts: BTreeSet<TaskId> = BTreeSet::new();
     while starts.len() < 2 && farm.now.since(ready) < 1_000 * NS_PER_S {
         farm.advance(1);
-        let held: Vec<WorkerId> = farm.engine.reserves().holders().map(|(worker, _)| worker).collect();
+        let held: Vec<WorkerId> =
+            farm.engine.planner().reservations().holders().map(|(worker, _)| worker).collect();
         for worker in held {
             let there = farm.ends.iter().filter(|(_, (on, ..))| *on == worker);
             bounds.entry(worker).or_insert(there.map(|((at, _), _)| *at).max().unwrap_or(farm.now));
@@ -232,7 +235,7 @@ fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
     let mut most = 0;
     for _ in 0..600 {
         farm.advance(1);
-        most = most.max(farm.engine.reserves().holders().count());
+        most = most.max(farm.engine.planner().reservations().holders().count());
     }
     assert_eq!(most, 2);
     assert!(wide.iter().all(|job| farm.started.contains_key(&TaskId { job: *job, index: 0 })));
@@ -251,7 +254,7 @@ fn expected_starts_are_kept_where_lengths_are_known() {
     let expected: Vec<(TaskId, Time)> = (24..36)
         .filter_map(|index| {
             let task = TaskId { job: id, index };
-            Some((task, farm.engine.explain(task)?.turn?.starts?))
+            Some((task, windlass_core::explain::task(&farm.engine, task)?.turn?.starts?))
         })
         .collect();
     assert_eq!(expected.len(), 12, "lengths are known after the first tasks");
@@ -316,20 +319,23 @@ fn ready(engine: &Engine) -> impl Iterator<Item = (StepKey, &Step)> {
 
 /// What is asked in each pause of a random farm without reports and quotas.
 fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
-    let reserved: BTreeSet<WorkerId> = engine.reserves().holders().map(|(worker, _)| worker).collect();
+    let reserved: BTreeSet<WorkerId> =
+        engine.planner().reservations().holders().map(|(worker, _)| worker).collect();
     let mut no_fit = 0;
     for (key, step) in ready(engine) {
         let class = engine.class_of(key).expect("a step has a class");
         let could = engine.workers().present().any(|worker| placement::eligible_when_idle(class, worker));
         let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
-        let reason = engine.explain(task).expect("it is explained").reason;
+        let reason = windlass_core::explain::task(engine, task).expect("it is explained").reason;
         if !could {
             no_fit += u64::from(step.ready.len());
             prop_assert_eq!(&reason, &Reason::FitsNowhere);
         }
         let taken = |name: &String| {
-            let (max, taken) =
-                (engine.limits().get(name), engine.limits_taken().get(name).copied().unwrap_or(0));
+            let (max, taken) = (
+                engine.licences().limits().get(name),
+                engine.licences().taken().get(name).copied().unwrap_or(0),
+            );
             max.and_then(|limit| limit.max).is_some_and(|max| taken >= max)
         };
         let waits_for_others = step.enlisted.is_none() || class.limits.iter().any(taken);
@@ -344,10 +350,10 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
             )));
         }
     }
-    let said = engine.waiting_tasks().get(&BlockedReason::NoFit).copied().unwrap_or(0);
+    let said = windlass_core::explain::waiting_tasks(engine).get(&BlockedReason::NoFit).copied().unwrap_or(0);
     // What is held back for reasons of its own is counted there.
     prop_assert!(said <= no_fit);
-    if engine.limits().is_empty() {
+    if engine.licences().limits().is_empty() {
         prop_assert_eq!(said, no_fit);
     }
     Ok(())
@@ -410,7 +416,7 @@ proptest! {
             prop_assert!(held <= u64::from(quota) * 100);
             for (key, step) in ready(&farm.engine) {
                 let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
-                let reason = farm.engine.explain(task).expect("it is explained").reason;
+                let reason = windlass_core::explain::task(&farm.engine, task).expect("it is explained").reason;
                 prop_assert!(reason != Reason::Turn, "{task} waits for its turn after a round");
             }
         }
@@ -471,7 +477,7 @@ proptest! {
             now: farm.now,
             workers: farm.engine.workers(),
             reserved: &reserved,
-            policy: farm.engine.policy(),
+            policy: farm.engine.planner().policy(),
             instance: &InstanceContext::default(),
             known: None,
         key_bytes: None,

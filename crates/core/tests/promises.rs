@@ -136,7 +136,7 @@ impl Farm {
     }
 
     fn why(&self, job: JobId) -> Reason {
-        self.engine.explain(TaskId { job, index: 0 }).expect("it is active").reason
+        windlass_core::explain::task(&self.engine, TaskId { job, index: 0 }).expect("it is active").reason
     }
 }
 
@@ -433,7 +433,7 @@ fn a7_why_names_the_rule_that_holds_a_retry() {
     let job = farm.submit("qa", StepSpec { retries: 1, ..step(1, 1, 1) });
     farm.pass(5);
     assert!(!farm.is_placed(job));
-    let explanation = farm.engine.explain(TaskId { job, index: 0 }).unwrap();
+    let explanation = windlass_core::explain::task(&farm.engine, TaskId { job, index: 0 }).unwrap();
     assert_ne!(explanation.reason, Reason::Turn, "a rule holds it");
     let names_it = |why: &Ineligible| matches!(why, Ineligible::Vetoed { rule: "retry", .. });
     assert!(explanation.ruled_out.iter().any(|(why, ..)| names_it(why)), "{explanation:?}");

@@ -7,7 +7,8 @@ use windlass_core::bounds::{self, LIMITS_MAX, WEIGHT_MAX};
 use windlass_core::engine::{Engine, Event, Outbox, Refusal, Reply, Settings, StoredState, Submit, Write};
 use windlass_core::ids::RequestId;
 use windlass_core::job::{JobSpec, StepSpec};
-use windlass_core::queues::{BadSetting, Busy, Limit, QueueRecord};
+use windlass_core::licences::{Busy, Limit};
+use windlass_core::queues::{BadSetting, QueueRecord};
 
 const REQUEST: RequestId = RequestId(1);
 
@@ -57,7 +58,10 @@ fn a_limit_comes_changes_and_goes() {
     for (max, expected) in [(Some(3), vec![3]), (Some(0), vec![0]), (None, vec![])] {
         let batch = handle(&mut engine, set_limit("maya", max));
         engine.committed(&batch);
-        assert_eq!(engine.limits().values().filter_map(|limit| limit.max).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            engine.licences().limits().values().filter_map(|limit| limit.max).collect::<Vec<_>>(),
+            expected
+        );
     }
     assert_eq!(refused(&mut engine, set_limit("maya", None)), Refusal::NoLimit("maya".to_owned()));
 }
@@ -107,7 +111,7 @@ fn a_restored_engine_has_queues_and_as_many_limits_as_a_farm_may() {
     assert!(matches!(refused(&mut engine, set_limit("more", Some(1))), Refusal::TooMany { .. }));
     let batch = handle(&mut engine, set_limit("7", Some(9)));
     engine.committed(&batch);
-    assert_eq!(engine.limits()["7"], Limit::of(9), "one that is there may change");
+    assert_eq!(engine.licences().limits()["7"], Limit::of(9), "one that is there may change");
 }
 
 /// What is said of a job whose step is like this.

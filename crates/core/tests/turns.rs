@@ -7,7 +7,8 @@ use windlass_core::engine::{
 };
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, QueuedStep, StepSpec, TaskResult};
-use windlass_core::queues::{Charge, Limit, QueueRecord, Queues, RoundFilter, TurnSettings};
+use windlass_core::licences::Limit;
+use windlass_core::queues::{Charge, QueueRecord, Queues, RoundFilter, TurnSettings};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time};
 
@@ -359,7 +360,7 @@ fn a_paused_queue_starts_nothing_until_it_goes_on() {
     let job = farm.submit("q", 2, 1);
     farm.advance(100);
     assert!(farm.starts.is_empty());
-    let why = farm.engine.explain(TaskId { job, index: 0 });
+    let why = windlass_core::explain::task(&farm.engine, TaskId { job, index: 0 });
     assert!(format!("{why:?}").contains("moving the disks"), "{why:?}");
     farm.queue(QueueRecord::named("q"));
     farm.advance(3);

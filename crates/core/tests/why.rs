@@ -6,9 +6,10 @@ use windlass_core::engine::{
 };
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
+use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::plan::placement::Ineligible;
-use windlass_core::queues::{Busy, Limit, QueueRecord};
+use windlass_core::queues::QueueRecord;
 use windlass_core::time::NS_PER_S;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -66,7 +67,7 @@ impl Farm {
     }
 
     fn why(&self, job: JobId, index: u32) -> Explanation {
-        self.engine.explain(TaskId { job, index }).unwrap()
+        windlass_core::explain::task(&self.engine, TaskId { job, index }).unwrap()
     }
 
     fn is_placed(&self, job: JobId, index: u32) -> bool {

@@ -9,7 +9,8 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use windlass_core::Engine;
-use windlass_core::engine::{BlockedReason, Fact};
+use windlass_core::engine::Fact;
+use windlass_core::explain::BlockedReason;
 use windlass_core::job::{Counts, TaskState};
 use windlass_core::worker::WorkerState;
 
@@ -182,9 +183,9 @@ impl Gauges {
             workers,
             saturated,
             left_out,
-            reserved: engine.reserves().holders().count() as i64,
-            waiting: engine.waiting_tasks(),
-            stranded_cpu: engine.stranded_cpu(),
+            reserved: engine.planner().reservations().holders().count() as i64,
+            waiting: windlass_core::explain::waiting_tasks(engine),
+            stranded_cpu: engine.planner().stranded_cpu(),
         }
     }
 }

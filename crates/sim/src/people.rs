@@ -10,7 +10,8 @@ use std::sync::Arc;
 use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
-use windlass_core::queues::{Busy, Limit, QueueRecord};
+use windlass_core::licences::{Busy, Limit};
+use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
 /// Cache sizes below this, in steps, make most of a burst parked.

@@ -278,7 +278,7 @@ impl Promises {
         let stride = total.div_ceil(EXPLAINED_MAX).max(1);
         for index in ((random >> 32) as u32 % stride..total).step_by(stride as usize) {
             let task = TaskId { job: job.id, index };
-            let Some(explanation) = engine.explain(task) else {
+            let Some(explanation) = windlass_core::explain::task(engine, task) else {
                 return Err(format!("{task} has no explanation"));
             };
             let sensible = match &explanation.reason {
@@ -290,7 +290,8 @@ impl Promises {
                 // A vetoed step is judged again within a second.
                 Reason::Closed(_) => {
                     let step = StepKey { job: task.job, step: job.step_of(task.index) };
-                    !explanation.ruled_out.is_empty() || engine.held_steps().any(|held| held == step)
+                    !explanation.ruled_out.is_empty()
+                        || engine.planner().vetoed_steps().any(|held| held == step)
                 }
                 Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) | Reason::BackOff { .. } => {
                     !explanation.changes.is_empty()

@@ -12,9 +12,10 @@ use crate::trace::Transcript;
 use crate::waits::Waits;
 use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
 use std::fmt;
-use windlass_core::engine::{Bounds, Fact, Policy};
+use windlass_core::engine::{Bounds, Fact};
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobState};
+use windlass_core::plan::Policy;
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::{JobId, TaskId};
 
@@ -396,7 +397,8 @@ impl Run {
         let Some(engine) = self.world.engine() else { return "no scheduler".to_owned() };
         let jobs = engine.jobs().map(|job| {
             let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
-            let tasks = (0..total).map(|index| engine.explain(TaskId { job: job.id, index }));
+            let tasks =
+                (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
             let open = tasks.flatten().find(|e| e.reason != Reason::Ended);
             format!("job {} ({:?}): {open:?}", job.id, job.counts())
         });
@@ -436,7 +438,8 @@ fn hopeless(world: &World) -> Vec<JobId> {
     let Some(engine) = world.engine() else { return Vec::new() };
     let jobs = engine.jobs().filter(|job| {
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
-        let mut tasks = (0..total).map(|index| engine.explain(TaskId { job: job.id, index }));
+        let mut tasks =
+            (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
         let lost = |reason: &Reason| matches!(reason, Reason::FitsNowhere | Reason::NoWorkers);
         job.ended != Some(JobState::Canceled) && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
     });

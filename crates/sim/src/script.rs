@@ -18,9 +18,10 @@ use conduct::Conduct;
 use meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds;
-use windlass_core::engine::{Event, Fact, Policy, Reply, Submit};
+use windlass_core::engine::{Event, Fact, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, TaskResult};
+use windlass_core::plan::Policy;
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
@@ -192,7 +193,8 @@ impl ScriptWorld {
     /// Prints which workers are reserved from now on, and the outcome of reservations that are over.
     fn watch_reservations(&mut self) {
         let Some(engine) = self.world.engine() else { return };
-        let held: BTreeSet<WorkerId> = engine.reserves().holders().map(|(worker, _)| worker).collect();
+        let held: BTreeSet<WorkerId> =
+            engine.planner().reservations().holders().map(|(worker, _)| worker).collect();
         if held.iter().eq(self.reserved.keys()) {
             return;
         }

@@ -80,7 +80,9 @@ impl Waits {
             for (number, step) in job.steps.iter().enumerate() {
                 let Some(index) = step.ready.first() else { continue };
                 let key = StepKey { job: job.id, step: number as u16 };
-                let Some(why) = engine.explain(TaskId { job: job.id, index }) else { continue };
+                let Some(why) = windlass_core::explain::task(engine, TaskId { job: job.id, index }) else {
+                    continue;
+                };
                 let mut waiting = before.remove(&key).unwrap_or_default();
                 let held_by_rule = matches!(why.reason, Reason::Turn | Reason::Closed(_));
                 let beside_room = held_by_rule && why.open_workers > 0;
@@ -99,7 +101,7 @@ impl Waits {
                     waiting.passed = 0;
                 } else if waiting.passed > PASSED_MAX {
                     let passed = waiting.passed;
-                    let reserves = engine.reserves();
+                    let reserves = engine.planner().reservations();
                     return Err(format!(
                         "{}.{index} was passed {passed} times: {why:?}, {reserves:?}",
                         job.id
@@ -120,7 +122,7 @@ fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
         |of: fn(&windlass_core::Resources) -> u64| workers().map(|w| of(&w.capacity)).max().unwrap_or(0);
     let wide = u64::from(class.request.cpu) * 2 >= widest(|amounts| amounts.cpu.into())
         || class.request.memory * 2 >= widest(|amounts| amounts.memory);
-    let reserved = engine.reserves().holders().next().is_some();
+    let reserved = engine.planner().reservations().holders().next().is_some();
     let takes = workers().any(|worker| worker.takes_work() && worker.lending == 0);
     !wide || reserved || !takes
 }

@@ -16,7 +16,8 @@ use windlass_core::engine::{Fetch, FetchQuery, StoredState, Write};
 use windlass_core::job::{
     BackOff, BacklogCounts, JobRecord, JobSpec, JobState, Parked, QueuePos, TaskResult, TaskRow, TaskState,
 };
-use windlass_core::queues::{Limit, QueueRecord};
+use windlass_core::licences::Limit;
+use windlass_core::queues::QueueRecord;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;

@@ -10,7 +10,8 @@ use windlass_core::job::{
     BackOff, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints, JobSpec, JobState, Kind,
     StepSpec, Stop, TaskResult, TaskState, Tries,
 };
-use windlass_core::queues::{Busy, Limit, QueueRecord};
+use windlass_core::licences::{Busy, Limit};
+use windlass_core::queues::QueueRecord;
 use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};

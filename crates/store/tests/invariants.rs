@@ -468,7 +468,7 @@ invariants! {
         // Vetoed work may leave a worker idle. Where the engine has a vetoed step of a queue and class, the
         // next step of that subqueue may be vetoed as well.
         let of = |spec: &JobSpec| (spec.queue.clone(), spec.steps[0].name.clone());
-        let held = world.engine.held_steps().filter_map(|step| world.engine.job(step.job));
+        let held = world.engine.planner().vetoed_steps().filter_map(|step| world.engine.job(step.job));
         let held: BTreeSet<_> = held.map(|job| of(&job.spec)).collect();
         for record in world.ready_in_store().into_iter().filter(|record| !held.contains(&of(&record.spec))) {
             let task = (0..).map(|index| TaskId { job: record.id, index }).find(|task| {
@@ -476,11 +476,11 @@ invariants! {
                 row.is_none_or(|row| row.state == TaskState::Ready)
             });
             let Some(task) = task else { continue };
-            let why = match world.engine.explain(task) {
+            let why = match windlass_core::explain::task(&world.engine, task) {
                 Some(why) => why,
                 None => {
                     let parked = world.runtime.block_on(world.store.parked(task.job)).unwrap().unwrap();
-                    let why = world.engine.explain_parked(task, &parked.spec, &parked.parked, parked.ahead);
+                    let why = windlass_core::explain::parked_task(&world.engine, task, &parked.spec, &parked.parked, parked.ahead);
                     why.unwrap()
                 }
             };

@@ -4,9 +4,10 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Policy, Report, Settings, Submit, WorkerCommand,
+    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
 };
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::plan::Policy;
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};

@@ -136,7 +136,7 @@ impl Farm {
     }
 
     pub fn why(&self, job: u64) -> String {
-        format!("{:?}", self.engine.explain(TaskId { job: JobId(job), index: 0 }))
+        format!("{:?}", windlass_core::explain::task(&self.engine, TaskId { job: JobId(job), index: 0 }))
     }
 
     pub fn settle(&mut self) {

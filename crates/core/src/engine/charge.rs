@@ -53,7 +53,11 @@ impl Engine {
         expects: u64,
     ) -> Charged {
         let known = self.step(key).and_then(|step| step.mean_ms);
-        let known = known.or_else(|| self.prediction(profile)?.wall_ms).or(self.queues.get(queue).mean_ms);
+        let known = known.or_else(|| self.profiles.prediction(profile)?.wall_ms).or(self
+            .plan
+            .queues
+            .get(queue)
+            .mean_ms);
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
         Charged { ms, from: Time::default(), counted: true, ..self.adopted_charge(worker, request, expects) }
     }
@@ -61,7 +65,7 @@ impl Engine {
     /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. All others
     /// begin without what they had before too.
     pub(super) fn adopted_charge(&self, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
-        let capacity = self.workers.get(worker).map(|worker| &worker.capacity);
+        let capacity = self.plan.workers.get(worker).map(|worker| &worker.capacity);
         let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
         Charged { share, ms: 0, from: self.now, counted: false }
     }
@@ -117,7 +121,7 @@ impl Engine {
         change(attempt);
         let Some(after) = self.attempts.get(&task).map(|attempt| self.advance_of(attempt)) else { return };
         if let Some(job) = self.jobs.get(&task.job) {
-            self.queues.advance(job.queue, &before, &after);
+            self.plan.queues.advance(job.queue, &before, &after);
         }
     }
 
@@ -126,7 +130,7 @@ impl Engine {
         let (none, advance) = (Advance::default(), self.advance_of(attempt));
         let Some(job) = self.jobs.get(&job) else { return };
         let (before, after) = if comes { (&none, &advance) } else { (&advance, &none) };
-        self.queues.advance(job.queue, before, after);
+        self.plan.queues.advance(job.queue, before, after);
     }
 
     /// Charges what runs longer than it was charged for.
@@ -144,7 +148,7 @@ impl Engine {
             let due = since.after(ms * NS_PER_MS);
             self.accruals.insert((due, task));
             if let Some(job) = self.jobs.get(&task.job) {
-                self.queues.correct(job.queue, by, None);
+                self.plan.queues.correct(job.queue, by, None);
             }
         }
     }
@@ -155,13 +159,15 @@ impl Engine {
         self.forget_charge(task, attempt);
         let Some(queue) = self.jobs.get(&task.job).map(|job| job.queue) else { return };
         match self.turn.charge {
-            Charge::Task if ran.is_none() && attempt.charged.counted => self.queues.correct(queue, -1, None),
+            Charge::Task if ran.is_none() && attempt.charged.counted => {
+                self.plan.queues.correct(queue, -1, None)
+            }
             Charge::Task => {}
             Charge::Time => {
                 let charged_ns = ran.map_or(0, |ran| ran.end.since(attempt.charged.since(ran.start)));
                 let by = correction(&attempt.charged, charged_ns / NS_PER_MS);
-                let mean_ms = self.queues.get(queue).mean_ms;
-                self.queues.correct(
+                let mean_ms = self.plan.queues.get(queue).mean_ms;
+                self.plan.queues.correct(
                     queue,
                     by,
                     mean_ms.map(|ms| cost(attempt.charged.share, ms as u64 / ADVANCE)),
@@ -176,7 +182,7 @@ impl Engine {
             Charge::Task => i64::from(attempt.charged.counted),
             Charge::Time => cost(attempt.charged.share, attempt.charged.ms) as i64,
         };
-        self.queues.correct(queue, -by, None);
+        self.plan.queues.correct(queue, -by, None);
     }
 
     /// Every attempt that is to be looked at is, once.
@@ -192,8 +198,8 @@ impl Engine {
                 advances.entry(job.queue).or_default().add(&self.advance_of(attempt));
             }
         }
-        for queue in self.queues.iter() {
-            let id = self.queues.id(queue.name()).unwrap_or(QueueId(u32::MAX));
+        for queue in self.plan.queues.iter() {
+            let id = self.plan.queues.id(queue.name()).unwrap_or(QueueId(u32::MAX));
             let expected = advances.remove(&id).unwrap_or_default();
             if queue.share().advance != expected {
                 return Err(format!(

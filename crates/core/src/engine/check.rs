@@ -27,17 +27,17 @@ impl Engine {
             ("attempts", self.attempts.len()),
             ("dependents", self.dependents.values().filter(|waiting| !waiting.is_empty()).count()),
             ("reclaims", self.reclaims.len()),
-            ("licences taken", self.limits_taken.len()),
-            ("steps held", self.held_steps().count()),
-            ("classes", self.classes.iter().count()),
-            ("classes that wait", self.queues.class_count()),
+            ("licences taken", self.licences.taken().len()),
+            ("steps vetoed", self.plan.vetoed_steps().count()),
+            ("classes", self.plan.classes.iter().count()),
+            ("classes that wait", self.plan.queues.class_count()),
             ("short steps", self.short.len()),
             ("accruals", self.accruals.len()),
             ("ends learned early", self.learned.len()),
-            ("pairs remembered", self.missing.borrow().len()),
-            ("back-offs", self.back_offs.len()),
+            ("pairs remembered", self.plan.remembered_pairs()),
+            ("back-offs", self.licences.back_off_count()),
             ("steps in memory", self.residency.steps),
-            ("kinds with steps", self.profile.values().filter(|profile| profile.has_steps()).count()),
+            ("signatures with steps", self.profiles.with_steps()),
             ("keys of jobs that nobody remembers", pinned.len()),
         ];
         match left.iter().find(|(_, count)| *count > 0) {
@@ -78,8 +78,8 @@ impl Engine {
                     }
                 }
                 let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
-                let open = open && !self.profile.get(&step.profile).is_some_and(|profile| profile.throttled);
-                let open = open && self.back_off(key).is_none();
+                let open = open && self.profiles.throttled(step.profile).is_none();
+                let open = open && self.licences.back_off(key).is_none();
                 let wanted = (open && !step.ready.is_empty())
                     .then(|| QueuedStep::new(job.spec.priority, ranked_since(step), key));
                 if wanted != step.enlisted {
@@ -116,7 +116,7 @@ impl Engine {
                 entry.3 += self.request_of(*task).cpu;
             }
         }
-        for worker in self.workers.iter() {
+        for worker in self.plan.workers.iter() {
             if worker.state == WorkerState::Up && !worker.connected {
                 return Err(format!("worker {} gets work and is not connected", worker.name));
             }
@@ -168,17 +168,20 @@ impl Engine {
     /// What workers hold of each limit is what is booked on them.
     fn check_licences(&self) -> Result<(), String> {
         let mut held: BTreeMap<WorkerId, Licences> = BTreeMap::new();
+        let mut names: Vec<&String> = Vec::new();
         for (task, attempt) in &self.attempts {
             let key = self.key_of(*task);
             let Some(job) = self.jobs.get(&key.job) else { continue };
             for name in &job.spec.steps[usize::from(key.step)].limits {
-                let max = self.limits.get(name).and_then(|limit| limit.per_worker);
+                let max = self.licences.max_per_worker(name);
                 held.entry(attempt.worker).or_default().take(name, max, 1);
+                names.push(name);
             }
         }
+        self.licences.check(names.into_iter())?;
         let none = Licences::default();
         let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
-        match self.workers.iter().find(wrong) {
+        match self.plan.workers.iter().find(wrong) {
             Some(worker) => Err(format!("worker {}: counts {:?}", worker.name, worker.licences)),
             None => Ok(()),
         }
@@ -186,16 +189,14 @@ impl Engine {
 
     fn check_index(&self) -> Result<(), String> {
         self.check_charges()?;
-        self.check_held()?;
+        self.plan.check(|key| self.step(key)?.enlisted)?;
         self.check_licences()?;
-        if !self.workers.is_consistent() {
-            return Err(
-                "the indexes of names, free room or deadlines are not what the workers make".to_owned()
-            );
-        }
-        for queue in self.queues.iter() {
+        self.profiles.check(|key| self.step(key).map_or(0, |step| step.active))?;
+        for queue in self.plan.queues.iter() {
             let active = self.attempts.keys().filter(|task| {
-                self.jobs.get(&task.job).is_some_and(|job| self.queues.get(job.queue).name() == queue.name())
+                self.jobs
+                    .get(&task.job)
+                    .is_some_and(|job| self.plan.queues.get(job.queue).name() == queue.name())
             });
             let active = active.count() as u32;
             if active != queue.active {

@@ -44,7 +44,7 @@ impl Engine {
             // What was meant for the connection before the last hello is nothing for the one after it: a lease
             // counts from a clock that may be another machine's.
             self.greetings -= 1;
-            let workers = &self.workers;
+            let workers = &self.plan.workers;
             batch.sends.retain(|send| workers.get(send.worker).is_some_and(|w| send.seq >= w.welcome_seq));
         }
         if refused.is_empty() {
@@ -91,7 +91,7 @@ impl Engine {
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
         }
         for record in before.into_values() {
-            self.workers.update(record.id, |worker| worker.restore(record));
+            self.plan.workers.update(record.id, |worker| worker.restore(record));
         }
         touched
     }
@@ -108,7 +108,7 @@ impl Engine {
         out: &mut Outbox,
     ) {
         self.now = self.now.max(now);
-        self.queues.tell_time(self.now);
+        self.plan.queues.tell_time(self.now);
         let attempts = touched.iter().flat_map(|id| self.attempts_of(*id));
         let queue_of = |task: TaskId| self.jobs.get(&task.job).map(|job| job.queue);
         let before: Vec<(TaskId, Option<QueueId>, Attempt)> =
@@ -138,14 +138,14 @@ impl Engine {
         self.wait_again(&active);
         self.drop_settled_dependencies(touched, out);
         self.set_parked(parked, out);
-        let ids: Vec<_> = self.workers.iter().map(|w| w.id).collect();
+        let ids: Vec<_> = self.plan.workers.iter().map(|w| w.id).collect();
         for id in ids {
-            self.workers.update(id, Worker::unlink);
+            self.plan.workers.update(id, Worker::unlink);
             self.send(id, WorkerCommand::Resync, out);
         }
         self.save_again(out);
         self.refill(out);
-        self.needs_round = true;
+        self.plan.request_round();
     }
 
     /// After a reload: workers whose rows are not durable as they are here. What was lost with their
@@ -154,7 +154,7 @@ impl Engine {
         let gone = std::mem::take(&mut self.unsaved_gone);
         out.writes.extend(gone.into_iter().map(Write::WorkerGone));
         for id in std::mem::take(&mut self.unsaved) {
-            let Some(worker) = self.workers.get(id) else { continue };
+            let Some(worker) = self.plan.workers.get(id) else { continue };
             out.writes.push(Write::Worker(worker.record()));
             self.lose_attempts(id, out);
         }
@@ -227,11 +227,11 @@ impl Engine {
     /// that knew it was killed, and it lets every lease last anew, for nobody answered beats meanwhile.
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
-        self.queues.tell_time(self.now);
+        self.plan.queues.tell_time(self.now);
         self.lease_anew();
         self.charge_from_now();
         self.greet_all();
-        self.back_offs.clip(now);
+        self.licences.clip_back_offs(now);
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             self.settle_job(id, out);

@@ -3,8 +3,9 @@
 use crate::cache_keys::CacheKeys;
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
+use crate::licences::Limit;
 use crate::load::pressure::LoadReport;
-use crate::queues::{Limit, QueueRecord};
+use crate::queues::QueueRecord;
 use crate::residency::subqueues::ParkedDrift;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};

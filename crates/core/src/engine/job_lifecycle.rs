@@ -21,20 +21,18 @@ impl Engine {
         let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
         let (queue, priority) = (job.queue, job.spec.priority);
         let step = &mut job.steps[usize::from(key.step)];
-        let open = open && !self.profile.get(&step.profile).is_some_and(|profile| profile.throttled);
-        let open = open && self.back_offs.in_force(key).is_none();
+        let open = open && self.profiles.throttled(step.profile).is_none();
+        let open = open && self.licences.back_off(key).is_none();
         let wanted =
             (open && !step.ready.is_empty()).then(|| QueuedStep::new(priority, ranked_since(step), key));
         if wanted == step.enlisted {
             return;
         }
         if let Some(old) = step.enlisted.take() {
-            self.queues.remove(queue, step.class, &old);
-            self.held.remove_step(key);
+            self.plan.withdraw(queue, step.class, &old);
         }
         if let Some(new) = wanted {
-            self.queues.insert(queue, step.class, new);
-            self.needs_round = true;
+            self.plan.enlist(queue, step.class, new);
         }
         step.enlisted = wanted;
     }
@@ -125,13 +123,13 @@ impl Engine {
     fn adopt_attempt(&mut self, id: JobId, number: u16, row: &TaskRow) {
         let Some(job) = self.jobs.get(&id) else { return };
         let task = TaskId { job: id, index: row.index };
-        self.workers.update(row.worker, |w| w.backlog.push_back(task));
+        self.plan.workers.update(row.worker, |w| w.backlog.push_back(task));
         let mut request = job.spec.steps[usize::from(number)].request.clone();
         let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
         let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
-        self.queues.hold(queue, request.cpu);
+        self.plan.queues.hold(queue, request.cpu);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -153,7 +151,7 @@ impl Engine {
         self.count_advance(id, &attempt, true);
         self.attempts.insert(task, attempt);
         self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
-        self.kin_booked(profile, row.booked);
+        self.profile_booked(profile, row.booked);
     }
 
     /// An attempt that its worker had is over. Decides what becomes of the task.
@@ -168,7 +166,7 @@ impl Engine {
         let retries = job.spec.steps[number].retries;
         let step = &mut job.steps[number];
         step.active -= 1;
-        self.queues.settle(job.queue, attempt.request.cpu);
+        self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
         let failed =
             busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
@@ -194,7 +192,7 @@ impl Engine {
             Write::End { task, attempt: number_of_attempt, state, failures, losses, result }
         });
         if let Some(limit) = busy.filter(|_| !stopped) {
-            self.begin_back_off(key, limit, attempt.booked, out);
+            self.begin_back_off(key, &limit, attempt.booked, out);
         }
         match state {
             TaskState::Ready => self.refresh(key),
@@ -242,7 +240,7 @@ impl Engine {
     fn learn_length(&mut self, key: StepKey, ran: &Range<Time>, end: &End) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let ms = ran.end.since(ran.start) as f64 / 1e6;
-        self.queues.learn(job.queue, ms);
+        self.plan.queues.learn(job.queue, ms);
         if *end != End::Exited(0) {
             return;
         }
@@ -355,7 +353,7 @@ impl Engine {
         for task in tasks {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
-                self.queues.settle(job.queue, attempt.request.cpu);
+                self.plan.queues.settle(job.queue, attempt.request.cpu);
                 self.forget_charge(task, &attempt);
             }
         }
@@ -363,18 +361,15 @@ impl Engine {
             job.ended = job.ended.or(Some(JobState::Canceled));
         }
         self.refresh_all(id);
-        self.back_offs.forget(id);
+        self.licences.forget(id);
         self.leave_subqueue(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         self.residency.steps -= job.steps.len();
-        self.queues.count_job(job.queue, -1);
+        self.plan.queues.count_job(job.queue, -1);
         for (number, step) in job.steps.iter().enumerate() {
-            self.classes.release(step.class);
             let key = StepKey { job: id, step: number as u16 };
-            self.leave_kin(step.profile, key);
-            if !step.reads.is_empty() {
-                self.missing.borrow_mut().forget(key);
-            }
+            self.profiles.leave(step.profile, key);
+            self.plan.forget_step(key, step.class, step.reads.is_empty());
             self.short.remove(&key);
         }
         for first in &job.after {

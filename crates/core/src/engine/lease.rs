@@ -16,8 +16,8 @@ impl Engine {
     /// Whether a worker may introduce itself so. A name is one machine's at a time: another one gets it
     /// when nothing of the first can run any more.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        let Some(known) = self.workers.by_name(&hello.name) else {
-            let (what, is, max) = ("workers", self.workers.len() as u64, bounds::WORKERS_MAX as u64);
+        let Some(known) = self.plan.workers.by_name(&hello.name) else {
+            let (what, is, max) = ("workers", self.plan.workers.len() as u64, bounds::WORKERS_MAX as u64);
             return if is < max { Ok(()) } else { Err(Refusal::TooMany { what, is, max }) };
         };
         if known.incarnation == hello.incarnation {
@@ -43,14 +43,13 @@ impl Engine {
         self.finish_probes();
         self.end_back_offs();
         self.accrue();
-        self.readmit_due();
-        self.needs_round |= self.reserves.next_full().is_some_and(|at| at <= self.now);
-        while let Some(id) = self.workers.due(self.now) {
-            if self.workers.refresh(id, self.now) {
-                self.needs_round = true;
+        self.plan.tick();
+        while let Some(id) = self.plan.workers.due(self.now) {
+            if self.plan.workers.refresh(id, self.now) {
+                self.plan.request_round();
                 continue;
             }
-            let lease_until = self.workers.get(id).and_then(|worker| worker.lease_until);
+            let lease_until = self.plan.workers.get(id).and_then(|worker| worker.lease_until);
             if lease_until.is_some_and(|until| until <= self.now) {
                 self.fence_off(id, WorkerState::Expired, out);
             } else {
@@ -61,18 +60,18 @@ impl Engine {
 
     /// The link to a worker is gone, or it is silent.
     pub(super) fn worker_lost(&mut self, id: WorkerId, out: &mut Outbox) {
-        if self.workers.get(id).is_some_and(|worker| worker.connected) {
-            self.workers.update(id, Worker::unlink);
+        if self.plan.workers.get(id).is_some_and(|worker| worker.connected) {
+            self.plan.workers.update(id, Worker::unlink);
             self.note_worker(id, "suspect", out);
         }
     }
 
     /// Lengthens a worker's lease where less than half of it is left, so that most beats write nothing.
     pub(super) fn renew(&mut self, id: WorkerId, out: &mut Outbox) {
-        let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+        let Some(until) = self.plan.workers.get(id).and_then(|worker| worker.lease_until) else { return };
         let Some(lease_ns) = self.lease_ns.filter(|ns| until.since(self.now) < ns / 2) else { return };
         let until = self.now.after(lease_ns);
-        self.workers.renew(id, until);
+        self.plan.workers.renew(id, until);
         out.writes.push(Write::Lease { worker: id, until });
     }
 
@@ -80,9 +79,9 @@ impl Engine {
     /// look expired too early. That is safe, because a restart renews every lease in full before it expires any.
     pub fn keep_lease(&mut self, now: Time, id: WorkerId, sent: u64, out: &mut Outbox) {
         self.now = self.now.max(now);
-        let held = self.workers.get(id).is_some_and(|worker| worker.lease_until.is_some());
+        let held = self.plan.workers.get(id).is_some_and(|worker| worker.lease_until.is_some());
         let Some(lease_ns) = self.lease_ns.filter(|_| held) else { return };
-        self.workers.renew(id, self.now.after(lease_ns));
+        self.plan.workers.renew(id, self.now.after(lease_ns));
         self.grant(id, sent, out);
     }
 
@@ -91,7 +90,9 @@ impl Engine {
     /// counts on that.
     /// False if the worker has no lease.
     pub(super) fn grant(&mut self, id: WorkerId, sent: u64, out: &mut Outbox) -> bool {
-        let Some(until) = self.workers.get(id).and_then(|worker| worker.lease_until) else { return false };
+        let Some(until) = self.plan.workers.get(id).and_then(|worker| worker.lease_until) else {
+            return false;
+        };
         let Some(lease_ns) = self.lease_ns else { return false };
         let lasts_ns = until.since(self.now).min(lease_ns);
         self.send(id, WorkerCommand::Lease { sent, lasts_ns }, out);
@@ -101,26 +102,26 @@ impl Engine {
     /// Nobody answered beats while no engine was there: whoever has a lease has it for a whole one from
     /// now on.
     pub(super) fn lease_anew(&mut self) {
-        let leased = self.workers.iter().filter(|worker| worker.lease_until.is_some());
+        let leased = self.plan.workers.iter().filter(|worker| worker.lease_until.is_some());
         let ids: Vec<WorkerId> = leased.map(|worker| worker.id).collect();
         let (now, lease_ns) = (self.now, self.lease_ns);
         for id in ids {
-            self.workers.update(id, |worker| worker.lease(now, lease_ns));
+            self.plan.workers.update(id, |worker| worker.lease(now, lease_ns));
         }
     }
 
     /// Nobody knows when workers were there last: from now on they are not.
     pub(super) fn greet_all(&mut self) {
-        let (now, ids) = (self.now, self.workers.iter().map(|worker| worker.id).collect::<Vec<_>>());
+        let (now, ids) = (self.now, self.plan.workers.iter().map(|worker| worker.id).collect::<Vec<_>>());
         for id in ids {
-            self.workers.update(id, |worker| worker.greeted = now);
+            self.plan.workers.update(id, |worker| worker.greeted = now);
         }
     }
 
     /// Somebody answers for it that nothing runs on the worker any more. Where `force` says so, even while it
     /// is connected: what it still runs ends when it says hello again, or with its lease.
     pub(super) fn forget_worker(&mut self, request: RequestId, id: WorkerId, force: bool, out: &mut Outbox) {
-        let known = self.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
+        let known = self.plan.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
         let answer = match known {
             None => Reply::Refused(Refusal::NoWorker(id)),
             Some(worker) if worker.connected && !force => {
@@ -138,7 +139,7 @@ impl Engine {
     /// Nothing runs on the worker any more: what was booked on it is lost, and what it says of that
     /// later is late. The new epoch and the ends are in one batch.
     fn fence_off(&mut self, id: WorkerId, state: WorkerState, out: &mut Outbox) {
-        self.workers.update(id, |worker| {
+        self.plan.workers.update(id, |worker| {
             worker.epoch.0 += 1;
             worker.state = state;
             worker.draining &= state != WorkerState::Forgotten;
@@ -147,11 +148,11 @@ impl Engine {
         });
         self.write_worker(id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
         self.lose_attempts(id, out);
-        self.needs_round = true;
+        self.plan.request_round();
     }
 
     pub(super) fn note_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
-        let Some(worker) = self.workers.get(id) else { return };
+        let Some(worker) = self.plan.workers.get(id) else { return };
         out.notes.push(Fact::Worker { worker: id, name: worker.name.to_string(), what });
     }
 }

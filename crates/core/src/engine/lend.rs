@@ -5,7 +5,6 @@
 
 use super::{Engine, Lent, Outbox, Reply, Report, WorkerCommand};
 use crate::ids::{RequestId, TaskId, WorkerId};
-use crate::worker::Worker;
 
 impl Engine {
     pub(super) fn lend(&mut self, task: TaskId, out: &mut Outbox) {
@@ -22,19 +21,14 @@ impl Engine {
         let Some(attempt) = self.attempts.get_mut(&task) else { return };
         let expects = std::mem::take(&mut attempt.expects);
         let (worker, attempt) = (attempt.worker, attempt.number);
-        self.workers.update(worker, |w| {
+        self.plan.workers.update(worker, |w| {
             w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu);
             w.expected = w.expected.saturating_sub(expects);
         });
         self.send(worker, WorkerCommand::Lend { task, attempt }, out);
         self.promote(worker);
         self.recall_backlog(worker, out);
-        self.needs_round = true;
-    }
-
-    /// True if a task on that worker waits for jobs of its own.
-    pub(super) fn lends(&self, worker: &Worker) -> bool {
-        worker.lending > 0
+        self.plan.request_round();
     }
 
     /// Whether an attempt's cpus are lent from now on; returns whether they were. Its worker counts those that
@@ -44,7 +38,7 @@ impl Engine {
         let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
         let (before, after) = (u32::from(was != Lent::No), u32::from(lent != Lent::No));
         if before != after {
-            self.workers.update(worker, |w| w.lending = w.lending + after - before);
+            self.plan.workers.update(worker, |w| w.lending = w.lending + after - before);
         }
         was
     }
@@ -52,7 +46,7 @@ impl Engine {
     /// A worker starts in order. What it was sent ahead may need what the lending task goes on holding,
     /// and the jobs that this task waits for would stand behind it for ever.
     fn recall_backlog(&mut self, id: WorkerId, out: &mut Outbox) {
-        let Some(worker) = self.workers.get(id) else { return };
+        let Some(worker) = self.plan.workers.get(id) else { return };
         let queued = worker.backlog.iter();
         let queued = queued.filter_map(|task| Some((*task, self.attempts.get(task)?.number, id))).collect();
         self.recall(queued, out);
@@ -74,14 +68,14 @@ impl Engine {
         match self.set_lent(task, Lent::Reclaiming) {
             Lent::Reclaiming => return,
             // From now on nothing new is booked on these cpus; the worker says when they are free.
-            Lent::Yes => _ = self.workers.update(worker, |w| w.booked.cpu += cpu),
+            Lent::Yes => _ = self.plan.workers.update(worker, |w| w.booked.cpu += cpu),
             Lent::No => {}
         }
         self.send(worker, WorkerCommand::Reclaim { task, attempt }, out);
     }
 
     pub(super) fn reclaimed(&mut self, by: Report, out: &mut Outbox) {
-        self.workers.hear(by.worker, self.now);
+        self.plan.workers.hear(by.worker, self.now);
         if !self.is_current(&by) {
             return;
         }

@@ -11,30 +11,25 @@
 //!
 //! [`Pipeline`] does 2 to 4 for the shell.
 
+mod booking;
 mod charge;
 mod check;
 mod commit_outcome;
-mod decide;
 mod event;
-mod full_classes;
 mod job_lifecycle;
+mod learning;
 mod lease;
 mod lend;
-mod licence_backoffs;
+mod licensing;
 mod outbox;
 mod pipeline;
 mod prune;
 mod recent_outcomes;
-mod reserving;
 mod residency;
-mod round;
 mod settings;
-mod sizing;
 mod submit;
-mod vetoed;
 mod worker_events;
 
-pub use decide::{BlockedReason, BlockedWork, Decision, Judged};
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
 pub use outbox::{
     Fact, Fetch, FetchQuery, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable, WorkerCommand, Write,
@@ -43,35 +38,26 @@ pub use pipeline::{Committed, NextBatch, Pipeline};
 pub(crate) use submit::class_of;
 
 use crate::bounds;
-use crate::cache_keys::MissingMemo;
-use crate::class::{Class, Classes};
+use crate::class::Class;
 use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
+use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
-use crate::plan::placement::{self, Reservation};
-use crate::plan::{ReservationSettings, Reservations};
-use crate::queues::{Limit, QueueRecord, Queues, TurnSettings};
+use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings, placement};
+use crate::profiles::Profiles;
+use crate::queues::{QueueRecord, Queues, TurnSettings};
 use crate::residency::subqueues::ParkedCount;
 use crate::resources::Resources;
-use crate::score::context::InstanceContext;
-use crate::score::history::{Histories, Sample, Signature};
-use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
+use crate::score::history::{Sample, Signature};
 use crate::score::weights;
-use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
+use crate::score::windows::Metric;
 use crate::time::Time;
 use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
 use charge::Charged;
-use full_classes::FullClasses;
-use licence_backoffs::LicenceBackoffs;
 use recent_outcomes::RecentOutcomes;
-use reserving::FeasibleWorker;
 use residency::{Lookups, Residency};
-use sizing::{FeasibleCapacity, TaskProfile};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
-use vetoed::VetoedSteps;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How the engine is set up.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -126,25 +112,20 @@ impl Default for Bounds {
     }
 }
 
-/// A scoring policy: equal to another of the same name.
-#[derive(Clone, Copy)]
-pub struct Policy(pub &'static dyn ScoringPolicy);
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy(policy_by_name(DEFAULT_POLICY).0)
-    }
-}
-
-impl PartialEq for Policy {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name() == other.0.name()
-    }
-}
-
-impl fmt::Debug for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name())
+impl Settings {
+    fn plan(&self) -> PlanSettings {
+        PlanSettings {
+            saturation: self.saturation,
+            suspect_ns: self.suspect_ns,
+            load: self.load,
+            turn: self.turn,
+            reserve: self.reserve,
+            policy: self.policy,
+            wait_deadline_ms: self.wait_deadline_ms,
+            step_misses_max: self.bounds.step_misses,
+            candidates_max: self.bounds.candidates,
+            prefetch_looks_max: self.bounds.prefetch_looks,
+        }
     }
 }
 
@@ -239,9 +220,8 @@ pub struct Engine {
     next_alloc: u64,
     jobs: BTreeMap<JobId, Job>,
     attempts: BTreeMap<TaskId, Attempt>,
-    workers: Workers,
-    queues: Queues,
-    classes: Classes,
+    /// Workers, queues and classes, and what rounds remember.
+    plan: Planner,
     /// Jobs that come after a job.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     keys: BTreeMap<SubmissionKey, JobId>,
@@ -250,39 +230,10 @@ pub struct Engine {
     recent: RecentOutcomes,
     allocs: BTreeMap<AllocId, WorkerId>,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
-    /// As somebody set them, by name.
-    limits: BTreeMap<String, Limit>,
+    licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
     residency: Residency,
-    /// How many of each are taken.
-    limits_taken: BTreeMap<String, u32>,
-    back_offs: LicenceBackoffs,
-    histories: Histories,
-    /// Steps of active jobs whose tasks are taken for alike, by the number of their signature.
-    profile: BTreeMap<u64, TaskProfile>,
-    /// When first tasks have run long enough to be believed, by kin.
-    probe_ends: BTreeSet<(Time, u64)>,
-    policy: Policy,
-    /// What workers have that could run a class, as of a version of the workers.
-    feasible_capacities: (u64, BTreeMap<Class, FeasibleCapacity>),
-    /// Classes that were looked at for a worker that could run them.
-    could_run: BTreeMap<ClassId, FeasibleWorker>,
-    /// What workers lack of what steps read. Only remembered: it decides nothing by being there.
-    missing: RefCell<MissingMemo>,
-    windows: Windows,
-    instance: InstanceContext,
-    /// When these were computed last.
-    refreshed: Time,
-    reserves: Reservations,
-    /// The reserved workers, and when their holders could start.
-    reserved: BTreeMap<WorkerId, Reservation>,
-    /// Classes without room anywhere.
-    full: FullClasses,
-    /// Steps that rules hold.
-    held: VetoedSteps,
-    /// What it could not place.
-    blocked: BlockedWork,
-    decisions: VecDeque<Decision>,
+    profiles: Profiles,
     /// Tasks that succeeded since the engine started.
     successes: Successes,
     lease_ns: Option<u64>,
@@ -294,20 +245,12 @@ pub struct Engine {
     greetings: u32,
     /// Steps whose tasks are so short that they are sent ahead.
     short: BTreeSet<StepKey>,
-    /// Samples came that the store does not have.
-    unsaved_history: bool,
-    /// Signatures whose samples were in a batch that failed.
-    lost_histories: BTreeSet<String>,
     turn: TurnSettings,
     bounds: Bounds,
-    /// Where the next look for a worker to send work ahead to begins.
-    prefetch_from: WorkerId,
     /// When attempts will have run longer than they were charged for.
     accruals: BTreeSet<(Time, TaskId)>,
     /// Ends that were learned from and are not durable: they come again.
     learned: BTreeSet<(TaskId, u32)>,
-    /// Something changed since the last full round.
-    needs_round: bool,
 }
 
 /// What a store holds and an engine starts from.
@@ -336,53 +279,26 @@ impl Engine {
             next_alloc: 1,
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load)
-                .with_candidates(settings.bounds.candidates),
-            queues: Queues::new(settings.turn),
-            classes: Classes::default(),
+            plan: Planner::new(settings.plan()),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
             gone: BTreeSet::new(),
             recent: RecentOutcomes::new(settings.bounds.recent_jobs),
             allocs: BTreeMap::new(),
             reclaims: BTreeMap::new(),
-            limits: BTreeMap::new(),
+            licences: LicencePool::default(),
             residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
-            limits_taken: BTreeMap::new(),
-            back_offs: LicenceBackoffs::default(),
-            histories: Histories::default(),
-            profile: BTreeMap::new(),
-            probe_ends: BTreeSet::new(),
-            policy: settings.policy,
-            feasible_capacities: Default::default(),
-            missing: RefCell::default(),
-            windows: Windows::default(),
-            instance: InstanceContext {
-                deadline_ms: Some(settings.wait_deadline_ms),
-                ..InstanceContext::default()
-            },
-            refreshed: Time::default(),
-            reserves: Reservations::new(settings.reserve),
-            reserved: BTreeMap::new(),
-            full: FullClasses::default(),
-            held: VetoedSteps::default(),
-            blocked: BlockedWork::default(),
-            decisions: VecDeque::new(),
+            profiles: Profiles::default(),
             successes: Successes::default(),
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
             unsaved_gone: BTreeSet::new(),
             greetings: 0,
             short: BTreeSet::new(),
-            unsaved_history: false,
-            lost_histories: BTreeSet::new(),
             turn: settings.turn,
             bounds: settings.bounds,
-            prefetch_from: WorkerId(0),
             accruals: BTreeSet::new(),
             learned: BTreeSet::new(),
-            could_run: BTreeMap::new(),
-            needs_round: false,
         }
     }
 
@@ -391,14 +307,14 @@ impl Engine {
     pub fn restore(settings: Settings, ground: StoredState) -> Self {
         let StoredState { workers, jobs, parked, queues, limits, history } = ground;
         let mut engine = Engine::new(settings);
-        queues.iter().for_each(|queue| engine.queues.set(queue));
-        engine.limits = limits;
+        queues.iter().for_each(|queue| engine.plan.queues.set(queue));
+        engine.licences = LicencePool::new(limits);
         for (signature, samples) in history.into_iter().rev() {
             let signature = Signature::parse(&signature);
-            samples.into_iter().for_each(|sample| _ = engine.histories.push(&signature, sample));
+            samples.into_iter().for_each(|sample| engine.profiles.restore(&signature, sample));
         }
         for record in workers {
-            engine.workers.insert(Worker::unheard(record));
+            engine.plan.workers.insert(Worker::unheard(record));
         }
         let active: BTreeSet<JobId> = jobs.iter().map(|job| job.id).collect();
         for record in jobs {
@@ -411,10 +327,14 @@ impl Engine {
 
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
-        self.now = self.now.max(now);
-        self.queues.tell_time(self.now);
+        self.set_now(now);
         self.act_with_jobs(event, Lookups::new(), out);
         self.refill(out);
+    }
+
+    fn set_now(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.plan.set_now(self.now);
     }
 
     fn act(&mut self, event: Event, mut lookups: Lookups, out: &mut Outbox) {
@@ -433,19 +353,21 @@ impl Engine {
             Event::Hello(hello) => self.hello(*hello, out),
             Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
             Event::Load { worker, report } => {
-                self.workers.hear(worker, self.now);
+                self.plan.workers.hear(worker, self.now);
                 if let Some(speed) = report.network_mbit_s {
-                    self.windows.record(self.now, Metric::NetworkMbitS, speed);
+                    self.plan.record(Metric::NetworkMbitS, speed);
                 }
-                self.needs_round |= self.workers.bears(worker, self.now, Some(report));
+                if self.plan.workers.bears(worker, self.now, Some(report)) {
+                    self.plan.request_round();
+                }
             }
             Event::Caches { worker, keys } => {
-                self.workers.update(worker, |w| {
+                self.plan.workers.update(worker, |w| {
                     w.caches = Some(keys);
                     w.caches_version += 1;
                 });
-                self.workers.gained(worker);
-                self.needs_round = true;
+                self.plan.workers.gained(worker);
+                self.plan.request_round();
             }
             Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
             Event::SetLimit { request, name, limit } => self.set_limit(request, name, limit, out),
@@ -465,16 +387,16 @@ impl Engine {
     /// When the engine wants a tick and a round although nothing happens: at once if the last round
     /// ran out of budget, else when a worker has been silent for too long or its lease runs out.
     pub fn next_wakeup(&self) -> Option<Time> {
-        if self.needs_round {
+        if self.plan.needs_round() {
             return Some(self.now);
         }
-        let probes = self.probe_ends.first().map(|(at, _)| *at);
-        let histories = self.unsaved_history.then(|| self.refreshed.after(RECOMPUTE_NS));
+        let probes = self.profiles.next_probe_end();
+        let histories = self.profiles.has_unsaved().then(|| self.plan.next_refresh());
         let parked = self.residency.next_try();
         let accruals = self.accruals.first().map(|(at, _)| *at);
-        let back_offs = self.back_offs.next_end();
-        let deadlines = [self.workers.next_deadline(), self.reserves.next_full()];
-        let own = [probes, self.held.next(), histories, accruals, parked, back_offs];
+        let back_offs = self.licences.next_end();
+        let deadlines = [self.plan.workers.next_deadline(), self.plan.next_wakeup()];
+        let own = [probes, histories, accruals, parked, back_offs];
         deadlines.into_iter().chain(own).flatten().min()
     }
 
@@ -522,22 +444,22 @@ impl Engine {
 
     /// All workers.
     pub fn workers(&self) -> &Workers {
-        &self.workers
+        &self.plan.workers
     }
 
     /// All queues.
     pub fn queues(&self) -> &Queues {
-        &self.queues
+        &self.plan.queues
     }
 
-    /// Who has which worker reserved.
-    pub fn reserves(&self) -> &Reservations {
-        &self.reserves
+    /// The limits of the farm, and what is taken of them.
+    pub fn licences(&self) -> &LicencePool {
+        &self.licences
     }
 
-    /// The limits that somebody set, by name.
-    pub fn limits(&self) -> &BTreeMap<String, Limit> {
-        &self.limits
+    /// What is expected of tasks by their signature.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
     }
 
     /// How turns are taken.
@@ -545,20 +467,20 @@ impl Engine {
         self.turn
     }
 
-    /// How pairs of step and worker are judged.
-    pub fn policy(&self) -> &'static dyn ScoringPolicy {
-        self.policy.0
+    /// What rounds plan over and remember.
+    pub fn planner(&self) -> &Planner {
+        &self.plan
     }
 
     /// A class that some step uses.
     pub fn class(&self, id: ClassId) -> Option<&Class> {
-        self.classes.find(id)
+        self.plan.classes.find(id)
     }
 
     /// The class of a step of an active job.
     pub fn class_of(&self, key: StepKey) -> Option<&Class> {
         let job = self.jobs.get(&key.job)?;
-        Some(self.classes.get(job.steps.get(usize::from(key.step))?.class))
+        Some(self.plan.classes.get(job.steps.get(usize::from(key.step))?.class))
     }
 
     fn alloc(
@@ -568,14 +490,14 @@ impl Engine {
         needs: &[crate::tags::Need],
         out: &mut Outbox,
     ) {
-        let Some(worker) = placement::alloc(amounts, needs, &self.workers, &self.reserved) else {
+        let Some(worker) = placement::alloc(amounts, needs, &self.plan.workers, self.plan.reserved()) else {
             out.volatile.push((request, Reply::NoPlace));
             return;
         };
         let alloc = AllocId(self.next_alloc);
         self.next_alloc += 1;
         self.allocs.insert(alloc, worker);
-        self.workers.update(worker, |w| {
+        self.plan.workers.update(worker, |w| {
             w.booked.add(amounts);
             w.allocs.insert(alloc, amounts.clone());
         });
@@ -584,18 +506,18 @@ impl Engine {
 
     fn free_place(&mut self, alloc: AllocId) {
         let Some(worker) = self.allocs.remove(&alloc) else { return };
-        self.workers.update(worker, |w| {
+        self.plan.workers.update(worker, |w| {
             if let Some(amounts) = w.allocs.remove(&alloc) {
                 w.booked.sub(&amounts);
             }
         });
         self.promote(worker);
-        self.needs_round = true;
+        self.plan.request_round();
     }
 
     /// Queues a message to a worker and returns its number.
     fn send(&mut self, worker: WorkerId, order: WorkerCommand, out: &mut Outbox) -> u64 {
-        let seq = self.workers.next_seq(worker);
+        let seq = self.plan.workers.next_seq(worker);
         out.sends.push(Send { worker, seq, order });
         seq
     }

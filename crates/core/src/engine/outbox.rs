@@ -2,8 +2,9 @@
 
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, QueuePos, Stop, TaskResult, TaskState};
+use crate::licences::Limit;
 use crate::plan::placement::Ineligible;
-use crate::queues::{BadSetting, Limit, QueueRecord};
+use crate::queues::{BadSetting, QueueRecord};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::score::history::Sample;

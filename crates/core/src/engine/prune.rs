@@ -7,11 +7,11 @@ use crate::worker::WorkerState;
 
 impl Engine {
     pub(super) fn prune(&mut self, out: &mut Outbox) {
-        let (subqueues, in_queue) = (&self.residency, &self.blocked.over_quota);
-        self.queues.prune(|id| subqueues.names(id) || in_queue.keys().any(|(queue, _)| *queue == id));
+        let residency = &self.residency;
+        self.plan.prune_queues(|id| residency.names(id));
         // Its number is the last that was given: the next worker must not get it again.
-        let last = self.workers.last_id();
-        let gone = self.workers.iter().filter(|worker| {
+        let last = self.plan.workers.last_id();
+        let gone = self.plan.workers.iter().filter(|worker| {
             matches!(worker.state, WorkerState::Expired | WorkerState::Forgotten)
                 && !worker.draining
                 && !worker.has_attempts()
@@ -21,8 +21,7 @@ impl Engine {
         });
         let gone: Vec<WorkerId> = gone.map(|worker| worker.id).take(bounds::PRUNED_MAX).collect();
         for id in gone {
-            self.reserves.release(id);
-            self.workers.remove(id);
+            self.plan.remove_worker(id);
             out.writes.push(Write::WorkerGone(id));
         }
     }

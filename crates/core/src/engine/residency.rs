@@ -160,11 +160,11 @@ impl Engine {
         let mut parked: BTreeMap<SubqueueKey, BacklogCounts> =
             self.residency.subqueues.iter().map(|(key, _)| (key, BacklogCounts::default())).collect();
         for count in counts {
-            parked.insert((self.queues.intern(&count.queue), count.class), count.backlog);
+            parked.insert((self.plan.queues.intern(&count.queue), count.class), count.backlog);
         }
         for write in &out.writes {
             if let Write::Park { queue, parked: p, .. } | Write::Unpark { queue, parked: p, .. } = write {
-                let backlog = parked.entry((self.queues.intern(queue), p.class)).or_default();
+                let backlog = parked.entry((self.plan.queues.intern(queue), p.class)).or_default();
                 let more = matches!(write, Write::Park { .. });
                 *backlog = if more { backlog.plus(p.backlog) } else { backlog.less(p.backlog) };
             }
@@ -178,7 +178,7 @@ impl Engine {
     /// The store found other counts than it had.
     pub(super) fn audited(&mut self, drifts: Vec<ParkedDrift>) {
         for drift in drifts {
-            let key = (self.queues.intern(&drift.queue), drift.class);
+            let key = (self.plan.queues.intern(&drift.queue), drift.class);
             let known =
                 self.residency.subqueues.get(key).map(|subqueue| subqueue.parked()).unwrap_or_default();
             self.residency.subqueues.set_parked(key, known.plus(drift.found).less(drift.counted));
@@ -237,7 +237,7 @@ impl Engine {
         self.residency.changed.insert(evictable.subqueue);
         if evictable.stored {
             self.residency.note_change(id);
-            let queue = self.queues.get(evictable.subqueue.0).name().to_owned();
+            let queue = self.plan.queues.get(evictable.subqueue.0).name().to_owned();
             out.writes.push(Write::Unpark { job: id, queue, parked: evictable.parked });
         }
     }
@@ -274,7 +274,7 @@ impl Engine {
             // One that the store has parked is what a read shows, however old that is: two requests that each let
             // go what they loaded must not make it too old for each other.
             self.residency.note_change(id);
-            let queue = self.queues.get(evictable.subqueue.0).name().to_owned();
+            let queue = self.plan.queues.get(evictable.subqueue.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: evictable.parked });
         }
         self.residency.subqueues.evict(&evictable);
@@ -297,7 +297,7 @@ impl Engine {
             let job = evictable.parked.place.job;
             self.residency.subqueues.unpark_absent(&evictable);
             self.residency.note_change(job);
-            let queue = self.queues.get(evictable.subqueue.0).name().to_owned();
+            let queue = self.plan.queues.get(evictable.subqueue.0).name().to_owned();
             out.writes.push(Write::Unpark { job, queue, parked: evictable.parked });
         }
         self.evict_over_capacity(out);
@@ -320,7 +320,7 @@ impl Engine {
         }
         while let Some(key) = self.residency.changed.pop_first() {
             self.ask_for_page(key, out);
-            self.queues.set_parked(key.0, self.residency.subqueues.is_away(key.0));
+            self.plan.queues.set_parked(key.0, self.residency.subqueues.is_away(key.0));
         }
         self.residency.forget_left();
     }
@@ -337,7 +337,7 @@ impl Engine {
         }
         let steps = (share - subqueue.steps()).min(bounds::PAGE_STEPS_MAX);
         let from = self.residency.subqueues.read_from(key).unwrap_or(QueuePos::FIRST);
-        let queue = self.queues.get(key.0).name().to_owned();
+        let queue = self.plan.queues.get(key.0).name().to_owned();
         self.fetch(FetchQuery::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
     }
 

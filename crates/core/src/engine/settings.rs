@@ -4,7 +4,8 @@
 use super::{Engine, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds::LIMITS_MAX;
 use crate::ids::{RequestId, TaskId, WorkerId};
-use crate::queues::{Limit, QueueRecord, check_name};
+use crate::licences::Limit;
+use crate::queues::{QueueRecord, check_name};
 
 impl Engine {
     pub(super) fn set_queue(&mut self, request: RequestId, queue: QueueRecord, out: &mut Outbox) {
@@ -48,13 +49,14 @@ impl Engine {
     }
 
     fn check_limit(&self, name: &str, limit: Option<&Limit>) -> Result<(), Refusal> {
-        let known = self.limits.contains_key(name);
+        let limits = self.licences.limits();
+        let known = limits.contains_key(name);
         let Some(limit) = limit else {
             return if known { Ok(()) } else { Err(Refusal::NoLimit(name.to_owned())) };
         };
         check_name("the name of the limit", name)?;
         limit.check()?;
-        if !known && self.limits.len() >= LIMITS_MAX {
+        if !known && limits.len() >= LIMITS_MAX {
             let (is, max) = (LIMITS_MAX as u64 + 1, LIMITS_MAX as u64);
             return Err(Refusal::TooMany { what: "limits of the farm", is, max });
         }
@@ -65,18 +67,15 @@ impl Engine {
     pub(super) fn come_into_force(&mut self, writes: &[Write]) {
         for write in writes {
             match write {
-                Write::Queue(queue) => self.queues.set(queue),
+                Write::Queue(queue) => self.plan.queues.set(queue),
                 Write::Limit { name, limit } => {
-                    match limit {
-                        Some(limit) => _ = self.limits.insert(name.clone(), limit.clone()),
-                        None => _ = self.limits.remove(name),
-                    }
+                    self.licences.set(name, limit.as_ref());
                     self.cap_workers(name);
                     self.try_again(name);
                 }
                 _ => continue,
             }
-            self.needs_round = true;
+            self.plan.request_round();
         }
     }
 }

@@ -128,15 +128,15 @@ impl Engine {
     /// What rules out each worker for a class even if it were empty; `None` if one could run it. `present` is how
     /// many workers there are, once they were counted.
     fn all_ruled_out(&self, class: &Class, present: &mut Option<usize>) -> Option<Vec<(Ineligible, usize)>> {
-        if let Some(need) = self.workers.unmet(&class.needs).filter(|_| class.targets.is_empty()) {
+        if let Some(need) = self.plan.workers.unmet(&class.needs).filter(|_| class.targets.is_empty()) {
             // No need to look at each of them.
-            let workers = *present.get_or_insert_with(|| self.workers.present().count());
+            let workers = *present.get_or_insert_with(|| self.plan.workers.present().count());
             return Some(Vec::from_iter(
                 (workers > 0).then(|| (Ineligible::Attribute(need.clone()), workers)),
             ));
         }
         let mut reasons: BTreeMap<Ineligible, usize> = BTreeMap::new();
-        for worker in self.workers.present() {
+        for worker in self.plan.workers.present() {
             *reasons.entry(placement::ineligibilities(class, worker, false).next()?).or_default() += 1;
         }
         Some(reasons.into_iter().collect())
@@ -287,8 +287,8 @@ impl Engine {
     /// still waits for.
     pub(super) fn insert_record(&mut self, record: JobRecord, after: BTreeSet<JobId>) {
         self.next_job = self.next_job.max(record.id.0 + 1);
-        let queue = self.queues.intern(&record.spec.queue);
-        self.queues.count_job(queue, 1);
+        let queue = self.plan.queues.intern(&record.spec.queue);
+        self.plan.queues.count_job(queue, 1);
         if let Some(key) = &record.spec.key {
             self.keys.insert((record.spec.user.clone(), key.clone()), record.id);
         }
@@ -318,19 +318,19 @@ impl Engine {
             self.adopt_row(record.id, row);
         }
         for (step, back_off) in record.back_offs {
-            self.back_offs.insert(StepKey { job: record.id, step }, back_off);
+            self.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));
         self.stand(record.id, record.parked);
     }
 
     fn new_steps(&mut self, id: JobId, spec: &JobSpec, created: Time) -> Vec<Step> {
-        self.workers.learn(spec.steps.iter().flat_map(|step| &step.needs));
+        self.plan.workers.learn(spec.steps.iter().flat_map(|step| &step.needs));
         let mut profile = Vec::new();
         for (number, step) in spec.steps.iter().enumerate() {
-            profile.push(self.join_kin(StepKey { job: id, step: number as u16 }, &spec.queue, step));
+            profile.push(self.profiles.join(StepKey { job: id, step: number as u16 }, &spec.queue, step));
         }
-        let known_ms = |step: usize| self.prediction(profile[step]).and_then(|known| known.wall_ms);
+        let known_ms = |step: usize| self.profiles.prediction(profile[step]).and_then(|known| known.wall_ms);
         let dependents = dependents(&spec.steps, known_ms);
         let mut base = 0;
         let steps = spec.steps.iter().zip(&profile).zip(dependents).map(|((spec, profile), dependents)| {
@@ -339,7 +339,7 @@ impl Engine {
                 profile: *profile,
                 dependents: dependents.weight(),
                 reads: Reads::of(&spec.hints.caches),
-                ..new_step(base, self.classes.intern(class), created)
+                ..new_step(base, self.plan.classes.intern(class), created)
             };
             base += spec.tasks;
             step

@@ -18,11 +18,12 @@ impl Engine {
         // A keeper that was known under another name holds what was booked under that name. Its number is
         // no secret, so only the same machine may say so, and only when nobody works under the other name.
         let renamed = || {
-            self.workers
+            self.plan
+                .workers
                 .iter()
                 .find(|w| w.incarnation == hello.incarnation && w.identity == hello.identity && !w.connected)
         };
-        let known = self.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
+        let known = self.plan.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
         if let (Some(worker), Err(_)) = (known, self.admit(&hello)) {
             out.notes.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
             return;
@@ -30,21 +31,21 @@ impl Engine {
         // An earlier hello of the same connection that comes late is out of date.
         let is_late =
             |w: &Worker| w.connected && w.incarnation == hello.incarnation && hello.sent < w.last_sent;
-        if !hello.new_link && known.and_then(|id| self.workers.get(id)).is_some_and(is_late) {
+        if !hello.new_link && known.and_then(|id| self.plan.workers.get(id)).is_some_and(is_late) {
             return;
         }
         if let Some(id) = known {
-            self.workers.rename(id, &hello.name);
+            self.plan.workers.rename(id, &hello.name);
         }
         let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
         let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
-        let news = self.workers.is_news(&hello.attributes);
-        self.workers.describe(id, hello.capacity, hello.attributes);
+        let news = self.plan.workers.is_news(&hello.attributes);
+        self.plan.workers.describe(id, hello.capacity, hello.attributes);
         if news {
             // Steps may have asked for what nobody had.
-            self.workers.learn(self.classes.iter().flat_map(|class| &class.needs));
+            self.plan.workers.learn(self.plan.classes.iter().flat_map(|class| &class.needs));
         }
-        let welcome = self.workers.update(id, |w| {
+        let welcome = self.plan.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {
                 w.epoch.0 += 1;
                 w.incarnation = hello.incarnation;
@@ -63,17 +64,17 @@ impl Engine {
         let Some((epoch, state)) = welcome else { return };
         self.lose_attempts(id, out);
         let welcome_seq = self.send(id, WorkerCommand::Registered { epoch }, out);
-        self.workers.update(id, |w| w.welcome_seq = welcome_seq);
+        self.plan.workers.update(id, |w| w.welcome_seq = welcome_seq);
         self.greetings = BATCHES;
         self.write_worker(id, state, out);
         self.grant(id, hello.sent, out);
         self.inventory(id, &hello.inventory, u64::MAX, out);
-        self.needs_round = true;
+        self.plan.request_round();
     }
 
     fn add_worker(&mut self, name: &str) -> WorkerId {
-        let id = WorkerId(self.workers.last_id().map_or(1, |last| last.0 + 1));
-        self.workers.insert(Worker::unheard(WorkerRecord {
+        let id = WorkerId(self.plan.workers.last_id().map_or(1, |last| last.0 + 1));
+        self.plan.workers.insert(Worker::unheard(WorkerRecord {
             id,
             name: name.to_owned(),
             epoch: Epoch(0),
@@ -89,18 +90,18 @@ impl Engine {
     }
 
     pub(super) fn write_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {
-        let Some(worker) = self.workers.get(id) else { return };
+        let Some(worker) = self.plan.workers.get(id) else { return };
         out.writes.push(Write::Worker(worker.record()));
         self.note_worker(id, what, out);
     }
 
     pub(super) fn drain(&mut self, request: RequestId, id: WorkerId, draining: bool, out: &mut Outbox) {
-        if self.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
+        if self.plan.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
             out.answers.push((request, Reply::Refused(Refusal::NoWorker(id))));
             return;
         }
-        out.before.extend(self.workers.get(id).map(Worker::record));
-        self.workers.update(id, |w| {
+        out.before.extend(self.plan.workers.get(id).map(Worker::record));
+        self.plan.workers.update(id, |w| {
             w.draining = draining;
             w.state = match w.state {
                 WorkerState::Expired => WorkerState::Expired,
@@ -110,7 +111,7 @@ impl Engine {
             };
         });
         self.write_worker(id, if draining { "draining" } else { "resumed" }, out);
-        self.needs_round = true;
+        self.plan.request_round();
         out.answers.push((request, Reply::Done));
     }
 
@@ -118,7 +119,7 @@ impl Engine {
     /// number: a commit that failed can leave attempts of an earlier epoch on a worker whose new keeper
     /// is known already.
     pub(super) fn lose_attempts(&mut self, id: WorkerId, out: &mut Outbox) {
-        let Some(worker) = self.workers.get(id) else { return };
+        let Some(worker) = self.plan.workers.get(id) else { return };
         let tasks = worker.running.iter().chain(&worker.backlog).copied();
         let earlier = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.epoch != worker.epoch);
         let tasks: Vec<TaskId> = tasks.filter(earlier).collect();
@@ -134,11 +135,11 @@ impl Engine {
     /// A worker says what it holds. Where it is not known to be connected, a commit failed since its
     /// hello, and it was asked for another; that may have been lost, so it is asked again.
     pub(super) fn beat(&mut self, id: WorkerId, sent: u64, inventory: &Inventory, out: &mut Outbox) {
-        match self.workers.get(id).map(|worker| (worker.connected, worker.last_sent)) {
+        match self.plan.workers.get(id).map(|worker| (worker.connected, worker.last_sent)) {
             // It comes late, and what it says is out of date.
-            Some((true, last)) if sent < last => self.workers.hear(id, self.now),
+            Some((true, last)) if sent < last => self.plan.workers.hear(id, self.now),
             Some((true, _)) => {
-                let sent_at_last_beat = self.workers.beat(id, self.now, sent);
+                let sent_at_last_beat = self.plan.workers.beat(id, self.now, sent);
                 self.renew(id, out);
                 // Each beat of a worker with a lease is answered, so a lost message is followed by one that arrives. The
                 // others get no answer: there, what was sent before the last beat is taken to have arrived or to be lost.
@@ -156,7 +157,7 @@ impl Engine {
     /// Compares what a worker holds with what is booked on it. Of messages numbered up to `through` none
     /// is under way, so what such a message carried and the worker does not hold did not arrive.
     fn inventory(&mut self, id: WorkerId, inventory: &Inventory, through: u64, out: &mut Outbox) {
-        let Some(worker) = self.workers.get(id) else { return };
+        let Some(worker) = self.plan.workers.get(id) else { return };
         let held: BTreeMap<TaskId, (u32, HeldPhase)> =
             inventory.held.iter().map(|h| (h.task, (h.attempt, h.phase))).collect();
         let booked: Vec<TaskId> = worker.running.iter().chain(&worker.backlog).copied().collect();
@@ -213,7 +214,7 @@ impl Engine {
         // The recall at the lending may have been lost, or the attempt adopted since.
         if phase == HeldPhase::Queued
             && self.attempts.get(&task).is_some_and(Attempt::is_queued)
-            && self.workers.get(worker).is_some_and(|w| self.lends(w))
+            && self.plan.workers.get(worker).is_some_and(|w| w.lending > 0)
         {
             self.recall(vec![(task, number, worker)], out);
         }
@@ -253,7 +254,7 @@ impl Engine {
     }
 
     pub(super) fn started(&mut self, by: Report, at: Time, out: &mut Outbox) {
-        self.workers.hear(by.worker, self.now);
+        self.plan.workers.hear(by.worker, self.now);
         if self.is_current(&by) {
             self.mark_started(by.task, at, out);
         }
@@ -274,7 +275,7 @@ impl Engine {
         if attempt.queued {
             // The worker is right about what it runs.
             let worker = attempt.worker;
-            let backlog = self.workers.update(worker, |w| w.backlog.iter().position(|t| *t == task));
+            let backlog = self.plan.workers.update(worker, |w| w.backlog.iter().position(|t| *t == task));
             if let Some(Some(place)) = backlog {
                 self.start_queued(worker, place);
                 self.make_room(worker, task);
@@ -286,7 +287,7 @@ impl Engine {
     /// books may say that others hold it too: those did not start yet, or have ended already, so they
     /// hold nothing until we hear of them.
     pub(super) fn make_room(&mut self, id: WorkerId, task: TaskId) {
-        while let Some(worker) = self.workers.get(id)
+        while let Some(worker) = self.plan.workers.get(id)
             && !worker.booked.fits(&worker.capacity)
         {
             let others = worker.running.iter().filter(|other| **other != task).filter_map(|other| {
@@ -296,7 +297,7 @@ impl Engine {
             let Some((_, _, other)) = others.max() else { return };
             let Some(Attempt { request, expects, .. }) = self.attempts.get(&other).cloned() else { return };
             let (key, ms) = (self.key_of(other), self.predicted_ms(other));
-            self.workers.update(id, |w| {
+            self.plan.workers.update(id, |w| {
                 w.let_go(other, key, &request, expects, request.cpu);
                 w.backlog.push_front(other);
                 w.backlog_ms += ms;
@@ -304,20 +305,20 @@ impl Engine {
             if let Some(attempt) = self.attempts.get_mut(&other) {
                 attempt.queued = true;
             }
-            self.needs_round = true;
+            self.plan.request_round();
         }
     }
 
     pub(super) fn finished(&mut self, by: Report, result: TaskResult, out: &mut Outbox) {
         let Report { worker, epoch, task, attempt } = by;
-        self.workers.hear(worker, self.now);
+        self.plan.workers.hear(worker, self.now);
         if self.is_current(&by) {
             if let Some(attempt) = self.drop_attempt(task) {
                 let result = believable(result, attempt.booked, self.now);
                 self.conclude(task, &attempt, result, out);
                 self.promote(worker);
             }
-        } else if self.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
+        } else if self.plan.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
             let result = believable(result, Time::default(), self.now);
             out.writes.push(Write::Late { task, attempt, worker, epoch, result });
             out.notes.push(Fact::Late { task, attempt, worker });
@@ -339,7 +340,7 @@ impl Engine {
         self.count_advance(task.job, &attempt, false);
         let held = Self::held_by(&attempt);
         let (key, ms) = (self.key_of(task), self.predicted_ms(task));
-        self.workers.update(attempt.worker, |w| {
+        self.plan.workers.update(attempt.worker, |w| {
             w.lending -= u32::from(attempt.lent != Lent::No);
             if attempt.queued {
                 w.backlog.retain(|t| *t != task);
@@ -350,9 +351,9 @@ impl Engine {
         });
         self.take_limits(key, attempt.worker, -1);
         if let Some(profile) = self.step(key).map(|step| step.profile) {
-            self.kin_left(profile);
+            self.profile_left(profile);
         }
-        self.needs_round = true;
+        self.plan.request_round();
         Some(attempt)
     }
 
@@ -385,7 +386,7 @@ impl Engine {
 
     /// Lets the backlog start in its order, as far as there is room: the worker does the same.
     pub(super) fn promote(&mut self, id: WorkerId) {
-        while let Some(worker) = self.workers.get(id)
+        while let Some(worker) = self.plan.workers.get(id)
             && let Some(task) = worker.backlog.front()
             && worker.connected
             && self.request_of(*task).fits(&worker.free())
@@ -395,12 +396,14 @@ impl Engine {
     }
 
     fn start_queued(&mut self, id: WorkerId, place: usize) {
-        let Some(task) = self.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else { return };
+        let Some(task) = self.plan.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else {
+            return;
+        };
         let Some(attempt) = self.attempts.get_mut(&task) else { return };
         attempt.queued = false;
         let (held, expects, cpu) = (Self::held_by(attempt), attempt.expects, attempt.request.cpu);
         let (key, ms) = (self.key_of(task), self.predicted_ms(task));
-        self.workers.update(id, |w| {
+        self.plan.workers.update(id, |w| {
             w.backlog.remove(place);
             w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
             w.hold(task, key, &held, expects, cpu);

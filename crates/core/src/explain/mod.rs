@@ -1,17 +1,23 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
 mod parked;
+mod waits;
 mod worker;
 
-pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason};
+use parked::parked_demand;
+pub use parked::parked_task;
+use waits::over_quota;
+pub use waits::{BlockedReason, wait_reason, waiting_tasks};
+pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, worker};
 
 use crate::bounds;
 use crate::class::Class;
-use crate::engine::{Decision, Engine, Judged};
+use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, Stop, TaskState};
 use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
+use crate::plan::{self, Decision, Judged};
 use crate::time::Time;
 use crate::worker::Worker;
 use std::collections::BTreeMap;
@@ -170,277 +176,266 @@ pub enum Change {
     Ahead(String),
 }
 
-impl Engine {
-    /// Explains a task of an active job; `None` if the engine does not hold the job or it has no such
-    /// task.
-    pub fn explain(&self, task: TaskId) -> Option<Explanation> {
-        let job = self.job(task.job)?;
-        let total: u32 = job.spec.steps.iter().map(|s| s.tasks).sum();
-        if task.index >= total {
-            return None;
-        }
-        if let Some(attempt) = self.attempt(task) {
-            let state = if attempt.started.is_some() { TaskState::Running } else { TaskState::Booked };
-            // Whether an adopted attempt waits or runs, only its worker knows.
-            let heard = self.workers().get(attempt.worker).is_some_and(|worker| worker.connected);
-            let reason = Reason::Placed {
-                worker: attempt.worker,
-                started: attempt.started,
-                queued: attempt.is_queued() && heard,
-            };
-            return Some(self.with_decision(task, Explanation::bare(state, reason)));
-        }
-        let state = job.state_of(task.index);
-        let key = StepKey { job: task.job, step: job.step_of(task.index) };
-        let reason = match state {
-            TaskState::Succeeded | TaskState::Failed => Reason::Ended,
-            TaskState::Canceled | TaskState::Skipped => job.stop.map_or(Reason::Ended, Reason::Stopped),
-            _ if job.held => Reason::Held,
-            _ if !job.after.is_empty() => Reason::AfterJobs(job.after.iter().copied().collect()),
-            TaskState::Waiting => self.waiting_for(key, task.index),
-            _ => return Some(self.explain_ready(key, task, state)),
+/// Explains a task of an active job; `None` if the engine does not hold the job or it has no such
+/// task.
+pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
+    let job = engine.job(task.job)?;
+    let total: u32 = job.spec.steps.iter().map(|s| s.tasks).sum();
+    if task.index >= total {
+        return None;
+    }
+    if let Some(attempt) = engine.attempt(task) {
+        let state = if attempt.started.is_some() { TaskState::Running } else { TaskState::Booked };
+        // Whether an adopted attempt waits or runs, only its worker knows.
+        let heard = engine.workers().get(attempt.worker).is_some_and(|worker| worker.connected);
+        let reason = Reason::Placed {
+            worker: attempt.worker,
+            started: attempt.started,
+            queued: attempt.is_queued() && heard,
         };
-        let mut explanation = Explanation::bare(state, reason);
-        if explanation.reason == Reason::Held {
-            explanation.changes.push(Change::Release);
+        return Some(with_decision(engine, task, Explanation::bare(state, reason)));
+    }
+    let state = job.state_of(task.index);
+    let key = StepKey { job: task.job, step: job.step_of(task.index) };
+    let reason = match state {
+        TaskState::Succeeded | TaskState::Failed => Reason::Ended,
+        TaskState::Canceled | TaskState::Skipped => job.stop.map_or(Reason::Ended, Reason::Stopped),
+        _ if job.held => Reason::Held,
+        _ if !job.after.is_empty() => Reason::AfterJobs(job.after.iter().copied().collect()),
+        TaskState::Waiting => waiting_for(engine, key, task.index),
+        _ => return Some(explain_ready(engine, key, task, state)),
+    };
+    let mut explanation = Explanation::bare(state, reason);
+    if explanation.reason == Reason::Held {
+        explanation.changes.push(Change::Release);
+    }
+    Some(with_decision(engine, task, explanation))
+}
+
+/// The decision that placed the task last, if it is remembered.
+pub fn decision(engine: &Engine, task: TaskId) -> Option<&Decision> {
+    engine.planner().decisions().find(|decision| decision.task == task)
+}
+
+fn with_decision(engine: &Engine, task: TaskId, mut explanation: Explanation) -> Explanation {
+    if let Some(decision) = decision(engine, task) {
+        explanation.judged = decision.ranked();
+        explanation.decided = Some(decision.at);
+    }
+    explanation
+}
+
+fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
+    let Some(job) = engine.job(key.job) else { return Reason::Ended };
+    let (step, spec) = (&job.steps[usize::from(key.step)], &job.spec.steps[usize::from(key.step)]);
+    let open = spec.depends.iter().filter_map(|dependency| {
+        let on = usize::from(dependency.on);
+        let (first, name) = (&job.steps[on], job.spec.steps[on].name.clone());
+        match dependency.kind {
+            DependencyKind::Step => {
+                let left = job.spec.steps[on].tasks - first.succeeded.len();
+                (left > 0).then(|| (name, left, first.failed.len()))
+            }
+            DependencyKind::Task => {
+                let first_index = index - step.base + first.base;
+                let failed = u32::from(first.failed.contains(first_index));
+                (!first.succeeded.contains(first_index)).then_some((name, 1, failed))
+            }
         }
-        Some(self.with_decision(task, explanation))
-    }
+    });
+    Reason::Steps(open.collect())
+}
 
-    /// The decision that placed the task last, if it is remembered.
-    pub fn decision(&self, task: TaskId) -> Option<&Decision> {
-        self.decisions().find(|decision| decision.task == task)
-    }
-
-    fn with_decision(&self, task: TaskId, mut explanation: Explanation) -> Explanation {
-        if let Some(decision) = self.decision(task) {
-            explanation.judged = decision.ranked();
-            explanation.decided = Some(decision.at);
+fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
+    let mut explanation = Explanation::bare(state, Reason::Turn);
+    let (Some(step), Some(job)) = (engine.step(key), engine.job(key.job)) else { return explanation };
+    let Some(request) = plan::placement_request(engine, key, job.queue) else { return explanation };
+    let queue = engine.queues().get(job.queue);
+    let (found, ahead) =
+        (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
+    let throttled = engine.profiles().throttled(step.profile);
+    let limit = engine.licences().reached(request.class).map(|(name, max, _)| (name.to_owned(), max));
+    explanation.reason = match () {
+        () if found.workers == 0 => Reason::NoWorkers,
+        () if found.could == 0 => Reason::FitsNowhere,
+        () if queue.record.paused.is_some() => {
+            explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
+            Reason::Paused(queue.record.paused.clone().unwrap_or_default())
         }
-        explanation
-    }
-
-    fn waiting_for(&self, key: StepKey, index: u32) -> Reason {
-        let Some(job) = self.job(key.job) else { return Reason::Ended };
-        let (step, spec) = (&job.steps[usize::from(key.step)], &job.spec.steps[usize::from(key.step)]);
-        let open = spec.depends.iter().filter_map(|dependency| {
-            let on = usize::from(dependency.on);
-            let (first, name) = (&job.steps[on], job.spec.steps[on].name.clone());
-            match dependency.kind {
-                DependencyKind::Step => {
-                    let left = job.spec.steps[on].tasks - first.succeeded.len();
-                    (left > 0).then(|| (name, left, first.failed.len()))
-                }
-                DependencyKind::Task => {
-                    let first_index = index - step.base + first.base;
-                    let failed = u32::from(first.failed.contains(first_index));
-                    (!first.succeeded.contains(first_index)).then_some((name, 1, failed))
-                }
+        () if let Some(known) = engine.licences().back_off(key) => {
+            explanation.changes.insert(0, try_again_now(engine, known));
+            Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
+        }
+        () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
+        () => match (over_quota(engine, job.queue, key), limit, found.closed) {
+            (Some(quota_cpu), ..) => {
+                let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
+                explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
+                Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
             }
-        });
-        Reason::Steps(open.collect())
-    }
-
-    fn explain_ready(&self, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
-        let mut explanation = Explanation::bare(state, Reason::Turn);
-        let (Some(step), Some(job)) = (self.step(key), self.job(key.job)) else { return explanation };
-        let Some(request) = self.placement_request(key, job.queue) else { return explanation };
-        let queue = self.queues().get(job.queue);
-        let (found, ahead) =
-            (self.look_over(&request, &mut explanation), self.queues().first_ahead(job.queue));
-        let throttled = self.throttled(step.profile);
-        let limit = self.limit_reached(request.class).map(|(name, max, _)| (name.to_owned(), max));
-        explanation.reason = match () {
-            () if found.workers == 0 => Reason::NoWorkers,
-            () if found.could == 0 => Reason::FitsNowhere,
-            () if queue.record.paused.is_some() => {
-                explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
-                Reason::Paused(queue.record.paused.clone().unwrap_or_default())
+            (None, Some((name, max)), _) => {
+                explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));
+                Reason::Limit { name, max }
             }
-            () if let Some(known) = self.back_off(key) => {
-                explanation.changes.insert(0, self.try_again_now(known));
-                Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
-            }
-            () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
-            () => match (self.over_quota(job.queue, key), limit, found.closed) {
-                (Some(quota_cpu), ..) => {
-                    let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
-                    explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
-                    Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
-                }
-                (None, Some((name, max)), _) => {
-                    explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));
-                    Reason::Limit { name, max }
-                }
-                // What its hold hung on has changed since it was judged last: it is judged again soon.
-                _ if explanation.open_workers > 0 => match self.held_step(key) {
-                    Some(held) => Reason::Closed(held.why.clone()),
-                    None => Reason::Turn,
-                },
-                (_, _, Some(closed)) => Reason::Closed(closed),
-                _ => match ahead {
-                    Some(ahead) => {
-                        explanation.changes.push(Change::Ahead(ahead.to_owned()));
-                        Reason::Behind(ahead.to_owned())
-                    }
-                    None => Reason::Full,
-                },
+            // What its hold hung on has changed since it was judged last: it is judged again soon.
+            _ if explanation.open_workers > 0 => match engine.planner().vetoed_step(key) {
+                Some(held) => Reason::Closed(held.why.clone()),
+                None => Reason::Turn,
             },
-        };
-        explanation.changes.truncate(bounds::EXAMPLES_MAX);
-        // When a queue, a licence or a kind is let go on is not for workers to say.
-        let by_room =
-            matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::Closed(_));
-        explanation.turn = step.enlisted.as_ref().map(|queued_step| {
-            let tasks_ahead =
-                step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
-            Turn {
-                queue: queue.name().to_owned(),
-                band: queue.band(),
-                queues_ahead: self.queues().queues_ahead(job.queue),
-                steps_ahead: queue.position(queued_step),
-                tasks_ahead,
-                weight: queue.share().weight(),
-                pool: self.pool(request.class, queue.name()),
-                starts: by_room
-                    .then(|| self.expected_start(&request, tasks_ahead, queue.position(queued_step)))
-                    .flatten(),
-            }
-        });
-        explanation
-    }
-
-    fn try_again_now(&self, known: &BackOff) -> Change {
-        let rule = self.limits().get(&known.limit).and_then(|limit| limit.busy.as_ref());
-        Change::TryAgain(
-            known.limit.clone(),
-            rule.map_or(bounds::BACK_OFF_MS_DEFAULT, |busy| busy.back_off_ms),
-        )
-    }
-
-    /// Looks at every worker: what rules it out, what would have to change there, how it is judged.
-    fn look_over(&self, request: &PlacementRequest, explanation: &mut Explanation) -> Survey {
-        let context = self.match_context();
-        let mut found = Survey::default();
-        let mut counts: BTreeMap<Ineligible, (usize, Vec<String>)> = BTreeMap::new();
-        let (mut changes, mut open, mut mixed) = (Vec::new(), Vec::new(), false);
-        for worker in self.workers().present() {
-            found.workers += 1;
-            let could = placement::eligible_when_idle(request.class, worker);
-            found.could += usize::from(could);
-            let mut unmet: Vec<Ineligible> =
-                placement::ineligibilities(request.class, worker, true).collect();
-            if unmet.is_empty() {
-                match context.judge(request, worker) {
-                    Ok(ranked) => {
-                        open.push((ranked, worker));
-                        continue;
-                    }
-                    Err(reason) => unmet.push(reason),
+            (_, _, Some(closed)) => Reason::Closed(closed),
+            _ => match ahead {
+                Some(ahead) => {
+                    explanation.changes.push(Change::Ahead(ahead.to_owned()));
+                    Reason::Behind(ahead.to_owned())
                 }
-            }
-            let first = &unmet[0];
-            if could {
-                let alike =
-                    |closed: &Ineligible| std::mem::discriminant(closed) == std::mem::discriminant(first);
-                mixed |=
-                    matches!(first, Ineligible::Busy(_)) || found.closed.as_ref().is_some_and(|c| !alike(c));
-                found.closed.get_or_insert_with(|| first.clone());
-            }
-            let (count, examples) = counts.entry(first.clone()).or_default();
-            *count += 1;
-            if examples.len() < bounds::EXAMPLES_MAX {
-                examples.push(worker.name.to_string());
-            }
-            changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
+                None => Reason::Full,
+            },
+        },
+    };
+    explanation.changes.truncate(bounds::EXAMPLES_MAX);
+    // When a queue, a licence or a kind is let go on is not for workers to say.
+    let by_room =
+        matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::Closed(_));
+    explanation.turn = step.enlisted.as_ref().map(|queued_step| {
+        let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
+        Turn {
+            queue: queue.name().to_owned(),
+            band: queue.band(),
+            queues_ahead: engine.queues().queues_ahead(job.queue),
+            steps_ahead: queue.position(queued_step),
+            tasks_ahead,
+            weight: queue.share().weight(),
+            pool: pool(engine, request.class, queue.name()),
+            starts: by_room
+                .then(|| expected_start(engine, &request, tasks_ahead, queue.position(queued_step)))
+                .flatten(),
         }
-        if mixed {
-            found.closed = None;
-        }
-        explanation.open_workers = open.len();
-        explanation.ruled_out = counts.into_iter().map(|(why, (n, examples))| (why, n, examples)).collect();
-        explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        changes.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        explanation.changes =
-            changes.into_iter().take(bounds::EXAMPLES_MAX).map(|(_, change)| change).collect();
-        open.sort_by(|(a, w), (b, v)| {
-            b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.name.cmp(&v.name))
-        });
-        explanation.judged = open
-            .iter()
-            .take(bounds::RANKED_MAX)
-            .map(|(ranked, worker)| {
-                let seen = placement::worker_context(worker, context.workers.load_settings());
-                let breakdown =
-                    context.policy_for(request).detail(&context.pair(request, worker, &seen, ranked.load));
-                Judged { worker: worker.id, load: ranked.load, breakdown }
-            })
-            .collect();
-        found
-    }
+    });
+    explanation
+}
 
-    /// How the workers that could run a class are shared out, and what that is for a queue. Demand is what
-    /// queues hold anywhere, and what of theirs is ready and fits one of these workers.
-    pub fn pool(&self, class: &Class, of: &str) -> Pool {
-        let workers: Vec<&Worker> = self
-            .workers()
-            .present()
-            .filter(|w| w.takes_work() && placement::eligible_when_idle(class, w))
-            .collect();
-        let mut pool =
-            Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
-        let (mut claims, mut own) = (Vec::new(), Claim::default());
-        let mut fitting: BTreeMap<ClassId, bool> = BTreeMap::new();
-        for (QueueId(id), queue) in self.queues().with_ids() {
-            let mut demand = queue.booked_cpu;
-            for (id, queued_step) in queue.steps_by_class() {
-                let (Some(class), Some(step)) = (self.class(id), self.step(queued_step.step())) else {
+fn try_again_now(engine: &Engine, known: &BackOff) -> Change {
+    let rule = engine.licences().limits().get(&known.limit).and_then(|limit| limit.busy.as_ref());
+    Change::TryAgain(known.limit.clone(), rule.map_or(bounds::BACK_OFF_MS_DEFAULT, |busy| busy.back_off_ms))
+}
+
+/// Looks at every worker: what rules it out, what would have to change there, how it is judged.
+fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Explanation) -> Survey {
+    let context = engine.planner().match_context();
+    let mut found = Survey::default();
+    let mut counts: BTreeMap<Ineligible, (usize, Vec<String>)> = BTreeMap::new();
+    let (mut changes, mut open, mut mixed) = (Vec::new(), Vec::new(), false);
+    for worker in engine.workers().present() {
+        found.workers += 1;
+        let could = placement::eligible_when_idle(request.class, worker);
+        found.could += usize::from(could);
+        let mut unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
+        if unmet.is_empty() {
+            match context.judge(request, worker) {
+                Ok(ranked) => {
+                    open.push((ranked, worker));
                     continue;
-                };
-                let fits = || workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
-                if *fitting.entry(id).or_insert_with(fits) {
-                    demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
                 }
+                Err(reason) => unmet.push(reason),
             }
-            demand += self.parked_demand(QueueId(id), &workers);
-            let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
-            let claim = Claim { id: u64::from(id), weight: queue.share().weight(), demand };
-            pool.demand_cpu += demand;
-            if queue.name() == of {
-                own = claim;
-                pool.booked_cpu = queue.booked_cpu;
-            }
-            claims.push(claim);
         }
-        let level: Level = level(pool.cpu, &claims);
-        let share = level.share(&own);
-        pool.own_demand_cpu = own.demand;
-        pool.entitled_cpu = share.whole as f64 + share.part as f64 / share.of as f64;
-        pool.contended = level.contended();
-        pool
+        let first = &unmet[0];
+        if could {
+            let alike = |closed: &Ineligible| std::mem::discriminant(closed) == std::mem::discriminant(first);
+            mixed |= matches!(first, Ineligible::Busy(_)) || found.closed.as_ref().is_some_and(|c| !alike(c));
+            found.closed.get_or_insert_with(|| first.clone());
+        }
+        let (count, examples) = counts.entry(first.clone()).or_default();
+        *count += 1;
+        if examples.len() < bounds::EXAMPLES_MAX {
+            examples.push(worker.name.to_string());
+        }
+        changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
     }
+    if mixed {
+        found.closed = None;
+    }
+    explanation.open_workers = open.len();
+    explanation.ruled_out = counts.into_iter().map(|(why, (n, examples))| (why, n, examples)).collect();
+    explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
+    changes.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    explanation.changes = changes.into_iter().take(bounds::EXAMPLES_MAX).map(|(_, change)| change).collect();
+    open.sort_by(|(a, w), (b, v)| {
+        b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.name.cmp(&v.name))
+    });
+    explanation.judged = open
+        .iter()
+        .take(bounds::RANKED_MAX)
+        .map(|(ranked, worker)| {
+            let seen = placement::worker_context(worker, context.workers.load_settings());
+            let breakdown =
+                context.policy_for(request).detail(&context.pair(request, worker, &seen, ranked.load));
+            Judged { worker: worker.id, load: ranked.load, breakdown }
+        })
+        .collect();
+    found
+}
 
-    /// When a task with so many before it is expected to start: when that many of those that run on its
-    /// workers have ended and left it room.
-    fn expected_start(
-        &self,
-        request: &PlacementRequest,
-        tasks_ahead: u32,
-        steps_ahead: usize,
-    ) -> Option<Time> {
-        let mut starts = Vec::new();
-        for worker in self
-            .workers()
-            .present()
-            .filter(|w| w.takes_work() && placement::eligible_when_idle(request.class, w))
-        {
-            starts.push(self.starts_at(request.class, worker)?);
-            starts.extend(worker.running.iter().filter_map(|task| self.ends_at(*task)));
+/// How the workers that could run a class are shared out, and what that is for a queue. Demand is what
+/// queues hold anywhere, and what of theirs is ready and fits one of these workers.
+pub fn pool(engine: &Engine, class: &Class, of: &str) -> Pool {
+    let workers: Vec<&Worker> = engine
+        .workers()
+        .present()
+        .filter(|w| w.takes_work() && placement::eligible_when_idle(class, w))
+        .collect();
+    let mut pool = Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
+    let (mut claims, mut own) = (Vec::new(), Claim::default());
+    let mut fitting: BTreeMap<ClassId, bool> = BTreeMap::new();
+    for (QueueId(id), queue) in engine.queues().with_ids() {
+        let mut demand = queue.booked_cpu;
+        for (id, queued_step) in queue.steps_by_class() {
+            let (Some(class), Some(step)) = (engine.class(id), engine.step(queued_step.step())) else {
+                continue;
+            };
+            let fits = || workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
+            if *fitting.entry(id).or_insert_with(fits) {
+                demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
+            }
         }
-        starts.sort_unstable();
-        // Nobody knows how long the steps before it will hold what becomes free.
-        starts.get(tasks_ahead as usize).copied().filter(|_| steps_ahead == 0)
+        demand += parked_demand(engine, QueueId(id), &workers);
+        let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
+        let claim = Claim { id: u64::from(id), weight: queue.share().weight(), demand };
+        pool.demand_cpu += demand;
+        if queue.name() == of {
+            own = claim;
+            pool.booked_cpu = queue.booked_cpu;
+        }
+        claims.push(claim);
     }
+    let level: Level = level(pool.cpu, &claims);
+    let share = level.share(&own);
+    pool.own_demand_cpu = own.demand;
+    pool.entitled_cpu = share.whole as f64 + share.part as f64 / share.of as f64;
+    pool.contended = level.contended();
+    pool
+}
+
+/// When a task with so many before it is expected to start: when that many of those that run on its
+/// workers have ended and left it room.
+fn expected_start(
+    engine: &Engine,
+    request: &PlacementRequest,
+    tasks_ahead: u32,
+    steps_ahead: usize,
+) -> Option<Time> {
+    let mut starts = Vec::new();
+    for worker in engine
+        .workers()
+        .present()
+        .filter(|w| w.takes_work() && placement::eligible_when_idle(request.class, w))
+    {
+        starts.push(plan::starts_at(engine, request.class, worker)?);
+        starts.extend(worker.running.iter().filter_map(|task| plan::ends_at(engine, *task)));
+    }
+    starts.sort_unstable();
+    // Nobody knows how long the steps before it will hold what becomes free.
+    starts.get(tasks_ahead as usize).copied().filter(|_| steps_ahead == 0)
 }
 
 /// What a look over all workers found.

@@ -9,74 +9,72 @@ use crate::job::{DependencyKind, JobSpec, Parked, QueuedStep, TaskState};
 use crate::plan::placement;
 use crate::worker::Worker;
 
-impl Engine {
-    /// Explains a task of a parked job: `spec` and `parked` are what the store has of it, `ahead` how many
-    /// parked jobs of its queue the store has before it. `None` if the job has no such task.
-    pub fn explain_parked(
-        &self,
-        task: TaskId,
-        spec: &JobSpec,
-        parked: &Parked,
-        ahead: u64,
-    ) -> Option<Explanation> {
-        let mut base = 0;
-        let step = spec.steps.iter().find(|step| {
-            base += step.tasks;
-            task.index < base
-        })?;
-        if !step.depends.is_empty() {
-            let first = step.depends.iter().map(|dependency| {
-                let on = &spec.steps[usize::from(dependency.on)];
-                let tasks = if dependency.kind == DependencyKind::Task { 1 } else { on.tasks };
-                (on.name.clone(), tasks, 0)
-            });
-            return Some(Explanation::bare(TaskState::Waiting, Reason::Steps(first.collect())));
-        }
-        let ahead = ahead + self.unparked_before(&spec.queue, parked);
-        let parked_behind = Reason::Parked { ahead };
-        // The first of its line that is held waits for the same workers.
-        let Some(mut explanation) = self.explain_first(spec, parked, &class_of(step)) else {
-            return Some(Explanation::bare(TaskState::Ready, parked_behind));
-        };
-        if matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_)) {
-            explanation.reason = parked_behind;
-            explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
-            explanation.changes.truncate(bounds::EXAMPLES_MAX);
-        }
-        (explanation.turn, explanation.judged, explanation.decided) = (None, Vec::new(), None);
-        Some(explanation)
-    }
-
-    /// Explains the first ready task of a class in the line of a parked job.
-    fn explain_first(&self, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
-        let subqueue = self.subqueues().get((self.queues().id(&spec.queue)?, parked.class))?;
-        let mut jobs = subqueue.positions().filter_map(|place| self.job(place.job));
-        let task = jobs.find_map(|job| {
-            let steps = job.spec.steps.iter().zip(&job.steps);
-            let mut alike = steps.filter(|(spec, _)| class_of(spec) == *class);
-            alike.find_map(|(_, step)| Some(TaskId { job: job.id, index: step.ready.first()? }))
-        })?;
-        self.explain(task)
-    }
-
-    /// Steps in a queue that come before a parked job and that the store does not have parked.
-    fn unparked_before(&self, queue: &str, parked: &Parked) -> u64 {
-        let Some(queue) = self.queues().id(queue).map(|id| self.queues().get(id)) else { return 0 };
-        let key = StepKey { job: parked.place.job, step: 0 };
-        let place = QueuedStep::new(parked.place.priority.0, parked.place.ranked, key);
-        let before = queue.steps_by_class().filter(|(_, step)| **step < place && !self.is_parked(step.job()));
-        before.count() as u64
-    }
-
-    /// Hundredths of a core that the parked tasks of a queue could use on some of these workers.
-    pub(super) fn parked_demand(&self, queue: QueueId, workers: &[&Worker]) -> u64 {
-        let subqueues = self.subqueues().of(queue).filter(|subqueue| subqueue.away().ready > 0);
-        let demand = subqueues.filter_map(|subqueue| {
-            let first = self.first_ready(subqueue.positions().next()?.job)?;
-            let class = self.class_of(first)?;
-            let fits = workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
-            fits.then(|| subqueue.away().ready * u64::from(class.request.cpu))
+/// Explains a task of a parked job: `spec` and `parked` are what the store has of it, `ahead` how many
+/// parked jobs of its queue the store has before it. `None` if the job has no such task.
+pub fn parked_task(
+    engine: &Engine,
+    task: TaskId,
+    spec: &JobSpec,
+    parked: &Parked,
+    ahead: u64,
+) -> Option<Explanation> {
+    let mut base = 0;
+    let step = spec.steps.iter().find(|step| {
+        base += step.tasks;
+        task.index < base
+    })?;
+    if !step.depends.is_empty() {
+        let first = step.depends.iter().map(|dependency| {
+            let on = &spec.steps[usize::from(dependency.on)];
+            let tasks = if dependency.kind == DependencyKind::Task { 1 } else { on.tasks };
+            (on.name.clone(), tasks, 0)
         });
-        demand.sum()
+        return Some(Explanation::bare(TaskState::Waiting, Reason::Steps(first.collect())));
     }
+    let ahead = ahead + unparked_before(engine, &spec.queue, parked);
+    let parked_behind = Reason::Parked { ahead };
+    // The first of its line that is held waits for the same workers.
+    let Some(mut explanation) = explain_first(engine, spec, parked, &class_of(step)) else {
+        return Some(Explanation::bare(TaskState::Ready, parked_behind));
+    };
+    if matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_)) {
+        explanation.reason = parked_behind;
+        explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
+        explanation.changes.truncate(bounds::EXAMPLES_MAX);
+    }
+    (explanation.turn, explanation.judged, explanation.decided) = (None, Vec::new(), None);
+    Some(explanation)
+}
+
+/// Explains the first ready task of a class in the line of a parked job.
+fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
+    let subqueue = engine.subqueues().get((engine.queues().id(&spec.queue)?, parked.class))?;
+    let mut jobs = subqueue.positions().filter_map(|place| engine.job(place.job));
+    let task = jobs.find_map(|job| {
+        let steps = job.spec.steps.iter().zip(&job.steps);
+        let mut alike = steps.filter(|(spec, _)| class_of(spec) == *class);
+        alike.find_map(|(_, step)| Some(TaskId { job: job.id, index: step.ready.first()? }))
+    })?;
+    super::task(engine, task)
+}
+
+/// Steps in a queue that come before a parked job and that the store does not have parked.
+fn unparked_before(engine: &Engine, queue: &str, parked: &Parked) -> u64 {
+    let Some(queue) = engine.queues().id(queue).map(|id| engine.queues().get(id)) else { return 0 };
+    let key = StepKey { job: parked.place.job, step: 0 };
+    let place = QueuedStep::new(parked.place.priority.0, parked.place.ranked, key);
+    let before = queue.steps_by_class().filter(|(_, step)| **step < place && !engine.is_parked(step.job()));
+    before.count() as u64
+}
+
+/// Hundredths of a core that the parked tasks of a queue could use on some of these workers.
+pub(super) fn parked_demand(engine: &Engine, queue: QueueId, workers: &[&Worker]) -> u64 {
+    let subqueues = engine.subqueues().of(queue).filter(|subqueue| subqueue.away().ready > 0);
+    let demand = subqueues.filter_map(|subqueue| {
+        let first = engine.first_ready(subqueue.positions().next()?.job)?;
+        let class = engine.class_of(first)?;
+        let fits = workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
+        fits.then(|| subqueue.away().ready * u64::from(class.request.cpu))
+    });
+    demand.sum()
 }

@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::QueuedStep;
+use crate::plan;
 use crate::plan::placement::{self, Ineligible, PlacementOutcome, ScoredWorker};
 use crate::time::Time;
 use crate::worker::Worker;
@@ -111,87 +112,84 @@ pub struct Lost {
     pub score: f64,
 }
 
-impl Engine {
-    /// Explains why a worker of the farm gets no work; `None` if there is no such worker. Looks at a bounded
-    /// number of steps, those whose turn comes first.
-    pub fn explain_worker(&self, id: WorkerId) -> Option<WorkerExplanation> {
-        let worker = self.workers().get(id)?;
-        let worker_blockers: Vec<Ineligible> = placement::worker_blockers(worker).collect();
-        let heads = self.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
-        let mut steps: Vec<Passed> =
-            heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| self.pass(queue, head, worker)).collect();
-        let reason = match worker_blockers.first() {
-            Some(first) => WorkerReason::Unfit(first.clone()),
-            None => reason_of(&steps),
-        };
-        // What is nearest to the reason is told first; the order of turns decides among the rest.
-        steps.sort_by_key(|passed| rank(&passed.verdict));
-        steps.truncate(STEPS_TOLD_MAX);
-        Some(WorkerExplanation {
-            worker: id,
-            reason,
-            worker_blockers,
-            reserved: self.reservation_of(id),
-            load: worker.load_with(100, self.workers().load_settings()),
-            waiting_queues: self.queues().waiting(),
-            steps,
-            lost: self.lost_by(id),
-        })
-    }
+/// Explains why a worker of the farm gets no work; `None` if there is no such worker. Looks at a bounded
+/// number of steps, those whose turn comes first.
+pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
+    let worker = engine.workers().get(id)?;
+    let worker_blockers: Vec<Ineligible> = placement::worker_blockers(worker).collect();
+    let heads = engine.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
+    let mut steps: Vec<Passed> =
+        heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| pass(engine, queue, head, worker)).collect();
+    let reason = match worker_blockers.first() {
+        Some(first) => WorkerReason::Unfit(first.clone()),
+        None => reason_of(&steps),
+    };
+    // What is nearest to the reason is told first; the order of turns decides among the rest.
+    steps.sort_by_key(|passed| rank(&passed.verdict));
+    steps.truncate(STEPS_TOLD_MAX);
+    Some(WorkerExplanation {
+        worker: id,
+        reason,
+        worker_blockers,
+        reserved: reservation_of(engine, id),
+        load: worker.load_with(100, engine.workers().load_settings()),
+        waiting_queues: engine.queues().waiting(),
+        steps,
+        lost: lost_by(engine, id),
+    })
+}
 
-    /// What the first step of a class is to a worker.
-    fn pass(&self, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
-        let key = head.0.step();
-        let (request, step) = (self.placement_request(key, queue)?, self.step(key)?);
-        let context = self.match_context();
-        let verdict = match self.limit_reached(request.class) {
-            _ if self.over_quota(queue, key).is_some() => PassedVerdict::Quota,
-            Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
-            None => {
-                let unmet: Vec<Ineligible> =
-                    placement::ineligibilities(request.class, worker, true).collect();
-                match context.judge(&request, worker) {
-                    _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
-                    Err(held) => PassedVerdict::Unmet(vec![held]),
-                    Ok(here) => match placement::place_task(&request, &context, None) {
-                        PlacementOutcome::Best(ranked) if ranked[0].worker != worker.id => {
-                            PassedVerdict::Preferred { best: ranked[0], here }
-                        }
-                        _ => PassedVerdict::Turn,
-                    },
-                }
+/// What the first step of a class is to a worker.
+fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
+    let key = head.0.step();
+    let (request, step) = (plan::placement_request(engine, key, queue)?, engine.step(key)?);
+    let context = engine.planner().match_context();
+    let verdict = match engine.licences().reached(request.class) {
+        _ if super::over_quota(engine, queue, key).is_some() => PassedVerdict::Quota,
+        Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
+        None => {
+            let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
+            match context.judge(&request, worker) {
+                _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
+                Err(held) => PassedVerdict::Unmet(vec![held]),
+                Ok(here) => match placement::place_task(&request, &context, None) {
+                    PlacementOutcome::Best(ranked) if ranked[0].worker != worker.id => {
+                        PassedVerdict::Preferred { best: ranked[0], here }
+                    }
+                    _ => PassedVerdict::Turn,
+                },
             }
-        };
-        Some(Passed { step: key, tasks: step.ready.len(), verdict })
-    }
+        }
+    };
+    Some(Passed { step: key, tasks: step.ready.len(), verdict })
+}
 
-    fn reservation_of(&self, worker: WorkerId) -> Option<ReservedFor> {
-        let class = self.reserves().holder(worker)?;
-        let mut heads = self.queues().in_turn().flat_map(|(_, queue)| queue.heads());
-        let step = heads.find(|(_, other)| *other == class).map(|(head, _)| head.step());
-        let starts = self.class(class).zip(self.workers().get(worker));
-        Some(ReservedFor {
-            step,
-            waits_since: step.and_then(|key| self.step(key)).map(|step| step.ready_since),
-            starts: starts.and_then(|(class, worker)| self.starts_at(class, worker)),
+fn reservation_of(engine: &Engine, worker: WorkerId) -> Option<ReservedFor> {
+    let class = engine.planner().reservations().holder(worker)?;
+    let mut heads = engine.queues().in_turn().flat_map(|(_, queue)| queue.heads());
+    let step = heads.find(|(_, other)| *other == class).map(|(head, _)| head.step());
+    let starts = engine.class(class).zip(engine.workers().get(worker));
+    Some(ReservedFor {
+        step,
+        waits_since: step.and_then(|key| engine.step(key)).map(|step| step.ready_since),
+        starts: starts.and_then(|(class, worker)| plan::starts_at(engine, class, worker)),
+    })
+}
+
+fn lost_by(engine: &Engine, worker: WorkerId) -> Vec<Lost> {
+    let lost = engine.planner().decisions().filter_map(|decision| {
+        let ranked = decision.ranked();
+        let (winner, others) = ranked.split_first()?;
+        let own = others.iter().find(|judged| judged.worker == worker)?;
+        Some(Lost {
+            task: decision.task,
+            at: decision.at,
+            winner: winner.worker,
+            winner_score: winner.breakdown.total,
+            score: own.breakdown.total,
         })
-    }
-
-    fn lost_by(&self, worker: WorkerId) -> Vec<Lost> {
-        let lost = self.decisions().filter_map(|decision| {
-            let ranked = decision.ranked();
-            let (winner, others) = ranked.split_first()?;
-            let own = others.iter().find(|judged| judged.worker == worker)?;
-            Some(Lost {
-                task: decision.task,
-                at: decision.at,
-                winner: winner.worker,
-                winner_score: winner.breakdown.total,
-                score: own.breakdown.total,
-            })
-        });
-        lost.take(LOST_MAX).collect()
-    }
+    });
+    lost.take(LOST_MAX).collect()
 }
 
 /// How near a verdict is to a start, nearest first.

@@ -1,6 +1,25 @@
-//! Where ready tasks go: which worker a task gets, and which workers are kept for work that was passed over.
+//! Which task goes where next: whose turn it is, which worker fits best, which workers are kept for work that was
+//! passed over, and why the rest waits.
+//!
+//! [`round`] is the whole of it. It works on a [`Planner`] (workers, queues, classes, reservations) and on anything
+//! that implements [`Work`] (what the steps are, what runs, how a booking is recorded). README.md lists its
+//! properties.
 
+mod decision;
+mod full_classes;
 pub mod placement;
+mod planner;
+mod prefetch;
 mod reservations;
+mod reserving;
+mod round;
+mod vetoed;
+mod work;
 
+pub use decision::{BlockedWork, Decision, Judged};
+pub use planner::{HeldAmounts, PlanSettings, Planner, Policy};
 pub use reservations::{ReservationSettings, Reservations};
+pub use reserving::{ends_at, starts_at};
+pub use round::{placement_request, round};
+pub use vetoed::VetoedStep;
+pub use work::{Booking, RunningTask, StepFacts, Work};

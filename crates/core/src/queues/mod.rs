@@ -9,13 +9,11 @@
 
 mod bands;
 mod fair;
-mod limit;
 mod record;
 mod turn;
 
 pub use bands::band_of;
 pub use fair::{Advance, QueueShare};
-pub use limit::{BUSY_EXITS, Busy, Limit};
 pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
 
 use crate::bounds;

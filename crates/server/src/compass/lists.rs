@@ -258,7 +258,7 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Respons
             let shown = json!({"priority": queue.band(), "waiting": queue.steps(), "running": queue.active});
             (queue.name().to_owned(), shown)
         });
-        let waits = engine.waiting_tasks().into_iter();
+        let waits = windlass_core::explain::waiting_tasks(engine).into_iter();
         let waits: BTreeMap<&str, u64> = waits.map(|(reason, n)| (reason.as_str(), n)).collect();
         (Value::Object(queues.collect()), json!(waits))
     };

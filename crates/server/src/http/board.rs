@@ -69,7 +69,7 @@ pub async fn summary(
     let limit = within("limit", query.limit, SAMPLE_DEFAULT, SAMPLE_MAX)?;
     let from = Time(app.handle.clock().now().0.saturating_sub(hours * 3600 * NS_PER_S));
     let look = move |engine: &Engine| {
-        let recent = engine.decisions().take_while(|decision| decision.at >= from).take(limit);
+        let recent = engine.planner().decisions().take_while(|decision| decision.at >= from).take(limit);
         recent
             .filter_map(|decision| Some(decision.ranked().into_iter().next()?.breakdown))
             .collect::<Vec<_>>()
@@ -88,7 +88,7 @@ fn look_pending(engine: &Engine) -> PendingJobs {
     let mut fits = BTreeMap::new();
     let steps = engine.queues().in_turn().flat_map(|(_, queue)| queue.in_order()).take(JOBS_MAX);
     let jobs = steps.filter_map(|(candidate, _)| {
-        let reason = engine.wait_reason(candidate.step(), &mut fits)?;
+        let reason = windlass_core::explain::wait_reason(engine, candidate.step(), &mut fits)?;
         PendingJob::of(engine, candidate.step(), reason.as_str())
     });
     let jobs: Vec<PendingJob> = jobs.collect();
@@ -107,7 +107,7 @@ pub async fn dispatched(State(app): State<App>) -> BoardReply<DispatchedJobs> {
 fn look_dispatched(engine: &Engine) -> DispatchedJobs {
     // Of a task that was placed twice the decision that was made last counts.
     let mut scores: BTreeMap<TaskId, f64> = BTreeMap::new();
-    for decision in engine.decisions() {
+    for decision in engine.planner().decisions() {
         if let Some(winner) = decision.ranked().first() {
             scores.entry(decision.task).or_insert(winner.breakdown.total);
         }
@@ -144,7 +144,7 @@ pub async fn decisions(
     let Query(query) = query?;
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
     let look = move |engine: &Engine| {
-        let recent = engine.decisions().take(limit);
+        let recent = engine.planner().decisions().take(limit);
         recent.map(|decision| BoardDecision::of(engine, decision)).collect::<Vec<_>>()
     };
     answer(app.handle.query(look).await?)

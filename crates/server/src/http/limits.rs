@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use windlass_api::{Limit, Page, SetLimit};
 use windlass_core::Engine;
 use windlass_core::engine::{Event, Refusal, Reply};
-use windlass_core::queues as core;
+use windlass_core::licences;
 
 /// Which limits to list.
 #[derive(Deserialize, IntoParams)]
@@ -35,7 +35,7 @@ pub async fn list(
     let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
-        let all = engine.limits().iter();
+        let all = engine.licences().limits().iter();
         let some = all.filter(|(name, _)| query.cursor.as_ref().is_none_or(|after| *name > after));
         some.take(limit + 1).filter_map(|(name, _)| Limit::of(engine, name)).collect()
     };
@@ -57,7 +57,7 @@ pub async fn set(
     let Path(name) = name?;
     let change_wanted: SetLimit = read_body(body)?;
     let wanted = name.clone();
-    let over = move |engine: &Engine| change_wanted.over(engine.limits().get(&wanted));
+    let over = move |engine: &Engine| change_wanted.over(engine.licences().limits().get(&wanted));
     let limit = app.handle.query(over).await?.map_err(Refusal::from)?;
     change(&app, name.clone(), Some(limit)).await?;
     let wanted = name.clone();
@@ -77,7 +77,7 @@ pub async fn remove(
     change(&app, name, None).await.map(|()| StatusCode::NO_CONTENT)
 }
 
-async fn change(app: &App, name: String, limit: Option<core::Limit>) -> Result<(), ApiError> {
+async fn change(app: &App, name: String, limit: Option<licences::Limit>) -> Result<(), ApiError> {
     match app.handle.request(move |request| Event::SetLimit { request, name, limit }).await? {
         Reply::Done => Ok(()),
         other => Err(unexpected(other)),

@@ -15,8 +15,8 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use utoipa::IntoParams;
 use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
-use windlass_core::engine::Decision;
 use windlass_core::job::{self as core, JobSpec, Stop};
+use windlass_core::plan::Decision;
 use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, TaskId, Time, WorkerId};
 use windlass_store::{AttemptView, StoredTask};
@@ -131,13 +131,16 @@ pub async fn why(
     let Path(text) = id?;
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
-        let policy = engine.policy().name();
+        let policy = engine.planner().policy().name();
         let name_of =
             |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
-        match engine.explain(id) {
+        match windlass_core::explain::task(engine, id) {
             Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
             // The engine does not hold its job: it has ended. How it was placed may still be remembered.
-            None => (None, engine.decision(id).map(|decision| decided(decision, name_of))),
+            None => (
+                None,
+                windlass_core::explain::decision(engine, id).map(|decision| decided(decision, name_of)),
+            ),
         }
     };
     let (why, decided) = app.handle.query(explain).await?;
@@ -146,9 +149,10 @@ pub async fn why(
     }
     if let Some(parked) = app.handle.store().parked(id.job).await? {
         let explain = move |engine: &windlass_core::Engine| {
-            let why = engine.explain_parked(id, &parked.spec, &parked.parked, parked.ahead)?;
+            let why =
+                windlass_core::explain::parked_task(engine, id, &parked.spec, &parked.parked, parked.ahead)?;
             // Nobody was judged, and nothing that it says is of one worker.
-            Some(Why::from_core(id.to_string(), why, engine.policy().name(), |_| String::new()))
+            Some(Why::from_core(id.to_string(), why, engine.planner().policy().name(), |_| String::new()))
         };
         return app.handle.query(explain).await?.map(Json).ok_or_else(|| ApiError::no_task(id));
     }

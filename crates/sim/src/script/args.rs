@@ -6,8 +6,9 @@ use crate::world::{MS, S};
 use std::collections::BTreeSet;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, Kind, StepSpec};
+use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::queues::{Busy, Limit, QueueRecord};
+use windlass_core::queues::QueueRecord;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 

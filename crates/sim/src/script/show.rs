@@ -4,7 +4,8 @@
 use super::args::Args;
 use crate::promises::bases;
 use crate::world::{S, World};
-use windlass_core::engine::{BlockedReason, Engine, Fact, Refusal, Reply};
+use windlass_core::engine::{Engine, Fact, Refusal, Reply};
+use windlass_core::explain::BlockedReason;
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
 use windlass_core::plan::placement::{self, Ineligible};
@@ -116,7 +117,8 @@ pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
             match verb {
                 "why" => {
                     let task = args.task(0)?;
-                    let explanation = engine.explain(task).ok_or_else(|| format!("{task} is unknown"))?;
+                    let explanation = windlass_core::explain::task(engine, task)
+                        .ok_or_else(|| format!("{task} is unknown"))?;
                     Ok(why(world, task, &explanation))
                 }
                 "waits" => Ok(vec![waits(engine)]),
@@ -242,11 +244,11 @@ fn worker(worker: &Worker) -> String {
 
 /// How many ready tasks wait for each reason, and how many cpus no waiting work can use.
 fn waits(engine: &Engine) -> String {
-    let waiting = engine.waiting_tasks();
+    let waiting = windlass_core::explain::waiting_tasks(engine);
     let counts = BlockedReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));
     let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     let counts = if counts.is_empty() { "nothing waits".to_owned() } else { counts.join(", ") };
-    format!("{counts}; {} cpus stranded", Cpus(engine.stranded_cpu()))
+    format!("{counts}; {} cpus stranded", Cpus(engine.planner().stranded_cpu()))
 }
 
 fn jobs(world: &World) -> Vec<String> {
@@ -270,7 +272,7 @@ fn tasks(world: &World, id: JobId) -> Result<Vec<String>, String> {
     let lines = (0..total).map(|index| {
         let task = TaskId { job: id, index };
         let step = &view.spec.steps[firsts.partition_point(|base| *base <= index) - 1].name;
-        let explained = world.engine().and_then(|engine| engine.explain(task));
+        let explained = world.engine().and_then(|engine| windlass_core::explain::task(engine, task));
         let row = stored.iter().find(|stored| stored.row.index == index);
         let state = match (&explained, row) {
             (Some(explanation), _) => explanation.state,

@@ -8,7 +8,8 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, Transaction, params};
 use std::collections::BTreeMap;
 use windlass_core::job::BackOff;
-use windlass_core::queues::{Busy, Limit, QueueRecord};
+use windlass_core::licences::{Busy, Limit};
+use windlass_core::queues::QueueRecord;
 use windlass_core::score::history::Sample;
 use windlass_core::{JobId, Time};
 

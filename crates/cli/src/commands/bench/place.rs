@@ -7,11 +7,12 @@ use std::time::Instant;
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Policy, Report, Settings, StoredState, Submit, WorkerCommand,
+    Engine, Event, Hello, Inventory, Outbox, Report, Settings, StoredState, Submit, WorkerCommand,
 };
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
+use windlass_core::plan::Policy;
 use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::history::{Sample, Signature};

@@ -1,8 +1,8 @@
 //! Limits, such as licences: what there is only so much of, over the farm or on each worker, and what it means
 //! when there was less of it than we thought.
 
-use super::BadSetting;
 use crate::bounds::{BACK_OFF_MS, BUSY_EXITS_MAX};
+use crate::queues::BadSetting;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 

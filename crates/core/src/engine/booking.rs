@@ -1,0 +1,138 @@
+//! What the engine tells the planner about its steps and attempts, and how it records a booking.
+
+use super::{Attempt, Engine, Fact, Lent, Outbox};
+use crate::class::Class;
+use crate::ids::{StepKey, TaskId};
+use crate::plan::{Booking, HeldAmounts, Planner, RunningTask, StepFacts, Work};
+use crate::queues::RoundFilter;
+use crate::resources::Resources;
+use crate::time::{NS_PER_MS, Time};
+
+impl Work for Engine {
+    type Out = Outbox;
+
+    fn plan(&self) -> &Planner {
+        &self.plan
+    }
+
+    fn plan_mut(&mut self) -> &mut Planner {
+        &mut self.plan
+    }
+
+    fn facts(&self, key: StepKey) -> Option<StepFacts<'_>> {
+        let job = self.jobs.get(&key.job)?;
+        let step = job.steps.get(usize::from(key.step))?;
+        Some(StepFacts {
+            class: step.class,
+            first_ready: step.ready.first(),
+            ready: step.ready.len(),
+            ready_since: step.ready_since,
+            dependents: step.dependents,
+            profile: step.profile,
+            reads: &step.reads,
+            hints: &job.spec.steps[usize::from(key.step)].hints,
+            avoids: step.avoids(),
+            mean_ms: step.mean_ms,
+            prediction: self.profiles.prediction(step.profile),
+        })
+    }
+
+    fn is_limit_reached(&self, class: &Class) -> bool {
+        self.licences.reached(class).is_some()
+    }
+
+    fn running(&self, task: TaskId) -> Option<RunningTask<'_>> {
+        let attempt = self.attempts.get(&task)?;
+        let job = self.jobs.get(&task.job)?;
+        let number = usize::from(job.step_of(task.index));
+        let step = &job.steps[number];
+        let expected_ms =
+            step.mean_ms.or_else(|| self.profiles.prediction(step.profile).and_then(|p| p.wall_ms));
+        let began = attempt.started.unwrap_or(attempt.booked);
+        Some(RunningTask {
+            request: &attempt.request,
+            limits: &job.spec.steps[number].limits,
+            began,
+            due: expected_ms.map(|ms| began.after((ms * NS_PER_MS as f64) as u64)),
+        })
+    }
+
+    fn is_short(&self, step: StepKey) -> bool {
+        self.short.contains(&step)
+    }
+
+    fn has_short_steps(&self) -> bool {
+        !self.short.is_empty()
+    }
+
+    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) {
+        let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
+        let key: StepKey = queued_step.step();
+        self.pin(key.job, out);
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let spec = &job.spec.steps[usize::from(key.step)];
+        let step = &mut job.steps[usize::from(key.step)];
+        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
+        step.ready.remove(index);
+        let tries = step.tries.remove(index).unwrap_or_default();
+        step.active += 1;
+        let sized = &self.plan.classes.get(step.class).request;
+        let request = Resources { memory: spec.request.memory, ..sized.clone() };
+        let expects = sized.memory.saturating_sub(request.memory);
+        let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
+        let waited_ns = self.now.since(step.ready_since);
+        let is_drained = step.ready.is_empty();
+        let task = TaskId { job: key.job, index };
+        self.take_limits(key, id, 1);
+        let held = HeldAmounts { request: &request, expected_bytes: expects, expected_ms: ms };
+        self.plan.take(booking, task, profile, &held);
+        let (epoch, seq) = self.plan.workers.get(id).map_or_else(Default::default, |w| (w.epoch, w.seq + 1));
+        let charged = self.estimate(key, profile, queue, id, &request, expects);
+        let attempt = Attempt {
+            number: tries.attempt + 1,
+            worker: id,
+            epoch,
+            booked: self.now,
+            started: None,
+            failures: tries.failures,
+            losses: tries.losses,
+            request,
+            expects,
+            seq,
+            queued: is_ahead,
+            killing: false,
+            recalled: false,
+            lent: Lent::No,
+            charged,
+        };
+        out.writes.push(attempt.as_booked(task));
+        out.notes.push(Fact::Booked { task, worker: id, waited_ns });
+        self.plan.queues.charge(queue, self.cost_of(&attempt.charged), filter);
+        self.count_advance(key.job, &attempt, true);
+        self.attempts.insert(task, attempt);
+        if let Some(order) = self.start_order(task) {
+            self.send(id, order, out);
+        }
+        self.profile_booked(profile, self.now);
+        if is_drained {
+            self.refresh(key);
+        }
+    }
+}
+
+impl Engine {
+    /// Books up to `budget` tasks. Returns how many it booked. See [`plan::round`](crate::plan::round).
+    pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
+        self.set_now(now);
+        if self.plan.refresh_statistics() {
+            self.save_histories(out);
+            self.prune(out);
+        }
+        let is_needed = self.plan.needs_round();
+        let booked = crate::plan::round(self, budget, out);
+        if is_needed {
+            self.refill(out);
+        }
+        booked
+    }
+}

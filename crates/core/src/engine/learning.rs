@@ -1,0 +1,187 @@
+//! What ended attempts teach: about their signature, their worker and the farm.
+
+use super::{Attempt, Engine, Outbox, Write};
+use crate::bounds::PEAK_BYTES_MAX;
+use crate::class::Class;
+use crate::ids::{StepKey, TaskId};
+use crate::job::{End, StepSpec, TaskResult};
+use crate::plan::placement;
+use crate::score::history::{History, Sample, Signature};
+use crate::score::windows::Metric;
+use crate::time::{NS_PER_MS, Time};
+use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
+
+impl Engine {
+    /// The class of a step as it is sized now.
+    pub(super) fn sized_class(&mut self, spec: &StepSpec, profile: u64) -> Class {
+        self.profiles.size(super::submit::class_of(spec), spec, profile, &self.plan.workers)
+    }
+
+    /// An attempt is booked, or was when the engine started.
+    pub(super) fn profile_booked(&mut self, profile: u64, at: Time) {
+        let changed = self.profiles.booked(profile, at, self.now);
+        changed.into_iter().for_each(|key| self.refresh(key));
+    }
+
+    /// An attempt is off the books.
+    pub(super) fn profile_left(&mut self, profile: u64) {
+        let changed = self.profiles.left(profile, self.now);
+        changed.into_iter().for_each(|key| self.refresh(key));
+    }
+
+    fn gate(&mut self, profile: u64) {
+        let changed = self.profiles.gate(profile, self.now);
+        changed.into_iter().for_each(|key| self.refresh(key));
+    }
+
+    /// First tasks that have run long enough are believed to fit.
+    pub(super) fn finish_probes(&mut self) {
+        while let Some(profile) = self.profiles.take_probed(self.now) {
+            self.gate(profile);
+        }
+    }
+
+    /// An attempt ended: what it held and took.
+    pub(super) fn learn(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult, out: &mut Outbox) {
+        let capacity = self.plan.workers.get(attempt.worker).map_or(0, |worker| worker.capacity.memory);
+        let Some(sample) = sample_of(attempt, result, capacity) else { return };
+        self.record_windows(&sample);
+        let Some(profile) = self.step(self.key_of(task)).map(|step| step.profile) else { return };
+        let learned = self.profiles.learn(profile, sample);
+        out.writes.extend(learned.write.map(|(signature, history)| write_of(signature, history, self.now)));
+        if learned.is_resized {
+            self.resize(profile);
+        }
+        self.gate(profile);
+    }
+
+    fn record_windows(&mut self, sample: &Sample) {
+        let mut record = |metric, value: Option<u64>| {
+            if let Some(value) = value {
+                self.plan.record(metric, value as f64);
+            }
+        };
+        record(Metric::Completed, Some(1));
+        record(Metric::OomRate, Some(sample.oom.into()));
+        record(Metric::WallMs, sample.wall_ms);
+        record(Metric::CpuMs, sample.cpu_ms);
+        record(Metric::PeakMemory, sample.peak_memory.filter(|_| !sample.oom));
+        record(Metric::DiskBytes, sample.disk_bytes.filter(|bytes| *bytes > 0));
+    }
+
+    /// Gives the steps of a signature the class that they are of now.
+    fn resize(&mut self, profile: u64) {
+        let steps: Vec<StepKey> = self.profiles.steps(profile).collect();
+        for key in steps {
+            let Some(job) = self.jobs.get(&key.job).map(|job| job.spec.clone()) else { continue };
+            let class = self.sized_class(&job.steps[usize::from(key.step)], profile);
+            let Some(step) = self.step(key) else { continue };
+            if *self.plan.classes.get(step.class) == class {
+                continue;
+            }
+            let new = self.plan.classes.intern(class);
+            let Some(job) = self.jobs.get_mut(&key.job) else { continue };
+            let queue = job.queue;
+            let step = &mut job.steps[usize::from(key.step)];
+            let old = std::mem::replace(&mut step.class, new);
+            if let Some(queued_step) = &step.enlisted {
+                self.plan.withdraw(queue, old, queued_step);
+                self.plan.enlist(queue, new, *queued_step);
+            }
+            self.plan.classes.release(old);
+        }
+    }
+
+    /// Samples that were not durable are written again.
+    pub(super) fn save_histories_again(&mut self, writes: &[Write]) {
+        for write in writes {
+            if let Write::History { signature, .. } = write {
+                self.profiles.save_again(signature);
+            }
+        }
+    }
+
+    /// Writes the samples that the store does not have: now and then, and before the end.
+    pub fn save_histories(&mut self, out: &mut Outbox) {
+        for (signature, history) in self.profiles.take_unsaved() {
+            out.writes.push(write_of(&signature, history, self.now));
+        }
+    }
+
+    /// True if an attempt had as much memory as any worker that fits its step.
+    pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
+        let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
+        let class = super::submit::class_of(spec);
+        let fits = self.plan.workers.present().filter(|worker| placement::eligible_when_idle(&class, worker));
+        fits.map(|worker| worker.capacity.memory)
+            .max()
+            .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)
+    }
+
+    /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
+    /// nor does a launch that failed by the job's own fault.
+    pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult) {
+        let verdict = match &result.end {
+            End::Exited(0) => HealthVerdict::Succeeded,
+            End::Exited(_) | End::Signaled(_) => HealthVerdict::Failed,
+            End::NotStarted(_) if result.job_at_fault => return,
+            End::NotStarted(_) => HealthVerdict::NotStarted,
+            End::Lost if attempt.started.is_none() => HealthVerdict::NotStarted,
+            // One that was cut off may have fenced itself.
+            end if super::job_lifecycle::is_unasked(attempt, end) && self.is_steady(attempt) => {
+                HealthVerdict::NotStarted
+            }
+            End::Lost | End::OutOfMemory | End::TimeLimit | End::Canceled | End::Recalled => return,
+        };
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        if verdict == HealthVerdict::Succeeded {
+            self.successes.count(&job.spec.user);
+        }
+        job.failed_attempts += u64::from(verdict == HealthVerdict::Failed);
+        let record = Record { succeeded: job.counts().succeeded.into(), failed: job.failed_attempts };
+        let of = Ended { job: task.job, user: &job.spec.user, record };
+        let suspicious =
+            |worker: &Worker| verdict != HealthVerdict::Succeeded || worker.health != Health::default();
+        if self.plan.workers.get(attempt.worker).is_some_and(suspicious) {
+            let successes = &self.successes;
+            self.plan.workers.update(attempt.worker, |w| w.health.ended(now, of, verdict, successes));
+        }
+    }
+
+    /// True if the attempt's worker was connected ever since it was booked.
+    fn is_steady(&self, attempt: &Attempt) -> bool {
+        self.plan.workers.get(attempt.worker).is_some_and(|w| w.connected && w.greeted <= attempt.booked)
+    }
+
+    fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
+        self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
+    }
+}
+
+fn write_of(signature: &Signature, history: &History, at: Time) -> Write {
+    let samples = history.samples().copied().collect();
+    Write::History { signature: signature.to_string(), samples, at }
+}
+
+/// What an attempt teaches; `None` of one that did not run to its own end. No task is taken to hold more than the
+/// `capacity` of its worker in bytes, whatever that says; 0 is unknown.
+fn sample_of(attempt: &Attempt, result: &TaskResult, capacity: u64) -> Option<Sample> {
+    let oom = result.end == End::OutOfMemory;
+    if !oom && result.end != End::Exited(0) {
+        return None;
+    }
+    let ran = result.started.zip(result.finished);
+    let most = if capacity > 0 { capacity } else { PEAK_BYTES_MAX };
+    let peak_memory = result.peak_memory.map(|bytes| bytes.min(most));
+    let limit = (attempt.request.memory + attempt.expects).max(peak_memory.unwrap_or(0));
+    let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
+    Some(Sample {
+        peak_memory: if oom { killed } else { peak_memory },
+        cpu_ms: result.cpu_ms,
+        // Of one that was killed it is not how long such a task takes.
+        wall_ms: ran.filter(|_| !oom).map(|(started, finished)| finished.since(started) / NS_PER_MS),
+        disk_bytes: result.disk_bytes,
+        oom,
+    })
+}

@@ -1,0 +1,119 @@
+//! How much work waits, by reason.
+
+use crate::class::Class;
+use crate::engine::Engine;
+use crate::ids::{ClassId, QueueId, StepKey};
+use crate::plan::placement;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The one reason for which a step with ready tasks waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum BlockedReason {
+    /// It does not wait: its tasks are being placed.
+    Flowing,
+    /// Workers that fit it are full.
+    Capacity,
+    /// It fits no worker of the farm.
+    NoFit,
+    /// Its queue is paused.
+    Paused,
+    /// Its queue has used up its quota.
+    Quota,
+    /// All licences are taken, over the farm or on all workers with room, or were busy when last tried.
+    NoLicence,
+    /// A rule holds it, its job is held, or its first tasks must show what they need.
+    Held,
+    /// No worker takes work.
+    NoWorker,
+}
+
+impl BlockedReason {
+    /// All, with the words that stand for them.
+    pub const ALL: [(BlockedReason, &'static str); 8] = [
+        (BlockedReason::Flowing, "flowing"),
+        (BlockedReason::Capacity, "capacity"),
+        (BlockedReason::NoFit, "no_fit"),
+        (BlockedReason::Paused, "paused"),
+        (BlockedReason::Quota, "quota"),
+        (BlockedReason::NoLicence, "no_licence"),
+        (BlockedReason::Held, "held"),
+        (BlockedReason::NoWorker, "no_worker"),
+    ];
+
+    /// The word that stands for it.
+    pub fn as_str(self) -> &'static str {
+        BlockedReason::ALL[self as usize].1
+    }
+}
+
+/// How many ready tasks wait for which reason. Tasks of steps that wait for others are not counted.
+pub fn waiting_tasks(engine: &Engine) -> BTreeMap<BlockedReason, u64> {
+    let mut tasks: BTreeMap<BlockedReason, u64> = BTreeMap::new();
+    let mut fits = BTreeMap::new();
+    for job in engine.jobs().filter(|job| job.stop.is_none() && job.after.is_empty()) {
+        for (number, step) in job.steps.iter().enumerate().filter(|(_, step)| !step.ready.is_empty()) {
+            let key = StepKey { job: job.id, step: number as u16 };
+            if let Some(reason) = wait_reason(engine, key, &mut fits) {
+                *tasks.entry(reason).or_default() += u64::from(step.ready.len());
+            }
+        }
+    }
+    // What is parked waits for what the first of its line waits for.
+    for (first, away) in engine.evicted_by_subqueue() {
+        let reason = first.and_then(|key| wait_reason(engine, key, &mut fits));
+        *tasks.entry(reason.unwrap_or(BlockedReason::Flowing)).or_default() += away.ready;
+    }
+    tasks
+}
+
+/// Why a step with ready tasks waits; `None` if there is no such step. `fits` remembers between calls
+/// which classes some worker fits.
+pub fn wait_reason(
+    engine: &Engine,
+    key: StepKey,
+    fits: &mut BTreeMap<ClassId, bool>,
+) -> Option<BlockedReason> {
+    let (job, step) = (engine.job(key.job)?, engine.step(key)?);
+    let could = || {
+        let class = engine.planner().classes.get(step.class);
+        engine.planner().workers.present().any(|worker| placement::eligible_when_idle(class, worker))
+    };
+    Some(match () {
+        // What waits for the first of its kind may be one that fits nowhere.
+        () if !job.held && engine.licences().back_off(key).is_some() => BlockedReason::NoLicence,
+        () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
+            BlockedReason::NoFit
+        }
+        () if step.enlisted.is_none() => BlockedReason::Held,
+        () if engine.planner().queues.get(job.queue).record.paused.is_some() => BlockedReason::Paused,
+        () if engine.planner().blocked().over_quota.contains_key(&(job.queue, step.class)) => {
+            BlockedReason::Quota
+        }
+        () if engine.planner().blocked().out_of_licences.contains(&step.class) => BlockedReason::NoLicence,
+        () if engine.planner().vetoed_step(key).is_some() => BlockedReason::Held,
+        () if !engine.planner().is_full(step.class) => BlockedReason::Flowing,
+        () if engine.planner().workers.open_count() == 0 => BlockedReason::NoWorker,
+        () if !*fits.entry(step.class).or_insert_with(could) => BlockedReason::NoFit,
+        () if lacks_licence(engine, step.class) => BlockedReason::NoLicence,
+        () => BlockedReason::Capacity,
+    })
+}
+
+/// The quota, or the burst, that keeps a step's tasks from being placed: the same caps as a round's.
+pub(super) fn over_quota(engine: &Engine, queue: QueueId, key: StepKey) -> Option<u32> {
+    let class = engine.step(key)?.class;
+    let cpu = engine.planner().classes.get(class).request.cpu;
+    let plan = engine.planner();
+    let of_queue = plan.queues.get(queue).over_quota(cpu, true);
+    of_queue.or_else(|| plan.blocked().over_quota.get(&(queue, class)).copied())
+}
+
+/// True if some worker would take a task of the class now but for a limit of each worker.
+fn lacks_licence(engine: &Engine, class: ClassId) -> bool {
+    let class = engine.planner().classes.get(class);
+    let per_worker =
+        |name: &String| engine.licences().limits().get(name).is_some_and(|limit| limit.per_worker.is_some());
+    let unlimited = Class { limits: BTreeSet::new(), ..class.clone() };
+    class.limits.iter().any(per_worker)
+        && engine.planner().workers.present().any(|worker| placement::fits_now(&unlimited, worker))
+}

@@ -1,0 +1,122 @@
+//! Decisions as they were made, and what a round could not place.
+
+use super::placement::{self, ScoredWorker};
+use super::planner::Policy;
+use super::round::placement_request;
+use super::work::{Booking, Work};
+use crate::bounds;
+use crate::cache_keys::Missing;
+use crate::ids::{ClassId, QueueId, TaskId, WorkerId};
+use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
+use crate::score::policy::Breakdown;
+use crate::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a task went, and how that worker and the next best were judged. What each rule said is computed on demand,
+/// from what the rules saw.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decision {
+    /// The task.
+    pub task: TaskId,
+    /// When.
+    pub at: Time,
+    policy: Policy,
+    job: JobContext,
+    instance: InstanceContext,
+    others_wait: bool,
+    /// The winner first.
+    seen: Vec<Seen>,
+}
+
+/// A worker as the rules saw it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Seen {
+    worker: WorkerId,
+    context: WorkerContext,
+    missing: Option<Missing>,
+    step_cpu: u32,
+    warmth: f64,
+    load: f64,
+}
+
+impl Decision {
+    /// The scoring policy's name.
+    pub fn policy(&self) -> &'static str {
+        self.policy.0.name()
+    }
+
+    /// How workers were judged, the winner first.
+    pub fn ranked(&self) -> Vec<Judged> {
+        let judged = self.seen.iter().map(|seen| {
+            let Seen { worker, context, missing, step_cpu, warmth, load } = seen;
+            let pair = Pair {
+                job: &self.job,
+                worker: context,
+                instance: &self.instance,
+                missing: *missing,
+                step_cpu: *step_cpu,
+                warmth: *warmth,
+                others_wait: self.others_wait,
+                load: *load,
+            };
+            Judged { worker: *worker, load: *load, breakdown: self.policy.0.detail(&pair) }
+        });
+        judged.collect()
+    }
+}
+
+/// A worker as it was judged.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Judged {
+    /// Which.
+    pub worker: WorkerId,
+    /// Its load with the task.
+    pub load: f64,
+    /// What each rule said.
+    pub breakdown: Breakdown,
+}
+
+/// What the last full round could not place, and why.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct BlockedWork {
+    /// Classes whose licences are all taken.
+    pub out_of_licences: BTreeSet<ClassId>,
+    /// Classes of queues whose quota is used up, with the quota in hundredths of a core.
+    pub over_quota: BTreeMap<(QueueId, ClassId), u32>,
+}
+
+/// Remembers a decision with what the rules saw of the winner and the runners-up.
+pub(super) fn record_decision<W: Work>(
+    work: &mut W,
+    booking: &Booking,
+    class: ClassId,
+    ranked: Vec<ScoredWorker>,
+) {
+    let key = booking.queued_step.step();
+    let Some(index) = work.facts(key).and_then(|facts| facts.first_ready) else { return };
+    let Some(request) = placement_request(work, key, booking.queue) else { return };
+    debug_assert_eq!(request.class_id, class);
+    let plan = work.plan();
+    let farm = plan.match_context();
+    let ranked = ranked.into_iter().filter_map(|ranked| {
+        let worker = farm.workers.get(ranked.worker)?;
+        let context = placement::worker_context(worker, farm.workers.load_settings());
+        let pair = farm.pair(&request, worker, &context, ranked.load);
+        let Pair { missing, step_cpu, warmth, load, .. } = pair;
+        Some(Seen { worker: ranked.worker, context, missing, step_cpu, warmth, load })
+    });
+    let decision = Decision {
+        task: TaskId { job: key.job, index },
+        at: plan.now,
+        policy: Policy(farm.policy_for(&request)),
+        job: request.job,
+        instance: plan.instance,
+        others_wait: request.others_wait,
+        seen: ranked.collect(),
+    };
+    let decisions = &mut work.plan_mut().decisions;
+    if decisions.len() == bounds::DECISIONS_MAX {
+        decisions.pop_front();
+    }
+    decisions.push_back(decision);
+}

@@ -1,0 +1,349 @@
+//! The state of planning, and what changes it outside of a round.
+
+use super::decision::{BlockedWork, Decision};
+use super::full_classes::FullClasses;
+use super::placement::{MatchContext, Reservation};
+use super::reserving::FeasibleWorkers;
+use super::vetoed::{VetoedStep, VetoedSteps};
+use super::work::Booking;
+use super::{ReservationSettings, Reservations};
+use crate::bounds;
+use crate::cache_keys::MissingMemo;
+use crate::class::Classes;
+use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
+use crate::job::QueuedStep;
+use crate::load::formula::LoadSettings;
+use crate::queues::{Queues, TurnSettings};
+use crate::resources::Resources;
+use crate::score::context::InstanceContext;
+use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
+use crate::score::weights;
+use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
+use crate::time::Time;
+use crate::worker::Saturation;
+use crate::workers::Workers;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// How the planner is set up.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PlanSettings {
+    /// Which worker with room is filled first.
+    pub saturation: Saturation,
+    /// Nanoseconds that a worker may be silent before it gets no new work.
+    pub suspect_ns: u64,
+    /// How loads are judged.
+    pub load: LoadSettings,
+    /// How turns are taken.
+    pub turn: TurnSettings,
+    /// How reservations are given.
+    pub reserve: ReservationSettings,
+    /// How pairs of step and worker are judged.
+    pub policy: Policy,
+    /// Milliseconds after which a task that could start should have, where its step does not say.
+    pub wait_deadline_ms: u64,
+    /// See [`bounds::STEP_MISSES_MAX`].
+    pub step_misses_max: usize,
+    /// See [`bounds::CANDIDATES_MAX`].
+    pub candidates_max: usize,
+    /// See [`bounds::PREFETCH_LOOKS_MAX`].
+    pub prefetch_looks_max: usize,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        PlanSettings {
+            saturation: Saturation::default(),
+            suspect_ns: bounds::SUSPECT_NS,
+            load: LoadSettings::default(),
+            turn: TurnSettings::default(),
+            reserve: ReservationSettings::default(),
+            policy: Policy::default(),
+            wait_deadline_ms: weights::DEADLINE_MS,
+            step_misses_max: bounds::STEP_MISSES_MAX,
+            candidates_max: bounds::CANDIDATES_MAX,
+            prefetch_looks_max: bounds::PREFETCH_LOOKS_MAX,
+        }
+    }
+}
+
+/// A scoring policy: equal to another of the same name.
+#[derive(Clone, Copy)]
+pub struct Policy(pub &'static dyn ScoringPolicy);
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy(policy_by_name(DEFAULT_POLICY).0)
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+/// What a booked task holds.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldAmounts<'a> {
+    /// What it holds for certain. One that is sent ahead holds nothing of its worker yet.
+    pub request: &'a Resources,
+    /// Bytes that it is expected to hold beyond that.
+    pub expected_bytes: u64,
+    /// Milliseconds that it is expected to run; 0 is unknown.
+    pub expected_ms: f64,
+}
+
+/// What a round plans over, and what it remembers between rounds. The owner of the work changes `workers`, `queues`
+/// and `classes` as things happen; everything else changes in rounds only.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Planner {
+    /// The workers, with what is booked on each.
+    pub workers: Workers,
+    /// The queues, with the steps that have ready tasks.
+    pub queues: Queues,
+    /// The classes of all steps.
+    pub classes: Classes,
+    pub(super) now: Time,
+    pub(super) policy: Policy,
+    pub(super) step_misses_max: usize,
+    pub(super) prefetch_looks_max: usize,
+    /// Classes without room anywhere.
+    pub(super) full: FullClasses,
+    /// Steps that a rule vetoes on every worker with room.
+    pub(super) vetoed: VetoedSteps,
+    pub(super) reservations: Reservations,
+    /// The reserved workers, and when the holders of the reservations could start there.
+    pub(super) reserved: BTreeMap<WorkerId, Reservation>,
+    pub(super) feasible_workers: FeasibleWorkers,
+    /// What workers lack of what steps read. A cache: it decides nothing by being there.
+    missing: RefCell<MissingMemo>,
+    windows: Windows,
+    pub(super) instance: InstanceContext,
+    /// When the means of `instance` were computed last.
+    refreshed: Time,
+    pub(super) blocked: BlockedWork,
+    pub(super) decisions: VecDeque<Decision>,
+    /// Where the next search for a worker to send work ahead to begins.
+    pub(super) prefetch_from: WorkerId,
+    /// Something changed since the last full round.
+    pub(super) needs_round: bool,
+}
+
+impl Planner {
+    /// A planner without workers or work.
+    pub fn new(settings: PlanSettings) -> Self {
+        Planner {
+            workers: Workers::new(settings.saturation, settings.suspect_ns, settings.load)
+                .with_candidates(settings.candidates_max),
+            queues: Queues::new(settings.turn),
+            classes: Classes::default(),
+            now: Time::default(),
+            policy: settings.policy,
+            step_misses_max: settings.step_misses_max,
+            prefetch_looks_max: settings.prefetch_looks_max,
+            full: FullClasses::default(),
+            vetoed: VetoedSteps::default(),
+            reservations: Reservations::new(settings.reserve),
+            reserved: BTreeMap::new(),
+            feasible_workers: FeasibleWorkers::default(),
+            missing: RefCell::default(),
+            windows: Windows::default(),
+            instance: InstanceContext {
+                deadline_ms: Some(settings.wait_deadline_ms),
+                ..InstanceContext::default()
+            },
+            refreshed: Time::default(),
+            blocked: BlockedWork::default(),
+            decisions: VecDeque::new(),
+            prefetch_from: WorkerId(0),
+            needs_round: false,
+        }
+    }
+
+    /// Sets the time, before anything that happens at that time.
+    pub fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.queues.tell_time(now);
+    }
+
+    /// Something changed that a round may act on.
+    pub fn request_round(&mut self) {
+        self.needs_round = true;
+    }
+
+    /// True if a round may find something to do.
+    pub fn needs_round(&self) -> bool {
+        self.needs_round
+    }
+
+    /// How pairs of step and worker are judged.
+    pub fn policy(&self) -> &'static dyn ScoringPolicy {
+        self.policy.0
+    }
+
+    /// Which worker is reserved for which class.
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
+    /// The reserved workers, and when the holders could start there, as of the last round.
+    pub fn reserved(&self) -> &BTreeMap<WorkerId, Reservation> {
+        &self.reserved
+    }
+
+    /// What the last full round could not place for other reasons than room.
+    pub fn blocked(&self) -> &BlockedWork {
+        &self.blocked
+    }
+
+    /// The last decisions, newest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().rev()
+    }
+
+    /// True if a class fitted no worker when it was tried last, and none has gained room for it since.
+    pub fn is_full(&self, class: ClassId) -> bool {
+        self.full.contains(class)
+    }
+
+    /// Why a step is set aside, if a rule vetoes it on every worker with room.
+    pub fn vetoed_step(&self, step: StepKey) -> Option<&VetoedStep> {
+        self.vetoed.get(step)
+    }
+
+    /// The steps that a rule vetoes on every worker with room.
+    pub fn vetoed_steps(&self) -> impl Iterator<Item = StepKey> + '_ {
+        self.vetoed.steps()
+    }
+
+    /// Hundredths of a core that are idle although work waits, because nothing that waits fits there.
+    pub fn stranded_cpu(&self) -> u64 {
+        if self.full.is_empty() {
+            return 0;
+        }
+        self.workers.iter().filter(|worker| worker.takes_work()).map(|w| u64::from(w.free().cpu)).sum()
+    }
+
+    /// Puts a step into its queue.
+    pub fn enlist(&mut self, queue: QueueId, class: ClassId, queued_step: QueuedStep) {
+        self.queues.insert(queue, class, queued_step);
+        self.needs_round = true;
+    }
+
+    /// Takes a step out of its queue.
+    pub fn withdraw(&mut self, queue: QueueId, class: ClassId, queued_step: &QueuedStep) {
+        self.queues.remove(queue, class, queued_step);
+        self.vetoed.remove(queued_step.step());
+    }
+
+    /// A step is gone: drops what was remembered of it.
+    pub fn forget_step(&mut self, step: StepKey, class: ClassId, reads_nothing: bool) {
+        self.classes.release(class);
+        if !reads_nothing {
+            self.missing.borrow_mut().forget(step);
+        }
+    }
+
+    /// Pairs of step and worker of which it is remembered what the worker lacks.
+    pub fn remembered_pairs(&self) -> usize {
+        self.missing.borrow().len()
+    }
+
+    /// Drops some of the queues that nobody set and nobody has used for long, except those that `is_needed` names.
+    pub fn prune_queues(&mut self, is_needed: impl Fn(QueueId) -> bool) {
+        let over_quota = &self.blocked.over_quota;
+        self.queues.prune(|id| is_needed(id) || over_quota.keys().any(|(queue, _)| *queue == id));
+    }
+
+    /// Drops a worker.
+    pub fn remove_worker(&mut self, id: WorkerId) {
+        self.reservations.release(id);
+        self.workers.remove(id);
+    }
+
+    /// A task of a step with that `profile` holds amounts of its worker and queue from now on.
+    pub fn take(&mut self, booking: &Booking, task: TaskId, profile: u64, held: &HeldAmounts) {
+        self.workers.update(booking.worker, |worker| {
+            worker.warmth.ran(profile);
+            if booking.is_ahead {
+                worker.send_ahead(task, held.expected_ms);
+            } else {
+                let step = booking.queued_step.step();
+                worker.hold(task, step, held.request, held.expected_bytes, held.request.cpu);
+            }
+        });
+        self.queues.hold(booking.queue, held.request.cpu);
+    }
+
+    /// Time passed: steps whose time has come are judged again, and so are reservations.
+    pub fn tick(&mut self) {
+        self.readmit_due();
+        self.needs_round |= self.reservations.next_full().is_some_and(|at| at <= self.now);
+    }
+
+    /// When the planner wants a tick and a round although nothing happens.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        [self.reservations.next_full(), self.vetoed.next()].into_iter().flatten().min()
+    }
+
+    /// What the matcher chooses among, and by which settings.
+    pub fn match_context(&self) -> MatchContext<'_> {
+        let windows = &self.instance.windows;
+        let mean = windows[Metric::MissingBytes].w1h.zip(windows[Metric::MissingKeys].w1h);
+        MatchContext {
+            now: self.now,
+            workers: &self.workers,
+            reserved: &self.reserved,
+            policy: self.policy.0,
+            instance: &self.instance,
+            known: Some(&self.missing),
+            key_bytes: mean.filter(|(_, keys)| *keys > 0.0).map(|(bytes, keys)| (bytes / keys) as u64),
+        }
+    }
+
+    /// Adds to the means that rules compare with.
+    pub fn record(&mut self, metric: Metric, value: f64) {
+        self.windows.record(self.now, metric, value);
+    }
+
+    /// When [`refresh_statistics`](Planner::refresh_statistics) computes the means next.
+    pub fn next_refresh(&self) -> Time {
+        self.refreshed.after(RECOMPUTE_NS)
+    }
+
+    /// Computes the means that rules compare with, if half a minute has passed. Returns true if so.
+    pub fn refresh_statistics(&mut self) -> bool {
+        if self.now.since(self.refreshed) < RECOMPUTE_NS && self.refreshed != Time::default() {
+            return false;
+        }
+        self.refreshed = self.now;
+        self.instance.windows = self.windows.recompute(self.now);
+        let speeds = self.workers.present().filter_map(|worker| worker.flags.core_score);
+        let (sum, count) = speeds.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0));
+        self.instance.core_score = (count > 0.0).then(|| sum / count);
+        true
+    }
+
+    /// Compares what is remembered with the queues. `queued` returns the position at which a step stands in its
+    /// queue.
+    ///
+    /// # Errors
+    ///
+    /// The first difference.
+    pub fn check(&self, queued: impl Fn(StepKey) -> Option<QueuedStep>) -> Result<(), String> {
+        if !self.workers.is_consistent() {
+            return Err(
+                "the indexes of names, free room or deadlines are not what the workers make".to_owned()
+            );
+        }
+        self.vetoed.check(&self.queues, queued)
+    }
+}

@@ -1,0 +1,232 @@
+//! Which worker is reserved for which class, when the class could start there, and when the reservation ends.
+
+use super::Planner;
+use super::placement::{self, Reservation};
+use super::work::{RunningTask, Work};
+use crate::bounds;
+use crate::class::Class;
+use crate::ids::{ClassId, TaskId, WorkerId};
+use crate::resources::Resources;
+use crate::time::Time;
+use crate::worker::{Licences, Worker};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Orders workers by when they are expected to have room, unknown last, then by what is free, then by name.
+type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
+
+/// Classes that are remembered to have, or not to have, a worker that could run them.
+const COULD_RUN_MAX: usize = 20_000;
+
+/// Whether some worker that takes work could run a class.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum FeasibleWorker {
+    /// This one could when it was looked at, at that count of the workers' changes.
+    By(WorkerId, u64),
+    /// None could, and none can before another worker takes work: how many times one had started to by then.
+    Nobody(u64),
+}
+
+/// The classes that were looked at for a worker that could run them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct FeasibleWorkers(BTreeMap<ClassId, FeasibleWorker>);
+
+impl Planner {
+    /// True if some worker that takes work could run the class, were it empty. Remembers which.
+    fn could_run(&mut self, id: ClassId) -> bool {
+        let Some(class) = self.classes.find(id) else { return false };
+        let (opened, shifts) = (self.workers.opened(), self.workers.shifts());
+        let could = |w: &&Worker| w.takes_work() && placement::eligible_when_idle(class, w);
+        let known = &mut self.feasible_workers.0;
+        match known.get(&id) {
+            Some(FeasibleWorker::By(_, at)) if *at == shifts => return true,
+            Some(FeasibleWorker::By(worker, _)) if self.workers.get(*worker).as_ref().is_some_and(could) => {
+                let worker = *worker;
+                known.insert(id, FeasibleWorker::By(worker, shifts));
+                return true;
+            }
+            Some(FeasibleWorker::Nobody(before)) if *before == opened => return false,
+            _ => {}
+        }
+        let found = if class.targets.is_empty() {
+            self.workers.present().find(could)
+        } else {
+            class.targets.iter().filter_map(|name| self.workers.by_name(name)).find(could)
+        };
+        if known.len() >= COULD_RUN_MAX {
+            known.clear();
+        }
+        let feasible = found.map(|worker| FeasibleWorker::By(worker.id, shifts));
+        known.insert(id, feasible.unwrap_or(FeasibleWorker::Nobody(opened)));
+        feasible.is_some()
+    }
+
+    /// Drops reservations that nobody needs, and returns the workers that become free for all.
+    fn drop_unneeded(&mut self, blocked: &BTreeSet<ClassId>) -> Vec<WorkerId> {
+        let (workers, classes) = (&self.workers, &self.classes);
+        let (mut freed, mut refused) = (Vec::new(), Vec::new());
+        self.reservations.retain(|id, class| {
+            // A task that waits for jobs of its own does not end before these have run, perhaps on this worker.
+            let is_lending = workers.get(id).is_some_and(|worker| worker.lending > 0);
+            let worker = workers.get(id).filter(|worker| worker.takes_work());
+            let both = worker.zip(classes.find(class));
+            let needed = blocked.contains(&class)
+                && !is_lending
+                && both.is_some_and(|(worker, class)| placement::eligible_when_idle(class, worker));
+            // The round that ends left the room free: a rule, a limit or a quota keeps the holder from it. Two
+            // classes that each wait for the worker of the other would otherwise wait for ever.
+            let unused = both.is_some_and(|(worker, class)| placement::fits_now(class, worker));
+            if needed && unused {
+                refused.push(class);
+            }
+            if !needed || unused {
+                freed.push(id);
+            }
+            needed && !unused
+        });
+        refused.into_iter().for_each(|class| self.reservations.disappoint(class));
+        freed
+    }
+}
+
+/// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
+pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
+    let plan = work.plan_mut();
+    // A class that no working worker could run would wait for a reservation for ever, and keep others from one.
+    let mut blocked: BTreeSet<ClassId> = plan.reservations.watched().collect();
+    blocked.retain(|class| plan.full.contains(*class) || plan.vetoed.has_class(*class));
+    let mut newcomers = plan.reservations.newcomers(plan.full.all(), plan.vetoed.by_class());
+    blocked.retain(|class| plan.could_run(*class));
+    newcomers.retain(|class| plan.could_run(*class));
+    let freed = plan.drop_unneeded(&blocked);
+    for class in plan.reservations.observe(plan.now, &blocked, &newcomers, placed) {
+        if work.plan().reservations.is_full() {
+            break;
+        }
+        let target = target(work, class);
+        let reservations = &mut work.plan_mut().reservations;
+        match target {
+            Some(worker) => reservations.reserve(worker, class),
+            None => reservations.disappoint(class),
+        }
+    }
+    let plan = work.plan_mut();
+    for id in freed {
+        plan.workers.gained(id);
+        plan.needs_round = true;
+    }
+}
+
+/// Works out when the holders of reservations could start. A task that is overdue is assumed to end now. If it were
+/// assumed to run on, other work would be let in front for as long as anything is late, and would itself be late in
+/// turn.
+pub(super) fn update_reservation_starts<W: Work>(work: &mut W) {
+    let plan = work.plan();
+    let mut reserved = BTreeMap::new();
+    for (id, class) in plan.reservations.holders() {
+        let Some((worker, asks)) = plan.workers.get(id).zip(plan.classes.find(class)) else { continue };
+        let starts = starts_when(work, asks, worker, |running| running.due);
+        let band = plan.queues.band_of(class).unwrap_or(0);
+        reserved.insert(id, Reservation { class, band, starts });
+    }
+    work.plan_mut().reserved = reserved;
+}
+
+/// The worker to reserve for a class: of those that would fit it when empty, the one that is expected to have room
+/// first. Wide work is given up to half of its workers, and no more than it has tasks. Other work is given one, when
+/// nothing of it was placed for long. Where no end is known, a class is given one at most.
+fn target<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
+    let plan = work.plan();
+    let asks = plan.classes.find(class)?;
+    let avoided = avoided_by_all(work, class);
+    let (mut fitting, mut widest) = (0, Resources::default());
+    let mut best: Option<(FreeFirst, WorkerId)> = None;
+    for worker in plan.workers.present().filter(|worker| placement::eligible_when_idle(asks, worker)) {
+        fitting += 1;
+        widest.cpu = widest.cpu.max(worker.capacity.cpu);
+        widest.memory = widest.memory.max(worker.capacity.memory);
+        let reserved = plan.reservations.holder(worker.id).is_some();
+        // Where there is room already, it is something else that the class waits for.
+        let useless = !worker.takes_work() || avoided == Some(worker.id) || placement::fits_now(asks, worker);
+        if useless || reserved || worker.lending > 0 {
+            continue;
+        }
+        let starts = starts_at(work, asks, worker);
+        let rank = (starts.is_none(), starts, Reverse(worker.free().cpu), &*worker.name);
+        if best.as_ref().is_none_or(|(first, _)| rank < *first) {
+            best = Some((rank, worker.id));
+        }
+    }
+    let wide = asks.request.cpu >= widest.cpu.div_ceil(2).max(1)
+        || asks.request.memory >= widest.memory.div_ceil(2).max(1);
+    let held = plan.reservations.held_by(class);
+    let may = wide || (held == 0 && plan.reservations.is_starving(class));
+    // More workers than tasks would stand empty for nobody.
+    let mut tasks = 0;
+    let wanted = plan.queues.steps_of(class).filter_map(|key| work.facts(key)).any(|facts| {
+        tasks += facts.ready as usize;
+        tasks > held
+    });
+    let ((unknown, ..), worker) = best.filter(|_| may && wanted && held < (fitting / 2).max(1))?;
+    (!unknown || held == 0).then_some(worker)
+}
+
+/// The worker on which the first steps of a class that wait all failed, and to which they do not go back as long as
+/// another could run them.
+fn avoided_by_all<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
+    let plan = work.plan();
+    let steps = plan.queues.steps_of(class).take(bounds::PICKS_MAX);
+    let mut avoided = steps.map(|key| work.facts(key).and_then(|facts| facts.avoids));
+    let first = avoided.next()??;
+    let asks = plan.classes.find(class)?;
+    (avoided.all(|worker| worker == Some(first)) && plan.match_context().has_other(asks, first))
+        .then_some(first)
+}
+
+/// When a task is expected to end. One that is overdue is assumed to be half done.
+pub fn ends_at<W: Work>(work: &W, task: TaskId) -> Option<Time> {
+    let now = work.plan().now;
+    work.running(task).and_then(|running| expected_end(&running, now))
+}
+
+fn expected_end(running: &RunningTask, now: Time) -> Option<Time> {
+    let due = running.due?;
+    Some(if due > now { due } else { now.after(now.since(running.began)) })
+}
+
+/// When enough of a worker will be free for the class, as tasks there are expected to end; `None` where that depends
+/// on one whose length is not known.
+pub fn starts_at<W: Work>(work: &W, class: &Class, worker: &Worker) -> Option<Time> {
+    let now = work.plan().now;
+    starts_when(work, class, worker, |running| expected_end(running, now))
+}
+
+fn starts_when<W: Work>(
+    work: &W,
+    class: &Class,
+    worker: &Worker,
+    ends: impl Fn(&RunningTask) -> Option<Time>,
+) -> Option<Time> {
+    let (mut free, mut licences) = (worker.free(), worker.licences.clone());
+    let fits = |free: &Resources, licences: &Licences| {
+        class.request.fits(free) && licences.first_full(&class.limits).is_none()
+    };
+    if fits(&free, &licences) {
+        return Some(work.plan().now);
+    }
+    let mut running: Vec<(Time, TaskId, RunningTask)> = Vec::with_capacity(worker.running.len());
+    for task in &worker.running {
+        running.extend(work.running(*task).and_then(|running| Some((ends(&running)?, *task, running))));
+    }
+    running.sort_by_key(|(at, task, _)| (*at, *task));
+    for (at, _, running) in running {
+        free.add(running.request);
+        for name in running.limits {
+            licences.give_back(name);
+        }
+        if fits(&free, &licences) {
+            return Some(at);
+        }
+    }
+    None
+}

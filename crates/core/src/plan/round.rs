@@ -1,0 +1,364 @@
+//! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for workers whose
+//! tasks are short.
+
+use super::decision::BlockedWork;
+use super::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
+use super::reserving;
+use super::work::{Booking, Work};
+use super::{Planner, prefetch};
+use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
+use crate::job::QueuedStep;
+use crate::queues::RoundFilter;
+use crate::score::context::JobContext;
+use crate::score::windows::Metric;
+use crate::time::NS_PER_MS;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a round finds out.
+#[derive(Default)]
+pub(super) struct Round {
+    pub(super) filter: RoundFilter,
+    blocked: BlockedWork,
+    /// Workers that have more room than when the last full round ended.
+    gained: Vec<WorkerId>,
+    placed: BTreeSet<ClassId>,
+    /// Steps of each queue and class that a rule was found to veto.
+    misses: BTreeMap<(QueueId, ClassId), usize>,
+    /// Steps of some queue and class were left for the next round.
+    unjudged: bool,
+    /// Classes that wait for a reservation and were not seen to be overtaken.
+    watched: Vec<ClassId>,
+    /// Workers whose reservation ended because the holder started there.
+    freed: Vec<WorkerId>,
+    /// Queues may exceed their quotas, up to their burst: no other queue can use what is left.
+    in_burst: bool,
+}
+
+/// A step and the workers that are best for its next task, best first.
+type Placement = (QueuedStep, ClassId, Vec<ScoredWorker>);
+
+/// Books up to `budget` tasks, and returns how many it booked. A class that fits nowhere is passed over for the whole
+/// round, and is not looked at again before some worker has more room. So the cost of a round follows classes and
+/// bookings, and not the backlog.
+///
+/// The caller sets the time first ([`Planner::set_now`]), and brings the means up to date
+/// ([`Planner::refresh_statistics`]).
+pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
+    let plan = work.plan_mut();
+    plan.instance.idle_workers = plan.workers.idle_count();
+    plan.instance.total_workers = plan.workers.open_count();
+    if !plan.needs_round {
+        return 0;
+    }
+    reserving::update_reservation_starts(work);
+    work.plan_mut().workers.resort();
+    readmit_for_gains(work);
+    let mut round = work.plan_mut().begin_round();
+    let mut booked = 0;
+    while booked < budget {
+        let Some((queue, queued_step, class)) = work.plan_mut().next_step(&mut round) else {
+            if work.plan_mut().allow_burst(&mut round) {
+                continue;
+            }
+            break;
+        };
+        let Some((queued_step, class, ranked)) = find_placement(work, queue, queued_step, class, &mut round)
+        else {
+            continue;
+        };
+        let worker = ranked[0].worker;
+        let booking = Booking { queue, queued_step, worker, is_ahead: false };
+        super::decision::record_decision(work, &booking, class, ranked);
+        book(work, &booking, &mut round.filter, out);
+        work.plan_mut().note_placement(&booking, class, &mut round);
+        booked += 1;
+    }
+    let plan = work.plan_mut();
+    plan.queues.resume_exhausted(&mut round.filter);
+    plan.needs_round = booked == budget || round.unjudged;
+    if booked < budget {
+        if !plan.full.is_empty() && work.has_short_steps() {
+            booked += prefetch::prefetch(work, budget - booked, out);
+            work.plan_mut().needs_round |= booked == budget;
+        }
+        end_round(work, round);
+    }
+    booked
+}
+
+/// Records what the booked task waited for and must fetch, then has it booked.
+pub(super) fn book<W: Work>(work: &mut W, booking: &Booking, filter: &mut RoundFilter, out: &mut W::Out) {
+    let key = booking.queued_step.step();
+    if let Some(facts) = work.facts(key) {
+        let (wait_s, dependents) = (work.plan().now.since(facts.ready_since) as f64 / 1e9, facts.dependents);
+        // Steps that read nothing say nothing about fetching.
+        let missing = if facts.reads.is_empty() { None } else { missing(work, booking) };
+        let plan = work.plan_mut();
+        plan.record(Metric::WaitS, wait_s);
+        plan.record(Metric::Dependents, dependents);
+        if let Some(missing) = missing {
+            plan.record(Metric::MissingKeys, missing.keys.into());
+            plan.record(Metric::MissingBytes, missing.bytes as f64);
+        }
+    }
+    work.book(booking, filter, out);
+}
+
+fn missing<W: Work>(work: &W, booking: &Booking) -> Option<crate::cache_keys::Missing> {
+    let request = placement_request(work, booking.queued_step.step(), booking.queue)?;
+    let worker = work.plan().workers.get(booking.worker)?;
+    work.plan().match_context().missing(&request, worker)
+}
+
+impl Planner {
+    /// What did not fit when the last full round ended still does not fit, except where a worker gained room.
+    fn begin_round(&mut self) -> Round {
+        let gained = self.workers.gained_workers();
+        if gained.is_none() {
+            // Too many to look at: the index says what fits.
+            self.full.clear();
+        }
+        let gained = gained.unwrap_or_default();
+        Round { watched: self.reservations.unsuspecting(), gained, ..Round::default() }
+    }
+
+    /// The step whose turn it is, of those whose class may fit.
+    fn next_step(&mut self, round: &mut Round) -> Option<(QueueId, QueuedStep, ClassId)> {
+        self.forget_vanished(&mut round.filter);
+        let (full, classes, blocked_classes) = (&self.full, &self.classes, &round.filter.blocked_classes);
+        let both = blocked_classes.iter().filter(|class| full.contains(**class)).count();
+        let some_open = self.queues.class_count() > full.len() + blocked_classes.len() - both;
+        let workers = &self.workers;
+        let gained = || round.gained.iter().filter_map(|id| workers.get(*id));
+        if !some_open && !full.fitting(classes, gained()).any(|class| !blocked_classes.contains(&class)) {
+            return None;
+        }
+        let fits = |class: ClassId| gained().any(|worker| placement::fits_now(classes.get(class), worker));
+        self.queues.next(&mut round.filter, &|class| !full.contains(class) || fits(class))
+    }
+
+    /// Drops classes of which nothing waits any more.
+    pub(super) fn forget_vanished(&mut self, filter: &mut RoundFilter) {
+        for class in self.queues.take_vanished() {
+            self.full.remove(class);
+            filter.blocked_classes.remove(&class);
+        }
+    }
+
+    /// No other queue can use what is left, so queues that were stopped by their quota may go on to their burst.
+    /// Returns false if none may.
+    fn allow_burst(&mut self, round: &mut Round) -> bool {
+        if round.in_burst || round.blocked.over_quota.is_empty() {
+            return false;
+        }
+        round.in_burst = true;
+        let bursting = |queue: QueueId| self.queues.get(queue).record.burst_cpu.is_some();
+        let before = round.blocked.over_quota.len();
+        round.blocked.over_quota.retain(|(queue, _), _| !bursting(*queue));
+        round.filter.blocked_in_queue.retain(|(queue, _)| !bursting(*queue));
+        self.queues.resume_exhausted(&mut round.filter);
+        before > round.blocked.over_quota.len()
+    }
+
+    /// After a placement: classes that were passed over by it are marked as overtaken, and a reservation whose holder
+    /// was placed ends.
+    fn note_placement(&mut self, booking: &Booking, class: ClassId, round: &mut Round) {
+        let Booking { queue, queued_step, worker, .. } = *booking;
+        round.placed.insert(class);
+        if self.reservations.holder(worker) == Some(class) {
+            self.reservations.release(worker);
+            self.reserved.remove(&worker);
+            round.freed.push(worker);
+        }
+        let Some(worker) = self.workers.get(worker) else { return };
+        let (classes, queues, reservations) = (&self.classes, &self.queues, &mut self.reservations);
+        round.watched.retain(|waiting| {
+            let passed = *waiting != class
+                && classes
+                    .find(*waiting)
+                    .is_some_and(|waiting| placement::eligible_when_idle(waiting, worker))
+                && queues.overtakes(queue, &queued_step, *waiting);
+            if passed {
+                reservations.overtaken(*waiting);
+            }
+            !passed
+        });
+    }
+}
+
+/// The choice among workers for the step whose turn it is, or among its queue's steps for the worker found; `None` if
+/// it cannot be placed. `round` notes the reason.
+fn find_placement<W: Work>(
+    work: &mut W,
+    queue: QueueId,
+    queued_step: QueuedStep,
+    class: ClassId,
+    round: &mut Round,
+) -> Option<Placement> {
+    let key = queued_step.step();
+    let plan = work.plan();
+    let cpu = plan.classes.get(class).request.cpu;
+    if let Some(quota) = plan.queues.get(queue).over_quota(cpu, round.in_burst) {
+        round.filter.blocked_in_queue.insert((queue, class));
+        round.blocked.over_quota.insert((queue, class), quota);
+        return None;
+    }
+    if work.is_limit_reached(plan.classes.get(class)) {
+        round.filter.blocked_classes.insert(class);
+        round.blocked.out_of_licences.insert(class);
+        return None;
+    }
+    // A full class fits no worker but those that gained room.
+    let among = plan.full.contains(class).then_some(&*round.gained);
+    let request = placement_request(work, key, queue)?;
+    match placement::place_task(&request, &plan.match_context(), among) {
+        PlacementOutcome::Best(ranked) => Some(prefer_rival(work, queue, queued_step, class, ranked, round)),
+        PlacementOutcome::NoRoom => {
+            round.filter.blocked_classes.insert(class);
+            let Planner { full, classes, .. } = work.plan_mut();
+            full.insert(class, classes.get(class));
+            None
+        }
+        PlacementOutcome::Vetoed(why, looks) => {
+            let since = work.facts(key)?.ready_since;
+            work.plan_mut().set_aside((queue, class, queued_step), since, (why, looks));
+            let misses = round.misses.entry((queue, class)).or_default();
+            *misses += 1;
+            if *misses >= work.plan().step_misses_max {
+                round.filter.blocked_in_queue.insert((queue, class));
+                round.unjudged = true;
+            }
+            None
+        }
+    }
+}
+
+/// Another step of the same queue and priority may suit the worker better.
+fn prefer_rival<W: Work>(
+    work: &W,
+    queue: QueueId,
+    queued_step: QueuedStep,
+    class: ClassId,
+    ranked: Vec<ScoredWorker>,
+    round: &Round,
+) -> Placement {
+    let plan = work.plan();
+    let context = plan.match_context();
+    let Some(worker) = plan.workers.get(ranked[0].worker) else { return (queued_step, class, ranked) };
+    // Another system's executor takes jobs in their order, whichever suits it best.
+    if worker.flags.foreign {
+        return (queued_step, class, ranked);
+    }
+    let is_open = |class| !plan.full.contains(class) || placement::fits_now(plan.classes.get(class), worker);
+    let rivals = plan.queues.get(queue).rivals(queue, &queued_step, &round.filter, &is_open);
+    let rivals: Vec<_> = rivals.collect();
+    if rivals.is_empty() {
+        return (queued_step, class, ranked);
+    }
+    let open = rivals.iter().filter(|(_, class)| {
+        let class = plan.classes.get(*class);
+        !work.is_limit_reached(class)
+            && plan.queues.get(queue).over_quota(class.request.cpu, round.in_burst).is_none()
+    });
+    // How one step is spread over workers is no reason to prefer another.
+    let steps = std::iter::once(queued_step.step()).chain(open.map(|(rival, _)| rival.step()));
+    let requests = steps.filter_map(|step| {
+        let request = placement_request(work, step, queue)?;
+        Some(PlacementRequest { others_wait: false, locality: true, ..request })
+    });
+    match placement::pick_for_worker(worker, requests, &context) {
+        Some((step, score)) if step != queued_step.step() => {
+            let load = ranked[0].load;
+            let only = vec![ScoredWorker { worker: worker.id, score, load }];
+            match rivals.into_iter().find(|(rival, _)| rival.step() == step) {
+                Some((rival, class)) => (rival, class, only),
+                None => (queued_step, class, ranked),
+            }
+        }
+        _ => (queued_step, class, ranked),
+    }
+}
+
+/// What a task of a step asks of workers; `None` if there is no such step.
+pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Option<PlacementRequest<'_>> {
+    let (plan, facts) = (work.plan(), work.facts(key)?);
+    let class = plan.classes.get(facts.class);
+    let has_arch = class.needs.iter().any(|need| need.key == "arch");
+    let mut context = JobContext::of(facts.hints, has_arch, (&class.request).into());
+    context.waited_ms = plan.now.since(facts.ready_since) / NS_PER_MS;
+    context.dependents = facts.dependents;
+    context.prediction = facts.prediction.copied();
+    // What was booked is as much of the prediction as any worker has.
+    context.largest_memory = Some(class.request.memory);
+    let queue = plan.queues.get(queue);
+    Some(PlacementRequest {
+        step: key,
+        class_id: facts.class,
+        class,
+        band: queue.band(),
+        job: context,
+        reads: facts.reads,
+        kind: facts.profile,
+        avoids: facts.avoids,
+        predicted_ms: facts.expected_ms(),
+        others_wait: queue.has_choice() || plan.queues.waiting() > 1,
+        locality: !facts.reads.is_empty() || facts.hints.prefer_local,
+        prefers: &facts.hints.prefers,
+    })
+}
+
+/// Steps that a worker with new room would take are judged again by this round. Of each class no more are looked at
+/// than a round may find vetoed.
+fn readmit_for_gains<W: Work>(work: &mut W) {
+    let plan = work.plan();
+    if plan.vetoed.is_empty() {
+        return;
+    }
+    let gained = plan.workers.gained_workers();
+    if gained.as_ref().is_some_and(Vec::is_empty) {
+        return;
+    }
+    let gained = gained.map(|ids| ids.into_iter().filter_map(|id| plan.workers.get(id)).collect::<Vec<_>>());
+    let context = plan.match_context();
+    let mut back = Vec::new();
+    for (class, steps) in plan.vetoed.by_class() {
+        let class = plan.classes.get(*class);
+        let roomy: Option<Vec<_>> =
+            gained.as_ref().map(|gained| gained.iter().filter(|w| placement::fits_now(class, w)).collect());
+        if roomy.as_ref().is_some_and(Vec::is_empty) {
+            continue;
+        }
+        for key in steps.iter().take(plan.step_misses_max) {
+            if roomy.as_ref().is_none_or(|roomy| is_taken_by_some(work, *key, roomy, &context)) {
+                back.push(*key);
+            }
+        }
+    }
+    back.into_iter().for_each(|key| work.plan_mut().take_back(key));
+}
+
+fn is_taken_by_some<W: Work>(
+    work: &W,
+    key: StepKey,
+    workers: &[&&crate::worker::Worker],
+    context: &MatchContext,
+) -> bool {
+    let queue = work.plan().vetoed.get(key).map(|vetoed| vetoed.queue);
+    let request = queue.and_then(|queue| placement_request(work, key, queue));
+    request.is_some_and(|request| workers.iter().any(|worker| context.judge(&request, worker).is_ok()))
+}
+
+/// The round came to its end: notes what waits for what, and gives reservations to the classes that earned one.
+fn end_round<W: Work>(work: &mut W, round: Round) {
+    let plan = work.plan_mut();
+    // Something else than room kept these off a worker that has room: the next step of the class is tried.
+    let gained = round.gained.iter().filter_map(|id| plan.workers.get(*id));
+    let fitting: Vec<ClassId> = plan.full.fitting(&plan.classes, gained).collect();
+    fitting.into_iter().for_each(|class| plan.full.remove(class));
+    plan.workers.settle_gains();
+    plan.blocked = round.blocked;
+    // What the reservation kept off them was passed over in this round.
+    plan.needs_round |= !round.freed.is_empty();
+    round.freed.into_iter().for_each(|worker| plan.workers.gained(worker));
+    reserving::reserve(work, &round.placed);
+}

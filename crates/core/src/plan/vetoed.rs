@@ -1,0 +1,150 @@
+//! Steps that a rule vetoes on every worker with room. They are set aside in their queues, so that rounds pass them
+//! over at no cost. They are judged again when their time comes, or when a worker gains room that would take them.
+
+use super::Planner;
+use super::placement::Ineligible;
+use crate::ids::{ClassId, QueueId, StepKey};
+use crate::job::QueuedStep;
+use crate::queues::Queues;
+use crate::score::weights;
+use crate::time::{NS_PER_MS, NS_PER_S, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How soon a vetoed step is judged again, at the earliest.
+const AGAIN_NS: u64 = NS_PER_S;
+/// Ten times the assumed cost of judging one worker, so that judging all vetoed steps again takes a tenth of the time.
+const LOOK_NS: u64 = 10_000;
+
+/// A step that is set aside.
+#[derive(Clone, PartialEq, Debug)]
+pub struct VetoedStep {
+    pub(super) queue: QueueId,
+    class: ClassId,
+    queued_step: QueuedStep,
+    /// When it is judged again.
+    again: Time,
+    /// Workers that were judged to find that it is vetoed.
+    looks: u32,
+    /// The veto on the first of these workers.
+    pub why: Ineligible,
+}
+
+/// All vetoed steps.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct VetoedSteps {
+    steps: BTreeMap<StepKey, VetoedStep>,
+    by_time: BTreeSet<(Time, StepKey)>,
+    by_class: BTreeMap<ClassId, BTreeSet<StepKey>>,
+    /// Workers that must be judged to judge all of them once.
+    looks: u64,
+}
+
+impl VetoedSteps {
+    /// A step, if it is vetoed.
+    pub(super) fn get(&self, key: StepKey) -> Option<&VetoedStep> {
+        self.steps.get(&key)
+    }
+
+    /// All of them.
+    pub(super) fn steps(&self) -> impl Iterator<Item = StepKey> + '_ {
+        self.steps.keys().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The vetoed steps, by class.
+    pub(super) fn by_class(&self) -> &BTreeMap<ClassId, BTreeSet<StepKey>> {
+        &self.by_class
+    }
+
+    /// True if some step of the class is vetoed.
+    pub(super) fn has_class(&self, class: ClassId) -> bool {
+        self.by_class.contains_key(&class)
+    }
+
+    /// When the first of them is judged again.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    fn insert(&mut self, step: VetoedStep) {
+        let key = step.queued_step.step();
+        self.remove(key);
+        self.looks += u64::from(step.looks);
+        self.by_time.insert((step.again, key));
+        self.by_class.entry(step.class).or_default().insert(key);
+        self.steps.insert(key, step);
+    }
+
+    /// A step stands elsewhere in its queue, or nowhere.
+    pub(super) fn remove(&mut self, key: StepKey) -> Option<VetoedStep> {
+        let step = self.steps.remove(&key)?;
+        self.looks -= u64::from(step.looks);
+        self.by_time.remove(&(step.again, key));
+        if let Some(steps) = self.by_class.get_mut(&step.class) {
+            steps.remove(&key);
+            if steps.is_empty() {
+                self.by_class.remove(&step.class);
+            }
+        }
+        Some(step)
+    }
+
+    /// Compares with the steps that are set aside in the queues.
+    pub(super) fn check(
+        &self,
+        queues: &Queues,
+        queued: impl Fn(StepKey) -> Option<QueuedStep>,
+    ) -> Result<(), String> {
+        for (key, vetoed) in &self.steps {
+            let is_aside = queues.is_aside(vetoed.queue, vetoed.class, &vetoed.queued_step);
+            if queued(*key) != Some(vetoed.queued_step) || !is_aside {
+                return Err(format!("{key:?} is vetoed and does not stand aside: {vetoed:?}"));
+            }
+        }
+        let (aside, vetoed) = (queues.aside(), self.steps.len());
+        if aside != vetoed {
+            return Err(format!("{aside} steps stand aside, {vetoed} are vetoed"));
+        }
+        Ok(())
+    }
+}
+
+impl Planner {
+    /// A round found that a rule vetoes a step on every worker with room. `since` is when the step became ready,
+    /// `looks` how many workers were judged.
+    pub(super) fn set_aside(
+        &mut self,
+        (queue, class, queued_step): (QueueId, ClassId, QueuedStep),
+        since: Time,
+        (why, looks): (Ineligible, u32),
+    ) {
+        self.queues.set_aside(queue, class, queued_step);
+        let interval_ns = AGAIN_NS.max(self.vetoed.looks.saturating_mul(LOOK_NS));
+        let mut again = self.now.after(interval_ns);
+        // Rules that wait for something better give up after these times.
+        for hold_ms in weights::HOLDS_MS {
+            let ends = since.after(hold_ms * NS_PER_MS);
+            if ends > self.now {
+                again = again.min(ends);
+            }
+        }
+        self.vetoed.insert(VetoedStep { queue, class, queued_step, again, looks, why });
+    }
+
+    pub(super) fn take_back(&mut self, key: StepKey) {
+        if let Some(VetoedStep { queue, class, queued_step, .. }) = self.vetoed.remove(key) {
+            self.queues.take_back(queue, class, queued_step);
+            self.needs_round = true;
+        }
+    }
+
+    /// Steps whose time has come are judged again by the next round.
+    pub(super) fn readmit_due(&mut self) {
+        while let Some((_, key)) = self.vetoed.by_time.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.take_back(key);
+        }
+    }
+}

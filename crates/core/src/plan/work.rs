@@ -1,0 +1,110 @@
+//! What the planner must know of the work that it places, and what it asks of whoever owns that work.
+
+use super::Planner;
+use crate::cache_keys::Reads;
+use crate::class::Class;
+use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
+use crate::job::{Hints, QueuedStep};
+use crate::queues::RoundFilter;
+use crate::resources::Resources;
+use crate::score::history::Prediction;
+use crate::time::Time;
+use std::collections::BTreeSet;
+
+/// Whoever has work to place: the [`Engine`](crate::Engine) with its jobs, or a gateway with the jobs of another
+/// system. It keeps the [`Planner`]'s workers, queues and classes up to date, and answers for its steps and for what
+/// runs. [`round`](super::round) does the rest.
+pub trait Work {
+    /// Where bookings are recorded, to be committed and sent later.
+    type Out;
+
+    /// The planner.
+    fn plan(&self) -> &Planner;
+
+    /// The planner, to be changed.
+    fn plan_mut(&mut self) -> &mut Planner;
+
+    /// A step that is in a queue; `None` if there is no such step.
+    fn facts(&self, step: StepKey) -> Option<StepFacts<'_>>;
+
+    /// True if a farm-wide limit keeps the class from being started anywhere.
+    fn is_limit_reached(&self, class: &Class) -> bool;
+
+    /// A task that runs on a worker of the planner; `None` if it is not known.
+    fn running(&self, task: TaskId) -> Option<RunningTask<'_>>;
+
+    /// True if tasks of the step are known to be so short that workers get some ahead of time.
+    fn is_short(&self, _step: StepKey) -> bool {
+        false
+    }
+
+    /// True if [`is_short`](Work::is_short) holds for some step.
+    fn has_short_steps(&self) -> bool {
+        false
+    }
+
+    /// Books the step's next task. Takes the task from the step, takes its room on the worker (see
+    /// [`Planner::take`]), charges its queue (see [`Queues::charge`](crate::queues::Queues::charge)), and takes the
+    /// step out of its queue if it has no ready task left.
+    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Self::Out);
+}
+
+/// A step as the planner sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct StepFacts<'a> {
+    /// Its class.
+    pub class: ClassId,
+    /// The ready task with the lowest number.
+    pub first_ready: Option<u32>,
+    /// How many of its tasks are ready.
+    pub ready: u32,
+    /// Since when it has ready tasks.
+    pub ready_since: Time,
+    /// How much waits for it: see [`Dependents::weight`](crate::score::dependents::Dependents::weight).
+    pub dependents: f64,
+    /// The number of its signature: tasks of one signature are expected to behave alike.
+    pub profile: u64,
+    /// What it reads from caches.
+    pub reads: &'a Reads,
+    /// What it says of itself.
+    pub hints: &'a Hints,
+    /// The worker on which its first ready tasks failed the last time.
+    pub avoids: Option<WorkerId>,
+    /// Mean run time of its tasks in milliseconds.
+    pub mean_ms: Option<f64>,
+    /// What earlier tasks of its signature held and took.
+    pub prediction: Option<&'a Prediction>,
+}
+
+impl StepFacts<'_> {
+    /// Milliseconds that a task is expected to run.
+    pub fn expected_ms(&self) -> Option<f64> {
+        self.mean_ms.or_else(|| self.prediction.and_then(|prediction| prediction.wall_ms))
+    }
+}
+
+/// A task that runs, as the planner sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunningTask<'a> {
+    /// What it gives back when it ends.
+    pub request: &'a Resources,
+    /// Limits of which it gives one back each.
+    pub limits: &'a BTreeSet<String>,
+    /// When it began.
+    pub began: Time,
+    /// When it was expected to end, as of its start; `None` is unknown.
+    pub due: Option<Time>,
+}
+
+/// A task of a step goes to a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Booking {
+    /// The step's queue.
+    pub queue: QueueId,
+    /// The step, as it stands in its queue.
+    pub queued_step: QueuedStep,
+    /// The worker.
+    pub worker: WorkerId,
+    /// The task is sent ahead: it waits at the worker for a running task to end.
+    pub is_ahead: bool,
+}
