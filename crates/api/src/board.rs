@@ -3,19 +3,17 @@
 //! build stands for a job, an organisation for a queue, and the name of a package for that of a step.
 
 use crate::submit::Kind;
-use crate::why::{Judged, RulePoints};
+use crate::why::RulePoints;
+use crate::word::WaitWord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
-use windlass_core::engine::{Attempt, Engine};
-use windlass_core::ids::StepKey;
+use windlass_core::Time;
 use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
 use windlass_core::load::pressure::Pressure;
-use windlass_core::plan::Decision;
 use windlass_core::plan::placement;
 use windlass_core::score::policy::Breakdown;
 use windlass_core::worker as core;
-use windlass_core::{TaskId, Time};
 
 /// Bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
@@ -262,29 +260,8 @@ pub struct PendingJob {
     pub dependency_count: usize,
     /// Tasks that depend on it, those on the longest path weighted more.
     pub dependents: f64,
-    /// Why it waits: flowing (it does not), capacity, no_fit, quota, no_licence, held, no_worker.
-    pub reason: String,
-}
-
-impl PendingJob {
-    /// A step of an active job; `None` if it has no ready task.
-    pub fn of(engine: &Engine, key: StepKey, reason: &str) -> Option<Self> {
-        let job = engine.job(key.job)?;
-        let place = usize::from(key.step);
-        let (step, spec) = (job.steps.get(place)?, job.spec.steps.get(place)?);
-        Some(PendingJob {
-            kind: spec.hints.kind.into(),
-            queue: job.spec.queue.clone(),
-            job_id: key.job.0,
-            name: spec.name.clone(),
-            task_id: TaskId { job: key.job, index: step.ready.first()? }.to_string(),
-            tasks: step.ready.len(),
-            queued_at: step.ready_since.as_ms(),
-            dependency_count: spec.depends.len(),
-            dependents: step.dependents,
-            reason: reason.to_owned(),
-        })
-    }
+    /// Why it waits.
+    pub reason: WaitWord,
 }
 
 /// Tasks on workers.
@@ -317,26 +294,6 @@ pub struct DispatchedJob {
     pub job_id: u64,
     /// The name of its step.
     pub step: String,
-}
-
-impl DispatchedJob {
-    /// A booked task, with the score of its remembered decision.
-    pub fn of(engine: &Engine, task: TaskId, attempt: &Attempt, score: Option<f64>) -> Option<Self> {
-        let job = engine.job(task.job)?;
-        let spec = job.spec.steps.get(usize::from(job.step_of(task.index)))?;
-        let worker = engine.workers().get(attempt.worker);
-        Some(DispatchedJob {
-            id: task.to_string(),
-            kind: spec.hints.kind.into(),
-            queue: job.spec.queue.clone(),
-            worker_id: attempt.worker.0,
-            worker: worker.map(|worker| worker.name.to_string()).unwrap_or_default(),
-            score,
-            dispatched_at: attempt.booked.as_ms(),
-            job_id: task.job.0,
-            step: spec.name.clone(),
-        })
-    }
 }
 
 /// A placement decision. The candidates are workers.
@@ -379,34 +336,6 @@ pub struct BoardCandidate {
     pub won: bool,
     /// The points of each rule.
     pub rules: Vec<RulePoints>,
-}
-
-impl BoardDecision {
-    /// A remembered decision.
-    pub fn of(engine: &Engine, decision: &Decision) -> Self {
-        let job = engine.job(decision.task.job);
-        let spec = job.and_then(|job| job.spec.steps.get(usize::from(job.step_of(decision.task.index))));
-        let ranked = decision.ranked();
-        let candidates = ranked.iter().enumerate().map(|(place, judged)| {
-            let worker = engine.workers().get(judged.worker);
-            let name = worker.map(|worker| worker.name.to_string()).unwrap_or_default();
-            let Judged { worker: name, score, load, rules } = Judged::from_core(judged, name);
-            BoardCandidate { id: judged.worker.0, name, score, load, won: place == 0, rules }
-        });
-        let candidates: Vec<BoardCandidate> = candidates.collect();
-        BoardDecision {
-            at: decision.at.as_ms(),
-            task: decision.task.to_string(),
-            kind: spec.map(|spec| spec.hints.kind.into()),
-            queue: job.map(|job| job.spec.queue.clone()),
-            name: spec.map(|spec| spec.name.clone()),
-            job_id: decision.task.job.0,
-            policy: decision.policy().to_owned(),
-            worker_id: candidates.first().map(|winner| winner.id),
-            winner: candidates.first().map(|winner| winner.name.clone()),
-            candidates,
-        }
-    }
 }
 
 /// A worker as boards show it.

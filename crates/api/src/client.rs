@@ -296,7 +296,10 @@ impl Client {
     }
 
     /// Submits a job of Compass CI; returns its id.
-    pub async fn submit_compass(&self, fields: &crate::compass::Fields) -> Result<u64, ClientError> {
+    pub async fn submit_compass(
+        &self,
+        fields: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<u64, ClientError> {
         let request = self.request(Method::POST, "/scheduler/v1/jobs/submit").json(fields);
         let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
         let response = request.send().await.map_err(unreachable)?;

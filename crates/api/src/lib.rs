@@ -8,7 +8,6 @@ pub mod board;
 mod body;
 #[cfg(feature = "client")]
 pub mod client;
-pub mod compass;
 mod error;
 mod events;
 mod job;
@@ -23,6 +22,7 @@ mod task;
 mod token;
 mod why;
 pub mod wire;
+mod word;
 mod worker;
 mod worker_why;
 
@@ -45,6 +45,7 @@ pub use submit::{
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, IneligibleWorkers, Judged, RulePoints, Turn, Why};
+pub use word::{WaitWord, WhyWord};
 pub use worker::{Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 

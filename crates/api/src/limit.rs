@@ -4,7 +4,6 @@ use crate::queue::given;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
-use windlass_core::engine::Engine;
 use windlass_core::licences::{self, Busy};
 use windlass_core::queues::BadSetting;
 
@@ -34,23 +33,6 @@ pub struct Limit {
 
 fn is_zero(n: &usize) -> bool {
     *n == 0
-}
-
-impl Limit {
-    /// The limit of that name; `None` if there is none.
-    pub fn of(engine: &Engine, name: &str) -> Option<Self> {
-        let licences::Limit { max, per_worker, busy } = engine.licences().limits().get(name)?.clone();
-        let (exits, back_off_ms) = busy.map(|busy| (busy.exits, busy.back_off_ms)).unzip();
-        Some(Limit {
-            name: name.to_owned(),
-            max,
-            used: engine.licences().taken().get(name).copied().unwrap_or(0),
-            per_worker,
-            busy_exits: exits.into_iter().flatten().collect(),
-            back_off_ms,
-            backing_off: engine.licences().backing_off(name),
-        })
-    }
 }
 
 /// Changes of a limit: what is absent stays, null removes. Steps that back off because of it are tried again at once.

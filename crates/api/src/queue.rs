@@ -1,9 +1,8 @@
 //! The JSON of queues.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use utoipa::ToSchema;
-use windlass_core::engine::Engine;
 use windlass_core::queues::{self as core, QueueRecord};
 
 /// A queue that has or had work, or that an administrator configured.
@@ -50,53 +49,6 @@ pub struct Queue {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-}
-
-impl Queue {
-    /// The first `max` queues that pass, ordered by name.
-    pub fn list(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool) -> Vec<Self> {
-        let (mut had, mut waiting) = (BTreeMap::<u8, i128>::new(), BTreeMap::<&str, u64>::new());
-        for queue in engine.queues().iter() {
-            *had.entry(queue.band()).or_default() += queue.charged.max(0);
-        }
-        for job in engine.jobs().filter(|job| job.stop.is_none() && job.after.is_empty()) {
-            let ready = job.steps.iter().map(|step| u64::from(step.ready.len())).sum::<u64>();
-            *waiting.entry(engine.queues().get(job.queue).name()).or_default() += ready;
-        }
-        let away = |from: &core::Queue| {
-            let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.subqueues().of(id));
-            lines.fold((0, 0), |(jobs, ready), line| (jobs + line.away().jobs, ready + line.away().ready))
-        };
-        let charge = match engine.turn().charge {
-            core::Charge::Time => "time",
-            core::Charge::Task => "task",
-        };
-        let queue = |from: &core::Queue| Queue {
-            name: from.name().to_owned(),
-            band: from.band(),
-            weight: from.share().weight(),
-            quota_cpus: from.record.quota_cpu.map(cores),
-            burst_cpus: from.record.burst_cpu.map(cores),
-            paused: from.record.paused.clone(),
-            users: from.record.users.clone(),
-            running: from.active,
-            running_cpus: from.booked_cpu as f64 / 100.0,
-            waiting: waiting.get(from.name()).copied().unwrap_or(0) + away(from).1,
-            ready_steps: from.steps(),
-            parked_jobs: away(from).0,
-            booked: from.share().tasks(),
-            charge: charge.to_owned(),
-            share: had.get(&from.band()).filter(|all| **all > 0).map(|all| {
-                let part = from.charged.max(0) as f64 / *all as f64;
-                (part * 10_000.0).round() / 10_000.0
-            }),
-        };
-        engine.queues().by_name().filter(|queue| passes(queue)).take(max).map(queue).collect()
-    }
-}
-
-fn cores(hundredths: u32) -> f64 {
-    f64::from(hundredths) / 100.0
 }
 
 /// Changes of a queue: what is absent stays, null removes.

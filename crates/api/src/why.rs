@@ -1,12 +1,11 @@
 //! The explanation of why a task does not run.
 
 use crate::task::TaskState;
+use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::explain::{self as core_explain, Explanation, Reason};
-use windlass_core::job::Stop;
 use windlass_core::plan::placement as core;
-use windlass_core::resources::{Bytes, Cpus, Short};
 
 /// Why a task is where it is.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -15,10 +14,8 @@ pub struct Why {
     pub task: String,
     /// Its state.
     pub state: TaskState,
-    /// One word for programs: ended, running, booked, stopped, held, after_jobs, steps, no_workers,
-    /// fits_nowhere, paused, quota, limit, licence_busy, worker_limit, probing, suspect, draining, left_out,
-    /// saturated, reserved, foreign, held_by_rule, parked, full, behind, turn.
-    pub reason: String,
+    /// The reason in one word, for programs.
+    pub reason: WhyWord,
     /// The reason as a sentence for people.
     pub message: String,
     /// The place of its step in its queue.
@@ -85,9 +82,8 @@ pub struct Turn {
 /// A reason for which workers are ineligible.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IneligibleWorkers {
-    /// One word for programs: not_target, executor, attribute, too_small, suspect, draining, left_out, saturated,
-    /// worker_limit, busy, foreign, reserved, held_by_rule.
-    pub reason: String,
+    /// The reason in one word, for programs.
+    pub reason: WhyWord,
     /// The reason for people.
     pub message: String,
     /// Number of these workers.
@@ -134,7 +130,7 @@ pub struct RulePoints {
 impl IneligibleWorkers {
     /// The core's reason for a number of workers, with examples of their names.
     pub fn from_core(reason: &core::Ineligible, workers: usize, examples: Vec<String>) -> Self {
-        IneligibleWorkers { reason: word(reason).to_owned(), message: reason.to_string(), workers, examples }
+        IneligibleWorkers { reason: reason.word().into(), message: reason.to_string(), workers, examples }
     }
 }
 
@@ -150,128 +146,16 @@ impl Judged {
     }
 }
 
-/// One word for a reason, for programs.
-fn word(reason: &core::Ineligible) -> &'static str {
-    match reason {
-        core::Ineligible::NotTarget => "not_target",
-        core::Ineligible::Executor => "executor",
-        core::Ineligible::Attribute(_) => "attribute",
-        core::Ineligible::TooSmall(_) => "too_small",
-        core::Ineligible::Suspect => "suspect",
-        core::Ineligible::Draining => "draining",
-        core::Ineligible::Quarantined { .. } => "left_out",
-        core::Ineligible::UnderPressure(_) => "saturated",
-        core::Ineligible::Limit { .. } => "worker_limit",
-        core::Ineligible::Busy(_) => "busy",
-        core::Ineligible::Foreign(_) => "foreign",
-        core::Ineligible::Reserved(_) => "reserved",
-        core::Ineligible::Vetoed { .. } => "held_by_rule",
-    }
-}
-
-/// A reason for which a worker gets none of the waiting work: the word for programs, and a sentence about the worker.
-pub(crate) fn say_to_worker(reason: &core::Ineligible) -> (&'static str, String) {
-    let sentence = match reason {
-        core::Ineligible::Suspect => "it has not been heard from".to_owned(),
-        core::Ineligible::Draining => "it is drained".to_owned(),
-        core::Ineligible::UnderPressure(what) => format!("it is under {what} pressure"),
-        core::Ineligible::Limit { name, max } => {
-            format!("its tasks hold all {max} of the limit '{name}' that one worker may hold")
-        }
-        core::Ineligible::Busy(_) => "it is full: its tasks hold what the waiting work needs".to_owned(),
-        core::Ineligible::Foreign(_) => {
-            "processes outside of Windlass hold what the waiting work needs".to_owned()
-        }
-        core::Ineligible::Reserved(_) => "it is reserved for work that has waited long".to_owned(),
-        core::Ineligible::Vetoed { reason, .. } => format!("a rule vetoes the waiting work here: {reason}"),
-        other => other.to_string(),
-    };
-    (word(reason), sentence)
-}
-
-/// What an operator or the submitter could do about a reason.
-fn remedy(reason: &core::Ineligible, worker: &str) -> String {
-    match reason {
-        core::Ineligible::NotTarget => format!("let the step name {worker}, or no worker"),
-        core::Ineligible::Executor => format!("run it on another worker: {worker} {reason}"),
-        core::Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
-        core::Ineligible::TooSmall(short) => ask_for(short),
-        core::Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
-        core::Ineligible::Draining => format!("resume {worker}"),
-        core::Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
-        core::Ineligible::UnderPressure(what) => format!("reduce the {what} pressure on {worker}"),
-        core::Ineligible::Limit { name, max } => format!(
-            "wait until a task on {worker} releases the limit '{name}', or raise it: \
-             'windlass limit set {name} --per-worker {}'",
-            max.saturating_add(1)
-        ),
-        core::Ineligible::Busy(short) if short.have == 0 => {
-            format!("wait until {}", can_be_had(short, worker))
-        }
-        core::Ineligible::Busy(short) => {
-            format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
-        }
-        core::Ineligible::Foreign(short) => {
-            format!("end other processes that hold memory on {worker}, or {}", ask_for(short))
-        }
-        core::Ineligible::Reserved(_) => {
-            format!("wait until the work for which {worker} is reserved has started")
-        }
-        core::Ineligible::Vetoed { rule, reason } => {
-            format!("wait: the rule {rule} vetoes {worker} ({reason})")
-        }
-    }
-}
-
-fn ask_for(short: &Short) -> String {
-    match &*short.resource {
-        "cpu" => format!("ask for --cpus {} or less", Cpus(short.have)),
-        "memory" => format!("ask for --memory {} or less", Bytes(short.have).to_string().replace(' ', "")),
-        name => format!("ask for {} {name} or less", short.have),
-    }
-}
-
-fn can_be_had(short: &Short, worker: &str) -> String {
-    let more = short.amount(short.need - short.have);
-    match &*short.resource {
-        "cpu" => format!("{worker} has another {more} free"),
-        "memory" => format!("{worker} has another {more} of memory free"),
-        name => format!("{worker} has another {more} {name} free"),
-    }
-}
-
 impl Change {
-    fn from_core(change: core_explain::Change) -> Self {
-        let farm = |step: String| Change { worker: String::new(), steps: vec![step] };
-        match change {
-            core_explain::Change::Worker { worker, unmet } => {
-                Change { steps: unmet.iter().map(|reason| remedy(reason, &worker)).collect(), worker }
-            }
-            core_explain::Change::Resume(queue) => {
-                farm(format!("resume the queue: 'windlass queue resume {queue}'"))
-            }
-            core_explain::Change::Quota(queue, cpu) => farm(format!(
-                "raise the quota of queue {queue}: 'windlass queue set {queue} --quota {}'",
-                Cpus(cpu)
-            )),
-            core_explain::Change::Limit(name, max) => {
-                farm(format!("raise the limit: 'windlass limit set {name} {max}'"))
-            }
-            core_explain::Change::TryAgain(name, back_off_ms) => farm(format!(
-                "wait, or end the back-off now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
-            )),
-            core_explain::Change::Release => farm("release its job: 'windlass job release'".to_owned()),
-            core_explain::Change::Ahead(queue) => farm(format!(
-                "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
-            )),
-        }
+    fn from_core(change: &core_explain::Change) -> Self {
+        Change { worker: change.worker().unwrap_or_default().to_owned(), steps: change.steps() }
     }
 }
 
 impl Why {
     /// The core's explanation, with workers by name; `policy` is the scoring policy's name.
     pub fn from_core(task: String, why: Explanation, policy: &str, name_of: impl Fn(u64) -> String) -> Self {
-        let (reason, message) = say(&why, &name_of);
+        let (reason, message) = why.say(|worker| name_of(worker.0));
         let judged = why.judged.iter().map(|judged| Judged::from_core(judged, name_of(judged.worker.0)));
         let ruled_out = why.ruled_out.into_iter();
         let until = if let Reason::BackOff { until, .. } = &why.reason { Some(until.as_ms()) } else { None };
@@ -279,7 +163,7 @@ impl Why {
         Why {
             task,
             state: why.state.into(),
-            reason: reason.to_owned(),
+            reason: reason.into(),
             message,
             turn: why.turn.map(|turn| Turn {
                 queue: turn.queue,
@@ -300,98 +184,10 @@ impl Why {
             policy: policy.to_owned(),
             judged: judged.collect(),
             decided_ms: why.decided.map(|at| at.as_ms()),
-            changes: why.changes.into_iter().map(Change::from_core).collect(),
+            changes: why.changes.iter().map(Change::from_core).collect(),
             ruled_out: ruled_out
                 .map(|(why, n, examples)| IneligibleWorkers::from_core(&why, n, examples))
                 .collect(),
         }
     }
-}
-
-fn say(why: &Explanation, name_of: impl Fn(u64) -> String) -> (&'static str, String) {
-    match &why.reason {
-        Reason::Ended => ("ended", "it has ended".to_owned()),
-        Reason::Placed { worker, started: Some(_), .. } => {
-            ("running", format!("it runs on {}", name_of(worker.0)))
-        }
-        Reason::Placed { worker, queued: true, .. } => (
-            "booked",
-            format!("it was sent ahead to {} and starts when a task there ends", name_of(worker.0)),
-        ),
-        Reason::Placed { worker, .. } => ("booked", format!("it is about to start on {}", name_of(worker.0))),
-        Reason::Stopped(Stop::Canceled) => ("stopped", "its job was cancelled".to_owned()),
-        Reason::Stopped(Stop::FailFast) => {
-            ("stopped", "another task of its job failed, and the job asked for fail-fast".to_owned())
-        }
-        Reason::Stopped(Stop::After(job)) => {
-            ("stopped", format!("job {job}, which it comes after, did not succeed"))
-        }
-        Reason::Held => ("held", "its job is held; 'windlass job release' releases it".to_owned()),
-        Reason::AfterJobs(jobs) => {
-            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-            ("after_jobs", format!("it comes after job {}, which has not ended", jobs.join(", ")))
-        }
-        Reason::Steps(steps) => ("steps", say_steps(steps)),
-        Reason::NoWorkers => ("no_workers", "the farm has no worker".to_owned()),
-        Reason::FitsNowhere => {
-            ("fits_nowhere", "no worker of the farm could run it, even if it were empty".to_owned())
-        }
-        Reason::Paused(note) if note.is_empty() => ("paused", "its queue is paused".to_owned()),
-        Reason::Paused(note) => ("paused", format!("its queue is paused: {note}")),
-        Reason::Quota { quota_cpu, booked_cpu } => (
-            "quota",
-            format!(
-                "its queue holds {} of the {} cpus of its quota",
-                Cpus(*booked_cpu),
-                Cpus((*quota_cpu).into())
-            ),
-        ),
-        Reason::BackOff { name, times, .. } => {
-            let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
-            ("licence_busy", format!("its step backs off: licence '{name}' was busy{row}"))
-        }
-        Reason::Limit { name, max: 0 } => ("limit", format!("the limit '{name}' is 0: no task may hold it")),
-        Reason::Limit { name, max } => ("limit", format!("all {max} of the limit '{name}' are taken")),
-        Reason::Probing { running } => (
-            "probing",
-            format!("{running} tasks of its profile run first, to show how much memory they need"),
-        ),
-        Reason::Closed(closed) => (word(closed), say_closed(closed)),
-        Reason::Parked { ahead } => (
-            "parked",
-            format!("it is behind {ahead} others of its queue, and waits in the store until they start"),
-        ),
-        Reason::Full => ("full", "every worker that could run it is busy or takes no new work".to_owned()),
-        Reason::Behind(queue) => (
-            "behind",
-            format!("every worker that could run it is busy, and freed slots go to queue {queue} first"),
-        ),
-        Reason::Turn => ("turn", "there is room; it starts as soon as its turn comes".to_owned()),
-    }
-}
-
-fn say_closed(closed: &core::Ineligible) -> String {
-    let every = "every worker that could run it";
-    match closed {
-        core::Ineligible::Suspect => format!("{every} has not been heard from"),
-        core::Ineligible::Draining => format!("{every} is drained"),
-        core::Ineligible::Quarantined { .. } => format!("{every} is in quarantine"),
-        core::Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
-        core::Ineligible::Limit { name, max } => {
-            format!("{every} holds all {max} of the limit '{name}' that one worker may hold")
-        }
-        core::Ineligible::Reserved(_) => format!("{every} is reserved for work that has waited long"),
-        core::Ineligible::Vetoed { reason, .. } => format!("{every} is vetoed by a rule: {reason}"),
-        closed => format!("{every} cannot run it now: {closed}"),
-    }
-}
-
-fn say_steps(steps: &[(String, u32, u32)]) -> String {
-    let each = steps.iter().map(|(name, left, failed)| match failed {
-        0 => format!("step '{name}' ({left} to go)"),
-        _ => format!(
-            "step '{name}' ({left} to go, {failed} of them failed: it cannot run unless they are retried)"
-        ),
-    });
-    format!("it waits for {}", each.collect::<Vec<_>>().join(" and "))
 }

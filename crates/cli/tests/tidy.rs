@@ -31,11 +31,12 @@ fn files(ending: &str) -> Vec<(String, String)> {
 }
 
 /// The crates that each crate may use.
-const EDGES: [(&str, &[&str]); 8] = [
+const EDGES: [(&str, &[&str]); 9] = [
     ("windlass-core", &[]),
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
+    ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
@@ -46,6 +47,7 @@ const EDGES: [(&str, &[&str]); 8] = [
             "windlass-api",
             "windlass-store",
             "windlass-server",
+            "windlass-gateway-compass",
             "windlass-worker",
             "windlass-openjd",
             "windlass-sim",
@@ -135,7 +137,7 @@ const CORE_EDGES: [(&str, &[&str]); 22] = [
             "workers",
         ],
     ),
-    ("explain", &["bounds", "class", "engine", "ids", "job", "load", "plan", "time", "worker"]),
+    ("explain", &["bounds", "class", "engine", "ids", "job", "load", "plan", "resources", "time", "worker"]),
     ("lib", &["engine", "ids", "resources", "time"]),
 ];
 

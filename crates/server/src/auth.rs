@@ -264,12 +264,12 @@ impl Auth {
     }
 
     /// Whose token this is, if it is in force.
-    pub(crate) fn of_token(&self, token: &str) -> Option<Caller> {
+    pub fn of_token(&self, token: &str) -> Option<Caller> {
         self.known(&format!("Bearer {token}"), now()).ok()
     }
 
     /// True if there ever was a token of this user.
-    pub(crate) fn knows_user(&self, user: &str) -> bool {
+    pub fn knows_user(&self, user: &str) -> bool {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         tokens.values().any(|token| token.user == user)
     }
@@ -442,7 +442,7 @@ fn hash(secret: &str) -> [u8; 32] {
 }
 
 /// Random bytes of the operating system in hexadecimal.
-pub(crate) fn random<const N: usize>() -> Result<String, TokenError> {
+pub fn random<const N: usize>() -> Result<String, TokenError> {
     let mut bytes = [0; N];
     let source = rustls::crypto::ring::default_provider().secure_random;
     source.fill(&mut bytes).map_err(|_| TokenError::Random)?;

@@ -8,10 +8,10 @@ mod audit;
 pub mod auth;
 mod bodies;
 mod clock;
-mod compass;
 mod config;
 mod disk;
 mod events;
+mod gateway;
 mod grpc;
 mod handle;
 mod http;
@@ -26,11 +26,14 @@ mod refusals;
 mod retention;
 mod shell;
 mod tls;
+mod view;
 
 pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, Tls as TlsConfig};
+pub use events::Subscription;
+pub use gateway::{Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
-pub use http::{OPENAPI_PATH, ServeOptions, UserLimits, openapi, serve};
+pub use http::{ApiError, OPENAPI_PATH, OpenRequest, ServeOptions, UserLimits, openapi, serve};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };

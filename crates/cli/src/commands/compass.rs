@@ -5,7 +5,7 @@ use crate::commands::select::user_name;
 use crate::ui::error::CliError;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use windlass_api::compass::Fields;
+use windlass_gateway_compass::format::Fields;
 
 /// Most bytes of a job's file.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -172,7 +172,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
 async fn submit_compass(
     context: &Context,
     args: &SubmitArgs,
-    fields: &windlass_api::compass::Fields,
+    fields: &windlass_gateway_compass::format::Fields,
 ) -> Result<(), CliError> {
     let mut link = ServerLink::new(context.client().await?, context.server.clone());
     let job = link.client.submit_compass(fields).await.doing("submit the job")?;

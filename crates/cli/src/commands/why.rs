@@ -251,6 +251,7 @@ mod tests {
     use super::*;
     use windlass_api::board::Percents;
     use windlass_api::{LostTask, PassedStep, ReservedFor, RulePoints, TaskState, WorkerState};
+    use windlass_core::explain::Word;
 
     const NOW_MS: u64 = 1_000_000;
 
@@ -272,7 +273,7 @@ mod tests {
         Why {
             task: "12.3".to_owned(),
             state: TaskState::Ready,
-            reason: "full".to_owned(),
+            reason: Word::Full.into(),
             message: "every worker is busy".to_owned(),
             turn: None,
             backs_off_until_ms: None,
@@ -281,7 +282,7 @@ mod tests {
             judged: Vec::new(),
             decided_ms: None,
             ruled_out: vec![IneligibleWorkers {
-                reason: "busy".to_owned(),
+                reason: Word::Busy.into(),
                 message: "busy, cpus free".to_owned(),
                 workers: 4,
                 examples: vec!["a".to_owned(), "b".to_owned()],
@@ -364,7 +365,7 @@ mod tests {
         WorkerWhy {
             worker: "a".to_owned(),
             state: WorkerState::Up,
-            reason: "reserved".to_owned(),
+            reason: Word::Reserved.into(),
             message: "it is kept free".to_owned(),
             running: 1,
             booked_cpus: 1.5,
@@ -388,7 +389,7 @@ mod tests {
                 step: "s".to_owned(),
                 queue: "q".to_owned(),
                 tasks: 2,
-                reason: "preferred".to_owned(),
+                reason: Word::Preferred.into(),
                 message: "b is a better place".to_owned(),
                 score: Some(1.0),
                 preferred: Some("b".to_owned()),

@@ -17,6 +17,7 @@ use std::io::IsTerminal;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -291,7 +292,10 @@ impl OwnServer {
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
         let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
         let terms = WorkerTerms { lease: config.lease.duration(), report: config.load.report() };
-        let compass = config.compass.enabled;
+        let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = Vec::new();
+        if config.compass.enabled {
+            gateways.push(Arc::new(windlass_gateway_compass::CompassGateway));
+        }
         let room = RoomLimits::new(config.connections.max, config.connections.per_machine_max);
         let options = windlass_server::ServeOptions {
             store: address,
@@ -299,7 +303,7 @@ impl OwnServer {
             audit,
             idle: config.idle(),
             terms,
-            compass,
+            gateways: windlass_server::Gateways::new(gateways),
             room,
             user_limits: config.users.limits(),
             read_all: config.auth.read == Reads::All,

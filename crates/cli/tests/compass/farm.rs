@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_api::compass::{CompassJob, HostRequest};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{
     Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
@@ -12,6 +11,7 @@ use windlass_core::load::pressure::LoadReport;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
+use windlass_gateway_compass::format::{CompassJob, HostRequest};
 
 /// A job that a host got: the time, the job, its queue, and the host.
 #[derive(Clone, Debug)]

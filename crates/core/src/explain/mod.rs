@@ -2,12 +2,14 @@
 
 mod parked;
 mod waits;
+mod words;
 mod worker;
 
 use parked::parked_demand;
 pub use parked::parked_task;
 use waits::over_quota;
 pub use waits::{BlockedReason, wait_reason, waiting_tasks};
+pub use words::Word;
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, worker};
 
 use crate::bounds;

@@ -111,7 +111,7 @@ pub fn ineligibilities<'a>(
     now: bool,
 ) -> impl Iterator<Item = Ineligible> + 'a {
     let target = class.targets.is_empty() || class.targets.contains(&*worker.name);
-    let executor = worker.flags.foreign && !asks_executor(&class.needs);
+    let executor = worker.flags.class.is_exclusive && !asks_executor(&class.needs);
     let executor = executor.then_some(Ineligible::Executor);
     let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
@@ -167,7 +167,7 @@ fn amount(of: &Resources, name: &str) -> u64 {
 /// what [`ineligibilities`] says, and makes no reasons.
 pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
     class.request.fits(&worker.capacity)
-        && (!worker.flags.foreign || asks_executor(&class.needs))
+        && (!worker.flags.class.is_exclusive || asks_executor(&class.needs))
         && (class.targets.is_empty() || class.targets.contains(&*worker.name))
         && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }
@@ -379,7 +379,7 @@ pub fn place_task(
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
         // The policy has said all; then the name.
-        _ if worker.flags.foreign => 0.0,
+        _ if worker.flags.class.most_memory_first => 0.0,
         (true, _) => worker.memory_room() as f64,
         (false, true) => -load,
         (false, false) => load,

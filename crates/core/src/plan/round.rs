@@ -245,8 +245,7 @@ fn prefer_rival<W: Work>(
     let plan = work.plan();
     let context = plan.match_context();
     let Some(worker) = plan.workers.get(ranked[0].worker) else { return (queued_step, class, ranked) };
-    // Another system's executor takes jobs in their order, whichever suits it best.
-    if worker.flags.foreign {
+    if worker.flags.class.keeps_queue_order {
         return (queued_step, class, ranked);
     }
     let is_open = |class| !plan.full.contains(class) || placement::fits_now(plan.classes.get(class), worker);

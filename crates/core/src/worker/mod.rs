@@ -234,7 +234,7 @@ impl Worker {
             && !self.running.is_empty()
             && self.allocs.is_empty()
             && self.lending == 0
-            && !self.flags.foreign
+            && self.flags.class.takes_work_ahead
             && self.backlog.len() < bounds::PREFETCH_MAX
             && self.backlog_ms < bounds::PREFETCH_MS * self.running.len() as f64
     }
@@ -281,7 +281,7 @@ impl Worker {
     pub fn memory_room(&self) -> u64 {
         let held = self.booked.memory.saturating_add(self.expected);
         let free = self.capacity.memory.saturating_sub(held);
-        match self.reach.filter(|_| self.flags.foreign || !self.is_idle()) {
+        match self.reach.filter(|_| self.flags.class.trusts_reported_memory || !self.is_idle()) {
             Some((available, own)) => free.min(available.saturating_sub(held.saturating_sub(own))),
             None => free,
         }
@@ -402,6 +402,53 @@ impl Licences {
     }
 }
 
+/// How the workers of one kind are treated. What sets the hosts of another system apart is data here, so that no rule
+/// of placement names a system.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WorkerClass {
+    /// It takes only steps that ask for it.
+    pub is_exclusive: bool,
+    /// It may be sent tasks that wait there for running ones to end.
+    pub takes_work_ahead: bool,
+    /// What it last reported as free memory is all there is, also while it is idle or says nothing.
+    pub trusts_reported_memory: bool,
+    /// Among such workers the one with most free memory comes first, whatever the settings say.
+    pub most_memory_first: bool,
+    /// It takes steps in the order of their queue, even where a later one would suit it better.
+    pub keeps_queue_order: bool,
+}
+
+impl WorkerClass {
+    /// A machine with an agent and a keeper of ours.
+    pub const AGENT: WorkerClass = WorkerClass {
+        is_exclusive: false,
+        takes_work_ahead: true,
+        trusts_reported_memory: false,
+        most_memory_first: false,
+        keeps_queue_order: false,
+    };
+
+    /// A host that another system runs: see [`EXECUTOR`].
+    pub const EXECUTOR: WorkerClass = WorkerClass {
+        is_exclusive: true,
+        takes_work_ahead: false,
+        trusts_reported_memory: true,
+        most_memory_first: true,
+        keeps_queue_order: true,
+    };
+
+    /// The class of a worker with these attributes.
+    pub fn of(attributes: &Attributes) -> Self {
+        if attributes.contains_key(EXECUTOR) { WorkerClass::EXECUTOR } else { WorkerClass::AGENT }
+    }
+}
+
+impl Default for WorkerClass {
+    fn default() -> Self {
+        WorkerClass::AGENT
+    }
+}
+
 /// What scoring rules look at of a worker's attributes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct WorkerFlags {
@@ -409,8 +456,8 @@ pub struct WorkerFlags {
     pub fetches: bool,
     /// It names an architecture (`arch`).
     pub has_arch: bool,
-    /// It is another system's executor ([`EXECUTOR`]).
-    pub foreign: bool,
+    /// How it is treated.
+    pub class: WorkerClass,
     /// Speed of one core (`core_score`), in any unit that is the same for all workers.
     pub core_score: Option<f64>,
 }
@@ -423,7 +470,7 @@ impl WorkerFlags {
         WorkerFlags {
             fetches: attributes.contains_key("fetch"),
             has_arch: attributes.contains_key("arch"),
-            foreign: attributes.contains_key(EXECUTOR),
+            class: WorkerClass::of(attributes),
             core_score: score.filter(|score| score.is_finite() && *score > 0.0),
         }
     }

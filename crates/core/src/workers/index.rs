@@ -22,8 +22,8 @@ struct WorkerKind {
     /// Only of the keys that classes ask for.
     attributes: Attributes,
     gpus: bool,
-    /// Executors of another system, that only steps find which ask for them.
-    foreign: bool,
+    /// Only steps that ask for these workers find them.
+    is_exclusive: bool,
     custom: BTreeSet<String>,
 }
 
@@ -160,7 +160,7 @@ impl Index {
         WorkerKind {
             attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
             gpus: worker.capacity.gpus > 0,
-            foreign: worker.flags.foreign,
+            is_exclusive: worker.flags.class.is_exclusive,
             custom: worker.capacity.custom.keys().cloned().collect(),
         }
     }
@@ -172,8 +172,7 @@ impl Index {
         let load = (load * 1600.0).min(f64::from(u32::MAX)) as u32;
         let memory = (free_memory >> 20).min(u64::from(u32::MAX)) as u32;
         let key = match self.saturation {
-            // Executors of another system go by free memory, most first.
-            _ if worker.flags.foreign => u32::MAX - memory,
+            _ if worker.flags.class.most_memory_first => u32::MAX - memory,
             Saturation { memory: true, .. } => memory,
             Saturation { cores: true, .. } => u32::MAX - load,
             _ => load,
@@ -303,7 +302,7 @@ impl WorkerKind {
     fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)
-            && (!self.foreign || asks_executor(&class.needs))
+            && (!self.is_exclusive || asks_executor(&class.needs))
             && request.custom.keys().all(|name| self.custom.contains(name))
             && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
     }

@@ -280,11 +280,12 @@ impl Workers {
             worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
             let minded = worker.report().copied().filter(|_| load.pressure);
             worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
-            // What another system's executor says is free is what there is, minded or not.
-            let reached = minded.or(worker.report().copied().filter(|_| worker.flags.foreign));
+            // What such a worker says is free is what there is, minded or not.
+            let is_trusted = worker.flags.class.trusts_reported_memory;
+            let reached = minded.or(worker.report().copied().filter(|_| is_trusted));
             let reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
             // Nor is all free where it says nothing any more.
-            worker.reach = reach.or(worker.reach.filter(|_| worker.flags.foreign));
+            worker.reach = reach.or(worker.reach.filter(|_| is_trusted));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
         eased.unwrap_or(false)

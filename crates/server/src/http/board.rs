@@ -2,6 +2,7 @@
 
 use super::error::ApiError;
 use super::{App, PAGE_DEFAULT, PAGE_MAX, within};
+use crate::view;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -89,7 +90,7 @@ fn look_pending(engine: &Engine) -> PendingJobs {
     let steps = engine.queues().in_turn().flat_map(|(_, queue)| queue.in_order()).take(JOBS_MAX);
     let jobs = steps.filter_map(|(candidate, _)| {
         let reason = windlass_core::explain::wait_reason(engine, candidate.step(), &mut fits)?;
-        PendingJob::of(engine, candidate.step(), reason.as_str())
+        view::pending_job(engine, candidate.step(), reason)
     });
     let jobs: Vec<PendingJob> = jobs.collect();
     let shown: u64 = jobs.iter().map(|job| u64::from(job.tasks)).sum();
@@ -116,7 +117,7 @@ fn look_dispatched(engine: &Engine) -> DispatchedJobs {
     let all = attempts.len();
     let jobs = attempts.rev().take(JOBS_MAX).filter_map(|(task, attempt)| {
         let score = scores.get(&task).copied().filter(|_| !attempt.is_queued());
-        DispatchedJob::of(engine, task, attempt, score)
+        view::dispatched_job(engine, task, attempt, score)
     });
     let jobs: Vec<DispatchedJob> = jobs.collect();
     let other_running = all - jobs.len();
@@ -145,7 +146,7 @@ pub async fn decisions(
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
     let look = move |engine: &Engine| {
         let recent = engine.planner().decisions().take(limit);
-        recent.map(|decision| BoardDecision::of(engine, decision)).collect::<Vec<_>>()
+        recent.map(|decision| view::decision(engine, decision)).collect::<Vec<_>>()
     };
     answer(app.handle.query(look).await?)
 }

@@ -4,8 +4,7 @@ use super::App;
 use super::error::ApiError;
 use super::intake::drain;
 use super::routes;
-use crate::auth::{Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
-use crate::compass;
+use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::panics::in_request;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
@@ -30,20 +29,23 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
     // What came from who knows where did not come over the unix socket.
     let peer = connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone());
     let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let access = routes::access(&method, &path, pattern);
-    let by_password = compass::takes_password(&method, &path);
+    let gateway = app.shared.gateways.of(&path);
+    let access = if gateway.is_some() { Access::Anybody } else { routes::access(&method, &path, pattern) };
+    let by_password = gateway.is_some_and(|gateway| gateway.takes_password(&method, &path));
     let (caller, denied) = match app.shared.auth.caller(&peer, request.headers(), by_password) {
         Ok(caller) if !access.is_for(caller.role) => (Some(caller), Some(Denied::Role)),
         Ok(caller) if peer.place.as_ref().is_some_and(|place| !place.admit(&caller)) => {
             (Some(caller), Some(Denied::Connections))
         }
         Ok(caller) => (Some(caller), None),
-        // There the handlers ask, and a job's fields may answer.
-        Err(Denied::Missing) if app.shared.compass_enabled && compass::is_open(&path) => (None, None),
+        // There the handlers ask who it is, and the body may show it.
+        Err(Denied::Missing) if gateway.is_some() => (None, None),
         Err(denied) => (None, Some(denied)),
     };
-    let asked = Asked { app, caller, denied, peer, method, path };
-    if asked.denied.is_none() && changes(&asked.method, &asked.path) {
+    let is_report = gateway.is_some_and(|gateway| gateway.is_report(&path));
+    let changes = !is_report && changes(&method, &path);
+    let asked = Asked { app, caller, denied, peer, method, path, changes };
+    if asked.denied.is_none() && asked.changes {
         // What changes something runs to its end and is noted, whether anybody still listens or not.
         let answered = tokio::spawn(asked.answer(request, next)).await;
         return answered.unwrap_or_else(|_| {
@@ -71,6 +73,8 @@ struct Asked {
     peer: Peer,
     method: Method,
     path: String,
+    /// It changes something for people, so it is noted.
+    changes: bool,
 }
 
 impl Asked {
@@ -113,7 +117,7 @@ impl Asked {
     }
 
     fn note(&self, status: StatusCode) {
-        let Asked { app, caller, denied, peer, method, path } = self;
+        let Asked { app, caller, denied, peer, method, path, changes } = self;
         let note = || app.shared.audit.note(caller.as_ref(), peer, (method.as_str(), path), status.as_u16());
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -126,7 +130,7 @@ impl Asked {
                     note();
                 }
             }
-            _ if changes(method, path) => note(),
+            _ if *changes => note(),
             _ => {}
         }
     }
@@ -135,7 +139,7 @@ impl Asked {
 /// True of requests that change something for people. What workers report is in the store.
 fn changes(method: &Method, path: &str) -> bool {
     let looks = method == Method::GET || method == Method::HEAD;
-    !looks && !path.starts_with(WORKER_PATHS) && !compass::is_report(path)
+    !looks && !path.starts_with(WORKER_PATHS)
 }
 
 impl Denied {
@@ -220,15 +224,15 @@ pub fn say_clock(mut response: Response, now: Time) -> Response {
 }
 
 /// The server is not idle until this is dropped.
-pub(crate) fn busy(app: App) -> Open {
+pub(crate) fn busy(app: App) -> OpenRequest {
     app.shared.open.fetch_add(1, Ordering::Relaxed);
-    Open(app)
+    OpenRequest(app)
 }
 
 /// A request, or a conversation, under way.
-pub(crate) struct Open(App);
+pub struct OpenRequest(App);
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let shared = &self.0.shared;
         shared.open.fetch_sub(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use super::App;
 use super::error::ApiError;
 use crate::auth::{Auth, Caller, WORKER_PATHS};
-use crate::compass;
+use crate::gateway::Gateway;
 use crate::panics::in_request_here;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -21,8 +21,6 @@ use windlass_api::ErrorCode;
 
 /// Bytes of a submission.
 const SUBMISSION_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a request of Compass CI's interface: a job, and some more around it.
-const COMPASS_BYTES_MAX: usize = windlass_api::compass::JOB_BYTES_MAX + (64 << 10);
 /// Bytes that are taken from somebody of whom nothing is known yet.
 const STRANGER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of every other request.
@@ -154,13 +152,18 @@ impl Intake {
 }
 
 /// Bytes that a request may bring; `None` where it is a stream of its own.
-fn limit(method: &Method, path: &str, caller: Option<&Caller>) -> Option<usize> {
+fn limit(
+    method: &Method,
+    path: &str,
+    caller: Option<&Caller>,
+    gateway: Option<&dyn Gateway>,
+) -> Option<usize> {
     if path.starts_with(WORKER_PATHS) {
         return None;
     }
     Some(match caller {
         None => STRANGER_BYTES_MAX,
-        Some(_) if compass::is_open(path) => COMPASS_BYTES_MAX,
+        Some(_) if gateway.is_some() => gateway.map_or(STRANGER_BYTES_MAX, Gateway::body_bytes_max),
         Some(_) if method == Method::POST && path == super::routes::JOBS_PATH => SUBMISSION_BYTES_MAX,
         Some(_) => SMALL_BYTES_MAX,
     })
@@ -169,13 +172,16 @@ fn limit(method: &Method, path: &str, caller: Option<&Caller>) -> Option<usize> 
 /// Reads the body of a request before its handler runs.
 pub(super) async fn take_in(State(app): State<App>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned();
-    let Some(limit) = limit(request.method(), request.uri().path(), caller.as_ref()) else {
+    let path = request.uri().path().to_owned();
+    let gateway = app.shared.gateways.of(&path);
+    let Some(limit) = limit(request.method(), &path, caller.as_ref(), gateway) else {
         return next.run(request).await;
     };
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let (head, body) = request.into_parts();
-    let reading = Reading { intake: &app.shared.intake, auth: app.auth(), caller: caller.as_ref(), limit };
+    let reading =
+        Reading { intake: &app.shared.intake, auth: app.auth(), caller: caller.as_ref(), gateway, limit };
     match reading.run(body, announced).await {
         Ok((body, _share)) => next.run(Request::from_parts(head, Body::from(body))).await,
         Err(bad) => bad.into_response(),
@@ -187,6 +193,7 @@ struct Reading<'a> {
     intake: &'a Intake,
     auth: &'a Auth,
     caller: Option<&'a Caller>,
+    gateway: Option<&'a dyn Gateway>,
     limit: usize,
 }
 
@@ -194,7 +201,8 @@ impl Reading<'_> {
     async fn run(mut self, body: Body, announced: Option<usize>) -> Result<(Bytes, Option<Share>), Bad> {
         let stranger = self.caller.is_none();
         // A stranger's body that is too large for one may still show a token.
-        let most = if stranger { COMPASS_BYTES_MAX } else { self.limit };
+        let of_gateway = self.gateway.map_or(STRANGER_BYTES_MAX, Gateway::body_bytes_max);
+        let most = if stranger { of_gateway } else { self.limit };
         if announced.is_some_and(|bytes| bytes > most) {
             return Err(Bad::TooLarge(most));
         }
@@ -214,7 +222,7 @@ impl Reading<'_> {
                     return Err(Bad::TooLarge(self.limit));
                 }
                 let user = self.shown_by(&read).ok_or(Bad::Stranger)?;
-                self.limit = COMPASS_BYTES_MAX;
+                self.limit = of_gateway;
                 share = self.intake.share(&user, announced.unwrap_or(self.limit)).await?;
                 if read.len() + part.len() > self.limit {
                     return Err(Bad::TooLarge(self.limit));
@@ -227,7 +235,7 @@ impl Reading<'_> {
 
     /// Whose token the beginning of a body shows.
     fn shown_by(&self, read: &[u8]) -> Option<String> {
-        let token = compass::token_in(read)?;
+        let token = self.gateway?.token_in(read)?;
         self.auth.of_token(token).map(|caller| caller.user)
     }
 }
@@ -256,6 +264,34 @@ mod tests {
     use windlass_api::CreateToken;
     use windlass_store::Store;
 
+    /// Bytes that the gateway of these tests takes.
+    const GATE_BYTES_MAX: usize = 2 << 20;
+
+    /// A gateway whose bodies begin with a token.
+    struct Gate;
+
+    impl Gateway for Gate {
+        fn name(&self) -> &'static str {
+            "gate"
+        }
+
+        fn start(&self, _: crate::Front) -> crate::Starting<'_> {
+            unreachable!("nothing is served here")
+        }
+
+        fn owns(&self, path: &str) -> bool {
+            path.starts_with("/gate/")
+        }
+
+        fn body_bytes_max(&self) -> usize {
+            GATE_BYTES_MAX
+        }
+
+        fn token_in<'a>(&self, start: &'a [u8]) -> Option<&'a str> {
+            std::str::from_utf8(start).ok()?.split_once(' ').map(|(token, _)| token)
+        }
+    }
+
     fn caller(user: &str) -> Caller {
         Caller { user: user.to_owned(), role: Role::User, worker: None, token: None }
     }
@@ -263,12 +299,15 @@ mod tests {
     #[test]
     fn what_may_come_depends_on_who_asks_and_what_for() {
         let ann = caller("ann");
-        let limit = |path, caller| limit(&Method::POST, path, caller);
+        let limit = |path: &str, caller| {
+            let gateway: Option<&dyn Gateway> = Gate.owns(path).then_some(&Gate);
+            limit(&Method::POST, path, caller, gateway)
+        };
         assert_eq!(limit("/api/v1/jobs", Some(&ann)), Some(SUBMISSION_BYTES_MAX));
         assert_eq!(limit("/api/v1/jobs", None), Some(STRANGER_BYTES_MAX));
         assert_eq!(limit("/api/v1/queues/q", Some(&ann)), Some(SMALL_BYTES_MAX));
-        assert_eq!(limit("/scheduler/v1/jobs/submit", None), Some(STRANGER_BYTES_MAX));
-        assert_eq!(limit("/scheduler/v1/jobs/submit", Some(&ann)), Some(COMPASS_BYTES_MAX));
+        assert_eq!(limit("/gate/x", None), Some(STRANGER_BYTES_MAX));
+        assert_eq!(limit("/gate/x", Some(&ann)), Some(GATE_BYTES_MAX));
         assert_eq!(limit("/windlass.worker.v1.Workers/Work", Some(&ann)), None);
     }
 
@@ -285,9 +324,9 @@ mod tests {
 
     async fn read(caller: Option<&Caller>, auth: &Auth, parts: Vec<String>) -> Result<Bytes, Bad> {
         let intake = Intake::default();
-        let limit = limit(&Method::POST, "/scheduler/v1/jobs/submit", caller).unwrap();
+        let limit = limit(&Method::POST, "/gate/x", caller, Some(&Gate)).unwrap();
         let parts = stream::iter(parts.into_iter().map(Ok::<_, std::io::Error>));
-        let reading = Reading { intake: &intake, auth, caller, limit };
+        let reading = Reading { intake: &intake, auth, caller, gateway: Some(&Gate), limit };
         reading.run(Body::from_stream(parts), None).await.map(|(bytes, _)| bytes)
     }
 
@@ -300,7 +339,7 @@ mod tests {
         let request =
             CreateToken { role: Role::User, user, worker: None, expires_in_ms: None, note: String::new() };
         let made = auth.create(request, &admin).await.unwrap();
-        let (fill, key) = ("x".repeat(60 << 10), format!("{{\"my_token\": \"{}\", ", made.bearer));
+        let (fill, key) = ("x".repeat(60 << 10), format!("{} ", made.bearer));
         let forged = key.replace("wl_", "wl_0");
         assert!(read(None, &auth, vec![fill.clone()]).await.is_ok());
         let twice = |first: &str| vec![first.to_owned(), fill.clone(), fill.clone()];
@@ -327,7 +366,8 @@ mod tests {
             Body::from_stream(parts.take(3))
         };
         let run = |body| {
-            let reading = Reading { intake: &intake, auth: &auth, caller: Some(&ann), limit: 4 << 20 };
+            let reading =
+                Reading { intake: &intake, auth: &auth, caller: Some(&ann), gateway: None, limit: 4 << 20 };
             reading.run(body, None)
         };
         assert!(run(trickle(3)).await.is_ok());

@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part, read_body};
+use crate::view;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
@@ -37,7 +38,7 @@ pub async fn list(
     let list = move |engine: &Engine| {
         let all = engine.licences().limits().iter();
         let some = all.filter(|(name, _)| query.cursor.as_ref().is_none_or(|after| *name > after));
-        some.take(limit + 1).filter_map(|(name, _)| Limit::of(engine, name)).collect()
+        some.take(limit + 1).filter_map(|(name, _)| view::limit(engine, name)).collect()
     };
     Ok(Json(part(app.handle.query(list).await?, limit, |limit: &Limit| limit.name.clone())))
 }
@@ -61,7 +62,7 @@ pub async fn set(
     let limit = app.handle.query(over).await?.map_err(Refusal::from)?;
     change(&app, name.clone(), Some(limit)).await?;
     let wanted = name.clone();
-    let limit = app.handle.query(move |engine| Limit::of(engine, &wanted)).await?;
+    let limit = app.handle.query(move |engine| view::limit(engine, &wanted)).await?;
     limit.map(Json).ok_or_else(|| Refusal::NoLimit(name).into())
 }
 

@@ -17,15 +17,16 @@ mod tokens;
 mod watch;
 mod workers;
 
-pub(crate) use guard::busy;
-pub(crate) use guard::known_as;
+pub use error::ApiError;
+pub use guard::OpenRequest;
+pub(crate) use guard::{busy, known_as};
 pub use rights::UserLimits;
 pub(crate) use rights::{may_submit, may_use_queue};
 pub use routes::{OPENAPI_PATH, openapi};
 
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
-use crate::compass::{self, Compass};
+use crate::gateway::{Front, Gateways};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
@@ -39,7 +40,6 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use error::ApiError;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -83,8 +83,7 @@ struct AppShared {
     open: AtomicUsize,
     /// Milliseconds from `started` to the last request's end.
     last_ms: AtomicU64,
-    compass: Compass,
-    compass_enabled: bool,
+    gateways: Gateways,
     intake: intake::Intake,
     user_limits: UserLimits,
     rates: rights::Rates,
@@ -100,11 +99,6 @@ impl App {
     /// Who is let in.
     pub(crate) fn auth(&self) -> &Auth {
         &self.shared.auth
-    }
-
-    /// The interface of Compass CI.
-    pub(crate) fn compass(&self) -> &Compass {
-        &self.shared.compass
     }
 
     /// Makes of a request's body what it says: on a thread of its own where that takes a while.
@@ -133,8 +127,8 @@ pub struct ServeOptions {
     pub idle: Option<Duration>,
     /// How workers are met.
     pub terms: WorkerTerms,
-    /// Whether the interface of Compass CI is there.
-    pub compass: bool,
+    /// The interfaces of other systems.
+    pub gateways: Gateways,
     /// How many connections there may be over TCP.
     pub room: RoomLimits,
     /// What one user may have.
@@ -147,13 +141,6 @@ pub struct ServeOptions {
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
 pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
-    let compass = match Compass::start(handle.clone()).await {
-        Ok(compass) => compass,
-        Err(error) => {
-            tracing::error!("jobs and hosts of Compass CI cannot be read: {error}");
-            return handle.close();
-        }
-    };
     let metrics = handle.metrics();
     let refusals = Arc::new(Refusals::new(metrics.refusals.clone()));
     let shared = AppShared {
@@ -164,8 +151,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         refusals: refusals.clone(),
         open: AtomicUsize::new(0),
         last_ms: AtomicU64::new(0),
-        compass,
-        compass_enabled: options.compass,
+        gateways: options.gateways,
         intake: intake::Intake::default(),
         user_limits: options.user_limits,
         rates: rights::Rates::new(options.user_limits.submissions_per_minute),
@@ -181,7 +167,17 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     }
     let with_tcp = listeners.iter().any(Listener::is_tcp);
     let local_max = if with_tcp { ADMINS_MAX } else { LOCAL_MAX };
-    let router = router(app.clone(), options.terms);
+    let mut paths = Router::new();
+    for gateway in app.shared.gateways.iter() {
+        match gateway.start(Front(app.clone())).await {
+            Ok(own) => paths = paths.merge(own),
+            Err(error) => {
+                tracing::error!("the gateway {} does not start: {error}", gateway.name());
+                return handle.close();
+            }
+        }
+    }
+    let router = router(app.clone(), options.terms, paths);
     let served = Served::new(router, refusals, handle.closing(), options.room, local_max);
     let network = match with_tcp.then(Network::start).transpose() {
         Ok(network) => network,
@@ -220,12 +216,12 @@ async fn refresh(app: App) {
     }
 }
 
-fn router(app: App, terms: WorkerTerms) -> Router {
+fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
     let (auth, refusals) = (app.shared.auth.clone(), app.shared.refusals.clone());
     let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
     routes::router()
         .route(OPENAPI_PATH, get(routes::document))
-        .merge(if app.shared.compass_enabled { compass::routes() } else { Router::new() })
+        .merge(of_gateways.with_state(()))
         .merge(workers.with_state(()))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {

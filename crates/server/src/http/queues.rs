@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part, read_body};
+use crate::view;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
@@ -37,7 +38,7 @@ pub async fn list(
     let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
-        Queue::list(engine, limit + 1, |queue| {
+        view::queues(engine, limit + 1, |queue| {
             query.cursor.as_ref().is_none_or(|after| queue.name() > after.as_str())
                 && query.band.is_none_or(|band| queue.band() == band)
                 && query.name.as_ref().is_none_or(|name| queue.name().contains(name.as_str()))
@@ -86,7 +87,7 @@ pub async fn set(
 
 async fn find(app: &App, name: String) -> Result<Queue, ApiError> {
     let wanted = name.clone();
-    let look = move |engine: &Engine| Queue::list(engine, 1, |queue| queue.name() == wanted).pop();
+    let look = move |engine: &Engine| view::queues(engine, 1, |queue| queue.name() == wanted).pop();
     app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no queue '{name}'"))
             .hint("'windlass queue list' lists them")

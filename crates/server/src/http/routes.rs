@@ -1,12 +1,11 @@
 //! The table of requests that the server answers: method, path, who may, handler.
 //!
 //! The router, the question who may, and the OpenAPI document are all made from it, so a request cannot be in one and
-//! missing from another. What a request takes and answers stands at its handler. The interface of Compass CI and the
-//! stream of workers have paths of their own.
+//! missing from another. What a request takes and answers stands at its handler. Gateways and the stream of workers have
+//! paths of their own.
 
 use super::{App, board, jobs, limits, loads, logs, queues, status, tasks, tokens, watch, workers};
 use crate::auth::{Access, WORKER_PATHS};
-use crate::compass;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
@@ -116,17 +115,12 @@ pub fn access(method: &Method, path: &str, pattern: Option<&str>) -> Access {
     if path.starts_with(WORKER_PATHS) {
         return Access::Worker;
     }
-    if compass::is_open(path) {
-        // Its handlers ask, for the fields of a job may answer.
-        return Access::Anybody;
-    }
     let Some(pattern) = pattern else { return Access::Known };
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let route = ROUTES.iter().find(|route| route.method == *method && route.path == pattern);
     match route {
         Some(route) => route.access,
         None if pattern == OPENAPI_PATH || ROUTES.iter().any(|route| route.path == pattern) => Access::Viewer,
-        // Of Compass CI.
         None if *method == Method::GET => Access::Viewer,
         None => Access::Admin,
     }

@@ -176,7 +176,7 @@ pub async fn why(
     let mut why = Why {
         task: text,
         state: task.state,
-        reason: "ended".to_owned(),
+        reason: windlass_core::explain::Word::Ended.into(),
         message,
         turn: None,
         backs_off_until_ms: None,

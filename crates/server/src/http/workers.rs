@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part};
+use crate::view;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -80,7 +81,7 @@ pub async fn why(
     let wanted = name.clone();
     let look = move |engine: &Engine| {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
-        WorkerWhy::of(engine, known.id)
+        view::worker_why(engine, known.id)
     };
     app.handle.query(look).await?.map(Json).ok_or_else(|| no_worker(&name))
 }

@@ -6,8 +6,8 @@ use crate::promises::bases;
 use crate::world::{S, World};
 use windlass_core::engine::{Engine, Fact, Refusal, Reply};
 use windlass_core::explain::BlockedReason;
-use windlass_core::explain::{Change, Explanation, Reason};
-use windlass_core::job::{Counts, End, JobState, Stop, TaskState};
+use windlass_core::explain::{Explanation, Reason};
+use windlass_core::job::{Counts, End, JobState, TaskState};
 use windlass_core::plan::placement::{self, Ineligible};
 use windlass_core::resources::{Bytes, Cpus};
 use windlass_core::worker::{Worker, WorkerState};
@@ -51,13 +51,6 @@ fn counts(counts: &Counts) -> String {
     format!("{} of {}", some.join(", "), counts.total)
 }
 
-fn ruled_out(why: &Ineligible) -> String {
-    match why {
-        Ineligible::NotTarget => "not a target".to_owned(),
-        why => why.to_string(),
-    }
-}
-
 /// The line for a reply.
 pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
     match answer {
@@ -67,7 +60,7 @@ pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
                 .iter()
                 .map(|step| {
                     let reasons: Vec<String> =
-                        step.reasons.iter().map(|(why, n)| format!("{} ({n})", ruled_out(why))).collect();
+                        step.reasons.iter().map(|(why, n)| format!("{} ({n})", why)).collect();
                     let reasons =
                         if reasons.is_empty() { "there are none".to_owned() } else { reasons.join(", ") };
                     format!("; no worker can run step '{}': {reasons}", step.step)
@@ -80,7 +73,7 @@ pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
         Reply::NoPlace => "no place".to_owned(),
         Reply::Refused(Refusal::Unplaceable(steps)) => {
             let reasons: Vec<String> =
-                steps.iter().flat_map(|s| &s.reasons).map(|(r, _)| ruled_out(r)).collect();
+                steps.iter().flat_map(|s| &s.reasons).map(|(r, _)| r.to_string()).collect();
             format!("{asked}: refused, {}: {}", Refusal::Unplaceable(steps.clone()), reasons.join(", "))
         }
         Reply::Refused(refusal) => format!("{asked}: refused, {refusal}"),
@@ -142,65 +135,17 @@ pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
 }
 
 fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
-    let reason = match &explanation.reason {
-        Reason::Ended => "it has ended".to_owned(),
-        Reason::Placed { worker, queued: true, .. } => {
-            format!("it waits at {} for room", worker_name(world, *worker))
-        }
-        Reason::Placed { worker, started: None, .. } => {
-            format!("it is booked on {}", worker_name(world, *worker))
-        }
-        Reason::Placed { worker, .. } => format!("it runs on {}", worker_name(world, *worker)),
-        Reason::Stopped(Stop::Canceled) => "its job was cancelled".to_owned(),
-        Reason::Stopped(Stop::FailFast) => "a task of its job failed".to_owned(),
-        Reason::Stopped(Stop::After(job)) => format!("job {job} did not succeed"),
-        Reason::Held => "its job is held".to_owned(),
-        Reason::AfterJobs(jobs) => {
-            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-            format!("its job comes after {}", jobs.join(", "))
-        }
-        Reason::Steps(steps) => {
-            let line = steps.iter().map(|(name, left, failed)| match failed {
-                0 => format!("step '{name}' with {left} to go"),
-                _ => format!("step '{name}' with {left} to go, {failed} failed"),
-            });
-            format!("it waits for {}", line.collect::<Vec<_>>().join(", "))
-        }
-        Reason::NoWorkers => "there are no workers".to_owned(),
-        Reason::FitsNowhere => "no worker could ever run it".to_owned(),
-        Reason::Paused(note) => format!("its queue is paused: {note}"),
-        Reason::Quota { quota_cpu, booked_cpu } => {
-            format!("its queue holds {} of {} cpus", Cpus(*booked_cpu), Cpus((*quota_cpu).into()))
-        }
-        Reason::BackOff { name, until, times } => format!(
-            "limit '{name}' was busy, {times} time(s) in a row: it backs off for {} s more",
-            until.since(world.clock()) / S
-        ),
-        Reason::Limit { name, max } => format!("all {max} of limit '{name}' are taken"),
-        Reason::Probing { running } => format!("{running} task(s) of its kind show first what they need"),
-        Reason::Closed(closed) => format!("every worker that could run it: {}", ruled_out(closed)),
-        Reason::Behind(queue) => format!("workers are full, and queue {queue} comes first"),
-        Reason::Parked { ahead } => format!("parked behind {ahead}"),
-        Reason::Full => "every worker that could run it is full or takes no work".to_owned(),
-        Reason::Turn => "its turn comes".to_owned(),
-    };
-    let mut lines = vec![format!("{task} is {}: {reason}", lower(explanation.state))];
+    let (_, sentence) = explanation.say(|worker| worker_name(world, worker));
+    let mut lines = vec![format!("{task} is {}: {sentence}", lower(explanation.state))];
+    if let Reason::BackOff { until, .. } = &explanation.reason {
+        lines.push(format!("  backs off for {} s more", until.since(world.clock()) / S));
+    }
     for (why, count, names) in &explanation.ruled_out {
-        lines.push(format!("  {count} worker(s) {}: {}", ruled_out(why), names.join(", ")));
+        lines.push(format!("  {count} worker(s) {why}: {}", names.join(", ")));
     }
     for change in &explanation.changes {
-        lines.push(match change {
-            Change::Worker { worker, unmet } => {
-                let unmet: Vec<String> = unmet.iter().map(ruled_out).collect();
-                format!("  {worker} would run it but for: {}", unmet.join("; "))
-            }
-            Change::Resume(queue) => format!("  it would run with queue {queue} resumed"),
-            Change::Quota(queue, cpu) => format!("  it would run with {} cpus for queue {queue}", Cpus(*cpu)),
-            Change::Limit(name, max) => format!("  it would run with {max} of limit '{name}'"),
-            Change::TryAgain(name, _) => format!("  it would be tried again if limit '{name}' were set"),
-            Change::Release => "  it would run if its job were released".to_owned(),
-            Change::Ahead(queue) => format!("  it would run sooner without the work of queue {queue}"),
-        });
+        let place = change.worker().map_or_else(String::new, |worker| format!(" on {worker}"));
+        lines.push(format!("  to run it{place}: {}", change.steps().join("; ")));
     }
     if let Some(turn) = &explanation.turn {
         lines.push(format!(

@@ -3,16 +3,15 @@
 use super::clients::Session;
 use super::link::HostLink;
 use super::{Effect, Lab, now_s};
-use crate::compass::boot::BootType;
-use crate::compass::record::Record;
-use crate::link::WorkerMessage;
+use crate::boot::BootType;
+use crate::format::{BOX, Fields, HostRequest, parse_memory, text_of};
+use crate::record::Record;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use windlass_api::compass::{BOX, Fields, HostRequest, parse_memory, text_of};
 use windlass_core::bounds::{SUSPECT_NS, WORKERS_MAX};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory};
@@ -20,6 +19,7 @@ use windlass_core::job::TaskResult;
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time};
+use windlass_server::WorkerMessage;
 use windlass_store::ForeignWrite;
 
 /// How old what a host said of its free memory may be: after that nothing is taken for free.
@@ -34,7 +34,7 @@ const CPU_UNKNOWN: u32 = 6_553_600;
 const MEMORY_UNKNOWN: u64 = 1 << 50;
 
 /// A machine that boots, and asks what.
-pub(in crate::compass) struct Machine {
+pub(crate) struct Machine {
     pub mac: String,
     pub arch: Option<String>,
     /// The host for which whoever asks may speak; `None` is any.
@@ -47,14 +47,14 @@ pub(in crate::compass) struct Machine {
 }
 
 /// What a machine boots by.
-pub(in crate::compass) struct BootReply {
+pub(crate) struct BootReply {
     /// It is a job.
     pub found: bool,
     pub text: String,
 }
 
 /// A host.
-pub(in crate::compass) struct Host {
+pub(crate) struct Host {
     pub name: String,
     /// As somebody registered it.
     pub info: Fields,
@@ -436,7 +436,7 @@ impl Lab {
                 return self.after(move || _ = machine.reply.send(BootReply { found: true, text }));
             }
             // Whatever it was, it is over.
-            self.end_run(job, windlass_api::compass::Health::Abort);
+            self.end_run(job, crate::format::Health::Abort);
         }
         self.describe_registered(&name, machine.arch.as_deref());
         let Some(host) = self.hosts.get_mut(&name) else { return };

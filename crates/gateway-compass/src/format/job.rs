@@ -5,9 +5,9 @@ use super::{
     BOX, BadTestbox, EXECUTOR_NAME, Fields, TboxType, Testbox, parse_memory, parse_seconds, scalar, text_of,
     texts,
 };
-use crate::body::StepBody;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_api::StepBody;
 use windlass_core::bounds::{CACHES_PER_STEP_MAX, NAME_BYTES_MAX, NEEDS_PER_STEP_MAX, SHAPE_BYTES_MAX};
 use windlass_core::job::{Hints, JobSpec, StepSpec};
 use windlass_core::tags::{EXECUTOR, Need};

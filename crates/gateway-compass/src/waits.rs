@@ -3,13 +3,13 @@
 
 use super::record::Record;
 use super::view::View;
-use crate::handle::{Handle, Unavailable};
+use crate::format::{Fields, Health, Readiness, Stage, WaitSpec, Waited};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::{broadcast, mpsc};
 use windlass_api::ServerEvent;
-use windlass_api::compass::{Fields, Health, Readiness, Stage, WaitSpec, Waited};
 use windlass_core::JobId;
 use windlass_core::engine::Event;
+use windlass_server::{Handle, Unavailable};
 use windlass_store::ForeignWrite;
 
 /// New jobs that may wait to be looked at.
@@ -208,7 +208,7 @@ impl Waiter {
 }
 
 async fn next(
-    events: &mut Option<crate::events::Subscription>,
+    events: &mut Option<windlass_server::Subscription>,
 ) -> Result<std::sync::Arc<ServerEvent>, broadcast::error::RecvError> {
     match events {
         Some(events) => events.recv().await,

@@ -2,25 +2,25 @@
 //! header like everywhere (a boot loader sends it as a password), in a job's `my_token`, and, for what a job
 //! tells of itself, as the `job_token` that its host was given.
 
-use crate::auth::{Auth, Caller, Role};
-use crate::http::known_as;
+use crate::App;
+use crate::format::Fields;
+use crate::format::text_of;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use windlass_api::compass::Fields;
-use windlass_api::compass::text_of;
+use windlass_server::auth::{Caller, Role};
 
 /// Where the interface is.
 const PATHS: [&str; 4] = ["/scheduler/v1/", "/boot.ipxe/", "/boot.grub/", "/submit_job"];
 
 /// True of paths on which the handlers ask who it is: a client may show its token in the body, and anybody may
 /// ask whether the scheduler is there.
-pub(crate) fn is_open(path: &str) -> bool {
+pub(super) fn is_open(path: &str) -> bool {
     path == "/" || PATHS.iter().any(|ours| path.starts_with(ours))
 }
 
 /// True where a token may come as a password: whoever boots a machine or opens a list in a browser has no other way.
 /// Nothing changes there, so it does no harm that browsers repeat a password for every page.
-pub(crate) fn takes_password(method: &Method, path: &str) -> bool {
+pub(super) fn takes_password(method: &Method, path: &str) -> bool {
     const PATHS: [&str; 6] = [
         "/boot.ipxe/",
         "/boot.grub/",
@@ -34,7 +34,7 @@ pub(crate) fn takes_password(method: &Method, path: &str) -> bool {
 
 /// The token that the beginning of a job's fields shows as `my_token`, in JSON or YAML. It is searched for, not
 /// parsed: the fields themselves are looked at only once it is known.
-pub(crate) fn token_in(start: &[u8]) -> Option<&str> {
+pub(super) fn token_in(start: &[u8]) -> Option<&str> {
     const KEY: &[u8] = b"my_token";
     let at = start.windows(KEY.len()).position(|word| word == KEY)? + KEY.len();
     let rest = &start[at..];
@@ -45,7 +45,7 @@ pub(crate) fn token_in(start: &[u8]) -> Option<&str> {
 }
 
 /// True of requests that tell or ask how far a job is, and change nothing for people.
-pub(crate) fn is_report(path: &str) -> bool {
+pub(super) fn is_report(path: &str) -> bool {
     let Some(rest) = path.strip_prefix("/scheduler/v1/jobs/") else { return false };
     rest == "wait" || rest.ends_with("/update")
 }
@@ -105,7 +105,7 @@ pub(super) fn check_owner(caller: Option<&Caller>, account: &str) -> Result<(), 
 
 /// Who sends these fields: whoever the header says, or whom `my_account` and `my_token` show. The answers
 /// are those that clients of Compass CI know.
-pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -> Result<Caller, Refused> {
+pub(super) fn account_of(app: &App, caller: Option<Caller>, fields: &Fields) -> Result<Caller, Refused> {
     let Some(account) = text_of(fields, "my_account").filter(|account| !account.is_empty()) else {
         let text = "Missing required job key: my_account\nPut my_account, my_token, my_email and my_name into \
                     ~/.config/compass-ci/defaults/account.yaml";
@@ -114,16 +114,16 @@ pub(super) fn account_of(auth: &Auth, caller: Option<Caller>, fields: &Fields) -
     let token = text_of(fields, "my_token");
     let caller = match (caller, token) {
         (Some(caller), _) => Some(caller),
-        (None, Some(token)) => auth.of_token(&token),
+        (None, Some(token)) => app.auth().of_token(&token),
         (None, None) => None,
     };
     match caller {
         Some(caller) if caller.may_act_for(&account) => {
-            known_as(&caller);
+            app.front.known_as(&caller);
             Ok(caller)
         }
         // Whoever shows no token that is known does not hear which accounts there are.
-        Some(_) if !auth.knows_user(&account) => {
+        Some(_) if !app.auth().knows_user(&account) => {
             Err(say(StatusCode::NOT_FOUND, format!("Account {account} not found")).into())
         }
         _ => {

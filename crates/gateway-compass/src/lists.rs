@@ -4,7 +4,8 @@ use super::access::{Refused, check_host, check_look, say};
 use super::jobs::{Who, cell, given, unavailable, who};
 use super::lab::{Ask, now_s};
 use super::view::{View, html, padded, time_text};
-use crate::http::App;
+use crate::App;
+use crate::format::{Fields, Stage, is_compass, public_fields, text_of};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -13,7 +14,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use windlass_api::compass::{Fields, Stage, is_compass, public_fields, text_of};
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::job::JobState;
@@ -93,7 +93,7 @@ pub(super) async fn pending(
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
     check_look(who(&caller))?;
-    let failed = |error| unavailable(crate::handle::Unavailable::from_store(&error));
+    let failed = |error| unavailable(windlass_server::Unavailable::from_store(&error));
     let filter = JobFilter {
         states: vec![JobState::Active],
         user: given(&query, "my_account"),

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use windlass_api::compass::{
+use windlass_core::JobId;
+use windlass_gateway_compass::format::{
     BOX, BadJob, CompassJob, Fields, is_compass, public_fields, result_root, text_of,
 };
-use windlass_core::JobId;
 
 fn fields(more: Value) -> Fields {
     let mut fields = json!({

@@ -1,16 +1,16 @@
 //! A job as its interface shows it: what was submitted, and how far it is.
 
 use super::record::Record;
-use crate::handle::{Handle, Unavailable};
+use crate::format::{Fields, Health, Readiness, Stage, is_compass, result_root, text_of};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_api::StepBody;
-use windlass_api::compass::{Fields, Health, Readiness, Stage, is_compass, result_root, text_of};
 use windlass_core::job::{JobSpec, JobState};
 use windlass_core::{JobId, TaskId};
+use windlass_server::{Handle, Unavailable};
 use windlass_store::JobView;
 
 /// A job.
@@ -191,7 +191,7 @@ pub(super) fn html(title: &str, columns: &[String], rows: &[Vec<String>]) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compass::record::BookedHost;
+    use crate::record::BookedHost;
 
     fn at_host(attempt: u32) -> Record {
         let host = "h".to_owned();

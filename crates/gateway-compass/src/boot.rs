@@ -1,8 +1,8 @@
 //! What a machine is told to start a job by: the message to a provider, the text for a boot loader.
 
 use super::record::BookedHost;
+use crate::format::{Fields, TboxType, result_root, text_of};
 use serde_json::{Value, json};
-use windlass_api::compass::{Fields, TboxType, result_root, text_of};
 use windlass_core::JobId;
 
 /// A job that a machine is to start.

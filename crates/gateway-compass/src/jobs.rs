@@ -4,9 +4,10 @@ use super::access::{Refused, account_of, check_look, check_owner, say};
 use super::lab::{Ask, Lab, Speaker, now_s};
 use super::record::{BadUpdate, Params};
 use super::view::{View, date_text, time_text};
-use crate::auth::{Caller, Role};
-use crate::handle::Unavailable;
-use crate::http::{App, may_submit, may_use_queue};
+use crate::App;
+use crate::format::{
+    BadJob, CompassJob, Fields, Stage, WaitSpec, Waited, public_fields, result_root, text_of,
+};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, Query, State};
@@ -17,14 +18,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
-use windlass_api::compass::{
-    BadJob, CompassJob, Fields, Stage, WaitSpec, Waited, public_fields, result_root, text_of,
-};
 use windlass_core::bounds::PREFERS_PER_STEP_MAX;
 use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::queues::QueueRecord;
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, TaskId};
+use windlass_server::Unavailable;
+use windlass_server::auth::{Caller, Role};
 
 /// How long somebody may wait for jobs at a time.
 const WAIT: Duration = Duration::from_secs(10);
@@ -100,7 +100,7 @@ pub(super) async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
-    let caller = account_of(app.auth(), who(&caller).cloned(), &fields)?;
+    let caller = account_of(&app, who(&caller).cloned(), &fields)?;
     let job = CompassJob::parse(fields).map_err(|bad| not_taken(StatusCode::BAD_REQUEST, bad))?;
     Ok(Json(json!([accept(&app, &caller, job).await?])).into_response())
 }
@@ -122,7 +122,7 @@ async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value
     let queue = queue_of(app, caller, &job).await.map_err(unavailable)?;
     let fields = job.fields.clone();
     let spec = job.into_spec(queue, preferred).map_err(|e| bad(&e))?;
-    may_submit(app, caller, spec.priority).await.map_err(|e| not_taken(e.status(), e))?;
+    app.front.may_submit(caller, spec.priority).await.map_err(|e| not_taken(e.status(), e))?;
     let submit = move |request| {
         let (existing, outcomes) = (None, BTreeMap::new());
         Event::Submit(Box::new(Submit {
@@ -160,7 +160,7 @@ async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String
     if SHARED_QUEUES.contains(&named.as_str()) {
         return Ok(named);
     }
-    if may_use_queue(app, caller, &named).await.is_err() {
+    if app.front.may_use_queue(caller, &named).await.is_err() {
         return Ok(job.account.clone());
     }
     if named == URGENT_QUEUE {
@@ -243,7 +243,7 @@ pub(super) async fn wait(
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
     if who(&caller).is_none() {
-        account_of(app.auth(), None, &fields)?;
+        account_of(&app, None, &fields)?;
     } else {
         check_look(who(&caller))?;
     }
@@ -374,7 +374,7 @@ async fn ours(
         Ok(fields) => fields,
         Err(_) => return Err(say(StatusCode::BAD_REQUEST, "Invalid JSON in request body").into()),
     };
-    let caller = account_of(app.auth(), who(caller).cloned(), &fields)?;
+    let caller = account_of(app, who(caller).cloned(), &fields)?;
     let missing = || say(StatusCode::NOT_FOUND, "Job not found");
     let id = id.parse::<u64>().map(JobId).map_err(|_| missing())?;
     let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(missing)?;

@@ -1,9 +1,9 @@
 //! A host as the engine meets it.
 
 use super::Ask;
-use crate::link::{Delivery, LogFuture, LogRequest, WorkerLink};
 use tokio::sync::mpsc;
 use windlass_core::JobId;
+use windlass_server::{Delivery, LogFuture, LogRequest, WorkerLink};
 
 /// The link of a host; what it is sent goes to the laboratory.
 pub(super) struct HostLink {

@@ -7,6 +7,7 @@
 
 mod access;
 mod boot;
+pub mod format;
 mod jobs;
 mod lab;
 mod lists;
@@ -15,17 +16,17 @@ mod sockets;
 mod view;
 mod waits;
 
-pub(crate) use access::{is_open, is_report, takes_password, token_in};
-
-use crate::handle::{Handle, Unavailable};
-use crate::http::App;
 use axum::Router;
+use axum::body::Bytes;
+use axum::http::Method;
 use axum::routing::{any, get, post};
 use lab::{Ask, Lab};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use windlass_core::JobId;
+use windlass_server::auth::Auth;
+use windlass_server::{Front, Gateway, Handle, Starting, Unavailable};
 use windlass_store::StoreError;
 
 /// Messages that may wait for the laboratory.
@@ -35,9 +36,73 @@ const CHANGES_MAX: usize = 4_096;
 /// Sockets of providers and clients that may be open at a time.
 const SOCKETS_MAX: usize = 10_000;
 
+/// The interface, to be given to a server.
+#[derive(Clone, Copy, Debug)]
+pub struct CompassGateway;
+
+impl Gateway for CompassGateway {
+    fn name(&self) -> &'static str {
+        "Compass CI"
+    }
+
+    fn start(&self, front: Front) -> Starting<'_> {
+        Box::pin(async move {
+            let compass = Compass::start(front.handle().clone()).await?;
+            Ok(routes().with_state(App { handle: front.handle().clone(), front, compass }))
+        })
+    }
+
+    fn owns(&self, path: &str) -> bool {
+        access::is_open(path)
+    }
+
+    /// A job, and some more around it.
+    fn body_bytes_max(&self) -> usize {
+        format::JOB_BYTES_MAX + (64 << 10)
+    }
+
+    fn takes_password(&self, method: &Method, path: &str) -> bool {
+        access::takes_password(method, path)
+    }
+
+    fn is_report(&self, path: &str) -> bool {
+        access::is_report(path)
+    }
+
+    fn token_in<'a>(&self, start: &'a [u8]) -> Option<&'a str> {
+        access::token_in(start)
+    }
+}
+
+/// What all requests share.
+#[derive(Clone)]
+struct App {
+    handle: Handle,
+    front: Front,
+    compass: Compass,
+}
+
+impl App {
+    fn auth(&self) -> &Auth {
+        self.front.auth()
+    }
+
+    fn compass(&self) -> &Compass {
+        &self.compass
+    }
+
+    async fn parse<T: Send + 'static>(
+        &self,
+        body: Bytes,
+        parse: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        self.front.parse(body, parse).await
+    }
+}
+
 /// A way to the laboratory; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Compass {
+struct Compass {
     asks: mpsc::Sender<Ask>,
     changes: broadcast::Sender<JobId>,
     sockets: Arc<Semaphore>,
@@ -95,7 +160,7 @@ async fn ended(closing: &mut watch::Receiver<bool>) {
 }
 
 /// The paths of the interface.
-pub(crate) fn routes() -> Router<App> {
+fn routes() -> Router<App> {
     let jobs = Router::new()
         .route("/submit", post(jobs::submit))
         .route("/dispatch", get(sockets::dispatch))

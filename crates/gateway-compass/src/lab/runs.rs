@@ -2,9 +2,9 @@
 
 use super::hosts::{BootReply, finished};
 use super::{Effect, Lab, now_s};
-use crate::compass::boot::{Boot, BootType};
-use crate::compass::record::{BadUpdate, BookedHost, Params, Record};
-use crate::link::{StartInfo, WorkerMessage};
+use crate::boot::{Boot, BootType};
+use crate::format::{Fields, Health, Readiness, Stage};
+use crate::record::{BadUpdate, BookedHost, Params, Record};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 use windlass_api::StepBody;
-use windlass_api::compass::{Fields, Health, Readiness, Stage};
 use windlass_core::job::{End, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time};
+use windlass_server::{StartInfo, WorkerMessage};
 use windlass_store::ForeignWrite;
 
 /// How long a provider that is connected may take to end a job; after that it is taken for ended.
@@ -23,7 +23,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(60);
 const RETURNED_MAX: usize = 10_000;
 
 /// Who tells something of a job.
-pub(in crate::compass) enum Speaker {
+pub(crate) enum Speaker {
     /// Whoever is let in.
     Trusted,
     /// The host of this name.
@@ -33,7 +33,7 @@ pub(in crate::compass) enum Speaker {
 }
 
 /// A job that a host has, or had until the engine heard of its end.
-pub(in crate::compass) struct Run {
+pub(crate) struct Run {
     pub record: Record,
     /// What is run; absent of one that was taken over from an earlier server.
     body: Option<Arc<StepBody>>,
@@ -46,7 +46,7 @@ pub(in crate::compass) struct Run {
 
 /// All of these, and which of them each host has.
 #[derive(Default)]
-pub(in crate::compass) struct Runs {
+pub(crate) struct Runs {
     all: BTreeMap<JobId, Run>,
     by_host: BTreeMap<String, BTreeSet<JobId>>,
 }
@@ -147,11 +147,11 @@ impl Lab {
         let Some(reached) = self.hosts.get(host).filter(|h| h.session.is_some() || h.ticket.is_some()) else {
             return self.give_back(host, task, attempt, epoch);
         };
-        let token = match crate::auth::random::<16>() {
+        let token = match windlass_server::auth::random::<16>() {
             Ok(token) => token,
             Err(_) => return self.give_back(host, task, attempt, epoch),
         };
-        let kind = windlass_api::compass::text_of(fields, "tbox_type");
+        let kind = crate::format::text_of(fields, "tbox_type");
         let place = BookedHost {
             host: host.to_owned(),
             hw: reached.session.is_none(),

@@ -12,9 +12,7 @@ pub(super) use runs::{Runs, Speaker};
 
 use super::ended;
 use super::record::{BadUpdate, Params, Record};
-use crate::events::Subscription;
-use crate::handle::Handle;
-use crate::link::{Delivery, WorkerMessage};
+use crate::format::Fields;
 use clients::Clients;
 use link::HostLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +20,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
-use windlass_api::compass::Fields;
 use windlass_api::{JobState as JobWord, ServerEvent};
 use windlass_core::engine::WorkerCommand;
 use windlass_core::tags::{Attributes, EXECUTOR};
 use windlass_core::worker::Worker;
 use windlass_core::{JobId, Resources, TaskId};
+use windlass_server::Handle;
+use windlass_server::Subscription;
+use windlass_server::{Delivery, WorkerMessage};
 use windlass_store::{ForeignWrite, StoreError};
 
 /// Messages that are handled before what they change is written.
@@ -255,7 +255,7 @@ impl Lab {
         let closing = self.handle.closing();
         loop {
             let Err(error) = self.handle.store().write_foreign(writes.clone()).await else { return true };
-            tracing::error!("{}", crate::handle::Unavailable::from_store(&error));
+            tracing::error!("{}", windlass_server::Unavailable::from_store(&error));
             if *closing.borrow() {
                 return false;
             }

@@ -19,14 +19,14 @@ const WATCHED_MAX: usize = 10_000;
 
 /// The way to whoever is at the other end of a socket; closing it ends the socket.
 #[derive(Clone)]
-pub(in crate::compass) struct Session {
+pub(crate) struct Session {
     pub id: u64,
     out: mpsc::Sender<String>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
 /// What waits for one socket.
-pub(in crate::compass) struct UnsentMessages {
+pub(crate) struct UnsentMessages {
     ear: mpsc::Receiver<String>,
     waiting_bytes: Arc<AtomicUsize>,
 }
@@ -62,7 +62,7 @@ impl UnsentMessages {
 
 /// Who watches what.
 #[derive(Default)]
-pub(in crate::compass) struct Clients {
+pub(crate) struct Clients {
     sessions: BTreeMap<u64, Session>,
     events: BTreeMap<JobId, BTreeSet<u64>>,
     logs: BTreeMap<JobId, BTreeSet<u64>>,

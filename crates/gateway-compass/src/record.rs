@@ -1,8 +1,8 @@
 //! What is kept of a job that a host has or had, and how updates change it.
 
+use crate::format::{Fields, Health, Readiness, Stage, TboxType};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use windlass_api::compass::{Fields, Health, Readiness, Stage, TboxType};
 
 /// Milestones of one job.
 const MILESTONES_MAX: usize = 256;

@@ -5,10 +5,9 @@ use super::jobs::{Who, given, unavailable, who};
 use super::lab::{Ask, Machine, Session, Speaker, UnsentMessages};
 use super::record::Params;
 use super::view::View;
-use crate::auth::Caller;
-use crate::compass::boot::BootType;
-use crate::handle::Unavailable;
-use crate::http::{App, busy};
+use crate::App;
+use crate::boot::BootType;
+use crate::format::{Fields, text_of};
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, Query, State};
@@ -18,9 +17,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use windlass_api::compass::{Fields, text_of};
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
+use windlass_server::Unavailable;
+use windlass_server::auth::Caller;
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -156,7 +156,7 @@ where
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     upgrade
         .on_upgrade(move |socket| async move {
-            let _busy = busy(app);
+            let _busy = app.front.busy();
             serve(socket, session, ear).await;
             drop(place);
         })

@@ -1,0 +1,80 @@
+//! Words of the core on the wire: texts in JSON, enums in the OpenAPI document.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+use windlass_core::explain::{BlockedReason, Word};
+
+macro_rules! on_the_wire {
+    ($(#[$doc:meta])* $name:ident = $of:ty, $words:expr, $parse:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name(pub $of);
+
+        impl $name {
+            /// The word.
+            pub fn as_str(self) -> &'static str {
+                self.0.as_str()
+            }
+        }
+
+        impl From<$of> for $name {
+            fn from(word: $of) -> Self {
+                $name(word)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word = Cow::<str>::deserialize(from)?;
+                let known = $parse(&word);
+                known.map($name).ok_or_else(|| D::Error::custom(format!("'{word}' is not one of the words")))
+            }
+        }
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let words: Vec<&str> = $words.collect();
+                ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).enum_values(Some(words)).into()
+            }
+        }
+
+        impl ToSchema for $name {}
+    };
+}
+
+on_the_wire! {
+    /// One word for why a task, or work for a worker, is where it is. Newer servers may know more words.
+    WhyWord = Word, Word::ALL.iter().map(|word| word.as_str()),
+    |word: &str| Some(Word::parse(word))
+}
+
+on_the_wire! {
+    /// Why ready tasks wait, in one word.
+    WaitWord = BlockedReason, BlockedReason::ALL.iter().map(|(_, word)| *word),
+    |word: &str| BlockedReason::ALL.iter().find(|(_, known)| *known == word).map(|(reason, _)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_texts_and_newer_ones_do_no_harm() {
+        assert_eq!(serde_json::to_string(&WhyWord(Word::LicenceBusy)).unwrap(), "\"licence_busy\"");
+        for word in Word::ALL {
+            let text = serde_json::to_string(&WhyWord(*word)).unwrap();
+            assert_eq!(serde_json::from_str::<WhyWord>(&text).unwrap(), WhyWord(*word));
+        }
+        assert_eq!(serde_json::from_str::<WhyWord>("\"quantum\"").unwrap(), WhyWord(Word::Other));
+    }
+}

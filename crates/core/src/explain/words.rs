@@ -1,0 +1,334 @@
+//! Explanations in words: one word for programs, and sentences for people. The API, the command line and the
+//! simulator's scripts all show these.
+
+use super::{Change, Explanation, PassedVerdict, Reason, WorkerReason};
+use crate::WorkerId;
+use crate::job::Stop;
+use crate::plan::placement::Ineligible;
+use crate::resources::{Bytes, Cpus, Short};
+
+macro_rules! words {
+    ($($value:ident $word:literal,)*) => {
+        /// One word for why a task, or work for a worker, is where it is. Programs compare these, so they never change.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[allow(missing_docs)]
+        pub enum Word {
+            $($value,)*
+            /// A word of a newer release.
+            Other,
+        }
+
+        impl Word {
+            /// All words.
+            pub const ALL: &[Word] = &[$(Word::$value,)* Word::Other];
+
+            /// The word.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Word::$value => $word,)*
+                    Word::Other => "other",
+                }
+            }
+
+            /// The value of a word; [`Word::Other`] of one that this release does not know.
+            pub fn parse(word: &str) -> Word {
+                Word::ALL.iter().copied().find(|known| known.as_str() == word).unwrap_or(Word::Other)
+            }
+        }
+    };
+}
+
+words! {
+    Ended "ended",
+    Running "running",
+    Booked "booked",
+    Stopped "stopped",
+    Held "held",
+    AfterJobs "after_jobs",
+    Steps "steps",
+    NoWorkers "no_workers",
+    FitsNowhere "fits_nowhere",
+    Paused "paused",
+    Quota "quota",
+    Limit "limit",
+    LicenceBusy "licence_busy",
+    Probing "probing",
+    Parked "parked",
+    Full "full",
+    Behind "behind",
+    Turn "turn",
+    NotTarget "not_target",
+    Executor "executor",
+    Attribute "attribute",
+    TooSmall "too_small",
+    Suspect "suspect",
+    Draining "draining",
+    LeftOut "left_out",
+    Saturated "saturated",
+    WorkerLimit "worker_limit",
+    Busy "busy",
+    Foreign "foreign",
+    Reserved "reserved",
+    HeldByRule "held_by_rule",
+    NothingWaits "nothing_waits",
+    OthersPreferred "others_preferred",
+    HeldBack "held_back",
+    FitsNone "fits_none",
+    Preferred "preferred",
+}
+
+impl Explanation {
+    /// The reason as one word, and as a sentence about the task. `name_of` returns a worker's name.
+    pub fn say(&self, name_of: impl Fn(WorkerId) -> String) -> (Word, String) {
+        match &self.reason {
+            Reason::Ended => (Word::Ended, "it has ended".to_owned()),
+            Reason::Placed { worker, started: Some(_), .. } => {
+                (Word::Running, format!("it runs on {}", name_of(*worker)))
+            }
+            Reason::Placed { worker, queued: true, .. } => (
+                Word::Booked,
+                format!("it was sent ahead to {} and starts when a task there ends", name_of(*worker)),
+            ),
+            Reason::Placed { worker, .. } => {
+                (Word::Booked, format!("it is about to start on {}", name_of(*worker)))
+            }
+            Reason::Stopped(stop) => (Word::Stopped, say_stop(*stop)),
+            Reason::Held => (Word::Held, "its job is held; 'windlass job release' releases it".to_owned()),
+            Reason::AfterJobs(jobs) => {
+                let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+                (Word::AfterJobs, format!("it comes after job {}, which has not ended", jobs.join(", ")))
+            }
+            Reason::Steps(steps) => (Word::Steps, say_steps(steps)),
+            Reason::Closed(closed) => (closed.word(), say_closed(closed)),
+            waits => say_waits(waits),
+        }
+    }
+}
+
+/// Why a task waits that could start by itself.
+fn say_waits(reason: &Reason) -> (Word, String) {
+    match reason {
+        Reason::NoWorkers => (Word::NoWorkers, "the farm has no worker".to_owned()),
+        Reason::FitsNowhere => {
+            (Word::FitsNowhere, "no worker of the farm could run it, even if it were empty".to_owned())
+        }
+        Reason::Paused(note) if note.is_empty() => (Word::Paused, "its queue is paused".to_owned()),
+        Reason::Paused(note) => (Word::Paused, format!("its queue is paused: {note}")),
+        Reason::Quota { quota_cpu, booked_cpu } => {
+            let (holds, quota) = (Cpus(*booked_cpu), Cpus((*quota_cpu).into()));
+            (Word::Quota, format!("its queue holds {holds} of the {quota} cpus of its quota"))
+        }
+        Reason::BackOff { name, times, .. } => {
+            let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
+            (Word::LicenceBusy, format!("its step backs off: licence '{name}' was busy{row}"))
+        }
+        Reason::Limit { name, max: 0 } => {
+            (Word::Limit, format!("the limit '{name}' is 0: no task may hold it"))
+        }
+        Reason::Limit { name, max } => (Word::Limit, format!("all {max} of the limit '{name}' are taken")),
+        Reason::Probing { running } => (
+            Word::Probing,
+            format!("{running} tasks of its profile run first, to show how much memory they need"),
+        ),
+        Reason::Parked { ahead } => (
+            Word::Parked,
+            format!("it is behind {ahead} others of its queue, and waits in the store until they start"),
+        ),
+        Reason::Full => {
+            (Word::Full, "every worker that could run it is busy or takes no new work".to_owned())
+        }
+        Reason::Behind(queue) => (
+            Word::Behind,
+            format!("every worker that could run it is busy, and freed slots go to queue {queue} first"),
+        ),
+        _ => (Word::Turn, "there is room; it starts as soon as its turn comes".to_owned()),
+    }
+}
+
+fn say_stop(stop: Stop) -> String {
+    match stop {
+        Stop::Canceled => "its job was cancelled".to_owned(),
+        Stop::FailFast => "another task of its job failed, and the job asked for fail-fast".to_owned(),
+        Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
+    }
+}
+
+fn say_closed(closed: &Ineligible) -> String {
+    let every = "every worker that could run it";
+    match closed {
+        Ineligible::Suspect => format!("{every} has not been heard from"),
+        Ineligible::Draining => format!("{every} is drained"),
+        Ineligible::Quarantined { .. } => format!("{every} is in quarantine"),
+        Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
+        Ineligible::Limit { name, max } => {
+            format!("{every} holds all {max} of the limit '{name}' that one worker may hold")
+        }
+        Ineligible::Reserved(_) => format!("{every} is reserved for work that has waited long"),
+        Ineligible::Vetoed { reason, .. } => format!("{every} is vetoed by a rule: {reason}"),
+        closed => format!("{every} cannot run it now: {closed}"),
+    }
+}
+
+fn say_steps(steps: &[(String, u32, u32)]) -> String {
+    let each = steps.iter().map(|(name, left, failed)| match failed {
+        0 => format!("step '{name}' ({left} to go)"),
+        _ => format!(
+            "step '{name}' ({left} to go, {failed} of them failed: it cannot run unless they are retried)"
+        ),
+    });
+    format!("it waits for {}", each.collect::<Vec<_>>().join(" and "))
+}
+
+impl Ineligible {
+    /// One word for it.
+    pub fn word(&self) -> Word {
+        match self {
+            Ineligible::NotTarget => Word::NotTarget,
+            Ineligible::Executor => Word::Executor,
+            Ineligible::Attribute(_) => Word::Attribute,
+            Ineligible::TooSmall(_) => Word::TooSmall,
+            Ineligible::Suspect => Word::Suspect,
+            Ineligible::Draining => Word::Draining,
+            Ineligible::Quarantined { .. } => Word::LeftOut,
+            Ineligible::UnderPressure(_) => Word::Saturated,
+            Ineligible::Limit { .. } => Word::WorkerLimit,
+            Ineligible::Busy(_) => Word::Busy,
+            Ineligible::Foreign(_) => Word::Foreign,
+            Ineligible::Reserved(_) => Word::Reserved,
+            Ineligible::Vetoed { .. } => Word::HeldByRule,
+        }
+    }
+
+    /// What an operator or the submitter could do about it on that worker.
+    fn remedy(&self, worker: &str) -> String {
+        match self {
+            Ineligible::NotTarget => format!("let the step name {worker}, or no worker"),
+            Ineligible::Executor => format!("run it on another worker: {worker} {self}"),
+            Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
+            Ineligible::TooSmall(short) => ask_for(short),
+            Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
+            Ineligible::Draining => format!("resume {worker}"),
+            Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
+            Ineligible::UnderPressure(what) => format!("reduce the {what} pressure on {worker}"),
+            Ineligible::Limit { name, max } => format!(
+                "wait until a task on {worker} releases the limit '{name}', or raise it: \
+                 'windlass limit set {name} --per-worker {}'",
+                max.saturating_add(1)
+            ),
+            Ineligible::Busy(short) if short.have == 0 => format!("wait until {}", can_be_had(short, worker)),
+            Ineligible::Busy(short) => {
+                format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
+            }
+            Ineligible::Foreign(short) => {
+                format!("end other processes that hold memory on {worker}, or {}", ask_for(short))
+            }
+            Ineligible::Reserved(_) => {
+                format!("wait until the work for which {worker} is reserved has started")
+            }
+            Ineligible::Vetoed { rule, reason } => {
+                format!("wait: the rule {rule} vetoes {worker} ({reason})")
+            }
+        }
+    }
+}
+
+fn ask_for(short: &Short) -> String {
+    match &*short.resource {
+        "cpu" => format!("ask for --cpus {} or less", Cpus(short.have)),
+        "memory" => format!("ask for --memory {} or less", Bytes(short.have).to_string().replace(' ', "")),
+        name => format!("ask for {} {name} or less", short.have),
+    }
+}
+
+fn can_be_had(short: &Short, worker: &str) -> String {
+    let more = short.amount(short.need - short.have);
+    match &*short.resource {
+        "cpu" => format!("{worker} has another {more} free"),
+        "memory" => format!("{worker} has another {more} of memory free"),
+        name => format!("{worker} has another {more} {name} free"),
+    }
+}
+
+impl Change {
+    /// The worker that the change is about, if it is about one.
+    pub fn worker(&self) -> Option<&str> {
+        if let Change::Worker { worker, .. } = self { Some(worker) } else { None }
+    }
+
+    /// What to do; all of it is needed.
+    pub fn steps(&self) -> Vec<String> {
+        let step = match self {
+            Change::Worker { worker, unmet } => {
+                return unmet.iter().map(|reason| reason.remedy(worker)).collect();
+            }
+            Change::Resume(queue) => format!("resume the queue: 'windlass queue resume {queue}'"),
+            Change::Quota(queue, cpu) => {
+                let cpus = Cpus(*cpu);
+                format!("raise the quota of queue {queue}: 'windlass queue set {queue} --quota {cpus}'")
+            }
+            Change::Limit(name, max) => format!("raise the limit: 'windlass limit set {name} {max}'"),
+            Change::TryAgain(name, back_off_ms) => format!(
+                "wait, or end the back-off now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
+            ),
+            Change::Release => "release its job: 'windlass job release'".to_owned(),
+            Change::Ahead(queue) => format!(
+                "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
+            ),
+        };
+        vec![step]
+    }
+}
+
+impl WorkerReason {
+    /// The reason as one word, and as a sentence about the worker.
+    pub fn say(&self) -> (Word, String) {
+        match self {
+            WorkerReason::Unfit(why) | WorkerReason::Closed(why) => (why.word(), say_of_worker(why)),
+            WorkerReason::NothingWaits => (Word::NothingWaits, "no ready task waits".to_owned()),
+            WorkerReason::Turn => (Word::Turn, "it gets work as soon as its turn comes".to_owned()),
+            WorkerReason::OthersPreferred => (
+                Word::OthersPreferred,
+                "other workers with room score better for the waiting work".to_owned(),
+            ),
+            WorkerReason::HeldBack => (
+                Word::HeldBack,
+                "the waiting work may not start anywhere: a quota or a limit is used up".to_owned(),
+            ),
+            WorkerReason::FitsNone => {
+                (Word::FitsNone, "no waiting work would fit it, even if it were empty".to_owned())
+            }
+        }
+    }
+}
+
+/// Why a worker gets none of the waiting work.
+fn say_of_worker(reason: &Ineligible) -> String {
+    match reason {
+        Ineligible::Suspect => "it has not been heard from".to_owned(),
+        Ineligible::Draining => "it is drained".to_owned(),
+        Ineligible::UnderPressure(what) => format!("it is under {what} pressure"),
+        Ineligible::Busy(_) => "it is full: its tasks hold what the waiting work needs".to_owned(),
+        Ineligible::Foreign(_) => "processes outside of Windlass hold what the waiting work needs".to_owned(),
+        Ineligible::Reserved(_) => "it is reserved for work that has waited long".to_owned(),
+        Ineligible::Vetoed { reason, .. } => format!("a rule vetoes the waiting work here: {reason}"),
+        other => other.to_string(),
+    }
+}
+
+impl PassedVerdict {
+    /// Why a waiting step is not on a worker, as one word and as a sentence.
+    pub fn say(&self, name_of: impl Fn(WorkerId) -> String) -> (Word, String) {
+        match self {
+            PassedVerdict::Unmet(unmet) => {
+                let all: Vec<String> = unmet.iter().map(ToString::to_string).collect();
+                (unmet.first().map_or(Word::Other, Ineligible::word), all.join("; "))
+            }
+            PassedVerdict::Quota => (Word::Quota, "its queue's quota is used up".to_owned()),
+            PassedVerdict::Limit(name) => (Word::Limit, format!("all of the limit '{name}' are taken")),
+            PassedVerdict::Preferred { best, .. } => {
+                (Word::Preferred, format!("{} scores better", name_of(best.worker)))
+            }
+            PassedVerdict::Turn => (Word::Turn, "it starts as soon as its turn comes".to_owned()),
+        }
+    }
+}

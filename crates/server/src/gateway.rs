@@ -1,0 +1,141 @@
+//! Interfaces of other systems beside our own, on the same port.
+//!
+//! A gateway is a crate of its own. It has paths, and perhaps its own ways to show a token. Behind the paths it is a
+//! client of the [`Handle`] like any other: it submits jobs, plays the workers' side with
+//! [`WorkerLink`](crate::WorkerLink), and keeps what it must in the store.
+
+use crate::auth::{Auth, Caller};
+use crate::handle::Handle;
+use crate::http::{ApiError, App, OpenRequest};
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::Method;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// What comes of starting a gateway: its paths, or why it cannot start.
+pub type Starting<'a> =
+    Pin<Box<dyn Future<Output = Result<Router, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
+
+/// The interface of another system.
+pub trait Gateway: Send + Sync {
+    /// What people call it.
+    fn name(&self) -> &'static str;
+
+    /// Reads what the gateway kept, starts what runs beside requests, and returns the paths. Called once, before
+    /// anybody is served.
+    fn start(&self, front: Front) -> Starting<'_>;
+
+    /// True of the gateway's own paths. Requests there come without a [`Caller`] where no header shows a token. The
+    /// handlers then ask who it is, because a client may show its token in the body.
+    fn owns(&self, path: &str) -> bool;
+
+    /// Bytes that a request to these paths may bring.
+    fn body_bytes_max(&self) -> usize;
+
+    /// True where a token may come as a password, for clients that have no other way.
+    fn takes_password(&self, _method: &Method, _path: &str) -> bool {
+        false
+    }
+
+    /// True of requests that report or ask for progress, and change nothing for people: they are not audited.
+    fn is_report(&self, _path: &str) -> bool {
+        false
+    }
+
+    /// The token that the beginning of a body shows. Called before more than a little of the body is read, so it
+    /// searches and does not parse.
+    fn token_in<'a>(&self, _start: &'a [u8]) -> Option<&'a str> {
+        None
+    }
+}
+
+/// The gateways that a server has.
+#[derive(Clone, Default)]
+pub struct Gateways(Arc<[Arc<dyn Gateway>]>);
+
+impl Gateways {
+    /// These.
+    pub fn new(all: Vec<Arc<dyn Gateway>>) -> Gateways {
+        Gateways(all.into())
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Gateway>> {
+        self.0.iter()
+    }
+
+    /// The gateway to which a path belongs.
+    pub(crate) fn of(&self, path: &str) -> Option<&dyn Gateway> {
+        self.0.iter().find(|gateway| gateway.owns(path)).map(|gateway| &**gateway)
+    }
+}
+
+impl fmt::Debug for Gateways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|gateway| gateway.name())).finish()
+    }
+}
+
+/// What a gateway has of the server: the handle, and the server's ways to know callers and to refuse them. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct Front(pub(crate) App);
+
+impl Front {
+    /// The way to the engine.
+    pub fn handle(&self) -> &Handle {
+        &self.0.handle
+    }
+
+    /// Who is let in.
+    pub fn auth(&self) -> &Auth {
+        self.0.auth()
+    }
+
+    /// Parses a request's body, on a thread of its own if the body is large.
+    pub async fn parse<T: Send + 'static>(
+        &self,
+        body: Bytes,
+        parse: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        self.0.parse(body, parse).await
+    }
+
+    /// Counts a submission, and refuses one that is more than the caller may have.
+    ///
+    /// # Errors
+    ///
+    /// The limit that it exceeds.
+    pub async fn may_submit(&self, caller: &Caller, priority: i32) -> Result<(), ApiError> {
+        crate::http::may_submit(&self.0, caller, priority).await
+    }
+
+    /// Refuses a queue that the caller may not submit to.
+    ///
+    /// # Errors
+    ///
+    /// Whose queue it is.
+    pub async fn may_use_queue(&self, caller: &Caller, queue: &str) -> Result<(), ApiError> {
+        crate::http::may_use_queue(&self.0, caller, queue).await
+    }
+
+    /// The body of the request under way showed who makes it: the audit log names them.
+    pub fn known_as(&self, caller: &Caller) {
+        crate::http::known_as(caller);
+    }
+
+    /// The server is not idle until the result is dropped. For conversations that outlast their request.
+    pub fn busy(&self) -> OpenRequest {
+        crate::http::busy(self.0.clone())
+    }
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Front")
+    }
+}
