@@ -1,10 +1,8 @@
 //! Executors of other systems: what they get, what they do not, and in which order they are asked.
 
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Reply, Settings, Submit, WorkerCommand,
-};
+use std::collections::BTreeSet;
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Reply, Settings, Submit, WorkerCommand};
 use windlass_core::job::{Hints, JobSpec, StepSpec};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::{EXECUTOR, Need};
@@ -36,15 +34,8 @@ impl Farm {
             executor.then(|| (EXECUTOR.to_owned(), BTreeSet::from(["x".to_owned()]))).into_iter().collect();
         let number = self.engine.workers().len() as u64 + 1;
         self.tell(Event::Hello(Box::new(Hello {
-            name: name.to_owned(),
-            identity: number,
-            incarnation: number,
-            fences: false,
-            sent: 0,
-            new_link: true,
-            capacity: Resources::new(6_400, gib * GIB),
             attributes,
-            inventory: Inventory::default(),
+            ..Hello::new(name, number, Resources::new(6_400, gib * GIB))
         })));
     }
 
@@ -68,8 +59,7 @@ impl Farm {
             ..StepSpec::default()
         };
         let spec = JobSpec { queue: "q".to_owned(), steps: vec![step], ..JobSpec::default() };
-        let (existing, outcomes) = (None, BTreeMap::new());
-        let submit = Submit { request: REQUEST, spec, placeable_only: false, held, existing, outcomes };
+        let submit = Submit { held, ..Submit::new(REQUEST, spec) };
         self.tell(Event::Submit(Box::new(submit)))
     }
 

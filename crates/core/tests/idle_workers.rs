@@ -1,7 +1,7 @@
 //! Why a worker gets no work: one true reason each, by the predicates of placement.
 
-use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit};
+use std::collections::BTreeSet;
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Report, Settings, Submit};
 use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
@@ -25,17 +25,11 @@ impl Farm {
     fn new(settings: Settings, cpus: &[u32]) -> Farm {
         let mut farm = Farm { engine: Engine::new(settings), now: Time(1_000 * NS_PER_S) };
         for (n, cpus) in (1..).zip(cpus) {
-            farm.handle(Event::Hello(Box::new(Hello {
-                name: format!("w{n}"),
-                identity: n,
-                incarnation: n,
-                fences: false,
-                sent: 0,
-                new_link: true,
-                capacity: Resources::new(cpus * 100, 0),
-                attributes: BTreeMap::new(),
-                inventory: Inventory::default(),
-            })));
+            farm.handle(Event::Hello(Box::new(Hello::new(
+                &format!("w{n}"),
+                n,
+                Resources::new(cpus * 100, 0),
+            ))));
         }
         farm
     }
@@ -51,9 +45,7 @@ impl Farm {
     fn submit(&mut self, step: StepSpec) {
         let queue = step.name.clone();
         let spec = JobSpec { name: queue.clone(), queue, steps: vec![step], ..JobSpec::default() };
-        let (existing, outcomes) = (None, BTreeMap::new());
-        let submit =
-            Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
+        let submit = Submit::new(REQUEST, spec);
         self.handle(Event::Submit(Box::new(submit)));
     }
 
@@ -155,8 +147,7 @@ fn who_lost_knows_to_whom() {
 fn a_worker_with_room_before_its_round_is_told_who_is_better() {
     let mut farm = Farm::new(Settings::default(), &[8, 4]);
     let spec = JobSpec { queue: "q".to_owned(), steps: vec![step("s", 1, 1)], ..JobSpec::default() };
-    let (existing, outcomes) = (None, BTreeMap::new());
-    let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
+    let submit = Submit::new(REQUEST, spec);
     // Submitted, and no round yet.
     farm.engine.handle(farm.now, Event::Submit(Box::new(submit)), &mut Outbox::default());
     assert_eq!(farm.why(1).reason, WorkerReason::Turn);

@@ -18,15 +18,11 @@ fn settings() -> Settings {
 
 fn hello(name: u64, incarnation: u64, fences: bool, sent: u64) -> Event {
     Event::Hello(Box::new(Hello {
-        name: format!("w{name}"),
-        identity: name,
         incarnation,
         fences,
         sent,
         new_link: false,
-        capacity: Resources::new(100, 0),
-        attributes: BTreeMap::new(),
-        inventory: Inventory::default(),
+        ..Hello::new(&format!("w{name}"), name, Resources::new(100, 0))
     }))
 }
 

@@ -80,8 +80,8 @@ impl Farm {
         let limits = limits.iter().map(ToString::to_string).collect();
         let step = StepSpec { name: "s".to_owned(), tasks, request, limits, ..StepSpec::default() };
         let spec = JobSpec { queue: "q".to_owned(), steps: vec![step], ..JobSpec::default() };
-        let (request, existing, outcomes) = (RequestId(self.jobs), None, BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, existing, outcomes, held: false };
+        let request = RequestId(self.jobs);
+        let submit = Submit::new(request, spec);
         self.tell(Event::Submit(Box::new(submit)));
         JobId(self.jobs)
     }

@@ -4,9 +4,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::{CacheKeys, Reads};
 use windlass_core::class::Class;
-use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Reply, Report, Settings, Submit, WorkerCommand,
-};
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Reply, Report, Settings, Submit, WorkerCommand};
 use windlass_core::explain::BlockedReason;
 use windlass_core::explain::Reason;
 use windlass_core::ids::{ClassId, Epoch, StepKey};
@@ -58,15 +56,9 @@ impl Farm {
     fn worker(&mut self, capacity: Resources, attributes: Attributes) {
         self.workers += 1;
         let hello = Hello {
-            name: format!("w{}", self.workers),
-            identity: self.workers,
             incarnation: 1,
-            fences: false,
-            sent: 0,
-            new_link: true,
-            capacity,
             attributes,
-            inventory: Inventory::default(),
+            ..Hello::new(&format!("w{}", self.workers), self.workers, capacity)
         };
         self.tell(Event::Hello(Box::new(hello)));
     }
@@ -80,8 +72,7 @@ impl Farm {
 
     fn submit(&mut self, spec: JobSpec) -> JobId {
         let request = RequestId(1);
-        let outcomes = BTreeMap::new();
-        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
+        let submit = Submit::new(request, spec);
         match self.tell(Event::Submit(Box::new(submit))).pop() {
             Some(Reply::Submitted { job, .. }) => job,
             other => panic!("{other:?}"),

@@ -87,8 +87,8 @@ impl Farm {
     }
 
     fn submit_spec(&mut self, spec: JobSpec) -> (JobId, bool) {
-        let (request, outcomes) = (RequestId(1), BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
+        let request = RequestId(1);
+        let submit = Submit::new(request, spec);
         match self.tell(Event::Submit(Box::new(submit))).as_slice() {
             [Reply::Submitted { job, existing, .. }] => (*job, *existing),
             other => panic!("{other:?}"),
@@ -142,15 +142,9 @@ impl Farm {
 
 fn hello(name: &str, cpus: u32, inventory: Inventory) -> Event {
     Event::Hello(Box::new(Hello {
-        name: name.to_owned(),
-        identity: name.bytes().map(u64::from).sum(),
         incarnation: 1,
-        fences: false,
-        sent: 0,
-        new_link: true,
-        capacity: Resources::new(cpus * 100, 64 * GIB),
-        attributes: BTreeMap::new(),
         inventory,
+        ..Hello::new(name, name.bytes().map(u64::from).sum(), Resources::new(cpus * 100, 64 * GIB))
     }))
 }
 

@@ -119,8 +119,7 @@ fn submitted(change: impl FnOnce(&mut StepSpec)) -> Reply {
     let mut step = StepSpec { name: "s".to_owned(), tasks: 1, ..StepSpec::default() };
     change(&mut step);
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
-    let (existing, outcomes) = (None, Default::default());
-    let submit = Submit { request: REQUEST, spec, placeable_only: false, held: false, existing, outcomes };
+    let submit = Submit::new(REQUEST, spec);
     let mut out = handle(&mut Engine::new(Settings::default()), Event::Submit(Box::new(submit)));
     out.answers.remove(0).1
 }

@@ -130,14 +130,7 @@ impl Farm {
     fn submit_step(&mut self, queue: &str, step: StepSpec) -> JobId {
         let (name, user) = ("j".to_owned(), "u".to_owned());
         let spec = JobSpec { name, user, queue: queue.to_owned(), steps: vec![step], ..JobSpec::default() };
-        let submit = Submit {
-            request: RequestId(1),
-            spec,
-            placeable_only: false,
-            held: false,
-            existing: None,
-            outcomes: BTreeMap::new(),
-        };
+        let submit = Submit::new(RequestId(1), spec);
         let mut out = Outbox::default();
         self.engine.handle(self.now, Event::Submit(Box::new(submit)), &mut out);
         self.go_out(&out);

@@ -1,9 +1,7 @@
 //! Thirteen reasons for which a task waits: each is named, with a change, and after that change the task starts.
 
-use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
-};
+use std::collections::BTreeSet;
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Report, Settings, Submit, WorkerCommand};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::licences::{Busy, Limit};
@@ -45,23 +43,18 @@ impl Farm {
     fn worker(&mut self, name: &str, cpus: u32, memory: u64, tag: Option<&str>) {
         let attributes = tag.map(|tag| (tag.to_owned(), BTreeSet::new())).into_iter().collect();
         self.tell(Event::Hello(Box::new(Hello {
-            name: name.to_owned(),
-            identity: 1,
-            incarnation: 1,
             fences: true,
-            sent: 0,
             new_link: false,
-            capacity: Resources::new(cpus * 100, memory),
             attributes,
-            inventory: Inventory::default(),
+            ..Hello::new(name, 1, Resources::new(cpus * 100, memory))
         })));
     }
 
     fn submit(&mut self, queue: &str, steps: Vec<StepSpec>) -> JobId {
         self.jobs += 1;
         let spec = JobSpec { queue: queue.to_owned(), steps, ..JobSpec::default() };
-        let (request, outcomes) = (RequestId(self.jobs), BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes };
+        let request = RequestId(self.jobs);
+        let submit = Submit::new(request, spec);
         self.tell(Event::Submit(Box::new(submit)));
         JobId(self.jobs)
     }
@@ -293,14 +286,7 @@ fn a_start_says_what_it_is_allowed_to_hold() {
         steps: vec![step(1, GIB), StepSpec { name: "free".to_owned(), ..step(1, 0) }],
         ..JobSpec::default()
     };
-    let submit = Submit {
-        request: RequestId(9),
-        spec,
-        placeable_only: false,
-        held: false,
-        existing: None,
-        outcomes: BTreeMap::new(),
-    };
+    let submit = Submit::new(RequestId(9), spec);
     farm.engine.handle(farm.now, Event::Submit(Box::new(submit)), &mut out);
     farm.engine.round(farm.now, 10, &mut out);
     let limits: Vec<_> = out

@@ -17,7 +17,9 @@ pub trait WorkerLink: Send + Sync {
     fn id(&self) -> u64;
 
     /// The agent's release, as far as it said so.
-    fn version(&self) -> Option<String>;
+    fn version(&self) -> Option<String> {
+        None
+    }
 
     /// Carries messages to the worker, in order. Called on the engine's thread: it must not wait.
     fn deliver(&self, parcel: Vec<Delivery>);
@@ -26,13 +28,18 @@ pub trait WorkerLink: Send + Sync {
     fn refuse(&self, why: &str);
 
     /// The worker is to say hello again: it was forgotten while it was connected.
-    fn begin_again(&self);
+    fn begin_again(&self) {
+        self.refuse("this worker was forgotten");
+    }
 
-    /// Reads a part of an attempt's output; `None` where nothing was written.
-    fn read_log(&self, request: LogRequest) -> LogFuture;
+    /// Reads a part of an attempt's output; `None` where nothing was written. A worker whose tasks write elsewhere has
+    /// none.
+    fn read_log(&self, _request: LogRequest) -> LogFuture {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// These jobs are forgotten, and so is their output.
-    fn drop_logs(&self, jobs: &[JobId]);
+    fn drop_logs(&self, _jobs: &[JobId]) {}
 }
 
 /// The bodies that a worker's keeper has: it keeps what it is sent until it is told to drop it.

@@ -3,9 +3,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
-};
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::plan::Policy;
 use windlass_core::queues::{Charge, TurnSettings};
@@ -54,17 +52,7 @@ impl Farm {
             booked: Vec::new(),
             held_max: 0,
         };
-        let hello = Hello {
-            name: "w".to_owned(),
-            identity: 1,
-            incarnation: 1,
-            fences: false,
-            sent: 0,
-            new_link: true,
-            capacity: Resources::new(300, 0),
-            attributes: Default::default(),
-            inventory: Inventory::default(),
-        };
+        let hello = Hello::new("w", 1, Resources::new(300, 0));
         farm.tell(Event::Hello(Box::new(hello)));
         farm
     }
@@ -114,15 +102,8 @@ impl Farm {
                     };
                     let queue = QUEUES[queue].to_owned();
                     let spec = JobSpec { queue, priority, steps: vec![step], ..JobSpec::default() };
-                    let (request, outcomes) = (RequestId(1), BTreeMap::new());
-                    let submit = Submit {
-                        request,
-                        spec,
-                        placeable_only: false,
-                        existing: None,
-                        outcomes,
-                        held: false,
-                    };
+                    let request = RequestId(1);
+                    let submit = Submit::new(request, spec);
                     self.tell(Event::Submit(Box::new(submit)));
                 }
             }

@@ -125,8 +125,8 @@ impl Farm {
         let job = CompassJob::parse(job.as_object().unwrap().clone()).unwrap();
         let preferred: BTreeSet<String> = preferred.iter().map(|name| (*name).to_owned()).collect();
         let spec = job.into_spec(queue.to_owned(), preferred).unwrap();
-        let (request, existing, outcomes) = (RequestId(1), None, BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: false, held: false, existing, outcomes };
+        let request = RequestId(1);
+        let submit = Submit::new(request, spec);
         self.tell(Event::Submit(Box::new(submit)));
         self.engine.jobs().last().expect("it was taken in").id.0
     }

@@ -245,6 +245,24 @@ pub struct Hello {
     pub inventory: Inventory,
 }
 
+impl Hello {
+    /// A machine of that number, with a keeper of the same number, over a new connection. It has no lease and no
+    /// attributes, and runs nothing.
+    pub fn new(name: &str, number: u64, capacity: Resources) -> Self {
+        Hello {
+            name: name.to_owned(),
+            identity: number,
+            incarnation: number,
+            fences: false,
+            sent: 0,
+            new_link: true,
+            capacity,
+            attributes: Attributes::default(),
+            inventory: Inventory::default(),
+        }
+    }
+}
+
 /// What a worker holds.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Inventory {

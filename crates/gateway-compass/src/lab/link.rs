@@ -2,8 +2,7 @@
 
 use super::Ask;
 use tokio::sync::mpsc;
-use windlass_core::JobId;
-use windlass_server::{Delivery, LogFuture, LogRequest, WorkerLink};
+use windlass_server::{Delivery, WorkerLink};
 
 /// The link of a host; what it is sent goes to the laboratory.
 pub(super) struct HostLink {
@@ -15,10 +14,6 @@ pub(super) struct HostLink {
 impl WorkerLink for HostLink {
     fn id(&self) -> u64 {
         self.id
-    }
-
-    fn version(&self) -> Option<String> {
-        None
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {
@@ -33,11 +28,4 @@ impl WorkerLink for HostLink {
     fn begin_again(&self) {
         self.refuse("somebody said that this host is gone");
     }
-
-    /// Output of such jobs is where their results are.
-    fn read_log(&self, _: LogRequest) -> LogFuture {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    fn drop_logs(&self, _: &[JobId]) {}
 }

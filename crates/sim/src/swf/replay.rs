@@ -4,11 +4,9 @@
 
 use super::workload::{Schedule, Work, Workload};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
-use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Reply, Report, Settings, Submit, WorkerCommand,
-};
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Reply, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
@@ -63,15 +61,13 @@ impl ReplayRun<'_> {
     fn connect(&mut self) {
         for (number, (name, machine)) in self.workload.farm.each().enumerate() {
             let hello = Hello {
-                attributes: machine.attributes(&name),
-                name,
-                identity: number as u64 + 1,
                 incarnation: 1,
-                fences: false,
-                sent: 0,
-                new_link: true,
-                capacity: Resources::new(machine.cpu, machine.memory.unwrap_or(0)),
-                inventory: Inventory::default(),
+                attributes: machine.attributes(&name),
+                ..Hello::new(
+                    &name,
+                    number as u64 + 1,
+                    Resources::new(machine.cpu, machine.memory.unwrap_or(0)),
+                )
             };
             self.tell(Event::Hello(Box::new(hello)));
         }
@@ -114,8 +110,8 @@ impl ReplayRun<'_> {
     fn submit(&mut self, place: usize) {
         let workload = self.workload;
         let spec = spec_of(workload, &workload.jobs[place]);
-        let (request, outcomes) = (RequestId(place as u64), BTreeMap::new());
-        let submit = Submit { request, spec, placeable_only: true, existing: None, outcomes, held: false };
+        let request = RequestId(place as u64);
+        let submit = Submit { placeable_only: true, ..Submit::new(request, spec) };
         self.tell(Event::Submit(Box::new(submit)));
     }
 

@@ -14,7 +14,7 @@ use windlass_core::engine::{Engine, Event, Outbox, Reply, Report, Settings, Subm
 use windlass_core::job::{BacklogCounts, End, JobSpec, Parked, QueuePos, StepSpec, TaskResult};
 use windlass_core::residency::subqueues::class_number;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time};
-use windlass_server::{Delivery, Handle, LogFuture, LogRequest, ShellOptions, WorkerLink, WorkerMessage};
+use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
 use windlass_store::{Memory, Store};
 
 /// The small backlog: all of it is held.
@@ -203,10 +203,6 @@ impl WorkerLink for BacklogLink {
         self.id
     }
 
-    fn version(&self) -> Option<String> {
-        None
-    }
-
     fn deliver(&self, parcel: Vec<Delivery>) {
         let starts = parcel.iter().filter_map(|delivery| delivery.start.as_ref());
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,14 +213,6 @@ impl WorkerLink for BacklogLink {
     fn refuse(&self, why: &str) {
         panic!("the worker is refused: {why}");
     }
-
-    fn begin_again(&self) {}
-
-    fn read_log(&self, _: LogRequest) -> LogFuture {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    fn drop_logs(&self, _: &[JobId]) {}
 }
 
 /// Processor time of the engine's thread.
@@ -249,9 +237,8 @@ pub fn count(decisions: u64, backlog: Backlog) {
     let mut out = Outbox::default();
     let mut running: BTreeMap<TaskId, u32> = BTreeMap::new();
     for number in 0..jobs {
-        let outcomes = Default::default();
         let (request, spec) = (RequestId(number), spec(number % users));
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes, held: false };
+        let submit = Submit::new(request, spec);
         engine.handle(Time(number + 1), Event::Submit(Box::new(submit)), &mut out);
         settle(&mut engine, &store, &mut out, &mut running, Time(number + 1));
     }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use windlass_api::{JobState, ServerEvent, StepBody};
-use windlass_core::engine::{Event, Hello, Inventory, Reply, Submit, WorkerCommand};
+use windlass_core::engine::{Event, Hello, Reply, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, JobId, Resources, Time};
-use windlass_server::{Delivery, Handle, LogFuture, LogRequest, WorkerLink, WorkerMessage};
+use windlass_server::{Delivery, Handle, WorkerLink, WorkerMessage};
 use windlass_store::Store;
 
 /// Measures tasks a second for each number of slots.
@@ -126,10 +126,6 @@ impl WorkerLink for InstantLink {
         self.id
     }
 
-    fn version(&self) -> Option<String> {
-        None
-    }
-
     fn deliver(&self, parcel: Vec<Delivery>) {
         _ = self.parcels.send((self.id, parcel));
     }
@@ -137,28 +133,10 @@ impl WorkerLink for InstantLink {
     fn refuse(&self, why: &str) {
         panic!("the worker is refused: {why}");
     }
-
-    fn begin_again(&self) {}
-
-    fn read_log(&self, _: LogRequest) -> LogFuture {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-
-    fn drop_logs(&self, _: &[JobId]) {}
 }
 
 pub fn hello(name: String, number: u64, slots: u32) -> Box<Hello> {
-    Box::new(Hello {
-        name,
-        identity: number,
-        incarnation: number,
-        fences: false,
-        sent: 0,
-        new_link: true,
-        capacity: Resources::new(slots * 100, 0),
-        attributes: Default::default(),
-        inventory: Inventory::default(),
-    })
+    Box::new(Hello::new(&name, number, Resources::new(slots * 100, 0)))
 }
 
 /// Ends every task that starts.
@@ -197,17 +175,7 @@ pub async fn submit(handle: &Handle, tasks: u32) -> anyhow::Result<JobId> {
         ..StepSpec::default()
     };
     let spec = JobSpec { name: "bench".to_owned(), steps: vec![step], ..JobSpec::default() };
-    let submit = |request| {
-        let outcomes = Default::default();
-        Event::Submit(Box::new(Submit {
-            request,
-            spec,
-            placeable_only: false,
-            held: false,
-            existing: None,
-            outcomes,
-        }))
-    };
+    let submit = |request| Event::Submit(Box::new(Submit::new(request, spec)));
     match handle.request(submit).await? {
         Reply::Submitted { job, .. } => Ok(job),
         other => anyhow::bail!("not accepted: {other:?}"),

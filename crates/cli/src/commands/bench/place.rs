@@ -7,7 +7,7 @@ use std::time::Instant;
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Report, Settings, StoredState, Submit, WorkerCommand,
+    Engine, Event, Hello, Outbox, Report, Settings, StoredState, Submit, WorkerCommand,
 };
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
@@ -67,29 +67,16 @@ impl Farm {
 
     pub(super) fn join(&mut self, id: u64, capacity: Resources) {
         let hello = Hello {
-            name: format!("w{id:05}"),
-            identity: id,
             incarnation: 1,
-            fences: false,
-            sent: 0,
-            new_link: true,
-            capacity,
             attributes: attributes(id),
-            inventory: Inventory::default(),
+            ..Hello::new(&format!("w{id:05}"), id, capacity)
         };
         self.tell(Event::Hello(Box::new(hello)));
     }
 
     pub(super) fn submit(&mut self, spec: JobSpec) {
         let request = RequestId(1);
-        let submit = Submit {
-            request,
-            spec,
-            placeable_only: false,
-            held: false,
-            existing: None,
-            outcomes: BTreeMap::new(),
-        };
+        let submit = Submit::new(request, spec);
         self.tell(Event::Submit(Box::new(submit)));
     }
 

@@ -2,9 +2,7 @@
 
 use anyhow::Context as _;
 use std::process::{Command, Stdio};
-use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Report, Settings, Submit, WorkerCommand,
-};
+use windlass_core::engine::{Engine, Event, Hello, Outbox, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, RequestId, Resources, Time, WorkerId};
 
@@ -50,17 +48,7 @@ fn instructions(rounds: u32, pending: u32) -> anyhow::Result<f64> {
 pub fn count(rounds: u32, pending: u32) {
     let mut engine = Engine::new(Settings::default());
     let mut out = Outbox::default();
-    let hello = Hello {
-        name: "w".to_owned(),
-        identity: 1,
-        incarnation: 1,
-        fences: false,
-        sent: 0,
-        new_link: false,
-        capacity: Resources::new(SLOTS * 100, 0),
-        attributes: Default::default(),
-        inventory: Inventory::default(),
-    };
+    let hello = Hello { new_link: false, ..Hello::new("w", 1, Resources::new(SLOTS * 100, 0)) };
     engine.handle(Time(1), Event::Hello(Box::new(hello)), &mut out);
     let step = StepSpec {
         name: "main".to_owned(),
@@ -69,9 +57,7 @@ pub fn count(rounds: u32, pending: u32) {
         ..StepSpec::default()
     };
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
-    let outcomes = Default::default();
-    let submit =
-        Submit { request: RequestId(1), spec, placeable_only: false, held: false, existing: None, outcomes };
+    let submit = Submit::new(RequestId(1), spec);
     engine.handle(Time(2), Event::Submit(Box::new(submit)), &mut out);
     engine.round(Time(3), 100, &mut out);
     let mut starts: std::collections::VecDeque<_> = started(&out).collect();
