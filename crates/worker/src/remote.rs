@@ -137,7 +137,8 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
     let endpoint = endpoint(&options.server)?;
     let token = token(&options.server)?;
     let names = Names::new(options.users.clone());
-    let mut remote = Remote { options, endpoint, token, agent: None, up: Arc::default(), names };
+    let mut remote =
+        Remote { options, endpoint, token, agent: None, up: Arc::default(), names, warned: Vec::new() };
     let mut pause = PAUSE_MIN;
     tokio::pin!(stop);
     loop {
@@ -168,6 +169,10 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
     Ok(())
 }
 
+/// Said of a worker that cannot promise to end its tasks.
+const WITHOUT_LEASE: &str =
+    "this worker works without a lease: its tasks stay booked until an operator says that it is gone";
+
 /// Sender for the keeper's messages; `None` while there is no stream.
 type Up = Arc<Mutex<Option<mpsc::Sender<Vec<FromAgent>>>>>;
 
@@ -179,6 +184,8 @@ struct Remote {
     agent: Option<(i64, Agent)>,
     up: Up,
     names: Names,
+    /// What was logged last of what the keeper cannot do here: each hello repeats it.
+    warned: Vec<String>,
 }
 
 impl Remote {
@@ -336,11 +343,13 @@ impl StreamSession<'_> {
                 // Starts before the answer to this hello may be for a keeper that is gone, or lack their
                 // body. The server sends them again after it.
                 self.epoch = 0;
-                notes.iter().for_each(|note| tracing::warn!("{note}"));
+                let mut warnings = notes.clone();
                 if !fences && self.greeting.lease_ms.is_some() {
-                    tracing::warn!(
-                        "this worker works without a lease: its tasks stay booked until an operator says that it is gone"
-                    );
+                    warnings.push(WITHOUT_LEASE.to_owned());
+                }
+                if self.remote.warned != warnings {
+                    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                    self.remote.warned = warnings;
                 }
             }
             let options = &self.remote.options;

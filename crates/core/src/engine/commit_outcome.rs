@@ -107,8 +107,7 @@ impl Engine {
         parked: Vec<ParkedCount>,
         out: &mut Outbox,
     ) {
-        self.now = self.now.max(now);
-        self.plan.queues.tell_time(self.now);
+        self.set_now(now);
         let attempts = touched.iter().flat_map(|id| self.attempts_of(*id));
         let queue_of = |task: TaskId| self.jobs.get(&task.job).map(|job| job.queue);
         let before: Vec<(TaskId, Option<QueueId>, Attempt)> =
@@ -226,8 +225,7 @@ impl Engine {
     /// What a restored engine does first: it ends jobs whose last task ended just before the engine
     /// that knew it was killed, and it lets every lease last anew, for nobody answered beats meanwhile.
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
-        self.now = self.now.max(now);
-        self.plan.queues.tell_time(self.now);
+        self.set_now(now);
         self.lease_anew();
         self.charge_from_now();
         self.greet_all();

@@ -229,7 +229,7 @@ fn admins(config: &Config, tokens: usize) -> Check {
     const WHAT: &str = "administrators";
     let over_tcp = config.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"));
     match (over_tcp && !config.auth.trust_this_machine, tokens) {
-        (false, _) => Check::ok(WHAT, "all clients: the server asks for no tokens".to_owned()),
+        (false, _) => Check::ok(WHAT, "all clients: with these settings no tokens are asked for".to_owned()),
         (true, 0) => Check::note(
             WHAT,
             format!("none has a token; they can only connect to {ADMIN_SOCKET}"),
