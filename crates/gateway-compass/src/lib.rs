@@ -1,9 +1,9 @@
 //! The interface of Compass CI: its clients submit jobs, its providers and bare machines run them.
 //!
-//! Hosts have no agent of ours. Each is a worker of the engine all the same, and [`lab`] plays the worker's
-//! side: a start becomes a message to a provider or the text that a machine boots by, what hosts and jobs
-//! tell becomes reports, and silence is silence: nothing is run again before its end is known. How far each
-//! job is, is durable before anybody is told.
+//! The hosts have no agent of ours. Each is a worker of the engine all the same, and `lab` plays the worker's side: a
+//! start becomes a message to a provider, or the text that a machine boots by; what hosts and jobs tell becomes reports;
+//! and a host that is silent is silent: nothing runs again before its end is known. How far each job is, is durable
+//! before anybody is told.
 
 mod access;
 mod boot;
