@@ -421,6 +421,11 @@ impl Client {
         self.all("/api/v1/limits").await
     }
 
+    /// One limit.
+    pub async fn limit(&self, name: &str) -> Result<Limit, ClientError> {
+        self.get(&format!("/api/v1/limits/{}", segment(name)), &()).await
+    }
+
     /// Changes the settings of a limit that are given.
     pub async fn set_limit(&self, name: &str, change: &SetLimit) -> Result<Limit, ClientError> {
         let request = self.request(Method::PUT, &format!("/api/v1/limits/{}", segment(name)));

@@ -123,6 +123,8 @@ fn what_is_not_there_is_not_found() {
     farm.fails(2, &["job", "show", "twelve"]);
     let (status, answer) = get(&farm, "/api/v1/nothing", "Host: localhost\r\n");
     assert!(status == 404 && answer.contains("not_found"), "{answer}");
+    let (status, answer) = get(&farm, "/api/v1/limits/maya", "Host: localhost\r\n");
+    assert!(status == 404 && answer.contains("there is no limit 'maya'"), "{answer}");
     assert_eq!(get(&farm, "/api/v1/jobs/1/cancel", "Host: localhost\r\n").0, 405);
     assert_eq!(get(&farm, "/api/v1/jobs?limit=0", "Host: localhost\r\n").0, 400);
     assert_eq!(get(&farm, "/api/v1/jobs?stat=x", "Host: localhost\r\n").0, 400);

@@ -4,6 +4,7 @@ mod support;
 
 use serde_json::json;
 use support::Farm;
+use windlass_api::client::{Address, Client};
 
 #[test]
 fn a_queue_is_set_and_stays_so() {
@@ -42,6 +43,10 @@ fn a_limit_is_set_counted_and_removed() {
     farm.kill_server();
     farm.start();
     assert_eq!(farm.json(&["limit", "list"]), json!([{"name": "maya", "max": 5, "used": 0}]));
+    let client = Client::new(Address::Unix(farm.socket())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let shown = runtime.block_on(async { client.limit("maya").await }).unwrap();
+    assert_eq!((shown.name.as_str(), shown.max, shown.used), ("maya", Some(5), 0));
     let unknown = farm.fails(3, &["limit", "remove", "nuke"]);
     assert!(unknown.contains("there is no limit 'nuke'") && unknown.contains("limit list"), "{unknown}");
 }

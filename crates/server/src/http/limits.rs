@@ -1,4 +1,4 @@
-//! Limits, such as licences: list, set, remove. The guard lets administrators alone set them.
+//! Limits, such as licences: list, show, set, remove. The guard lets administrators alone set them.
 
 use super::error::ApiError;
 use super::jobs::unexpected;
@@ -43,6 +43,17 @@ pub async fn list(
     Ok(Json(part(app.handle.query(list).await?, limit, |limit: &Limit| limit.name.clone())))
 }
 
+/// Shows a limit.
+#[utoipa::path(get, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
+    (status = 200, body = Limit), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn show(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Limit>, ApiError> {
+    let Path(name) = name?;
+    find(&app, name).await.map(Json)
+}
+
 /// Sets a limit: how many tasks may hold one at a time, over the farm and on one worker, and how a task says that
 /// there was none for it. What is left out stays as it is. Steps that found it busy are tried again at once.
 #[utoipa::path(put, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)),
@@ -61,9 +72,7 @@ pub async fn set(
     let over = move |engine: &Engine| change_wanted.over(engine.licences().limits().get(&wanted));
     let limit = app.handle.query(over).await?.map_err(Refusal::from)?;
     change(&app, name.clone(), Some(limit)).await?;
-    let wanted = name.clone();
-    let limit = app.handle.query(move |engine| view::limit(engine, &wanted)).await?;
-    limit.map(Json).ok_or_else(|| Refusal::NoLimit(name).into())
+    find(&app, name).await.map(Json)
 }
 
 /// Takes a limit away: steps that name it are not held back by it.
@@ -76,6 +85,12 @@ pub async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let Path(name) = name?;
     change(&app, name, None).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+async fn find(app: &App, name: String) -> Result<Limit, ApiError> {
+    let wanted = name.clone();
+    let limit = app.handle.query(move |engine| view::limit(engine, &wanted)).await?;
+    limit.ok_or_else(|| Refusal::NoLimit(name).into())
 }
 
 async fn change(app: &App, name: String, limit: Option<licences::Limit>) -> Result<(), ApiError> {

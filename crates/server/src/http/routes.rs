@@ -93,6 +93,7 @@ table! {
     get "/api/v1/queues/{name}" Viewer queues::show;
     put "/api/v1/queues/{name}" Admin queues::set;
     get "/api/v1/limits" Viewer limits::list;
+    get "/api/v1/limits/{name}" Viewer limits::show;
     put "/api/v1/limits/{name}" Admin limits::set;
     delete "/api/v1/limits/{name}" Admin limits::remove;
     get "/api/v1/tokens" Admin tokens::list;
@@ -173,6 +174,7 @@ mod tests {
             ("GET", "/api/v1/queues/{name}", "auv"),
             ("PUT", "/api/v1/queues/{name}", "a"),
             ("GET", "/api/v1/limits", "auv"),
+            ("GET", "/api/v1/limits/{name}", "auv"),
             ("PUT", "/api/v1/limits/{name}", "a"),
             ("DELETE", "/api/v1/limits/{name}", "a"),
             ("GET", "/api/v1/board/workers", "auv"),
