@@ -75,6 +75,22 @@ impl Pipeline {
         Committed { batch: release.batch, undone: release.undone }
     }
 
+    /// Takes the batch that forms for durable at once, and returns what goes out. For owners without a store: replays,
+    /// benchmarks, tests.
+    pub fn commit_at_once(&mut self, engine: &mut Engine) -> Outbox {
+        let batch = match self.next_batch() {
+            None => return Outbox::default(),
+            Some(NextBatch::Deliver(batch)) => *batch,
+            Some(NextBatch::Commit(batch)) => {
+                // The pipeline has the batch too, until it is committed.
+                drop(batch);
+                self.committed(engine, &[]).batch
+            }
+        };
+        engine.committed(&batch);
+        batch
+    }
+
     /// Nothing of the batch in flight is durable, nor can what formed on top of it become so. The pipeline is stalled from
     /// now on. Returns the requests that were not done.
     pub fn failed(&mut self, engine: &mut Engine) -> Vec<RequestId> {

@@ -6,7 +6,7 @@ use super::workload::{Schedule, Work, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
-use windlass_core::engine::{Engine, Event, Hello, Outbox, Reply, Report, Settings, Submit, WorkerCommand};
+use windlass_core::engine::{Engine, Event, Hello, Pipeline, Reply, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
@@ -29,7 +29,7 @@ pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
         workload,
         engine: Engine::new(settings),
         now: Time(BEGIN_NS),
-        out: Outbox::default(),
+        pipeline: Pipeline::default(),
         accepted: Vec::new(),
         ends: BinaryHeap::new(),
         sent: 0,
@@ -48,7 +48,7 @@ struct ReplayRun<'a> {
     workload: &'a Workload,
     engine: Engine,
     now: Time,
-    out: Outbox,
+    pipeline: Pipeline,
     /// Indexes in the workload of the accepted jobs, by the engine's job numbers from 1.
     accepted: Vec<usize>,
     ends: BinaryHeap<Ending>,
@@ -137,7 +137,7 @@ impl ReplayRun<'_> {
     /// Gives the engine an event. Its output is collected until the next decision.
     fn tell(&mut self, event: Event) {
         let clock = Instant::now();
-        self.engine.handle(self.now, event, &mut self.out);
+        self.engine.handle(self.now, event, &mut self.pipeline.forming);
         self.took += clock.elapsed();
     }
 
@@ -145,10 +145,9 @@ impl ReplayRun<'_> {
     fn decide(&mut self) {
         loop {
             let clock = Instant::now();
-            let booked = self.engine.round(self.now, BUDGET, &mut self.out);
-            self.engine.committed(&self.out);
+            let booked = self.engine.round(self.now, BUDGET, &mut self.pipeline.forming);
+            let out = self.pipeline.commit_at_once(&mut self.engine);
             self.took += clock.elapsed();
-            let out = std::mem::take(&mut self.out);
             for (request, answer) in out.answers {
                 if let Reply::Submitted { .. } = answer {
                     self.accepted.push(request.0 as usize);
@@ -159,7 +158,7 @@ impl ReplayRun<'_> {
                     self.start(send.worker, task, attempt);
                 }
             }
-            if booked < BUDGET && self.out.is_empty() {
+            if booked < BUDGET && self.pipeline.is_idle() {
                 break;
             }
         }
