@@ -116,3 +116,6 @@ pub const READ_AGAIN_NS: u64 = NS_PER_S;
 pub const LINES_MAX: usize = 20_000;
 /// Lines that are looked at for a job to park, longest first.
 pub const PARK_LOOKS_MAX: usize = 64;
+
+/// Requests of outside clients for places that may wait at a time.
+pub const PLACES_WAITING_MAX: usize = 100_000;

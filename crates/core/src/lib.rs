@@ -17,6 +17,7 @@ pub mod ids;
 pub mod job;
 pub mod licences;
 pub mod load;
+pub mod places;
 pub mod plan;
 pub mod profiles;
 pub mod queues;

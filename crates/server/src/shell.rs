@@ -57,12 +57,20 @@ pub(crate) enum Inbox {
     Stop(oneshot::Sender<()>),
 }
 
+/// A number that no earlier start had.
+fn random_number() -> u64 {
+    let random = crate::auth::random::<8>().ok();
+    // Without random bytes the time is as good: nobody gains by guessing the number.
+    random.and_then(|hex| u64::from_str_radix(&hex, 16).ok()).unwrap_or_else(|| crate::auth::now().0)
+}
+
 /// Reads what the store holds and starts the engine on a thread of its own. The handle is good until
 /// [`Handle::stop`].
 pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreError> {
     say_drifts(&store.audit_parked().await?);
     let snapshot = store.load().await?;
-    let settings = Settings { first_job: snapshot.next_job, ..options.settings };
+    let settings =
+        Settings { first_job: snapshot.next_job, first_alloc: random_number(), ..options.settings };
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();

@@ -11,6 +11,7 @@ use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::licences::{Busy, Limit};
+use windlass_core::places::PlaceRequest;
 use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
@@ -133,7 +134,10 @@ impl People {
             (84..89, _) => {
                 let request = self.ask(Ask::Alloc);
                 let amounts = Resources::new(world.rng.between(1, 2) as u32 * 100, 64 << 20);
-                world.tell(Event::Alloc { request, amounts, needs: Vec::new() });
+                let queue = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
+                let wait_max_ms = world.rng.below(3) * 2_000;
+                let place = PlaceRequest { queue, amounts, wait_max_ms, ..PlaceRequest::default() };
+                world.tell(Event::Alloc { request, place: Box::new(place) });
             }
             (89..94, _) => {
                 if let Some(alloc) = self.places.pop_first() {
@@ -221,10 +225,9 @@ impl People {
         self.asks.remove(&request);
     }
 
-    /// Drops all requests and allocations of a scheduler that died.
+    /// Drops all requests of a scheduler that died. Its places are given back late, to a scheduler that never gave them.
     pub fn scheduler_died(&mut self) {
         self.asks.clear();
-        self.places.clear();
     }
 
     /// Begins the life of a task that submits a job of its own.

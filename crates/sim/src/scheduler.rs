@@ -69,7 +69,8 @@ impl World {
         let snapshot = self.store.load();
         let twice = self.leases_vary && self.rng.chance(300);
         let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
-        let settings = Settings { first_job: snapshot.next_job, lease_ns, ..self.settings };
+        let first_alloc = u64::from(self.lives) * 1_000_000 + 1;
+        let settings = Settings { first_job: snapshot.next_job, first_alloc, lease_ns, ..self.settings };
         let mut engine = Engine::restore(settings, snapshot.ground);
         let mut pipeline = Pipeline::default();
         engine.settle_restored(self.clock(), &mut pipeline.forming);
@@ -225,13 +226,18 @@ impl World {
         self.tell(Event::Deleted(gone));
     }
 
+    /// Replies that rest on no write do not wait for one.
+    fn hear_volatile(&mut self) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let replies = scheduler.pipeline.take_volatile().into_iter();
+        self.heard.extend(replies.map(|(request, answer)| Heard::Reply(request, answer)));
+    }
+
     /// After each event: checks the engine, schedules a round, and begins a commit if none is under way.
     fn handled(&mut self) {
         let life = self.lives;
+        self.hear_volatile();
         let Some(scheduler) = &mut self.scheduler else { return };
-        for (request, answer) in scheduler.pipeline.take_volatile() {
-            self.heard.push_back(Heard::Reply(request, answer));
-        }
         let round_due = !std::mem::replace(&mut scheduler.round_due, true);
         if let Err(what) = scheduler.engine.check() {
             self.broken(format!("the engine's books are wrong: {what}"));
@@ -285,6 +291,8 @@ impl World {
             return;
         }
         let booked = scheduler.engine.round(now, budget, &mut scheduler.pipeline.forming);
+        self.hear_volatile();
+        let Some(scheduler) = &mut self.scheduler else { return };
         if booked > 0
             && let Err(what) = scheduler.engine.check()
         {

@@ -21,8 +21,10 @@ use windlass_core::bounds;
 use windlass_core::engine::{Event, Fact, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, TaskResult};
+use windlass_core::places::PlaceRequest;
 use windlass_core::plan::Policy;
 use windlass_core::score::policy::policy_by_name;
+use windlass_core::time::NS_PER_MS;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
 
 /// Virtual time of a command in nanoseconds, enough for a commit, a message and its answer.
@@ -490,8 +492,16 @@ impl ScriptWorld {
     }
 
     fn alloc(&mut self, args: &Args) -> Result<(), String> {
-        let request = self.ask("alloc".to_owned());
-        self.tell(Event::Alloc { request, amounts: args.amounts()?, needs: args.needs() });
+        let queue = args.named("queue").unwrap_or("clients").to_owned();
+        let request = self.ask(queue.clone());
+        let place = PlaceRequest {
+            queue,
+            amounts: args.amounts()?,
+            needs: args.needs(),
+            wait_max_ms: args.named_duration_ns("wait")?.unwrap_or(0) / NS_PER_MS,
+            ..PlaceRequest::default()
+        };
+        self.tell(Event::Alloc { request, place: Box::new(place) });
         Ok(())
     }
 

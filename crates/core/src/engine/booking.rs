@@ -3,6 +3,7 @@
 use super::{Attempt, Engine, Fact, Lent, Outbox};
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
+use crate::places::Places;
 use crate::plan::{Booking, HeldAmounts, Planner, RunningTask, StepFacts, Work};
 use crate::queues::RoundFilter;
 use crate::resources::Resources;
@@ -20,6 +21,9 @@ impl Work for Engine {
     }
 
     fn facts(&self, key: StepKey) -> Option<StepFacts<'_>> {
+        if Places::is_key(key) {
+            return self.facts_of_request(key);
+        }
         let job = self.jobs.get(&key.job)?;
         let step = job.steps.get(usize::from(key.step))?;
         Some(StepFacts {
@@ -68,6 +72,9 @@ impl Work for Engine {
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) {
         let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
         let key: StepKey = queued_step.step();
+        if Places::is_key(key) {
+            return self.book_place(booking, filter, out);
+        }
         self.pin(key.job, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
@@ -132,6 +139,9 @@ impl Engine {
         let booked = crate::plan::round(self, budget, out);
         if is_needed {
             self.refill(out);
+        }
+        if booked < budget {
+            self.expire_requests(out);
         }
         booked
     }

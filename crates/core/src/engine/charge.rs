@@ -221,8 +221,13 @@ impl Engine {
 }
 
 /// Hundredths of core-milliseconds; never nothing, so that tasks of no length have turns too.
-fn cost(share: u32, ms: u64) -> u64 {
+pub(super) fn cost(share: u32, ms: u64) -> u64 {
     u64::from(share.max(1)).saturating_mul(ms).clamp(1, i64::MAX as u64)
+}
+
+/// What a booking without an estimate of its own is charged at first: half of the queue's mean run time.
+pub(super) fn first_cost(share: u32, mean_ms: Option<f64>) -> u64 {
+    cost(share, mean_ms.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE)
 }
 
 fn correction(charged: &Charged, ms: u64) -> i64 {
@@ -230,7 +235,7 @@ fn correction(charged: &Charged, ms: u64) -> i64 {
 }
 
 /// The largest part of any amount of the worker that a task holds, as hundredths of a core of that worker.
-fn dominant_share(request: &Resources, expects: u64, capacity: &Resources) -> u32 {
+pub(super) fn dominant_share(request: &Resources, expects: u64, capacity: &Resources) -> u32 {
     let part = |holds: u64, of: u64| if of == 0 { 0.0 } else { holds as f64 / of as f64 };
     let parts = [
         part(request.cpu.into(), capacity.cpu.into()),

@@ -187,9 +187,30 @@ impl Engine {
         }
     }
 
+    /// What workers hold for outside clients are the places that these hold.
+    fn check_places(&self) -> Result<(), String> {
+        self.places.check()?;
+        for worker in self.plan.workers.iter() {
+            let held: BTreeMap<_, _> = self
+                .places
+                .held()
+                .filter(|(_, place)| place.worker == worker.id)
+                .map(|(alloc, place)| (alloc, place.amounts.clone()))
+                .collect();
+            if held != worker.allocs {
+                return Err(format!("worker {}: holds {:?}, clients {held:?}", worker.name, worker.allocs));
+            }
+        }
+        Ok(())
+    }
+
     fn check_index(&self) -> Result<(), String> {
         self.check_charges()?;
-        self.plan.check(|key| self.step(key)?.enlisted)?;
+        self.plan.check(|key| match self.places.find(key) {
+            Some(waiting) => Some(waiting.queued),
+            None => self.step(key)?.enlisted,
+        })?;
+        self.check_places()?;
         self.check_licences()?;
         self.profiles.check(|key| self.step(key).map_or(0, |step| step.active))?;
         for queue in self.plan.queues.iter() {
@@ -198,7 +219,11 @@ impl Engine {
                     .get(&task.job)
                     .is_some_and(|job| self.plan.queues.get(job.queue).name() == queue.name())
             });
-            let active = active.count() as u32;
+            let places = self
+                .places
+                .held()
+                .filter(|(_, place)| self.plan.queues.get(place.queue).name() == queue.name());
+            let active = (active.count() + places.count()) as u32;
             if active != queue.active {
                 return Err(format!("queue {}: counts {} active, has {active}", queue.name(), queue.active));
             }

@@ -5,10 +5,11 @@ use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
 use crate::licences::Limit;
 use crate::load::pressure::LoadReport;
+use crate::places::PlaceRequest;
 use crate::queues::QueueRecord;
 use crate::residency::subqueues::ParkedDrift;
 use crate::resources::Resources;
-use crate::tags::{Attributes, Need};
+use crate::tags::Attributes;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,15 +57,25 @@ pub enum Event {
     Alloc {
         /// Who waits.
         request: RequestId,
-        /// How much.
-        amounts: Resources,
-        /// Where.
-        needs: Vec<Need>,
+        /// The place.
+        place: Box<PlaceRequest>,
+    },
+    /// An outside client does not wait for its place any more.
+    Unalloc {
+        /// The request by which it asked.
+        alloc: RequestId,
     },
     /// An outside client gives its place back.
     Release {
         /// The place.
         alloc: AllocId,
+    },
+    /// The places in use on a worker, as the gateway of their clients knows them: all of them.
+    PlacesInUse {
+        /// The worker.
+        worker: WorkerId,
+        /// The places.
+        places: Vec<PlaceInUse>,
     },
     /// A worker connected, or was asked to say everything again.
     Hello(Box<Hello>),
@@ -181,6 +192,17 @@ impl Event {
             _ => None,
         }
     }
+}
+
+/// A place that a client uses, as its gateway knows it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlaceInUse {
+    /// Its number.
+    pub alloc: AllocId,
+    /// The queue of its client.
+    pub queue: String,
+    /// What it takes of the worker.
+    pub amounts: Resources,
 }
 
 /// A submission with what the shell looked up for it.

@@ -148,6 +148,7 @@ impl Engine {
         });
         self.write_worker(id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
         self.lose_attempts(id, out);
+        self.drop_places(id);
         self.plan.request_round();
     }
 

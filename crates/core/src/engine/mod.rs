@@ -23,6 +23,7 @@ mod lend;
 mod licensing;
 mod outbox;
 mod pipeline;
+mod placing;
 mod prune;
 mod recent_outcomes;
 mod residency;
@@ -30,7 +31,7 @@ mod settings;
 mod submit;
 mod worker_events;
 
-pub use event::{Event, Held, HeldPhase, Hello, Inventory, Report, Submit};
+pub use event::{Event, Held, HeldPhase, Hello, Inventory, PlaceInUse, Report, Submit};
 pub use outbox::{
     Fact, Fetch, FetchQuery, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable, WorkerCommand, Write,
 };
@@ -39,11 +40,12 @@ pub(crate) use submit::class_of;
 
 use crate::bounds;
 use crate::class::Class;
-use crate::ids::{AllocId, ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
+use crate::ids::{ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
-use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings, placement};
+use crate::places::Places;
+use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings};
 use crate::profiles::Profiles;
 use crate::queues::{QueueRecord, Queues, TurnSettings};
 use crate::residency::subqueues::ParkedCount;
@@ -66,6 +68,9 @@ pub struct Settings {
     pub saturation: Saturation,
     /// The number of the first job that this engine accepts.
     pub first_job: u64,
+    /// The number of the first place that it gives to an outside client. One that differs with each start makes sure that
+    /// no number of an earlier start means a place of this one.
+    pub first_alloc: u64,
     /// How long the tasks of a worker that is not heard from may run, and how long it therefore takes
     /// until they are run elsewhere; `None`: they may run for ever, and an operator says what is gone.
     pub lease_ns: Option<u64>,
@@ -134,6 +139,7 @@ impl Default for Settings {
         Settings {
             saturation: Saturation::default(),
             first_job: 1,
+            first_alloc: 1,
             lease_ns: Some(bounds::LEASE_NS),
             suspect_ns: bounds::SUSPECT_NS,
             load: LoadSettings::default(),
@@ -217,7 +223,6 @@ type SubmissionKey = (String, String);
 pub struct Engine {
     now: Time,
     next_job: u64,
-    next_alloc: u64,
     jobs: BTreeMap<JobId, Job>,
     attempts: BTreeMap<TaskId, Attempt>,
     /// Workers, queues and classes, and what rounds remember.
@@ -228,7 +233,7 @@ pub struct Engine {
     /// Jobs that were deleted lately, the newest of them.
     gone: BTreeSet<JobId>,
     recent: RecentOutcomes,
-    allocs: BTreeMap<AllocId, WorkerId>,
+    places: Places,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
@@ -276,7 +281,6 @@ impl Engine {
         Engine {
             now: Time::default(),
             next_job: settings.first_job.max(1),
-            next_alloc: 1,
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
             plan: Planner::new(settings.plan()),
@@ -284,7 +288,7 @@ impl Engine {
             keys: BTreeMap::new(),
             gone: BTreeSet::new(),
             recent: RecentOutcomes::new(settings.bounds.recent_jobs),
-            allocs: BTreeMap::new(),
+            places: Places::new(settings.first_alloc),
             reclaims: BTreeMap::new(),
             licences: LicencePool::default(),
             residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
@@ -348,8 +352,10 @@ impl Engine {
             }
             Event::Lend { task } => self.lend(task, out),
             Event::Reclaim { request, task } => self.reclaim(request, task, out),
-            Event::Alloc { request, amounts, needs } => self.alloc(request, &amounts, &needs, out),
+            Event::Alloc { request, place } => self.alloc(request, *place, out),
+            Event::Unalloc { alloc } => self.withdraw_request(alloc),
             Event::Release { alloc } => self.free_place(alloc),
+            Event::PlacesInUse { worker, places } => self.take_up_places(worker, places),
             Event::Hello(hello) => self.hello(*hello, out),
             Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
             Event::Load { worker, report } => {
@@ -396,7 +402,7 @@ impl Engine {
         let accruals = self.accruals.first().map(|(at, _)| *at);
         let back_offs = self.licences.next_end();
         let deadlines = [self.plan.workers.next_deadline(), self.plan.next_wakeup()];
-        let own = [probes, histories, accruals, parked, back_offs];
+        let own = [probes, histories, accruals, parked, back_offs, self.places.next_deadline()];
         deadlines.into_iter().chain(own).flatten().min()
     }
 
@@ -481,38 +487,6 @@ impl Engine {
     pub fn class_of(&self, key: StepKey) -> Option<&Class> {
         let job = self.jobs.get(&key.job)?;
         Some(self.plan.classes.get(job.steps.get(usize::from(key.step))?.class))
-    }
-
-    fn alloc(
-        &mut self,
-        request: RequestId,
-        amounts: &Resources,
-        needs: &[crate::tags::Need],
-        out: &mut Outbox,
-    ) {
-        let Some(worker) = placement::alloc(amounts, needs, &self.plan.workers, self.plan.reserved()) else {
-            out.volatile.push((request, Reply::NoPlace));
-            return;
-        };
-        let alloc = AllocId(self.next_alloc);
-        self.next_alloc += 1;
-        self.allocs.insert(alloc, worker);
-        self.plan.workers.update(worker, |w| {
-            w.booked.add(amounts);
-            w.allocs.insert(alloc, amounts.clone());
-        });
-        out.volatile.push((request, Reply::Placed { alloc, worker }));
-    }
-
-    fn free_place(&mut self, alloc: AllocId) {
-        let Some(worker) = self.allocs.remove(&alloc) else { return };
-        self.plan.workers.update(worker, |w| {
-            if let Some(amounts) = w.allocs.remove(&alloc) {
-                w.booked.sub(&amounts);
-            }
-        });
-        self.promote(worker);
-        self.plan.request_round();
     }
 
     /// Queues a message to a worker and returns its number.

@@ -3,6 +3,7 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, QueuePos, Stop, TaskResult, TaskState};
 use crate::licences::Limit;
+use crate::places::NoPlace;
 use crate::plan::placement::Ineligible;
 use crate::queues::{BadSetting, QueueRecord};
 use crate::ranges::RangeSet;
@@ -412,8 +413,8 @@ pub enum Reply {
         /// Where.
         worker: WorkerId,
     },
-    /// No worker has room.
-    NoPlace,
+    /// There is no place, and why.
+    NoPlace(NoPlace),
     /// Not done.
     Refused(Refusal),
 }

@@ -3,7 +3,6 @@
 //!
 //! - [`place_task`]: a task looks for a worker.
 //! - [`pick_for_worker`]: a worker that was found is offered the queue's other tasks.
-//! - [`alloc`]: an outside client wants a place now.
 //!
 //! Who is held back by a rule is no candidate, whatever its points; among candidates most points win, then
 //! the least load (or what is fullest, where that is to be filled), then the name.
@@ -12,7 +11,7 @@ use crate::bounds;
 use crate::cache_keys::{self, Missing, MissingMemo, Reads};
 use crate::class::Class;
 use crate::ids::{ClassId, StepKey, WorkerId};
-use crate::load::formula::{self, LoadSettings};
+use crate::load::formula::LoadSettings;
 use crate::resources::{Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
@@ -444,34 +443,4 @@ pub fn pick_for_worker<'a>(
         }
     }
     best
-}
-
-/// The worker for an outside client's place, `None` if none has room now: the least loaded that is not
-/// reserved. Such places wait
-/// for a network much of their time, so a worker has a few more of them than cores; that cap holds whatever
-/// its pressure.
-pub fn alloc(
-    request: &Resources,
-    needs: &[Need],
-    workers: &Workers,
-    reserved: &BTreeMap<WorkerId, Reservation>,
-) -> Option<WorkerId> {
-    let request_without_cpu = Resources { cpu: 0, ..request.clone() };
-    let class = Class { request: request_without_cpu, needs: needs.to_vec(), ..Class::default() };
-    let mut best: Option<(f64, &str, WorkerId)> = None;
-    workers.index().candidates(&class, |id| {
-        let Some(worker) = workers.get(id).filter(|worker| fits_now(&class, worker)) else { return false };
-        let slots = u64::from(formula::slots(worker.capacity.cpu / 100)) * 100;
-        if reserved.contains_key(&id) || u64::from(worker.booked.cpu) + u64::from(request.cpu) > slots {
-            return false;
-        }
-        let found = (worker.load_with(request.cpu, workers.load_settings()), &*worker.name, id);
-        let better =
-            |best: &(f64, &str, WorkerId)| found.0.total_cmp(&best.0).then(found.1.cmp(best.1)).is_lt();
-        if best.as_ref().is_none_or(better) {
-            best = Some(found);
-        }
-        true
-    });
-    best.map(|(.., id)| id)
 }

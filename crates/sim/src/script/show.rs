@@ -69,8 +69,10 @@ pub fn answer(world: &World, asked: &str, answer: &Reply) -> String {
             format!("job {job} accepted{}", steps.concat())
         }
         Reply::Done => format!("{asked}: done"),
-        Reply::Placed { alloc, worker } => format!("place {alloc} on {}", worker_name(world, *worker)),
-        Reply::NoPlace => "no place".to_owned(),
+        Reply::Placed { alloc, worker } => {
+            format!("{asked}: place {alloc} on {}", worker_name(world, *worker))
+        }
+        Reply::NoPlace(why) => format!("{asked}: no place, {why}"),
         Reply::Refused(Refusal::Unplaceable(steps)) => {
             let reasons: Vec<String> =
                 steps.iter().flat_map(|s| &s.reasons).map(|(r, _)| r.to_string()).collect();

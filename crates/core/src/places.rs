@@ -1,0 +1,231 @@
+//! Places: room on workers that outside clients hold for work that they run by themselves, such as compiles of
+//! sccache. A request waits for its turn like a step with one task, in a queue like any other, and for a bounded time.
+//! Nothing of this is durable: a gateway knows from its own peers which places are in use, and says so after a restart.
+
+use crate::cache_keys::Reads;
+use crate::class::Class;
+use crate::ids::{AllocId, ClassId, JobId, QueueId, RequestId, StepKey, WorkerId};
+use crate::job::{Hints, QueuedStep};
+use crate::resources::Resources;
+use crate::tags::Need;
+use crate::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The numbers from here on are requests for places where others are jobs. No store gives numbers so large.
+const FIRST_KEY: u64 = 1 << 63;
+
+/// A place that an outside client asks for.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PlaceRequest {
+    /// The queue in which the request waits. A gateway makes one for each of its clients, so that they share the farm
+    /// by weight, with each other and with everybody's tasks.
+    pub queue: String,
+    /// How much.
+    pub amounts: Resources,
+    /// What the worker must be.
+    pub needs: Vec<Need>,
+    /// Cache keys that the work reads there, such as its toolchain, with their bytes where these are known.
+    pub reads: BTreeMap<String, Option<u64>>,
+    /// What else is known of the work.
+    pub hints: Hints,
+    /// A worker that it should not get if another one could have it: it failed there.
+    pub avoids: Option<WorkerId>,
+    /// Milliseconds that it may wait; with 0 it gets a place at once or none.
+    pub wait_max_ms: u64,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NoPlace {
+    /// No worker could ever have it.
+    NoWorkers,
+    /// None had room until it had waited for as long as it may.
+    Expired,
+    /// Too many requests wait already.
+    TooMany,
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoPlace::NoWorkers => "no worker could have it",
+            NoPlace::Expired => "none had room in time",
+            NoPlace::TooMany => "too many wait",
+        })
+    }
+}
+
+/// A place that a client holds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HeldPlace {
+    /// Where.
+    pub worker: WorkerId,
+    /// The queue that is charged for it.
+    pub queue: QueueId,
+    /// What it takes of the worker.
+    pub amounts: Resources,
+    /// Since when.
+    pub since: Time,
+    /// What the queue was charged for it so far.
+    pub(crate) charged: u64,
+    /// Its dominant share of the worker, in hundredths of a core.
+    pub(crate) share: u32,
+}
+
+/// A request that waits.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: RequestId,
+    pub(crate) queue: QueueId,
+    pub(crate) class: ClassId,
+    pub(crate) queued: QueuedStep,
+    pub(crate) amounts: Resources,
+    pub(crate) reads: Reads,
+    pub(crate) hints: Hints,
+    pub(crate) avoids: Option<WorkerId>,
+    pub(crate) since: Time,
+    pub(crate) until: Time,
+    /// The number of what it reads: work that reads the same is expected to behave alike.
+    pub(crate) profile: u64,
+}
+
+/// All places and the requests for them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Places {
+    next_alloc: u64,
+    next_key: u64,
+    held: BTreeMap<AllocId, HeldPlace>,
+    waiting: BTreeMap<StepKey, Waiting>,
+    by_request: BTreeMap<RequestId, StepKey>,
+    deadlines: BTreeSet<(Time, StepKey)>,
+}
+
+impl Places {
+    /// None yet. Their numbers follow `first`; a number that differs with each start makes sure that no number of an
+    /// earlier start means a place of this one.
+    pub fn new(first: u64) -> Self {
+        Places {
+            next_alloc: first,
+            next_key: FIRST_KEY,
+            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            by_request: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+        }
+    }
+
+    /// A place that is held.
+    pub fn get(&self, alloc: AllocId) -> Option<&HeldPlace> {
+        self.held.get(&alloc)
+    }
+
+    /// All places that are held.
+    pub fn held(&self) -> impl Iterator<Item = (AllocId, &HeldPlace)> {
+        self.held.iter().map(|(alloc, place)| (*alloc, place))
+    }
+
+    /// How many requests wait.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many requests wait in a queue.
+    pub fn waiting_in(&self, queue: QueueId) -> usize {
+        self.waiting.values().filter(|waiting| waiting.queue == queue).count()
+    }
+
+    /// The key under which a request waits.
+    pub fn key_of(&self, request: RequestId) -> Option<StepKey> {
+        self.by_request.get(&request).copied()
+    }
+
+    /// True of keys of requests; all others are of steps.
+    pub(crate) fn is_key(key: StepKey) -> bool {
+        key.job.0 >= FIRST_KEY
+    }
+
+    /// The key of the next request.
+    pub(crate) fn next_key(&mut self) -> StepKey {
+        self.next_key += 1;
+        StepKey { job: JobId(self.next_key), step: 0 }
+    }
+
+    pub(crate) fn find(&self, key: StepKey) -> Option<&Waiting> {
+        self.waiting.get(&key)
+    }
+
+    pub(crate) fn wait(&mut self, waiting: Waiting) {
+        let key = waiting.queued.step();
+        self.by_request.insert(waiting.request, key);
+        self.deadlines.insert((waiting.until, key));
+        self.waiting.insert(key, waiting);
+    }
+
+    /// A request waits no more.
+    pub(crate) fn take(&mut self, key: StepKey) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&key)?;
+        self.by_request.remove(&waiting.request);
+        self.deadlines.remove(&(waiting.until, key));
+        Some(waiting)
+    }
+
+    /// When the next request has waited for as long as it may.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A request that has waited for as long as it may.
+    pub(crate) fn next_expired(&self, now: Time) -> Option<StepKey> {
+        self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, key)| *key)
+    }
+
+    /// Records a new place, and returns its number.
+    pub(crate) fn hold(&mut self, place: HeldPlace) -> AllocId {
+        let alloc = AllocId(self.next_alloc);
+        self.next_alloc = self.next_alloc.wrapping_add(1);
+        self.held.insert(alloc, place);
+        alloc
+    }
+
+    /// Records a place that was given before this engine began.
+    pub(crate) fn adopt(&mut self, alloc: AllocId, place: HeldPlace) {
+        self.held.insert(alloc, place);
+    }
+
+    pub(crate) fn release(&mut self, alloc: AllocId) -> Option<HeldPlace> {
+        self.held.remove(&alloc)
+    }
+
+    /// The places on a worker.
+    pub(crate) fn on(&self, worker: WorkerId) -> Vec<AllocId> {
+        let here = self.held.iter().filter(|(_, place)| place.worker == worker);
+        here.map(|(alloc, _)| *alloc).collect()
+    }
+
+    /// Compares the indexes with what waits.
+    ///
+    /// # Errors
+    ///
+    /// The first difference.
+    pub fn check(&self) -> Result<(), String> {
+        let deadlines: BTreeSet<_> =
+            self.waiting.iter().map(|(key, waiting)| (waiting.until, *key)).collect();
+        if deadlines != self.deadlines {
+            return Err("requests for places wait without a deadline".to_owned());
+        }
+        let requests: BTreeMap<_, _> =
+            self.waiting.iter().map(|(key, waiting)| (waiting.request, *key)).collect();
+        if requests != self.by_request {
+            return Err("requests for places are not found by their request".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl PlaceRequest {
+    /// What it asks of a worker.
+    pub(crate) fn class(&self) -> Class {
+        Class { request: self.amounts.clone(), needs: self.needs.clone(), ..Class::default() }
+    }
+}
