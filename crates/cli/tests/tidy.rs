@@ -31,12 +31,13 @@ fn files(ending: &str) -> Vec<(String, String)> {
 }
 
 /// The crates that each crate may use.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     ("windlass-core", &[]),
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
+    ("windlass-gateway-sccache", &[]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),

@@ -69,7 +69,7 @@ impl World {
         let snapshot = self.store.load();
         let twice = self.leases_vary && self.rng.chance(300);
         let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
-        let first_alloc = u64::from(self.lives) * 1_000_000 + 1;
+        let first_alloc = self.lives * 1_000_000 + 1;
         let settings = Settings { first_job: snapshot.next_job, first_alloc, lease_ns, ..self.settings };
         let mut engine = Engine::restore(settings, snapshot.ground);
         let mut pipeline = Pipeline::default();
