@@ -1,0 +1,436 @@
+//! The build servers and their jobs, as their scheduler knows them. Pure: time is an argument, and what is to be done
+//! about a change is returned.
+
+use crate::wire::{AssignJobResult, Heartbeat, JobId, JobState, SchedulerStatus, ServerId, ServerNonce};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Without a heartbeat for so long a build server is gone. Stock servers send one every 30 seconds.
+pub const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// How long a job may wait for its toolchain to be sent, and for its toolchain to arrive.
+pub const UPLOAD_MAX: Duration = Duration::from_secs(300);
+/// How long a job whose toolchain is there may wait for its client.
+pub const UNCLAIMED_MAX: Duration = Duration::from_secs(60);
+/// How long a job may run. Its client gives up after 1200 seconds, so its end was lost.
+pub const RUN_MAX: Duration = Duration::from_secs(1_500);
+/// The largest number of cores that a build server is believed to have.
+const CPUS_MAX: u64 = 4_096;
+
+/// Time since the scheduler started.
+pub type Uptime = Duration;
+
+/// A build server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// Its process.
+    pub nonce: ServerNonce,
+    /// The key by which it knows the tokens of its jobs.
+    pub jwt_key: Vec<u8>,
+    /// Its cores.
+    pub num_cpus: u32,
+    /// SHA-256 of its certificate.
+    pub cert_digest: Vec<u8>,
+    /// The certificate.
+    pub cert_pem: Vec<u8>,
+    /// When it was heard from last.
+    seen: Uptime,
+    jobs: BTreeSet<JobId>,
+    /// Toolchains that it is known to have.
+    toolchains: BTreeSet<String>,
+}
+
+/// A job that is allocated and not complete.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Job {
+    /// Its build server.
+    pub server: ServerId,
+    /// How far it is; `None` until its build server has taken it.
+    pub state: Option<JobState>,
+    /// Its toolchain; `None` of a job that an earlier scheduler allocated.
+    pub toolchain: Option<String>,
+    /// Since when it is so far.
+    since: Uptime,
+    /// Its toolchain had to be sent first.
+    uploads: bool,
+}
+
+/// What a heartbeat changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Heard {
+    /// The process was not known.
+    pub is_new: bool,
+    /// Jobs of its earlier process, which are gone.
+    pub lost: Vec<JobId>,
+    /// The number of its cores is another one, or it is new: its worker must say hello.
+    pub is_changed: bool,
+}
+
+/// Why a heartbeat is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadHeartbeat {
+    /// It has no cores, or too many.
+    #[error("Invalid number of CPUs ({0}) specified in heartbeat")]
+    Cpus(u64),
+}
+
+/// What a job's new state means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateChange {
+    /// Nothing: it was told before.
+    Known,
+    /// It goes on.
+    GoesOn,
+    /// It is over, and has run for so long.
+    Complete(Duration),
+    /// An earlier scheduler allocated it, and it runs.
+    TakenUp,
+}
+
+/// Why a job's state is refused. The words are those of a stock scheduler.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadState {
+    /// The build server is not known.
+    #[error("Unknown server {0}")]
+    Server(ServerId),
+    /// The job is another build server's.
+    #[error("Job id {job:?} is not registered on server {server}")]
+    NotIts {
+        /// The job.
+        job: JobId,
+        /// Who spoke of it.
+        server: ServerId,
+    },
+    /// A job does not go that way.
+    #[error("Invalid job state transition from {from:?} to {to:?}")]
+    Transition {
+        /// How far it was.
+        from: JobState,
+        /// How far it is said to be.
+        to: JobState,
+    },
+}
+
+/// All build servers and jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Farm {
+    servers: BTreeMap<ServerId, Server>,
+    jobs: BTreeMap<JobId, Job>,
+}
+
+impl Farm {
+    /// The build servers.
+    pub fn servers(&self) -> impl Iterator<Item = (ServerId, &Server)> {
+        self.servers.iter().map(|(id, server)| (*id, server))
+    }
+
+    /// A build server.
+    pub fn server(&self, id: ServerId) -> Option<&Server> {
+        self.servers.get(&id)
+    }
+
+    /// A job.
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// The jobs of a build server.
+    pub fn jobs_of(&self, id: ServerId) -> impl Iterator<Item = JobId> + '_ {
+        self.servers.get(&id).into_iter().flat_map(|server| server.jobs.iter().copied())
+    }
+
+    /// The toolchains that a build server is known to have.
+    pub fn toolchains_of(&self, id: ServerId) -> impl Iterator<Item = &str> {
+        self.servers.get(&id).into_iter().flat_map(|server| server.toolchains.iter().map(String::as_str))
+    }
+
+    /// The farm in three numbers.
+    pub fn status(&self) -> SchedulerStatus {
+        SchedulerStatus {
+            num_servers: self.servers.len() as u64,
+            num_cpus: self.servers.values().map(|server| u64::from(server.num_cpus)).sum(),
+            in_progress: self.jobs.len() as u64,
+        }
+    }
+
+    /// A build server says that it is there.
+    ///
+    /// # Errors
+    ///
+    /// It has no cores, or more than any machine has.
+    pub fn hear(&mut self, id: ServerId, heartbeat: Heartbeat, now: Uptime) -> Result<Heard, BadHeartbeat> {
+        let Heartbeat { jwt_key, num_cpus, server_nonce: nonce, cert_digest, cert_pem } = heartbeat;
+        if !(1..=CPUS_MAX).contains(&num_cpus) {
+            return Err(BadHeartbeat::Cpus(num_cpus));
+        }
+        let num_cpus = num_cpus as u32;
+        let before = self.servers.remove(&id);
+        let is_new = before.as_ref().is_none_or(|before| before.nonce != nonce);
+        let is_changed = is_new || before.as_ref().is_some_and(|before| before.num_cpus != num_cpus);
+        let (mut jobs, mut toolchains, mut lost) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        if let Some(before) = before {
+            // Toolchains are on its disk; its jobs were in its memory.
+            toolchains = before.toolchains;
+            if is_new {
+                lost.extend(before.jobs);
+            } else {
+                jobs = before.jobs;
+            }
+        }
+        lost.iter().for_each(|job| _ = self.jobs.remove(job));
+        let server = Server { nonce, jwt_key, num_cpus, cert_digest, cert_pem, seen: now, jobs, toolchains };
+        self.servers.insert(id, server);
+        Ok(Heard { is_new, lost, is_changed })
+    }
+
+    /// Drops build servers that were silent for too long, and returns them with their jobs.
+    pub fn drop_silent(&mut self, now: Uptime) -> Vec<(ServerId, Vec<JobId>)> {
+        let silent = |server: &Server| now.saturating_sub(server.seen) > SILENCE_MAX;
+        let gone: Vec<ServerId> =
+            self.servers.iter().filter(|(_, server)| silent(server)).map(|(id, _)| *id).collect();
+        let mut dropped = Vec::new();
+        for id in gone {
+            let jobs: Vec<JobId> = self.jobs_of(id).collect();
+            self.servers.remove(&id);
+            jobs.iter().for_each(|job| _ = self.jobs.remove(job));
+            dropped.push((id, jobs));
+        }
+        dropped
+    }
+
+    /// A job goes to a build server, which is now asked to take it.
+    pub fn allocate(&mut self, id: JobId, server: ServerId, toolchain: String, now: Uptime) {
+        let job = Job { server, state: None, toolchain: Some(toolchain), since: now, uploads: false };
+        self.insert(id, job);
+    }
+
+    fn insert(&mut self, id: JobId, job: Job) {
+        if let Some(server) = self.servers.get_mut(&job.server) {
+            server.jobs.insert(id);
+            self.jobs.insert(id, job);
+        }
+    }
+
+    /// A build server took a job. False if the job is not there any more: the server is gone, or is another process.
+    pub fn assigned(&mut self, id: JobId, result: AssignJobResult, now: Uptime) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        job.uploads = result.need_toolchain;
+        // The client may have been so fast that the server told of it first.
+        job.state = job.state.max(Some(result.state));
+        job.since = now;
+        if let (false, Some(toolchain)) = (result.need_toolchain, job.toolchain.clone())
+            && let Some(server) = self.servers.get_mut(&job.server)
+        {
+            server.toolchains.insert(toolchain);
+        }
+        true
+    }
+
+    /// A job is given up before its build server took it.
+    pub fn give_up(&mut self, id: JobId) {
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: JobId) -> Option<Job> {
+        let job = self.jobs.remove(&id)?;
+        if let Some(server) = self.servers.get_mut(&job.server) {
+            server.jobs.remove(&id);
+        }
+        Some(job)
+    }
+
+    /// A build server says how far a job is. What it said before changes nothing. A job that is not known was allocated
+    /// by an earlier scheduler, or given up too early: it is taken up.
+    ///
+    /// # Errors
+    ///
+    /// The server is not known, the job is another server's, or it went backwards.
+    pub fn tell(
+        &mut self,
+        id: JobId,
+        server: ServerId,
+        state: JobState,
+        now: Uptime,
+    ) -> Result<StateChange, BadState> {
+        if !self.servers.contains_key(&server) {
+            return Err(BadState::Server(server));
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            if state == JobState::Complete {
+                return Ok(StateChange::Known);
+            }
+            let job = Job { server, state: Some(state), toolchain: None, since: now, uploads: true };
+            self.insert(id, job);
+            return Ok(StateChange::TakenUp);
+        };
+        if job.server != server {
+            return Err(BadState::NotIts { job: id, server });
+        }
+        match job.state {
+            Some(from) if from == state => return Ok(StateChange::Known),
+            Some(from) if from > state => return Err(BadState::Transition { from, to: state }),
+            _ => {}
+        }
+        let ran = now.saturating_sub(job.since);
+        let has_run = job.state == Some(JobState::Started);
+        (job.state, job.since) = (Some(state), now);
+        if state >= JobState::Started
+            && let Some(toolchain) = job.toolchain.clone()
+            && let Some(server) = self.servers.get_mut(&server)
+        {
+            server.toolchains.insert(toolchain);
+        }
+        if state != JobState::Complete {
+            return Ok(StateChange::GoesOn);
+        }
+        self.remove(id);
+        Ok(StateChange::Complete(if has_run { ran } else { Duration::ZERO }))
+    }
+
+    /// Drops jobs whose client is gone, or whose end was lost, and returns them.
+    pub fn drop_lost(&mut self, now: Uptime) -> Vec<JobId> {
+        let lost = |job: &Job| {
+            let max = match job.state {
+                None | Some(JobState::Pending) => UPLOAD_MAX,
+                // The server says so when the toolchain begins to arrive.
+                Some(JobState::Ready) if job.uploads => UPLOAD_MAX,
+                Some(JobState::Ready) => UNCLAIMED_MAX,
+                Some(JobState::Started | JobState::Complete) => RUN_MAX,
+            };
+            now.saturating_sub(job.since) > max
+        };
+        let lost: Vec<JobId> = self.jobs.iter().filter(|(_, job)| lost(job)).map(|(id, _)| *id).collect();
+        lost.iter().for_each(|id| _ = self.remove(*id));
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READY: AssignJobResult = AssignJobResult { state: JobState::Ready, need_toolchain: false };
+    const PENDING: AssignJobResult = AssignJobResult { state: JobState::Pending, need_toolchain: true };
+
+    fn id(port: u16) -> ServerId {
+        ServerId(([127, 0, 0, 1], port).into())
+    }
+
+    fn s(seconds: u64) -> Uptime {
+        Duration::from_secs(seconds)
+    }
+
+    fn beat(nonce: u64, num_cpus: u64) -> Heartbeat {
+        let server_nonce = ServerNonce(nonce);
+        Heartbeat {
+            jwt_key: vec![1; 32],
+            num_cpus,
+            server_nonce,
+            cert_digest: vec![2; 32],
+            cert_pem: vec![3],
+        }
+    }
+
+    /// One build server of two cores with one job that it took.
+    fn farm(result: AssignJobResult) -> Farm {
+        let mut farm = Farm::default();
+        farm.hear(id(1), beat(7, 2), s(0)).unwrap();
+        farm.allocate(JobId(5), id(1), "tool".to_owned(), s(0));
+        assert!(farm.assigned(JobId(5), result, s(0)));
+        farm
+    }
+
+    fn tell(farm: &mut Farm, state: JobState, at: u64) -> Result<StateChange, BadState> {
+        farm.tell(JobId(5), id(1), state, s(at))
+    }
+
+    #[test]
+    fn a_job_goes_its_way_and_is_gone() {
+        let mut farm = farm(PENDING);
+        assert_eq!(farm.status(), SchedulerStatus { num_servers: 1, num_cpus: 2, in_progress: 1 });
+        assert_eq!(tell(&mut farm, JobState::Ready, 1), Ok(StateChange::GoesOn));
+        assert_eq!(farm.toolchains_of(id(1)).count(), 0, "it only begins to arrive");
+        assert_eq!(tell(&mut farm, JobState::Started, 9), Ok(StateChange::GoesOn));
+        assert_eq!(farm.toolchains_of(id(1)).collect::<Vec<_>>(), ["tool"]);
+        assert_eq!(tell(&mut farm, JobState::Complete, 12), Ok(StateChange::Complete(s(3))));
+        assert_eq!((farm.status().in_progress, farm.jobs_of(id(1)).count()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_told_twice_is_told_once() {
+        let mut farm = farm(READY);
+        assert_eq!(tell(&mut farm, JobState::Started, 1), Ok(StateChange::GoesOn));
+        assert_eq!(tell(&mut farm, JobState::Started, 2), Ok(StateChange::Known));
+        let back = BadState::Transition { from: JobState::Started, to: JobState::Ready };
+        assert_eq!(tell(&mut farm, JobState::Ready, 3), Err(back));
+        tell(&mut farm, JobState::Complete, 4).unwrap();
+        assert_eq!(tell(&mut farm, JobState::Complete, 5), Ok(StateChange::Known));
+    }
+
+    #[test]
+    fn a_job_is_its_own_server_s() {
+        let mut farm = farm(READY);
+        farm.hear(id(2), beat(8, 2), s(0)).unwrap();
+        let wrong = farm.tell(JobId(5), id(2), JobState::Started, s(1));
+        assert_eq!(wrong, Err(BadState::NotIts { job: JobId(5), server: id(2) }));
+        assert_eq!(farm.tell(JobId(5), id(3), JobState::Started, s(1)), Err(BadState::Server(id(3))));
+    }
+
+    #[test]
+    fn a_job_of_an_earlier_scheduler_is_taken_up() {
+        let mut farm = Farm::default();
+        farm.hear(id(1), beat(7, 2), s(0)).unwrap();
+        assert_eq!(tell(&mut farm, JobState::Started, 1), Ok(StateChange::TakenUp));
+        assert_eq!(farm.status().in_progress, 1);
+        assert_eq!(tell(&mut farm, JobState::Complete, 5), Ok(StateChange::Complete(s(4))));
+    }
+
+    #[test]
+    fn another_process_has_no_jobs_and_the_same_toolchains() {
+        let mut farm = farm(READY);
+        let again = farm.hear(id(1), beat(7, 2), s(30)).unwrap();
+        assert_eq!(again, Heard::default());
+        assert!(farm.hear(id(1), beat(7, 3), s(31)).unwrap().is_changed);
+        let heard = farm.hear(id(1), beat(9, 3), s(32)).unwrap();
+        assert_eq!(heard, Heard { is_new: true, lost: vec![JobId(5)], is_changed: true });
+        assert_eq!((farm.status().in_progress, farm.toolchains_of(id(1)).count()), (0, 1));
+        assert_eq!(farm.hear(id(1), beat(9, 0), s(33)), Err(BadHeartbeat::Cpus(0)));
+        assert!(!farm.assigned(JobId(5), READY, s(33)), "it took what nobody waits for");
+    }
+
+    #[test]
+    fn a_silent_server_is_dropped_with_its_jobs() {
+        let mut farm = farm(READY);
+        assert_eq!(farm.drop_silent(s(90)), []);
+        assert_eq!(farm.drop_silent(s(91)), [(id(1), vec![JobId(5)])]);
+        assert_eq!(farm.status(), SchedulerStatus { num_servers: 0, num_cpus: 0, in_progress: 0 });
+    }
+
+    #[test]
+    fn a_lost_job_is_dropped_by_how_far_it_is() {
+        let mut unclaimed = farm(READY);
+        assert_eq!(unclaimed.drop_lost(s(60)), []);
+        assert_eq!(unclaimed.drop_lost(s(61)), [JobId(5)]);
+        // The clock of an upload starts again when it begins, and is long.
+        let mut uploads = farm(PENDING);
+        tell(&mut uploads, JobState::Ready, 200).unwrap();
+        assert_eq!(uploads.drop_lost(s(500)), []);
+        assert_eq!(uploads.drop_lost(s(501)), [JobId(5)]);
+        let mut running = farm(READY);
+        tell(&mut running, JobState::Started, 10).unwrap();
+        assert_eq!(running.drop_lost(s(1_510)), []);
+        assert_eq!(running.drop_lost(s(1_511)), [JobId(5)]);
+        assert_eq!(tell(&mut running, JobState::Complete, 1_600), Ok(StateChange::Known));
+    }
+
+    #[test]
+    fn a_client_may_be_faster_than_the_answer() {
+        let mut farm = Farm::default();
+        farm.hear(id(1), beat(7, 2), s(0)).unwrap();
+        farm.allocate(JobId(5), id(1), "tool".to_owned(), s(0));
+        tell(&mut farm, JobState::Started, 1).unwrap();
+        assert!(farm.assigned(JobId(5), READY, s(2)));
+        assert_eq!(farm.job(JobId(5)).unwrap().state, Some(JobState::Started));
+        farm.give_up(JobId(5));
+        assert_eq!(farm.status().in_progress, 0);
+    }
+}
