@@ -15,14 +15,29 @@ fn names(list: &toml::Value) -> BTreeSet<&str> {
 /// What is wrong with one crate.
 fn complaint(package: &Value, deny: &toml::Value) -> Option<String> {
     let name = package["name"].as_str().unwrap();
+    for banned in deny["bans"]["deny"].as_array().unwrap() {
+        // What has wrappers is for these alone.
+        let is_wrapped = banned.get("wrappers").is_some();
+        let banned_name = banned["name"].as_str().unwrap();
+        if banned_name == name && !is_wrapped {
+            return Some(format!("{name} is banned"));
+        }
+        let wrappers = banned.get("wrappers").map(names).unwrap_or_default();
+        // Of other crates it may be one that nothing here switches on.
+        let mut dependencies = package["dependencies"].as_array().into_iter().flatten();
+        if package["source"].is_null()
+            && is_wrapped
+            && !wrappers.contains(name)
+            && dependencies.any(|on| on["name"] == banned_name)
+        {
+            return Some(format!("{name} must not use {banned_name}"));
+        }
+    }
     // The workspace's own crates have none.
     let source = package["source"].as_str()?;
     let registries = names(&deny["sources"]["allow-registry"]);
     if !source.strip_prefix("registry+").is_some_and(|registry| registries.contains(registry)) {
         return Some(format!("{name} comes from {source}"));
-    }
-    if names(&deny["bans"]["deny"]).contains(name) {
-        return Some(format!("{name} is banned"));
     }
     let mut allowed = names(&deny["licenses"]["allow"]);
     for exception in deny["licenses"]["exceptions"].as_array().unwrap() {

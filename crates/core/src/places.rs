@@ -75,7 +75,7 @@ pub struct HeldPlace {
 
 /// A request that waits.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedRequest {
     pub(crate) request: RequestId,
     pub(crate) queue: QueueId,
     pub(crate) class: ClassId,
@@ -96,7 +96,7 @@ pub struct Places {
     next_alloc: u64,
     next_key: u64,
     held: BTreeMap<AllocId, HeldPlace>,
-    waiting: BTreeMap<StepKey, Waiting>,
+    waiting: BTreeMap<StepKey, QueuedRequest>,
     by_request: BTreeMap<RequestId, StepKey>,
     deadlines: BTreeSet<(Time, StepKey)>,
 }
@@ -151,11 +151,11 @@ impl Places {
         StepKey { job: JobId(self.next_key), step: 0 }
     }
 
-    pub(crate) fn find(&self, key: StepKey) -> Option<&Waiting> {
+    pub(crate) fn find(&self, key: StepKey) -> Option<&QueuedRequest> {
         self.waiting.get(&key)
     }
 
-    pub(crate) fn wait(&mut self, waiting: Waiting) {
+    pub(crate) fn wait(&mut self, waiting: QueuedRequest) {
         let key = waiting.queued.step();
         self.by_request.insert(waiting.request, key);
         self.deadlines.insert((waiting.until, key));
@@ -163,7 +163,7 @@ impl Places {
     }
 
     /// A request waits no more.
-    pub(crate) fn take(&mut self, key: StepKey) -> Option<Waiting> {
+    pub(crate) fn take(&mut self, key: StepKey) -> Option<QueuedRequest> {
         let waiting = self.waiting.remove(&key)?;
         self.by_request.remove(&waiting.request);
         self.deadlines.remove(&(waiting.until, key));

@@ -10,6 +10,9 @@ pub type Attributes = BTreeMap<String, BTreeSet<String>>;
 /// that ask for it, and no more memory than it says is free, whoever holds the rest.
 pub const EXECUTOR: &str = "executor";
 
+/// A worker with this attribute takes only work that asks for it. Its value names the system whose work that is.
+pub const EXCLUSIVE: &str = "exclusive";
+
 /// One requirement: the worker has `key`, and, where `any_of` names values, one of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Need {
@@ -22,6 +25,11 @@ pub struct Need {
 /// True if a step with these requirements is for the executors of another system.
 pub fn asks_executor(needs: &[Need]) -> bool {
     needs.iter().any(|need| need.key == EXECUTOR)
+}
+
+/// True if work with these requirements asks for workers that take no other work.
+pub fn asks_exclusive(needs: &[Need]) -> bool {
+    needs.iter().any(|need| need.key == EXECUTOR || need.key == EXCLUSIVE)
 }
 
 impl Need {

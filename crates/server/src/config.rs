@@ -7,6 +7,7 @@ pub use placement::{Cache, Charge, LoadConfig, Placement, Reservation, Score, Tu
 use crate::http::UserLimits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -51,6 +52,41 @@ pub struct Config {
     pub compass: CompassConfig,
     /// What one user may have, administrators excepted.
     pub users: Users,
+    /// The interfaces of other systems that listen at addresses of their own.
+    pub gateway: GatewayConfig,
+}
+
+/// The interfaces of other systems that listen at addresses of their own.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// The scheduler's side of sccache; absent: there is none.
+    pub sccache: Option<SccacheConfig>,
+}
+
+/// The scheduler's side of sccache.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SccacheConfig {
+    /// The settings of a stock scheduler: its address and tokens.
+    pub config: PathBuf,
+    /// Seconds that a client may wait for a place.
+    #[serde(default = "sccache_wait_s")]
+    pub wait_s: f64,
+    /// Whether a build server must speak from the address that its token names.
+    #[serde(default = "yes")]
+    pub check_address: bool,
+    /// Proxies whose `X-Real-IP` is believed.
+    #[serde(default)]
+    pub proxies: Vec<IpAddr>,
+}
+
+fn sccache_wait_s() -> f64 {
+    30.0
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What one user may have, administrators excepted.
@@ -268,6 +304,7 @@ impl Default for Config {
             connections: Connections::default(),
             compass: CompassConfig::default(),
             users: Users::default(),
+            gateway: GatewayConfig::default(),
         }
     }
 }
@@ -289,6 +326,12 @@ impl Config {
     /// Says which setting makes no sense.
     pub fn check(&self) -> Result<(), String> {
         let config = self;
+        if let Some(sccache) = &config.gateway.sccache
+            && !(0.0..=1_000.0).contains(&sccache.wait_s)
+        {
+            // Clients give up after 1200 seconds.
+            return Err(format!("gateway.sccache.wait_s must be from 0 to 1000, not {}", sccache.wait_s));
+        }
         let days = config.keep_days;
         if !days.is_finite() || !(0.0..=36_500.0).contains(&days) {
             return Err(format!("keep_days must be a number from 0 to 36500, not {days}"));

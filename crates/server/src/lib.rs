@@ -28,7 +28,7 @@ mod shell;
 mod tls;
 mod view;
 
-pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, Tls as TlsConfig};
+pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, SccacheConfig, Tls as TlsConfig};
 pub use events::Subscription;
 pub use gateway::{Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;

@@ -22,9 +22,12 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
+use windlass_gateway_sccache::config::SchedulerConfig;
+use windlass_gateway_sccache::{Options, SccacheGateway};
 use windlass_server::auth::Auth;
 use windlass_server::{
-    Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, ShellOptions, WorkerTerms,
+    Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, SccacheConfig, ShellOptions,
+    WorkerTerms,
 };
 use windlass_store::Store;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
@@ -296,6 +299,9 @@ impl OwnServer {
         if config.compass.enabled {
             gateways.push(Arc::new(windlass_gateway_compass::CompassGateway));
         }
+        if let Some(sccache) = &config.gateway.sccache {
+            gateways.push(Arc::new(sccache_gateway(sccache)?));
+        }
         let room = RoomLimits::new(config.connections.max, config.connections.per_machine_max);
         let options = windlass_server::ServeOptions {
             store: address,
@@ -327,6 +333,19 @@ impl OwnServer {
         }
         self.handle.stop().await;
     }
+}
+
+fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {
+    let path = &settings.config;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let config = SchedulerConfig::parse(&text, is_json).with_context(|| path.display().to_string())?;
+    let options = Options {
+        wait_max: Duration::from_secs_f64(settings.wait_s),
+        check_address: settings.check_address,
+        proxies: settings.proxies.clone(),
+    };
+    Ok(SccacheGateway { config, options })
 }
 
 /// Why a server that root runs, with a worker and on TCP, is refused.

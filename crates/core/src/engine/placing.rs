@@ -7,7 +7,7 @@ use crate::cache_keys::Reads;
 use crate::hash::Fnv;
 use crate::ids::{AllocId, RequestId, StepKey, WorkerId};
 use crate::job::QueuedStep;
-use crate::places::{HeldPlace, NoPlace, PlaceRequest, Places, Waiting};
+use crate::places::{HeldPlace, NoPlace, PlaceRequest, Places, QueuedRequest};
 use crate::plan::{Booking, StepFacts, placement};
 use crate::queues::{Charge, RoundFilter};
 use crate::time::NS_PER_MS;
@@ -33,7 +33,7 @@ impl Engine {
         let queued = QueuedStep::new(0, self.now, self.places.next_key());
         let mut profile = Fnv::default();
         place.reads.keys().for_each(|key| profile.bytes(key.as_bytes()));
-        self.places.wait(Waiting {
+        self.places.wait(QueuedRequest {
             request,
             queue,
             class,
@@ -56,7 +56,7 @@ impl Engine {
         self.plan.queues.count_job(waiting.queue, -1);
     }
 
-    fn leave_queue(&mut self, waiting: &Waiting) {
+    fn leave_queue(&mut self, waiting: &QueuedRequest) {
         self.plan.withdraw(waiting.queue, waiting.class, &waiting.queued);
         self.plan.forget_step(waiting.queued.step(), waiting.class, waiting.reads.is_empty());
     }
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// What a place costs its queue at first, and its dominant share of the worker.
-    fn first_charge_of(&self, waiting: &Waiting, worker: WorkerId) -> (u64, u32) {
+    fn first_charge_of(&self, waiting: &QueuedRequest, worker: WorkerId) -> (u64, u32) {
         let capacity = self.plan.workers.get(worker).map(|worker| &worker.capacity);
         let share = capacity.map_or(0, |capacity| dominant_share(&waiting.amounts, 0, capacity));
         match self.turn.charge {

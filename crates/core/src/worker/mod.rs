@@ -12,7 +12,7 @@ use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
 use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
-use crate::tags::{Attributes, EXECUTOR};
+use crate::tags::{Attributes, EXCLUSIVE, EXECUTOR};
 use crate::time::{NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -437,9 +437,17 @@ impl WorkerClass {
         keeps_queue_order: true,
     };
 
+    /// A machine that outside clients use and we start nothing on: see [`EXCLUSIVE`].
+    pub const EXCLUSIVE: WorkerClass =
+        WorkerClass { is_exclusive: true, takes_work_ahead: false, ..WorkerClass::AGENT };
+
     /// The class of a worker with these attributes.
     pub fn of(attributes: &Attributes) -> Self {
-        if attributes.contains_key(EXECUTOR) { WorkerClass::EXECUTOR } else { WorkerClass::AGENT }
+        match () {
+            () if attributes.contains_key(EXECUTOR) => WorkerClass::EXECUTOR,
+            () if attributes.contains_key(EXCLUSIVE) => WorkerClass::EXCLUSIVE,
+            () => WorkerClass::AGENT,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::bounds;
 use crate::class::Class;
 use crate::ids::WorkerId;
 use crate::resources::Resources;
-use crate::tags::{Attributes, Need, asks_executor};
+use crate::tags::{Attributes, Need, asks_exclusive};
 use crate::worker::{Saturation, Worker};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -302,7 +302,7 @@ impl WorkerKind {
     fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)
-            && (!self.is_exclusive || asks_executor(&class.needs))
+            && (!self.is_exclusive || asks_exclusive(&class.needs))
             && request.custom.keys().all(|name| self.custom.contains(name))
             && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
     }

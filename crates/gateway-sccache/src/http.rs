@@ -1,0 +1,204 @@
+//! The five paths of a scheduler, over plain HTTP as stock schedulers have them. TLS is a proxy's.
+
+use crate::scheduler::Scheduler;
+use crate::tokens::{BadToken, bearer};
+use crate::wire::{
+    BODY_BYTES_MAX, ErrorBody, Heartbeat, HeartbeatResult, JobId, JobState, ServerId, Toolchain,
+    UpdateJobStateResult, read, write,
+};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Where the paths are.
+const PREFIX: &str = "/api/v1/scheduler/";
+/// Connections at a time. Stock clients open one for each request.
+const CONNECTIONS_MAX: usize = 20_000;
+/// How long a request's head and body may take.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Serves until the server ends.
+pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut closing = scheduler.closing();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = closing.wait_for(|closing| *closing) => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(place) = room.clone().try_acquire_owned() else { continue };
+        let scheduler = scheduler.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
+                let scheduler = scheduler.clone();
+                async move { Ok::<_, Infallible>(answer(&scheduler, peer, request.map(Body::new)).await) }
+            });
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
+            // A client that hangs up is nothing to report.
+            _ = http.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// A refusal.
+struct Refused(StatusCode, String, Option<BadToken>);
+
+impl From<BadToken> for Refused {
+    fn from(bad: BadToken) -> Self {
+        Refused(StatusCode::UNAUTHORIZED, String::new(), Some(bad))
+    }
+}
+
+fn bad_request(why: impl ToString) -> Refused {
+    Refused(StatusCode::BAD_REQUEST, why.to_string(), None)
+}
+
+fn failed(why: impl ToString) -> Refused {
+    Refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_string(), None)
+}
+
+/// Answers one request.
+pub async fn answer(scheduler: &Scheduler, peer: SocketAddr, request: Request<Body>) -> Response<Body> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let as_json = accepts_json(request.headers());
+    let answered = match path.strip_prefix(PREFIX) {
+        Some(path) => route(scheduler, peer, path, method.clone(), request, as_json).await,
+        None => Ok(None),
+    };
+    match answered {
+        Ok(Some(response)) => response,
+        Ok(None) => plain(StatusCode::NOT_FOUND, "", Bytes::new()),
+        Err(Refused(status, why, token)) => {
+            let reason = token.map_or(why.clone(), |token| token.to_string());
+            tracing::warn!("{peer}: {method} {path:?} is refused with {}: {reason}", status.as_u16());
+            let body = ErrorBody { description: why, cause: None };
+            let body = serde_json::to_vec(&body).unwrap_or_default();
+            let mut response = match token {
+                Some(_) => plain(status, "text/plain; charset=utf-8", Bytes::new()),
+                None => plain(status, "application/json; charset=utf-8", body.into()),
+            };
+            if let Some(value) =
+                token.and_then(|token| HeaderValue::from_str(&format!("Bearer error=\"{token}\"")).ok())
+            {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
+            }
+            response
+        }
+    }
+}
+
+/// `None` where there is no such path.
+async fn route(
+    scheduler: &Scheduler,
+    peer: SocketAddr,
+    path: &str,
+    method: Method,
+    request: Request<Body>,
+    as_json: bool,
+) -> Result<Option<Response<Body>>, Refused> {
+    let (head, body) = request.into_parts();
+    let (what, rest) = path.split_once('/').map_or((path, None), |(what, rest)| (what, Some(rest)));
+    let response = match (method.as_str(), what, rest) {
+        ("GET", "status", None) => said(&scheduler.status(), as_json),
+        ("GET", "server_certificate", Some(server)) => {
+            let server = server.parse().map(ServerId).map_err(bad_request)?;
+            let certificate = scheduler.certificate(server).ok_or_else(|| failed("Unknown server"))?;
+            said(&certificate, as_json)
+        }
+        ("POST", "alloc_job", None) => {
+            scheduler.check_client(token(&head.headers)?)?;
+            let client = address_of(scheduler, peer, &head.headers)?;
+            let toolchain: Toolchain = read(&taken(&head.headers, body).await?).map_err(bad_request)?;
+            said(&scheduler.alloc(&client.to_string(), toolchain).await, as_json)
+        }
+        ("POST", "heartbeat_server", None) => {
+            let server = server_of(scheduler, peer, &head.headers)?;
+            let (heartbeat, tail) =
+                Heartbeat::read(&taken(&head.headers, body).await?).map_err(bad_request)?;
+            let is_new = scheduler.heartbeat(server, heartbeat, tail).await.map_err(failed)?;
+            said(&HeartbeatResult { is_new }, as_json)
+        }
+        ("POST", "job_state", Some(job)) => {
+            let job = job.parse().map(JobId).map_err(bad_request)?;
+            let server = server_of(scheduler, peer, &head.headers)?;
+            let state: JobState = read(&taken(&head.headers, body).await?).map_err(bad_request)?;
+            scheduler.job_state(job, server, state).await.map_err(failed)?;
+            said(&UpdateJobStateResult::Success, as_json)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(response))
+}
+
+fn token(headers: &HeaderMap) -> Result<&str, BadToken> {
+    bearer(headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()))
+}
+
+fn server_of(scheduler: &Scheduler, peer: SocketAddr, headers: &HeaderMap) -> Result<ServerId, Refused> {
+    let from = address_of(scheduler, peer, headers)?;
+    Ok(scheduler.check_server(token(headers)?, from)?)
+}
+
+/// Whose request it is: the peer's, or whom a proxy that is believed names.
+fn address_of(scheduler: &Scheduler, peer: SocketAddr, headers: &HeaderMap) -> Result<IpAddr, Refused> {
+    let peer = peer.ip().to_canonical();
+    match headers.get("X-Real-IP") {
+        Some(named) if scheduler.options().proxies.contains(&peer) => {
+            let named = named.to_str().ok().and_then(|named| named.parse::<IpAddr>().ok());
+            named.ok_or_else(|| bad_request("X-Real-IP is no address"))
+        }
+        _ => Ok(peer),
+    }
+}
+
+/// A body of octets.
+async fn taken(headers: &HeaderMap, body: Body) -> Result<Bytes, Refused> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !kind.starts_with("application/octet-stream") {
+        return Err(bad_request("the Content-Type must be application/octet-stream"));
+    }
+    let read = tokio::time::timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES_MAX)).await;
+    read.map_err(|_| bad_request("the body comes too slowly"))?.map_err(bad_request)
+}
+
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepts.contains("application/json")
+}
+
+fn said<T: Serialize>(message: &T, as_json: bool) -> Response<Body> {
+    match as_json {
+        true => {
+            let json = serde_json::to_vec(message).unwrap_or_default();
+            plain(StatusCode::OK, "application/json", json.into())
+        }
+        false => plain(StatusCode::OK, "application/octet-stream", write(message).into()),
+    }
+}
+
+fn plain(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    if !kind.is_empty() {
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    response
+}

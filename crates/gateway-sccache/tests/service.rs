@@ -1,0 +1,317 @@
+//! The scheduler as stock clients and build servers meet it: over HTTP, with build servers that speak TLS.
+
+use hyper_util::rt::TokioIo;
+use sha2::{Digest as _, Sha256};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use windlass_core::engine::Settings;
+use windlass_gateway_sccache::config::SchedulerConfig;
+use windlass_gateway_sccache::wire::*;
+use windlass_gateway_sccache::{Options, Scheduler, serve};
+use windlass_server::{Handle, ShellOptions};
+use windlass_store::Store;
+
+const CONFIG: &str = r#"
+    public_addr = "127.0.0.1:0"
+    client_auth = { type = "token", token = "client" }
+    server_auth = { type = "token", token = "server" }
+"#;
+const TOOLCHAIN: &str = "d26d9b22bebe507d1bfe65a30ff442e3b055c02d3060ddbb3f6dac8025b41258";
+
+/// How a build server answers when a job is assigned to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Ready,
+    Pending,
+    Refuses,
+    Hangs,
+}
+
+/// A build server as far as its scheduler sees it.
+struct BuildServer {
+    id: ServerId,
+    digest: Vec<u8>,
+    pem: String,
+}
+
+impl BuildServer {
+    async fn start(mood: Mood) -> BuildServer {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let id = ServerId(listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    if mood == Mood::Hangs {
+                        return std::future::pending().await;
+                    }
+                    let stream = TokioIo::new(acceptor.accept(stream).await.unwrap());
+                    let service = hyper::service::service_fn(move |_| async move {
+                        let mut response = axum::http::Response::new(axum::body::Body::from(match mood {
+                            Mood::Pending => vec![0, 0, 0, 0, 1],
+                            _ => vec![1, 0, 0, 0, 0],
+                        }));
+                        if mood == Mood::Refuses {
+                            *response.status_mut() = axum::http::StatusCode::INTERNAL_SERVER_ERROR;
+                        }
+                        Ok::<_, Infallible>(response)
+                    });
+                    _ = hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await;
+                });
+            }
+        });
+        let digest = Sha256::digest(made.cert.der()).to_vec();
+        BuildServer { id, digest, pem: made.cert.pem() }
+    }
+
+    fn heartbeat(&self, nonce: u64, num_cpus: u64) -> Heartbeat {
+        Heartbeat {
+            jwt_key: vec![9; 32],
+            num_cpus,
+            server_nonce: ServerNonce(nonce),
+            cert_digest: self.digest.clone(),
+            cert_pem: self.pem.clone().into_bytes(),
+        }
+    }
+}
+
+struct Site {
+    handle: Handle,
+    address: SocketAddr,
+    http: reqwest::Client,
+}
+
+impl Site {
+    async fn open(wait_max: Duration) -> Site {
+        let store = Store::open("memory").unwrap();
+        let handle =
+            windlass_server::start(store, ShellOptions { settings: Settings::default() }).await.unwrap();
+        let config = SchedulerConfig::parse(CONFIG, false).unwrap();
+        let options = Options { wait_max, ..Options::default() };
+        let scheduler = Scheduler::new(handle.clone(), &config, options).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, scheduler));
+        // The crypto of a client that speaks no TLS here.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        Site { handle, address, http: reqwest::Client::builder().no_proxy().build().unwrap() }
+    }
+
+    async fn post(&self, path: &str, token: &str, body: Vec<u8>) -> (u16, Vec<u8>) {
+        let request = self.http.post(format!("http://{}/api/v1/scheduler/{path}", self.address));
+        let request = request.header("Content-Type", "application/octet-stream").bearer_auth(token);
+        let response = request.body(body).send().await.unwrap();
+        (response.status().as_u16(), response.bytes().await.unwrap().to_vec())
+    }
+
+    async fn beat(&self, server: &BuildServer, nonce: u64, num_cpus: u64) -> (u16, Vec<u8>) {
+        let token = format!("{} server", server.id);
+        self.post("heartbeat_server", &token, write(&server.heartbeat(nonce, num_cpus))).await
+    }
+
+    async fn alloc(&self) -> AllocJobResult {
+        let body = write(&Toolchain { archive_id: TOOLCHAIN.to_owned() });
+        let (status, answer) = self.post("alloc_job", "client", body).await;
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
+        read(&answer).unwrap()
+    }
+
+    async fn job(&self) -> JobAlloc {
+        match self.alloc().await {
+            AllocJobResult::Success { job_alloc, .. } => job_alloc,
+            AllocJobResult::Fail { msg } => panic!("{msg}"),
+        }
+    }
+
+    async fn tell(&self, job: &JobAlloc, server: ServerId, state: JobState) -> (u16, Vec<u8>) {
+        let path = format!("job_state/{}", job.job_id.0);
+        self.post(&path, &format!("{server} server"), write(&state)).await
+    }
+
+    async fn end(&self, job: &JobAlloc) {
+        for state in [JobState::Started, JobState::Complete] {
+            assert_eq!(self.tell(job, job.server_id, state).await, (200, vec![0; 4]));
+        }
+    }
+
+    async fn status(&self) -> SchedulerStatus {
+        let response = self.http.get(format!("http://{}/api/v1/scheduler/status", self.address));
+        let answer = response.send().await.unwrap().bytes().await.unwrap();
+        read(&answer).unwrap()
+    }
+
+    /// How many clients wait.
+    async fn waiting(&self) -> usize {
+        self.handle.query(|engine| engine.places().waiting_count()).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compile_gets_a_place_and_gives_it_back() {
+    let site = Site::open(Duration::from_secs(30)).await;
+    let server = BuildServer::start(Mood::Pending).await;
+    assert_eq!(site.beat(&server, 1, 4).await, (200, vec![1]));
+    assert_eq!(site.beat(&server, 1, 4).await, (200, vec![0]), "known");
+    let AllocJobResult::Success { job_alloc, need_toolchain, cert_digest } = site.alloc().await else {
+        panic!("no place");
+    };
+    assert_eq!((job_alloc.server_id, need_toolchain, &cert_digest), (server.id, true, &server.digest));
+    let token = windlass_gateway_sccache::tokens::of_job(&[9; 32], job_alloc.job_id);
+    assert_eq!(Some(&job_alloc.auth), token.as_ref());
+    assert_eq!(site.status().await, SchedulerStatus { num_servers: 1, num_cpus: 4, in_progress: 1 });
+    assert_eq!(site.tell(&job_alloc, server.id, JobState::Ready).await, (200, vec![0; 4]));
+    assert_eq!(site.tell(&job_alloc, server.id, JobState::Ready).await.0, 200, "told twice");
+    site.end(&job_alloc).await;
+    assert_eq!(site.status().await.in_progress, 0);
+    let url = format!("http://{}/api/v1/scheduler/server_certificate/{}", site.address, server.id);
+    let answer = site.http.get(url).send().await.unwrap().bytes().await.unwrap();
+    let certificate: ServerCertificate = read(&answer).unwrap();
+    assert_eq!(certificate.cert_pem, server.pem.as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_farm_makes_clients_wait_instead_of_compiling_by_themselves() {
+    let site = Arc::new(Site::open(Duration::from_secs(30)).await);
+    let server = BuildServer::start(Mood::Ready).await;
+    site.beat(&server, 1, 1).await;
+    // One core has two places.
+    let jobs = [site.job().await, site.job().await];
+    let waits = tokio::spawn({
+        let site = site.clone();
+        async move { site.job().await }
+    });
+    while site.waiting().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    site.end(&jobs[0]).await;
+    let job = waits.await.unwrap();
+    assert_ne!(job.job_id, jobs[1].job_id);
+    assert_eq!(site.status().await.in_progress, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_servers_or_time_a_client_compiles_by_itself() {
+    let site = Site::open(Duration::from_millis(200)).await;
+    let clock = Instant::now();
+    let none = AllocJobResult::Fail { msg: "Insufficient capacity across 0 available servers".to_owned() };
+    assert_eq!(site.alloc().await, none);
+    assert!(clock.elapsed() < Duration::from_millis(150), "it waited for nothing");
+    let server = BuildServer::start(Mood::Ready).await;
+    site.beat(&server, 1, 1).await;
+    let _jobs = [site.job().await, site.job().await];
+    let full = AllocJobResult::Fail { msg: "Insufficient capacity across 1 available servers".to_owned() };
+    assert_eq!(site.alloc().await, full);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_build_server_takes_what_the_first_does_not() {
+    for mood in [Mood::Refuses, Mood::Hangs] {
+        let site = Site::open(Duration::from_secs(30)).await;
+        let (bad, good) = (BuildServer::start(mood).await, BuildServer::start(Mood::Ready).await);
+        site.beat(&bad, 1, 64).await;
+        site.beat(&good, 2, 1).await;
+        let clock = Instant::now();
+        let asked = tokio::spawn({
+            let (http, address) = (site.http.clone(), site.address);
+            async move {
+                let url = format!("http://{address}/api/v1/scheduler/status");
+                let clock = Instant::now();
+                http.get(url).send().await.unwrap();
+                clock.elapsed()
+            }
+        });
+        let job = site.job().await;
+        assert_eq!(job.server_id, good.id);
+        assert!(clock.elapsed() < Duration::from_millis(2_500), "{:?}", clock.elapsed());
+        assert!(asked.await.unwrap() < Duration::from_millis(500), "others wait for it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_hangs_up_waits_no_more() {
+    let site = Arc::new(Site::open(Duration::from_secs(30)).await);
+    let server = BuildServer::start(Mood::Ready).await;
+    site.beat(&server, 1, 1).await;
+    let _jobs = [site.job().await, site.job().await];
+    let waits = tokio::spawn({
+        let site = site.clone();
+        async move { site.alloc().await }
+    });
+    while site.waiting().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    waits.abort();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while site.waiting().await > 0 {
+        assert!(Instant::now() < patience, "it waits on");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_scheduler_takes_up_what_runs() {
+    let server = BuildServer::start(Mood::Ready).await;
+    let first = Site::open(Duration::from_secs(30)).await;
+    first.beat(&server, 1, 1).await;
+    let job = first.job().await;
+    first.tell(&job, server.id, JobState::Started).await;
+    // Another one, that knows nothing.
+    let site = Site::open(Duration::from_millis(200)).await;
+    assert_eq!(site.beat(&server, 1, 1).await, (200, vec![1]));
+    assert_eq!(site.tell(&job, server.id, JobState::Started).await.0, 200);
+    assert_eq!(site.status().await.in_progress, 1);
+    let other = site.job().await;
+    assert_ne!(other.job_id, job.job_id);
+    assert!(matches!(site.alloc().await, AllocJobResult::Fail { .. }), "both places are in use");
+    assert_eq!(site.tell(&job, server.id, JobState::Complete).await.0, 200);
+    site.job().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_is_refused_as_stock_schedulers_do() {
+    let site = Site::open(Duration::from_secs(1)).await;
+    let (one, two) = (BuildServer::start(Mood::Ready).await, BuildServer::start(Mood::Ready).await);
+    site.beat(&one, 1, 2).await;
+    site.beat(&two, 2, 2).await;
+    let toolchain = write(&Toolchain { archive_id: TOOLCHAIN.to_owned() });
+    assert_eq!(site.post("alloc_job", "wrong", toolchain.clone()).await.0, 401);
+    assert_eq!(site.post("alloc_job", "client", vec![1, 2, 3]).await.0, 400);
+    assert_eq!(site.post("alloc_job", "client", vec![0; BODY_BYTES_MAX + 1]).await.0, 400);
+    let beat = write(&one.heartbeat(1, 2));
+    assert_eq!(site.post("heartbeat_server", &format!("{} wrong", one.id), beat.clone()).await.0, 401);
+    assert_eq!(site.post("heartbeat_server", "10.0.0.1:10501 server", beat.clone()).await.0, 401, "not its");
+    let (status, body) = site.beat(&one, 1, 0).await;
+    assert_eq!(status, 500);
+    assert!(String::from_utf8_lossy(&body).contains("Invalid number of CPUs (0)"), "{body:?}");
+    let job = site.job().await;
+    let other = if job.server_id == one.id { two.id } else { one.id };
+    assert_eq!(site.tell(&job, other, JobState::Started).await.0, 500);
+    site.tell(&job, job.server_id, JobState::Started).await;
+    assert_eq!(site.tell(&job, job.server_id, JobState::Ready).await.0, 500, "backwards");
+    let base = format!("http://{}/api/v1/scheduler", site.address);
+    let request = site.http.post(format!("{base}/alloc_job")).bearer_auth("client").body(toolchain);
+    assert_eq!(request.send().await.unwrap().status(), 400, "no Content-Type");
+    let response = site.http.post(format!("{base}/alloc_job")).send().await.unwrap();
+    assert_eq!(response.headers()["www-authenticate"], "Bearer error=\"no_bearer_auth\"");
+    assert_eq!(site.http.get(format!("{base}/nothing")).send().await.unwrap().status(), 404);
+    let unknown = site.http.get(format!("{base}/server_certificate/10.0.0.1:1")).send().await.unwrap();
+    assert_eq!(unknown.status(), 500);
+    let json = site.http.get(format!("{base}/status")).header("Accept", "application/json").send().await;
+    let json = json.unwrap().text().await.unwrap();
+    assert_eq!(json, r#"{"num_servers":2,"num_cpus":4,"in_progress":1}"#);
+}
