@@ -156,7 +156,7 @@ fn a_place_of_an_earlier_start_frees_nobody_elses() {
 }
 
 #[test]
-fn places_in_use_are_taken_up_again_and_others_are_free() {
+fn places_in_use_are_taken_up_again_and_given_back() {
     let mut farm = Farm::new(Settings { first_alloc: 9_000, ..Settings::default() }, &[2]);
     let in_use = |alloc| PlaceInUse {
         alloc: AllocId(alloc),
@@ -169,8 +169,11 @@ fn places_in_use_are_taken_up_again_and_others_are_free() {
     assert!(farm.place_of(waits).is_none(), "both cores are in use");
     assert_eq!(farm.engine.queues().get(farm.engine.queues().id("ann").unwrap()).booked_cpu, 200);
     farm.tell(Event::PlacesInUse { worker, places: vec![in_use(78)] });
+    assert!(farm.place_of(waits).is_none(), "said again, it is the same place");
+    farm.tell(Event::Release { alloc: AllocId(77) });
     let (alloc, _) = farm.place_of(waits).expect("one is free");
-    assert_ne!(alloc, AllocId(78));
+    farm.tell(Event::PlacesInUse { worker, places: vec![in_use(78)] });
+    assert!(farm.engine.places().get(alloc).is_some(), "one that was just given stays");
 }
 
 #[test]

@@ -10,24 +10,28 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 /// Where the paths are.
 const PREFIX: &str = "/api/v1/scheduler/";
-/// Connections at a time. Stock clients open one for each request.
+/// Connections at a time, in all and of one machine. Stock clients open one for each request.
 const CONNECTIONS_MAX: usize = 20_000;
+const CONNECTIONS_OF_ONE_MAX: usize = 4_000;
+/// Refusals that are logged in a minute.
+const LOGGED_PER_MINUTE: u32 = 60;
 /// How long a request's head and body may take.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Serves until the server ends.
 pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Room::default();
     let mut closing = scheduler.closing();
     loop {
         let accepted = tokio::select! {
@@ -42,7 +46,7 @@ pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
                 continue;
             }
         };
-        let Ok(place) = room.clone().try_acquire_owned() else { continue };
+        let Some(place) = room.enter(peer.ip().to_canonical()) else { continue };
         let scheduler = scheduler.clone();
         tokio::spawn(async move {
             let _place = place;
@@ -56,6 +60,59 @@ pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
             _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
     }
+}
+
+/// How many connections there are.
+#[derive(Clone, Default)]
+struct Room(Arc<Mutex<Connections>>);
+
+#[derive(Default)]
+struct Connections {
+    all: usize,
+    by_machine: BTreeMap<IpAddr, usize>,
+}
+
+/// A connection, for as long as it lasts.
+struct Place {
+    room: Room,
+    machine: IpAddr,
+}
+
+impl Room {
+    /// `None` where there are too many already.
+    fn enter(&self, machine: IpAddr) -> Option<Place> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = open.by_machine.get(&machine).copied().unwrap_or(0);
+        if open.all >= CONNECTIONS_MAX || own >= CONNECTIONS_OF_ONE_MAX {
+            return None;
+        }
+        open.all += 1;
+        open.by_machine.insert(machine, own + 1);
+        Some(Place { room: self.clone(), machine })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.room.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.all -= 1;
+        let own = open.by_machine.get(&self.machine).copied().unwrap_or(1) - 1;
+        if own == 0 {
+            open.by_machine.remove(&self.machine);
+        } else {
+            open.by_machine.insert(self.machine, own);
+        }
+    }
+}
+
+/// Refusals that were logged in this minute: strangers must not fill the log.
+static LOGGED: Mutex<Option<(Instant, u32)>> = Mutex::new(None);
+
+fn may_log() -> bool {
+    let (now, mut logged) = (Instant::now(), LOGGED.lock().unwrap_or_else(PoisonError::into_inner));
+    let (since, count) = logged.filter(|(since, _)| now - *since < MINUTE).unwrap_or((now, 0));
+    *logged = Some((since, count.saturating_add(1)));
+    count < LOGGED_PER_MINUTE
 }
 
 /// A refusal.
@@ -88,7 +145,9 @@ pub async fn answer(scheduler: &Scheduler, peer: SocketAddr, request: Request<Bo
         Ok(None) => plain(StatusCode::NOT_FOUND, "", Bytes::new()),
         Err(Refused(status, why, token)) => {
             let reason = token.map_or(why.clone(), |token| token.to_string());
-            tracing::warn!("{peer}: {method} {path:?} is refused with {}: {reason}", status.as_u16());
+            if may_log() {
+                tracing::warn!("{peer}: {method} {path:?} is refused with {}: {reason}", status.as_u16());
+            }
             let body = ErrorBody { description: why, cause: None };
             let body = serde_json::to_vec(&body).unwrap_or_default();
             let mut response = match token {
@@ -201,4 +260,20 @@ fn plain(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> 
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_machine_leaves_room_for_others() {
+        let (room, one, other) = (Room::default(), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let held: Vec<Place> = (0..CONNECTIONS_OF_ONE_MAX + 5).filter_map(|_| room.enter(one)).collect();
+        assert_eq!(held.len(), CONNECTIONS_OF_ONE_MAX);
+        assert!(room.enter(other).is_some());
+        drop(held);
+        assert!(room.enter(one).is_some());
+        assert_eq!(room.0.lock().unwrap().by_machine.len(), 0);
+    }
 }

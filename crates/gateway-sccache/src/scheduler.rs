@@ -219,9 +219,7 @@ impl Scheduler {
             Some(link) => link,
             None => self.introduce(server, num_cpus, link).await,
         };
-        if !heard.lost.is_empty() {
-            self.tell_places(server).await;
-        }
+        self.release(heard.lost).await;
         if let Some(report) = tail.map(report_of) {
             let report = vec![WorkerMessage::Load(Box::new(report))];
             self.shared.handle.worker_tells(link.id, report).await;
@@ -255,7 +253,13 @@ impl Scheduler {
         link
     }
 
-    /// Tells the engine which places a build server's jobs hold: all others there are free.
+    async fn release(&self, jobs: Vec<JobId>) {
+        for job in jobs {
+            self.shared.handle.tell(Event::Release { alloc: AllocId(job.0) }).await;
+        }
+    }
+
+    /// Tells the engine which places a build server's jobs hold.
     async fn tell_places(&self, server: ServerId) {
         let (worker, places) = {
             let state = self.state();
@@ -295,9 +299,7 @@ impl Scheduler {
         };
         match change {
             StateChange::Known | StateChange::GoesOn => {}
-            StateChange::Complete(_) => {
-                self.shared.handle.tell(Event::Release { alloc: AllocId(job.0) }).await;
-            }
+            StateChange::Complete(_) => self.release(vec![job]).await,
             StateChange::TakenUp => self.tell_places(server).await,
         }
         if learned {
@@ -424,29 +426,18 @@ impl Scheduler {
                 () = tokio::time::sleep(LOOK) => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
-            let (dropped, servers) = {
+            let (dropped, lost) = {
                 let mut state = self.state();
-                let dropped = state.farm.drop_silent(self.now());
-                let before: BTreeMap<JobId, ServerId> = state
-                    .farm
-                    .servers()
-                    .flat_map(|(id, _)| state.farm.jobs_of(id).map(move |job| (job, id)))
-                    .collect();
-                let lost = state.farm.drop_lost(self.now());
-                let servers: std::collections::BTreeSet<ServerId> =
-                    lost.iter().filter_map(|job| before.get(job).copied()).collect();
-                (dropped, servers)
+                (state.farm.drop_silent(self.now()), state.farm.drop_lost(self.now()))
             };
+            self.release(lost).await;
             for (server, jobs) in dropped {
                 tracing::warn!("the build server {server} is silent: it is dropped with {} jobs", jobs.len());
-                self.tell_places(server).await;
+                self.release(jobs).await;
                 let link = self.state().workers.remove(&server);
                 if let Some(link) = link {
                     self.shared.handle.worker_tells(link.id, vec![WorkerMessage::Lost]).await;
                 }
-            }
-            for server in servers {
-                self.tell_places(server).await;
             }
         }
     }

@@ -70,7 +70,8 @@ pub enum Event {
         /// The place.
         alloc: AllocId,
     },
-    /// The places in use on a worker, as the gateway of their clients knows them: all of them.
+    /// Places in use on a worker, as the gateway of their clients knows them. Those that the engine does not know are taken
+    /// up.
     PlacesInUse {
         /// The worker.
         worker: WorkerId,

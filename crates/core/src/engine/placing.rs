@@ -12,7 +12,6 @@ use crate::plan::{Booking, StepFacts, placement};
 use crate::queues::{Charge, RoundFilter};
 use crate::time::NS_PER_MS;
 use crate::worker::Worker;
-use std::collections::BTreeSet;
 
 impl Engine {
     /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may.
@@ -144,13 +143,9 @@ impl Engine {
         self.plan.request_round();
     }
 
-    /// The places in use on a worker, as its gateway knows them. Those that the engine does not know, because it was
-    /// restarted, are taken up and charged from now on; all others there are free.
+    /// Places in use on a worker, as its gateway knows them. Those that the engine does not know, because it was restarted,
+    /// are taken up and charged from now on. Others there may just have been given, so they stay.
     pub(super) fn take_up_places(&mut self, worker: WorkerId, in_use: Vec<PlaceInUse>) {
-        let known: BTreeSet<AllocId> = in_use.iter().map(|place| place.alloc).collect();
-        for alloc in self.places.on(worker).into_iter().filter(|alloc| !known.contains(alloc)) {
-            self.free_place(alloc);
-        }
         for PlaceInUse { alloc, queue, amounts } in in_use {
             let Some(capacity) = self.plan.workers.get(worker).map(|worker| &worker.capacity) else { return };
             if self.places.get(alloc).is_some() {
