@@ -130,11 +130,6 @@ impl Places {
         self.waiting.len()
     }
 
-    /// How many requests wait in a queue.
-    pub fn waiting_in(&self, queue: QueueId) -> usize {
-        self.waiting.values().filter(|waiting| waiting.queue == queue).count()
-    }
-
     /// The key under which a request waits.
     pub fn key_of(&self, request: RequestId) -> Option<StepKey> {
         self.by_request.get(&request).copied()

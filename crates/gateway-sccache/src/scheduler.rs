@@ -75,7 +75,7 @@ pub struct Scheduler {
 
 struct Shared {
     handle: Handle,
-    clients: Option<ClientToken>,
+    clients: ClientToken,
     servers: ServerTokens,
     options: Options,
     began: Instant,
@@ -87,6 +87,8 @@ struct Shared {
 struct State {
     farm: Farm,
     workers: BTreeMap<ServerId, Link>,
+    /// The build server of each worker, so that a compile's costs no search.
+    servers: BTreeMap<WorkerId, ServerId>,
 }
 
 /// A build server as a worker of the engine.
@@ -138,8 +140,8 @@ impl Scheduler {
     /// A setting that cannot be used.
     pub fn new(handle: Handle, config: &SchedulerConfig, options: Options) -> Result<Self, BadStart> {
         let clients = match &config.client_auth {
-            ClientAuth::Insecure => Some(ClientToken::insecure()),
-            ClientAuth::Token { token } => Some(ClientToken::of(token.clone())),
+            ClientAuth::Insecure => ClientToken::insecure(),
+            ClientAuth::Token { token } => ClientToken::of(token.clone()),
             ClientAuth::JwtValidate { .. } => return Err(BadStart::ClientAuth("jwt_validate")),
             ClientAuth::ProxyToken { .. } => return Err(BadStart::ClientAuth("proxy_token")),
         };
@@ -173,7 +175,7 @@ impl Scheduler {
 
     /// Lets in clients.
     pub(crate) fn check_client(&self, token: &str) -> Result<(), BadToken> {
-        self.shared.clients.as_ref().map_or(Err(BadToken::Client), |clients| clients.check(token))
+        self.shared.clients.check(token)
     }
 
     /// Lets in build servers, from their own address.
@@ -247,7 +249,11 @@ impl Scheduler {
         handle.worker_tells(id, hello).await;
         let find = handle.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.id)).await;
         let link = Link { id, worker: find.ok().flatten() };
-        self.state().workers.insert(server, link);
+        {
+            let mut state = self.state();
+            state.workers.insert(server, link);
+            state.servers.extend(link.worker.map(|worker| (worker, server)));
+        }
         self.tell_places(server).await;
         self.tell_toolchains(server).await;
         link
@@ -383,8 +389,7 @@ impl Scheduler {
     ) -> Result<AllocJobResult, String> {
         let (server_id, auth, cert_digest) = {
             let mut state = self.state();
-            let found = state.workers.iter().find(|(_, link)| link.worker == Some(worker));
-            let server_id = found.map(|(id, _)| *id).ok_or("its build server is gone")?;
+            let server_id = state.servers.get(&worker).copied().ok_or("its build server is gone")?;
             let server = state.farm.server(server_id).ok_or("its build server is gone")?;
             let auth = tokens::of_job(&server.jwt_key, job).ok_or("no token can be made")?;
             let cert_digest = server.cert_digest.clone();
@@ -434,7 +439,12 @@ impl Scheduler {
             for (server, jobs) in dropped {
                 tracing::warn!("the build server {server} is silent: it is dropped with {} jobs", jobs.len());
                 self.release(jobs).await;
-                let link = self.state().workers.remove(&server);
+                let link = {
+                    let mut state = self.state();
+                    let link = state.workers.remove(&server);
+                    link.and_then(|link| link.worker).map(|worker| state.servers.remove(&worker));
+                    link
+                };
                 if let Some(link) = link {
                     self.shared.handle.worker_tells(link.id, vec![WorkerMessage::Lost]).await;
                 }

@@ -418,8 +418,8 @@ pub fn pool(engine: &Engine, class: &Class, of: &str) -> Pool {
     pool
 }
 
-/// When a task with so many before it is expected to start: when that many of those that run on its
-/// workers have ended and left it room.
+/// When a task is expected to start that has `tasks_ahead` others of its step before it. Each running task that ends on
+/// a worker of its class makes room for one of them.
 fn expected_start(
     engine: &Engine,
     request: &PlacementRequest,

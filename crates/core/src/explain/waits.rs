@@ -66,8 +66,8 @@ pub fn waiting_tasks(engine: &Engine) -> BTreeMap<BlockedReason, u64> {
     tasks
 }
 
-/// Why a step with ready tasks waits; `None` if there is no such step. `fits` remembers between calls
-/// which classes some worker fits.
+/// Why a step with ready tasks waits; `None` if the step does not exist. The caller keeps `fits` between calls: it
+/// remembers which classes fit some worker.
 pub fn wait_reason(
     engine: &Engine,
     key: StepKey,
