@@ -53,7 +53,7 @@ enum Incoming {
 impl Scheduler {
     /// Whether everything that the engine decided is durable.
     pub fn is_idle(&self) -> bool {
-        self.frozen.is_none() && self.pipeline.is_idle()
+        self.frozen.is_none() && self.pipeline.is_idle() && self.engine.jobs_being_reread().is_empty()
     }
 }
 
@@ -381,9 +381,10 @@ impl World {
                 let Committed { batch, undone } =
                     scheduler.pipeline.committed(&mut scheduler.engine, &refused);
                 scheduler.engine.committed(&batch);
+                let stalls = scheduler.pipeline.stalled().is_some();
                 self.go_out(batch);
                 self.heard.extend(undone.into_iter().map(Heard::Unavailable));
-                if !refused.is_empty() {
+                if stalls {
                     self.freeze();
                     self.thaw(life);
                 }

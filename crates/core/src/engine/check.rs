@@ -178,7 +178,7 @@ impl Engine {
                 names.push(name);
             }
         }
-        self.licences.check(names.into_iter())?;
+        self.licences.check(names.into_iter().chain(self.limits_kept()))?;
         let none = Licences::default();
         let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
         match self.plan.workers.iter().find(wrong) {
@@ -213,7 +213,7 @@ impl Engine {
         self.check_places()?;
         self.check_licences()?;
         self.profiles.check(|key| self.step(key).map_or(0, |step| step.active))?;
-        for queue in self.plan.queues.iter() {
+        for (id, queue) in self.plan.queues.with_ids() {
             let active = self.attempts.keys().filter(|task| {
                 self.jobs
                     .get(&task.job)
@@ -223,7 +223,7 @@ impl Engine {
                 .places
                 .held()
                 .filter(|(_, place)| self.plan.queues.get(place.queue).name() == queue.name());
-            let active = (active.count() + places.count()) as u32;
+            let active = (active.count() + places.count() + self.kept_active(id)) as u32;
             if active != queue.active {
                 return Err(format!("queue {}: counts {} active, has {active}", queue.name(), queue.active));
             }

@@ -1,7 +1,8 @@
 //! What became of a batch.
 
-use super::{Attempt, Engine, Outbox, Release, WorkerCommand, Write};
-use crate::ids::{JobId, QueueId, RequestId, TaskId, WorkerId};
+use super::reread::Refused;
+use super::{Engine, Outbox, Release, WorkerCommand, Write};
+use crate::ids::{JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobState};
 use crate::residency::subqueues::ParkedCount;
 use crate::time::Time;
@@ -29,7 +30,7 @@ impl Engine {
     }
 
     /// Ends that are not durable come again, and teach nothing then.
-    fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
+    pub(super) fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
         self.learned.extend(writes.into_iter().filter_map(|write| match write {
             Write::End { task, attempt, .. } | Write::Again { task, attempt, .. } => Some((*task, *attempt)),
             _ => None,
@@ -38,7 +39,7 @@ impl Engine {
 
     /// What may go out of a batch that is durable, but for the writes with these numbers, which found a row that
     /// somebody else had changed. Nothing that rests on a refused row goes out: no order, no acknowledgement, no
-    /// note and no answer about its job; nor does what formed meanwhile, which rests on what the engine believed.
+    /// note and no answer about its job, nor what formed about it meanwhile.
     pub fn release(&mut self, mut batch: Outbox, refused: &[usize], forming: &mut Outbox) -> Release {
         if self.greetings > 0 {
             // What was meant for the connection before the last hello is nothing for the one after it: a lease
@@ -50,34 +51,28 @@ impl Engine {
         if refused.is_empty() {
             return Release { batch, ..Release::default() };
         }
-        let lost = self.refused(&batch, refused);
-        let forming = std::mem::take(forming);
-        let mut again = self.failed([&forming]);
-        let mut undone: Vec<RequestId> = forming.answers.iter().map(|(request, _)| *request).collect();
-        batch.sends.retain(|send| send.order.job().is_none_or(|job| !lost.contains(&job)));
-        batch.notes.retain(|note| note.job().is_none_or(|job| !lost.contains(&job)));
-        batch.answers.retain(|(request, _)| {
-            let done = batch.about.get(request).is_none_or(|job| !lost.contains(job));
-            if !done {
-                undone.push(*request);
+        self.learned_early(refused.iter().filter_map(|row| batch.writes.get(*row)));
+        match self.refused(&batch, refused, forming) {
+            Refused::GoesOn { named, jobs } => {
+                let undone = self.reread(&named, jobs, &mut batch, forming);
+                Release { batch, undone, again: None }
             }
-            done
-        });
-        again.extend(lost);
-        Release { batch, undone, again }
-    }
-
-    /// The jobs to be read again because writes with these numbers were refused.
-    fn refused(&mut self, batch: &Outbox, rows: &[usize]) -> BTreeSet<JobId> {
-        let refused: Vec<&Write> = rows.iter().filter_map(|row| batch.writes.get(*row)).collect();
-        self.learned_early(refused.iter().copied());
-        refused.into_iter().filter_map(Write::job).collect()
+            Refused::Stalls(jobs) => {
+                let forming = std::mem::take(forming);
+                let mut again = self.failed([&forming]);
+                let mut undone: Vec<RequestId> =
+                    forming.answers.iter().map(|(request, _)| *request).collect();
+                batch.withhold(&jobs, &mut undone);
+                again.extend(jobs);
+                Release { batch, undone, again: Some(again) }
+            }
+        }
     }
 
     /// Nothing of these batches is durable. Returns the jobs that must be read from the store and
     /// given to [`Engine::reload`] before anything else happens.
     pub fn failed<'a>(&mut self, batches: impl IntoIterator<Item = &'a Outbox>) -> BTreeSet<JobId> {
-        let mut touched = BTreeSet::new();
+        let mut touched = self.rereading.jobs().clone();
         let mut before: BTreeMap<WorkerId, &WorkerRecord> = BTreeMap::new();
         for batch in batches {
             for record in &batch.before {
@@ -108,34 +103,16 @@ impl Engine {
         out: &mut Outbox,
     ) {
         self.set_now(now);
-        let attempts = touched.iter().flat_map(|id| self.attempts_of(*id));
-        let queue_of = |task: TaskId| self.jobs.get(&task.job).map(|job| job.queue);
-        let before: Vec<(TaskId, Option<QueueId>, Attempt)> =
-            attempts.map(|(task, attempt)| (task, queue_of(task), attempt.clone())).collect();
+        let rereading = self.take_rereading();
+        let mut before = self.booked_of(touched);
+        before.extend_from_slice(rereading.before());
         for id in touched {
             self.residency.note_change(*id);
             self.forget(*id);
         }
         self.keys.retain(|_, job| !touched.contains(job));
         self.recent.remove(touched);
-        let active = records.iter().filter(|record| record.state == JobState::Active).map(|record| record.id);
-        let active: BTreeSet<JobId> = active.collect();
-        for record in records {
-            if record.state != JobState::Active {
-                let key = record.spec.key.clone().map(|key| (record.spec.user.clone(), key));
-                if let Some(key) = key.clone() {
-                    self.keys.insert(key, record.id);
-                }
-                self.remember_end(record.id, record.state, key);
-                continue;
-            }
-            let mut open = self.open_among(&record.spec.after);
-            open.extend(record.spec.after.iter().filter(|id| active.contains(id)));
-            self.insert_record(record, open);
-        }
-        self.keep_volatile(before);
-        self.wait_again(&active);
-        self.drop_settled_dependencies(touched, out);
+        self.replace(touched, records, &before, out);
         self.set_parked(parked, out);
         let ids: Vec<_> = self.plan.workers.iter().map(|w| w.id).collect();
         for id in ids {
@@ -143,6 +120,7 @@ impl Engine {
             self.send(id, WorkerCommand::Resync, out);
         }
         self.save_again(out);
+        self.act_on_waiting(rereading, out);
         self.refill(out);
         self.plan.request_round();
     }
@@ -159,26 +137,8 @@ impl Engine {
         }
     }
 
-    /// After a reload: what no store knows of attempts that are still the same. The others were never durable, and
-    /// their queues get back what they were charged.
-    fn keep_volatile(&mut self, before: Vec<(TaskId, Option<QueueId>, Attempt)>) {
-        for (task, old_queue, old) in before {
-            if self.attempts.get(&task).is_some_and(|a| a.number == old.number) {
-                self.change_charge(task, |attempt| {
-                    attempt.started = old.started;
-                    attempt.expects = old.expects;
-                    attempt.charged = old.charged;
-                });
-                self.set_lent(task, old.lent);
-                self.watch_charge(task);
-            } else if let Some(queue) = old_queue {
-                self.refund(queue, &old);
-            }
-        }
-    }
-
     /// After a reload: jobs that had stopped to wait for a job whose end is not durable.
-    fn wait_again(&mut self, active: &BTreeSet<JobId>) {
+    pub(super) fn wait_again(&mut self, active: &BTreeSet<JobId>) {
         let waiting = self.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
         let ids: Vec<JobId> = waiting.map(|job| job.id).collect();
         for id in ids {
@@ -193,7 +153,7 @@ impl Engine {
     }
 
     /// After a reload: jobs that wait for a job that the store says has ended do not wait for it.
-    fn drop_settled_dependencies(&mut self, touched: &BTreeSet<JobId>, out: &mut Outbox) {
+    pub(super) fn drop_settled_dependencies(&mut self, touched: &BTreeSet<JobId>, out: &mut Outbox) {
         for id in touched {
             if self.jobs.contains_key(id) {
                 continue;

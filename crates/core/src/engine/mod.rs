@@ -5,8 +5,8 @@
 //! 1. The shell calls [`Engine::handle`] for each event and [`Engine::round`] when it has handled
 //!    what there was, all into one [`Outbox`].
 //! 2. It commits the outbox's writes in one transaction while the next outbox forms.
-//! 3. When that is durable it asks [`Engine::release`] what may go out, and tells [`Engine::committed`]. Where some
-//!    rows were refused, or after [`Engine::failed`], it reads jobs again and gives them to [`Engine::reload`].
+//! 3. When that is durable it asks [`Engine::release`] what may go out, and tells [`Engine::committed`]. After
+//!    [`Engine::failed`], and where refused rows stall it, it reads jobs again and gives them to [`Engine::reload`].
 //! 4. Sends, replies, facts and fetches of an outbox go out only after its commit; volatile replies at once.
 //!
 //! [`Pipeline`] does 2 to 4 for the shell.
@@ -26,6 +26,7 @@ mod pipeline;
 mod placing;
 mod prune;
 mod recent_outcomes;
+mod reread;
 mod residency;
 mod settings;
 mod submit;
@@ -58,6 +59,7 @@ use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
 use charge::Charged;
 use recent_outcomes::RecentOutcomes;
+use reread::Rereading;
 use residency::{Lookups, Residency};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -238,6 +240,8 @@ pub struct Engine {
     licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
     residency: Residency,
+    /// Jobs of which rows were refused.
+    rereading: Rereading,
     profiles: Profiles,
     /// Tasks that succeeded since the engine started.
     successes: Successes,
@@ -292,6 +296,7 @@ impl Engine {
             reclaims: BTreeMap::new(),
             licences: LicencePool::default(),
             residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
+            rereading: Rereading::default(),
             profiles: Profiles::default(),
             successes: Successes::default(),
             lease_ns: settings.lease_ns,

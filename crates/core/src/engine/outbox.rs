@@ -45,9 +45,9 @@ pub struct Release {
     pub batch: Outbox,
     /// Requests that were not done.
     pub undone: Vec<RequestId>,
-    /// Jobs to be read from the store and given to [`Engine::reload`](super::Engine::reload) before anything else
-    /// happens; empty where no row was refused.
-    pub again: BTreeSet<JobId>,
+    /// Jobs to be read from the store and given to [`Engine::reload`](super::Engine::reload) before anything else is
+    /// committed; `None` where the engine goes on.
+    pub again: Option<BTreeSet<JobId>>,
 }
 
 impl Outbox {
@@ -59,6 +59,19 @@ impl Outbox {
             && self.volatile.is_empty()
             && self.notes.is_empty()
             && self.fetches.is_empty()
+    }
+
+    /// Takes out what would be said about these jobs. Adds the requests about them to `undone`.
+    pub(super) fn withhold(&mut self, jobs: &BTreeSet<JobId>, undone: &mut Vec<RequestId>) {
+        self.sends.retain(|send| send.order.job().is_none_or(|job| !jobs.contains(&job)));
+        self.notes.retain(|note| note.job().is_none_or(|job| !jobs.contains(&job)));
+        self.answers.retain(|(request, _)| {
+            let done = self.about.get(request).is_none_or(|job| !jobs.contains(job));
+            if !done {
+                undone.push(*request);
+            }
+            done
+        });
     }
 
     /// The jobs whose rows this batch touches.

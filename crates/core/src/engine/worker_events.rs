@@ -174,7 +174,9 @@ impl Engine {
         }
         for (task, (attempt, phase)) in held {
             let current = self.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
-            if !current && phase != HeldPhase::Ended {
+            // Whether it is to run is known when its job was read again.
+            let is_open = self.rereading.jobs().contains(&task.job);
+            if !current && !is_open && phase != HeldPhase::Ended {
                 self.send(id, WorkerCommand::Kill { task, attempt }, out);
             }
         }
