@@ -28,8 +28,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Bytes of one request, so that it fits into a socket's buffer.
 const REQUEST_BYTES_MAX: usize = 96 << 10;
-/// Descriptors of one request: standard input, output and error, the report, and two groups to join.
-const FDS_MAX: usize = 6;
+/// Descriptors of one request: standard output and error, the report, and two groups to join. Standard input is the
+/// launcher's own, which is `/dev/null`.
+const FDS_MAX: usize = 5;
 
 /// The keeper's end of the launcher.
 pub struct Launcher {
@@ -76,7 +77,7 @@ impl Launcher {
     }
 
     fn ask(&self, request: &[u8], setup: &Setup, report: BorrowedFd<'_>) -> Option<Result<i32, SpawnError>> {
-        let raw = [Some(setup.null), Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
+        let raw = [Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
         let raw: Vec<RawFd> = raw.into_iter().chain(setup.join).flatten().collect();
         // SAFETY: the keeper keeps all of these descriptors open while this borrows them.
         let fds: Vec<BorrowedFd<'_>> = raw.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
@@ -266,14 +267,21 @@ fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
     }
     let (cwd, [programs, argv, env]) = (rest.text()?, lists);
     let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
-    let (null, out, err, report) = (raw.next()?, raw.next()?, raw.next()?, raw.next()?);
+    let (out, err, report) = (raw.next()?, raw.next()?, raw.next()?);
     let mut join = [None, None];
     for (place, fd) in join.iter_mut().enumerate() {
         if joins & (1 << place) != 0 {
             *fd = Some(raw.next()?);
         }
     }
-    let setup = Setup { null, out, err, join, data_limit, die_with: Some(die_with).filter(|pid| *pid > 0) };
+    let setup = Setup {
+        null: libc::STDIN_FILENO,
+        out,
+        err,
+        join,
+        data_limit,
+        die_with: Some(die_with).filter(|pid| *pid > 0),
+    };
     Some((Command::from_parts(programs, argv, env, cwd, run_as), setup, report))
 }
 
@@ -311,14 +319,14 @@ mod tests {
     #[test]
     fn what_is_told_is_what_was_meant() {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
-        let fds: Vec<OwnedFd> = (0..5).map(|_| null()).collect();
+        let fds: Vec<OwnedFd> = (0..4).map(|_| null()).collect();
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let (null, out, err) = (raw[0], raw[1], raw[2]);
+        let (out, err) = (raw[0], raw[1]);
         let setup = Setup {
-            null,
+            null: 0,
             out,
             err,
-            join: [None, Some(raw[4])],
+            join: [None, Some(raw[3])],
             data_limit: Some(1 << 40),
             die_with: Some(17),
         };
@@ -327,12 +335,12 @@ mod tests {
         let (told, its, report) = decode(&bytes, &fds).unwrap();
         assert_eq!(told.parts(), command.parts());
         assert_eq!(told.run_as, command.run_as);
-        assert_eq!((its.join, its.data_limit, its.die_with), ([None, Some(raw[4])], Some(1 << 40), Some(17)));
-        assert_eq!(report, raw[3]);
+        assert_eq!((its.join, its.data_limit, its.die_with), ([None, Some(raw[3])], Some(1 << 40), Some(17)));
+        assert_eq!(report, raw[2]);
         for end in 0..bytes.len() {
             assert!(decode(&bytes[..end], &fds).is_none(), "{end}");
         }
-        assert!(decode(&bytes, &fds[..3]).is_none());
+        assert!(decode(&bytes, &fds[..2]).is_none());
     }
 
     #[test]

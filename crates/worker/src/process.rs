@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// How long a process may take from fork to its program.
 pub const LAUNCH_MAX: Duration = Duration::from_secs(10);
+/// How long the keeper waits for a process to end before it looks at its report. A task that is shorter costs it one
+/// wakeup instead of two. That a longer one has started is told so much later.
+const REPORT_DELAY: Duration = Duration::from_millis(5);
 /// Bytes that are read of a process's report.
 const REPORT_BYTES_MAX: u64 = 4096;
 
@@ -206,6 +209,16 @@ impl Launch {
     /// Readable when the process has become its program, or failed to.
     pub fn report(&self) -> BorrowedFd<'_> {
         self.report.as_fd()
+    }
+
+    /// From when on the keeper waits for the report of a process that has not ended.
+    pub fn listen_from(&self) -> Instant {
+        self.since + REPORT_DELAY
+    }
+
+    /// When something must be done about it: the report is listened for, or the process is late.
+    pub fn next_deadline(&self, now: Instant) -> Instant {
+        if now < self.listen_from() { self.listen_from() } else { self.due() }
     }
 
     /// When the process is late.

@@ -165,6 +165,14 @@ struct Keeper {
     done: bool,
 }
 
+/// What the keeper woke up for, besides deadlines.
+struct Ready {
+    /// A child ended.
+    children: bool,
+    /// The agent sent something, or another agent connects.
+    agent: bool,
+}
+
 impl Keeper {
     fn new(
         options: &KeeperOptions,
@@ -251,24 +259,26 @@ impl Keeper {
                 self.tasks.start_waiting(&mut self.link);
             }
             self.link.flush();
-            self.wait()?;
-            drain(&self.children);
-            while let Some(exit) = process::reap() {
-                self.tasks.exited(exit);
+            let ready = self.wait()?;
+            if ready.children {
+                drain(&self.children);
+                while let Some(exit) = process::reap() {
+                    self.tasks.exited(exit);
+                }
             }
             if self.lease.ran_out() {
                 say(format_args!("the lease ran out: all tasks are ended"));
                 self.tasks.fence(&mut self.link);
             }
             self.tasks.settle(Instant::now(), &mut self.link);
-            self.talk();
+            self.talk(ready.agent);
         }
         self.tasks.kill_all();
         Ok(())
     }
 
     /// Sleeps until a descriptor is ready or a deadline is due.
-    fn wait(&self) -> io::Result<()> {
+    fn wait(&self) -> io::Result<Ready> {
         // Without an agent the keeper checks now and then whether it is still needed and its directory still exists.
         let alone = self.alone_since.map(|_| Instant::now() + FIRST_AGENT);
         let timeout = self.tasks.next_deadline().into_iter().chain(alone).min().map(|at| {
@@ -284,19 +294,28 @@ impl Keeper {
             let out = if self.link.has_output() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(connection, PollFlags::IN | out));
         }
-        fds.extend(
-            self.tasks.launches().map(|launch| PollFd::from_borrowed_fd(launch.report(), PollFlags::IN)),
-        );
+        let connections = fds.len();
+        let now = Instant::now();
+        let launches = self.tasks.launches().filter(|launch| launch.listen_from() <= now);
+        fds.extend(launches.map(|launch| PollFd::from_borrowed_fd(launch.report(), PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) => {
+                let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+                let agent = is_ready(&fds[1]) || fds[3..connections].iter().any(is_ready);
+                Ok(Ready { children: is_ready(&fds[0]), agent })
+            }
+            Err(rustix::io::Errno::INTR) => Ok(Ready { children: true, agent: true }),
             Err(e) => Err(e.into()),
         }
     }
 
-    fn talk(&mut self) {
-        self.link.accept();
-        for message in self.link.read() {
-            self.handle(message);
+    /// Hears the agent, if it says something.
+    fn talk(&mut self, is_ready: bool) {
+        if is_ready {
+            self.link.accept();
+            for message in self.link.read() {
+                self.handle(message);
+            }
         }
         if self.link.connection().is_some() {
             self.alone_since = None;

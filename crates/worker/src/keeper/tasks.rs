@@ -652,8 +652,8 @@ impl Tasks {
         let tasks = self.running.values().flat_map(|running| {
             // A task that is slow to end may be so for long, because the kernel waits with it for a file system.
             let emptying = running.exit.map(|(_, at)| now + poll_after(at));
-            let late = running.started.launch.as_ref().map(process::Launch::due);
-            [running.time_limit_at, running.kill_at, emptying, late].into_iter().flatten()
+            let launch = running.started.launch.as_ref().map(|launch| launch.next_deadline(now));
+            [running.time_limit_at, running.kill_at, emptying, launch].into_iter().flatten()
         });
         let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
         let others = [self.sessions.next_deadline(), self.ground.next_deadline()].into_iter().flatten();

@@ -81,6 +81,9 @@ impl Tasks {
         let mut late = Vec::new();
         for (task, running) in &mut self.running {
             let Some(launch) = &mut running.started.launch else { continue };
+            if now < launch.listen_from() && running.exit.is_none() {
+                continue;
+            }
             match launch.look(now) {
                 LaunchState::Under => continue,
                 LaunchState::Done if !running.begun => {
