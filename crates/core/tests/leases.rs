@@ -1,13 +1,15 @@
 //! Leases: what a beat costs, and that no worker expires before the last lease that it was granted is over.
 
+mod kit;
+
+use kit::{Farm, REQUEST, cores, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
-    Engine, Event, Hello, Inventory, Outbox, Settings, StoredState, Submit, WorkerCommand, Write,
+    Event, Hello, Inventory, Outbox, Settings, StoredState, Submit, WorkerCommand, Write,
 };
-use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::worker::{WorkerRecord, WorkerState};
-use windlass_core::{JobId, RequestId, Resources, Time, WorkerId};
+use windlass_core::{JobId, Resources, Time, WorkerId};
 
 const LEASE_NS: u64 = 300;
 const SUSPECT_NS: u64 = 90;
@@ -22,19 +24,26 @@ fn hello(name: u64, incarnation: u64, fences: bool, sent: u64) -> Event {
         fences,
         sent,
         new_link: false,
-        ..Hello::new(&format!("w{name}"), name, Resources::new(100, 0))
+        ..Hello::new(&format!("w{name}"), name, cores(1))
     }))
 }
 
-fn handle(engine: &mut Engine, now: u64, event: Event) -> Outbox {
-    let mut out = Outbox::default();
-    engine.handle(Time(now), event, &mut out);
-    engine.round(Time(now), 10, &mut out);
-    out
+/// The batch of the event and one round at that time.
+fn tell(farm: &mut Farm, now: u64, event: Event) -> Outbox {
+    farm.now = Time(now);
+    farm.handle(event);
+    farm.round();
+    farm.take()
 }
 
-fn beat(engine: &mut Engine, now: u64, worker: u64, sent: u64) -> Outbox {
-    handle(engine, now, Event::Beat { worker: WorkerId(worker), sent, inventory: Inventory::default() })
+/// A job of one task.
+fn submit(farm: &mut Farm, now: u64, request: Resources) -> Outbox {
+    let spec = spec("", [step(1, request)]);
+    tell(farm, now, Event::Submit(Box::new(Submit::new(REQUEST, spec))))
+}
+
+fn beat(farm: &mut Farm, now: u64, worker: u64, sent: u64) -> Outbox {
+    tell(farm, now, Event::Beat { worker: WorkerId(worker), sent, inventory: Inventory::default() })
 }
 
 fn grants(out: &Outbox) -> Vec<(WorkerId, u64, u64)> {
@@ -47,103 +56,94 @@ fn grants(out: &Outbox) -> Vec<(WorkerId, u64, u64)> {
 
 #[test]
 fn a_keepers_number_alone_takes_over_no_worker() {
-    let mut engine = Engine::new(settings());
-    handle(&mut engine, 1000, hello(1, 7, true, 0));
+    let mut farm = Farm::new(settings());
+    tell(&mut farm, 1000, hello(1, 7, true, 0));
     // Another machine, under a name that nobody has, with the number that every task of the first knows.
-    handle(&mut engine, 1001, hello(2, 7, true, 0));
-    let names: Vec<String> = engine.workers().iter().map(|worker| worker.name.to_string()).collect();
+    tell(&mut farm, 1001, hello(2, 7, true, 0));
+    let names: Vec<String> = farm.engine.workers().iter().map(|worker| worker.name.to_string()).collect();
     assert_eq!(names, ["w1", "w2"]);
-    assert!(engine.workers().by_name("w1").is_some_and(|worker| worker.connected));
-    engine.check().unwrap();
+    assert!(farm.engine.workers().by_name("w1").is_some_and(|worker| worker.connected));
 }
 
 #[test]
 fn a_beat_renews_and_writes_once_in_half_a_lease() {
-    let mut engine = Engine::new(settings());
-    let welcome = handle(&mut engine, 1000, hello(1, 7, true, 55));
+    let mut farm = Farm::new(settings());
+    let welcome = tell(&mut farm, 1000, hello(1, 7, true, 55));
     assert_eq!(grants(&welcome), [(WorkerId(1), 55, 300)]);
-    let idle = beat(&mut engine, 1150, 1, 66);
+    let idle = beat(&mut farm, 1150, 1, 66);
     assert_eq!((grants(&idle), idle.sends.len()), (vec![(WorkerId(1), 66, 150)], 1));
     assert!(idle.writes.is_empty() && idle.notes.is_empty(), "{idle:?}");
-    let renewed = beat(&mut engine, 1151, 1, 77);
+    let renewed = beat(&mut farm, 1151, 1, 77);
     assert_eq!(renewed.writes, [Write::Lease { worker: WorkerId(1), until: Time(1451) }]);
     assert_eq!(grants(&renewed), [(WorkerId(1), 77, 300)]);
 }
 
 #[test]
 fn silence_is_suspect_and_the_end_of_the_lease_raises_the_epoch() {
-    let mut engine = Engine::new(settings());
-    handle(&mut engine, 1000, hello(1, 7, true, 0));
-    let state = |engine: &Engine| engine.workers().get(WorkerId(1)).map(|w| (w.state, w.epoch.0));
-    assert_eq!(engine.next_wakeup(), Some(Time(1090)));
-    handle(&mut engine, 1089, Event::Tick);
-    assert_eq!(state(&engine), Some((WorkerState::Up, 1)));
-    handle(&mut engine, 1090, Event::Tick);
-    assert_eq!(state(&engine), Some((WorkerState::Suspect, 1)));
-    assert_eq!(engine.next_wakeup(), Some(Time(1300)));
+    let mut farm = Farm::new(settings());
+    tell(&mut farm, 1000, hello(1, 7, true, 0));
+    let state = |farm: &Farm| farm.engine.workers().get(WorkerId(1)).map(|w| (w.state, w.epoch.0));
+    assert_eq!(farm.engine.next_wakeup(), Some(Time(1090)));
+    tell(&mut farm, 1089, Event::Tick);
+    assert_eq!(state(&farm), Some((WorkerState::Up, 1)));
+    tell(&mut farm, 1090, Event::Tick);
+    assert_eq!(state(&farm), Some((WorkerState::Suspect, 1)));
+    assert_eq!(farm.engine.next_wakeup(), Some(Time(1300)));
     // It must say hello before it is granted more: what it holds is not known.
-    assert_eq!(beat(&mut engine, 1200, 1, 0).sends.first().map(|s| &s.order), Some(&WorkerCommand::Resync));
-    let out = handle(&mut engine, 1300, Event::Tick);
-    assert_eq!(state(&engine), Some((WorkerState::Expired, 2)));
+    assert_eq!(beat(&mut farm, 1200, 1, 0).sends.first().map(|s| &s.order), Some(&WorkerCommand::Resync));
+    let out = tell(&mut farm, 1300, Event::Tick);
+    assert_eq!(state(&farm), Some((WorkerState::Expired, 2)));
     assert!(matches!(&out.writes[..], [Write::Worker(WorkerRecord { lease_until: None, .. })]), "{out:?}");
-    assert_eq!(engine.next_wakeup(), None);
+    assert_eq!(farm.engine.next_wakeup(), None);
 }
 
 /// Two beats of a stalled line come one after the other, both from before a start: neither says that it was lost.
 #[test]
 fn beats_from_before_a_start_do_not_say_that_it_was_lost() {
-    let mut engine = Engine::new(settings());
-    handle(&mut engine, 1000, hello(1, 7, true, 0));
-    let spec = JobSpec { steps: vec![StepSpec { tasks: 1, ..StepSpec::default() }], ..JobSpec::default() };
-    let started = handle(&mut engine, 1010, Event::Submit(Box::new(Submit::new(RequestId(1), spec))));
-    assert!(
-        started.sends.iter().any(|send| matches!(send.order, WorkerCommand::Start { .. })),
-        "{started:?}"
-    );
-    handle(&mut engine, 1020, Event::Cancel { request: RequestId(2), job: JobId(1) });
+    let mut farm = Farm::new(settings());
+    tell(&mut farm, 1000, hello(1, 7, true, 0));
+    let started = submit(&mut farm, 1010, Resources::default());
+    assert_eq!(starts(&started), [(WorkerId(1), task(JobId(1), 0))], "{started:?}");
+    tell(&mut farm, 1020, Event::Cancel { request: REQUEST, job: JobId(1) });
     for sent in [1, 2] {
-        let out = beat(&mut engine, 1030 + sent, 1, sent);
+        let out = beat(&mut farm, 1030 + sent, 1, sent);
         assert!(!out.writes.iter().any(|write| matches!(write, Write::End { .. })), "{out:?}");
     }
     // Once a later message arrived, the start never will.
     let inventory = Inventory { seq: u64::MAX, held: Vec::new() };
-    let out = handle(&mut engine, 1040, Event::Beat { worker: WorkerId(1), sent: 3, inventory });
+    let out = tell(&mut farm, 1040, Event::Beat { worker: WorkerId(1), sent: 3, inventory });
     assert!(out.writes.iter().any(|write| matches!(write, Write::End { .. })), "{out:?}");
 }
 
 /// Of one connection, what was sent earlier and comes later is out of date.
 #[test]
 fn an_old_hello_or_beat_that_comes_late_changes_nothing() {
-    let mut engine = Engine::new(settings());
-    handle(&mut engine, 1000, hello(1, 7, true, 50));
-    let spec = JobSpec { steps: vec![StepSpec { tasks: 1, ..StepSpec::default() }], ..JobSpec::default() };
-    handle(&mut engine, 1010, Event::Submit(Box::new(Submit::new(RequestId(1), spec))));
-    beat(&mut engine, 1020, 1, 60);
-    handle(&mut engine, 1030, Event::Cancel { request: RequestId(2), job: JobId(1) });
+    let mut farm = Farm::new(settings());
+    tell(&mut farm, 1000, hello(1, 7, true, 50));
+    submit(&mut farm, 1010, Resources::default());
+    beat(&mut farm, 1020, 1, 60);
+    tell(&mut farm, 1030, Event::Cancel { request: REQUEST, job: JobId(1) });
     for late in [
         hello(1, 7, true, 55),
         Event::Beat { worker: WorkerId(1), sent: 55, inventory: Inventory { seq: 9, held: Vec::new() } },
     ] {
-        let out = handle(&mut engine, 1040, late);
+        let out = tell(&mut farm, 1040, late);
         assert!(out.writes.is_empty() && out.sends.is_empty(), "{out:?}");
     }
     // Another keeper's clock is another.
-    assert!(!handle(&mut engine, 1050, hello(1, 8, true, 5)).sends.is_empty());
+    assert!(!tell(&mut farm, 1050, hello(1, 8, true, 5)).sends.is_empty());
 }
 
 #[test]
 fn the_room_of_a_lost_start_goes_to_the_next_task_at_once() {
-    let mut engine = Engine::new(settings());
-    handle(&mut engine, 1000, hello(1, 7, true, 0));
-    let request = Resources::new(100, 0);
-    let steps = vec![StepSpec { tasks: 1, request, ..StepSpec::default() }];
-    for number in [1, 2] {
-        let spec = JobSpec { steps: steps.clone(), ..JobSpec::default() };
-        handle(&mut engine, 1010, Event::Submit(Box::new(Submit::new(RequestId(number), spec))));
+    let mut farm = Farm::new(settings());
+    tell(&mut farm, 1000, hello(1, 7, true, 0));
+    for _ in 1..=2 {
+        submit(&mut farm, 1010, cores(1));
     }
-    handle(&mut engine, 1020, Event::Cancel { request: RequestId(3), job: JobId(1) });
+    tell(&mut farm, 1020, Event::Cancel { request: REQUEST, job: JobId(1) });
     let inventory = Inventory { seq: u64::MAX, held: Vec::new() };
-    let out = handle(&mut engine, 1040, Event::Beat { worker: WorkerId(1), sent: 3, inventory });
+    let out = tell(&mut farm, 1040, Event::Beat { worker: WorkerId(1), sent: 3, inventory });
     let booked = |write: &Write| matches!(write, Write::Book { task, .. } if task.job == JobId(2));
     assert!(out.writes.iter().any(booked), "{out:?}");
 }
@@ -152,12 +152,12 @@ fn the_room_of_a_lost_start_goes_to_the_next_task_at_once() {
 fn without_a_lease_nothing_expires() {
     let never = Settings { lease_ns: None, ..settings() };
     for (settings, fences) in [(settings(), false), (never, true)] {
-        let mut engine = Engine::new(settings);
-        assert_eq!(grants(&handle(&mut engine, 1000, hello(1, 7, fences, 0))), []);
-        assert_eq!(grants(&beat(&mut engine, 1001, 1, 0)), []);
-        handle(&mut engine, 1_000_000, Event::Tick);
-        assert_eq!(engine.workers().get(WorkerId(1)).map(|w| w.state), Some(WorkerState::Suspect));
-        assert_eq!(engine.next_wakeup(), None);
+        let mut farm = Farm::new(settings);
+        assert_eq!(grants(&tell(&mut farm, 1000, hello(1, 7, fences, 0))), []);
+        assert_eq!(grants(&beat(&mut farm, 1001, 1, 0)), []);
+        tell(&mut farm, 1_000_000, Event::Tick);
+        assert_eq!(farm.engine.workers().get(WorkerId(1)).map(|w| w.state), Some(WorkerState::Suspect));
+        assert_eq!(farm.engine.next_wakeup(), None);
     }
 }
 
@@ -190,9 +190,9 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An engine, what is durable, and what its workers were told, by true time.
-struct Farm {
-    engine: Engine,
+/// A farm, what is durable of its workers, and what they were told, by true time.
+struct Leases {
+    farm: Farm,
     rows: BTreeMap<WorkerId, WorkerRecord>,
     true_now: u64,
     clock_off: i64,
@@ -200,20 +200,27 @@ struct Farm {
     granted_until: BTreeMap<WorkerId, u64>,
 }
 
-impl Farm {
+impl Leases {
     fn clock(&self) -> u64 {
         (1_000_000 + self.true_now).saturating_add_signed(self.clock_off)
     }
 
     /// Handles the event; commits, and sends, or loses the batch.
     fn event(&mut self, event: Event, durable: bool) {
-        let now = self.clock();
-        let mut out = handle(&mut self.engine, now, event);
-        if !durable {
-            assert!(self.engine.failed([&out]).is_empty());
-            out = Outbox::default();
-            self.engine.reload(Time(self.clock()), &BTreeSet::new(), Vec::new(), Vec::new(), &mut out);
+        self.farm.now = Time(self.clock());
+        self.farm.handle(event);
+        if durable {
+            self.farm.round();
+        } else {
+            // The pipeline would deliver a batch without writes. Here it is lost with the leases that it grants.
+            let Farm { engine, pipeline, now, .. } = &mut self.farm;
+            engine.round(*now, 1_000, &mut pipeline.forming);
+            let lost = std::mem::take(&mut pipeline.forming);
+            assert!(engine.failed([&lost]).is_empty());
+            engine.reload(*now, &BTreeSet::new(), Vec::new(), Vec::new(), &mut pipeline.forming);
+            self.farm.commit();
         }
+        let out = self.farm.take();
         for write in &out.writes {
             match write {
                 Write::Worker(record) => _ = self.rows.insert(record.id, record.clone()),
@@ -255,8 +262,8 @@ impl Farm {
             Step::Restart(clock_off) => {
                 self.clock_off = clock_off;
                 let workers = self.rows.values().cloned().collect();
-                self.engine = Engine::restore(settings(), StoredState { workers, ..StoredState::default() });
-                self.engine.settle_restored(Time(self.clock()), &mut Outbox::default());
+                let stored = StoredState { workers, ..StoredState::default() };
+                self.farm = Farm::restored(settings(), stored, Time(self.clock()));
             }
         }
     }
@@ -265,8 +272,8 @@ impl Farm {
 proptest! {
     #[test]
     fn no_worker_expires_before_its_lease_is_over(steps in prop::collection::vec(steps(), 1..200)) {
-        let mut farm = Farm {
-            engine: Engine::new(settings()),
+        let mut leases = Leases {
+            farm: Farm::new(settings()),
             rows: BTreeMap::new(),
             true_now: 0,
             clock_off: 0,
@@ -276,16 +283,16 @@ proptest! {
         let mut durable = true;
         for step in steps {
             let fails = matches!(step, Step::Fail);
-            let before: Vec<WorkerState> = farm.engine.workers().iter().map(|w| w.state).collect();
-            farm.step(step, durable);
+            let before: Vec<WorkerState> = leases.farm.engine.workers().iter().map(|w| w.state).collect();
+            leases.step(step, durable);
             durable = !fails;
-            prop_assert_eq!(farm.engine.check(), Ok(()));
-            let fresh = farm.engine.workers().iter().enumerate().filter(|(number, w)| {
+            prop_assert_eq!(leases.farm.engine.check(), Ok(()));
+            let fresh = leases.farm.engine.workers().iter().enumerate().filter(|(number, w)| {
                 w.state == WorkerState::Expired && before.get(*number) != Some(&WorkerState::Expired)
             });
             for (_, worker) in fresh {
-                let until = farm.granted_until.get(&worker.id).copied().unwrap_or(0);
-                prop_assert!(until <= farm.true_now, "expired {} early", until - farm.true_now);
+                let until = leases.granted_until.get(&worker.id).copied().unwrap_or(0);
+                prop_assert!(until <= leases.true_now, "expired {} early", until - leases.true_now);
             }
         }
     }

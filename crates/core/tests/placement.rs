@@ -1,14 +1,18 @@
 //! What placement promises, judged by a farm that runs what the engine sends it.
 
+mod kit;
+
+use kit::live::{LiveFarm, run};
+use kit::{Farm, GIB, cores, hello, set_limit, set_queue, spec, task};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::{CacheKeys, Reads};
 use windlass_core::class::Class;
-use windlass_core::engine::{Engine, Event, Hello, Outbox, Reply, Report, Settings, Submit, WorkerCommand};
+use windlass_core::engine::{Engine, Event, Hello, Settings};
 use windlass_core::explain::BlockedReason;
 use windlass_core::explain::Reason;
-use windlass_core::ids::{ClassId, Epoch, StepKey};
-use windlass_core::job::{End, Hints, JobSpec, Kind, Step, StepSpec, TaskResult};
+use windlass_core::ids::{ClassId, StepKey};
+use windlass_core::job::{Hints, Kind, Step, StepSpec};
 use windlass_core::licences::Limit;
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
@@ -19,164 +23,49 @@ use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::time::NS_PER_S;
-use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
+use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 
 /// It prefers no worker.
 static NONE: BTreeSet<String> = BTreeSet::new();
 
-const GIB: u64 = 1 << 30;
-
-/// An engine, and workers that do as they are told. Tasks take as long as their step's time limit says in seconds,
-/// the least and the most; the length of each lies between without order.
-struct Farm {
-    engine: Engine,
-    now: Time,
-    workers: u64,
-    /// What runs: when it ends, where, and its attempt.
-    ends: BTreeMap<(Time, TaskId), (WorkerId, Epoch, u32, Time)>,
-    started: BTreeMap<TaskId, (WorkerId, Time)>,
-    busy_ns: u128,
-    /// What broke in a round.
-    broken: Vec<String>,
+/// Its workers say nothing of starts. What they say is charged earlier and changes the order of turns, and a wide task
+/// waits longer where the order brings a backfilled task that outlasts its prediction.
+fn live(farm: Farm) -> LiveFarm {
+    let mut farm = LiveFarm::of(farm);
+    farm.says_start = false;
+    farm
 }
 
-impl Farm {
-    fn new(settings: Settings) -> Self {
-        Farm {
-            engine: Engine::new(settings),
-            now: Time(1_000_000 * NS_PER_S),
-            workers: 0,
-            ends: BTreeMap::new(),
-            started: BTreeMap::new(),
-            busy_ns: 0,
-            broken: Vec::new(),
-        }
+fn random_farm(settings: Settings, workers: Vec<(Resources, Attributes)>) -> LiveFarm {
+    let mut farm = live(Farm::new(settings));
+    for (n, worker) in (1..).zip(workers) {
+        join(&mut farm, n, worker);
     }
-
-    fn worker(&mut self, capacity: Resources, attributes: Attributes) {
-        self.workers += 1;
-        let hello = Hello {
-            incarnation: 1,
-            attributes,
-            ..Hello::new(&format!("w{}", self.workers), self.workers, capacity)
-        };
-        self.tell(Event::Hello(Box::new(hello)));
-    }
-
-    /// Tells the engine something, and commits what came of it.
-    fn tell(&mut self, event: Event) -> Vec<Reply> {
-        let mut out = Outbox::default();
-        self.engine.handle(self.now, event, &mut out);
-        self.go_out(out)
-    }
-
-    fn submit(&mut self, spec: JobSpec) -> JobId {
-        let request = RequestId(1);
-        let submit = Submit::new(request, spec);
-        match self.tell(Event::Submit(Box::new(submit))).pop() {
-            Some(Reply::Submitted { job, .. }) => job,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn go_out(&mut self, out: Outbox) -> Vec<Reply> {
-        self.engine.committed(&out);
-        for send in &out.sends {
-            if let WorkerCommand::Start { task, attempt, step, .. } = &send.order {
-                let job = self.engine.job(task.job).expect("what starts is known");
-                let seconds = job.spec.steps[usize::from(*step)].time_limit_ms.expect("each step says");
-                let (least, most) = (seconds / 1000 * 1000, seconds % 1000 * 1000);
-                let mixed = (task.job.0 << 32 ^ u64::from(task.index)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                let ms = least + (mixed >> 33) % (most - least + 1);
-                let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
-                let ends = self.now.after(ms * 1_000_000);
-                self.ends.insert((ends, *task), (send.worker, epoch, *attempt, self.now));
-                self.started.insert(*task, (send.worker, self.now));
-            }
-        }
-        out.answers.into_iter().map(|(_, answer)| answer).collect()
-    }
-
-    /// Rounds until one books nothing.
-    fn settle(&mut self) {
-        loop {
-            let mut out = Outbox::default();
-            let booked = self.engine.round(self.now, 1_000, &mut out);
-            self.go_out(out);
-            self.check_capacity();
-            if booked == 0 {
-                return;
-            }
-        }
-    }
-
-    fn check_capacity(&mut self) {
-        for worker in self.engine.workers().iter().filter(|w| !w.booked.fits(&w.capacity)) {
-            self.broken.push(format!("{} is booked beyond what it has", worker.name));
-        }
-    }
-
-    /// Lets time pass: tasks end, and rounds follow.
-    fn advance(&mut self, by_s: u64) {
-        let until = self.now.after(by_s * NS_PER_S);
-        loop {
-            let wakes = self.engine.next_wakeup().map(|at| at.max(self.now));
-            let ends = self.ends.keys().next().map(|(at, _)| *at);
-            let Some(at) = [wakes, ends].into_iter().flatten().min().filter(|at| *at <= until) else { break };
-            self.pass(at);
-            if wakes == Some(at) {
-                self.tell(Event::Tick);
-            }
-            while self.ends.first_key_value().is_some_and(|((due, _), _)| *due <= self.now) {
-                self.end_first();
-            }
-            self.settle();
-        }
-        self.pass(until);
-    }
-
-    fn pass(&mut self, to: Time) {
-        let busy: u64 = self.engine.workers().iter().map(|worker| u64::from(worker.booked.cpu)).sum();
-        self.busy_ns += u128::from(busy) * u128::from(to.since(self.now));
-        self.now = to;
-    }
-
-    fn end_first(&mut self) {
-        let Some(((_, task), (worker, epoch, attempt, began))) = self.ends.pop_first() else { return };
-        let mut result = TaskResult::bare(End::Exited(0));
-        (result.started, result.finished) = (Some(began), Some(self.now));
-        self.tell(Event::Finished { by: Report { worker, epoch, task, attempt }, result });
-    }
+    farm
 }
 
+fn join(farm: &mut LiveFarm, n: u32, (capacity, attributes): (Resources, Attributes)) -> WorkerId {
+    farm.join(Hello { attributes, ..hello(&format!("w{n}"), capacity) })
+}
+
+/// Its tasks run for so many seconds, the least and the most.
 fn step(name: &str, tasks: u32, request: Resources, (least_s, most_s): (u8, u8)) -> StepSpec {
-    let time_limit_ms = Some(u64::from(least_s) * 1000 + u64::from(most_s));
-    StepSpec { name: name.to_owned(), tasks, request, time_limit_ms, ..StepSpec::default() }
-}
-
-fn job(queue: &str, steps: Vec<StepSpec>) -> JobSpec {
-    JobSpec {
-        name: queue.to_owned(),
-        queue: queue.to_owned(),
-        user: "ann".to_owned(),
-        steps,
-        ..JobSpec::default()
-    }
+    let body = run((least_s.into(), most_s.into()), 0);
+    StepSpec { name: name.to_owned(), body, ..kit::step(tasks, request) }
 }
 
 /// Tasks of 64 cores in a stream of tasks of one core, some short and some long, on sixteen workers of 64 cores.
 #[test]
 fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_busy() {
-    let mut farm = Farm::new(Settings::default());
-    for _ in 0..16 {
-        farm.worker(Resources::new(6_400, 256 * GIB), Attributes::new());
-    }
-    farm.submit(job("short", vec![step("short", 100_000, Resources::new(100, 0), (3, 9))]));
-    farm.submit(job("long", vec![step("long", 100_000, Resources::new(100, 0), (30, 90))]));
+    let mut farm = live(Farm::with_workers(Settings::default(), vec![Resources::new(6_400, 256 * GIB); 16]));
+    farm.checks = false;
+    farm.accept(spec("short", [step("short", 100_000, cores(1), (3, 9))]));
+    farm.accept(spec("long", [step("long", 100_000, cores(1), (30, 90))]));
     farm.settle();
     farm.advance(200);
     let ready = farm.now;
-    let wide = farm.submit(job("wide", vec![step("wide", 2, Resources::new(6_400, 0), (60, 60))]));
+    let before = farm.starts.len();
+    farm.accept(spec("wide", [step("wide", 2, cores(64), (60, 60))]));
     farm.settle();
     farm.busy_ns = 0;
     // When a worker is reserved, what runs there and when the last of it ends.
@@ -187,16 +76,14 @@ fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_b
         let held: Vec<WorkerId> =
             farm.engine.planner().reservations().holders().map(|(worker, _)| worker).collect();
         for worker in held {
-            let there = farm.ends.iter().filter(|(_, (on, ..))| *on == worker);
+            let there = farm.ends.iter().filter(|(_, run)| run.by.worker == worker);
             bounds.entry(worker).or_insert(there.map(|((at, _), _)| *at).max().unwrap_or(farm.now));
         }
-        for index in 0..2 {
-            let task = TaskId { job: wide, index };
-            if let Some((worker, at)) = farm.started.get(&task)
-                && starts.insert(task)
-            {
-                let bound = bounds.remove(worker).expect("its worker was reserved");
-                assert!(*at <= bound, "{task} starts {} s late", at.since(bound) / NS_PER_S);
+        for start in farm.starts_of(before, "wide") {
+            if starts.insert(start.task) {
+                let (task, at) = (start.task, start.at);
+                let bound = bounds.remove(&start.worker).expect("its worker was reserved");
+                assert!(at <= bound, "{task} starts {} s late", at.since(bound) / NS_PER_S);
                 println!("{task} starts {} s after it was ready", at.since(ready) / NS_PER_S);
             }
         }
@@ -206,22 +93,19 @@ fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_b
     let busy = 100.0 * farm.busy_ns as f64 / capacity as f64;
     println!("{busy:.1} % of cpus busy meanwhile");
     assert!(busy >= 95.0, "{busy:.1} % of cpus busy meanwhile");
-    assert_eq!(farm.broken, Vec::<String>::new());
 }
 
 #[test]
 fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
     let mut settings = Settings::default();
     settings.reserve.holders_max = 2;
-    let mut farm = Farm::new(settings);
-    for _ in 0..6 {
-        farm.worker(Resources::new(800, 64 * GIB), Attributes::new());
-    }
-    farm.submit(job("stream", vec![step("stream", 100_000, Resources::new(100, 0), (10, 40))]));
+    let mut farm = live(Farm::with_workers(settings, vec![Resources::new(800, 64 * GIB); 6]));
+    farm.checks = false;
+    farm.accept(spec("stream", [step("stream", 100_000, cores(1), (10, 40))]));
     farm.settle();
     farm.advance(100);
-    let of = |n: u64| job(&format!("wide{n}"), vec![step("wide", 1, Resources::new(800, n * GIB), (5, 5))]);
-    let wide: Vec<JobId> = (0..5).map(|n| farm.submit(of(n))).collect();
+    let of = |n: u64| spec(&format!("wide{n}"), [step("wide", 1, Resources::new(800, n * GIB), (5, 5))]);
+    let wide: Vec<JobId> = (0..5).map(|n| farm.accept(of(n))).collect();
     farm.settle();
     let mut most = 0;
     for _ in 0..600 {
@@ -229,29 +113,26 @@ fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
         most = most.max(farm.engine.planner().reservations().holders().count());
     }
     assert_eq!(most, 2);
-    assert!(wide.iter().all(|job| farm.started.contains_key(&TaskId { job: *job, index: 0 })));
-    assert_eq!(farm.broken, Vec::<String>::new());
+    assert!(wide.iter().all(|job| farm.starts.iter().any(|start| start.task == task(*job, 0))));
 }
 
 #[test]
 fn expected_starts_are_kept_where_lengths_are_known() {
-    let mut farm = Farm::new(Settings::default());
-    for _ in 0..3 {
-        farm.worker(Resources::new(400, 0), Attributes::new());
-    }
-    let id = farm.submit(job("q", vec![step("even", 60, Resources::new(100, 0), (10, 10))]));
+    let mut farm = live(Farm::with_workers(Settings::default(), vec![cores(4); 3]));
+    let id = farm.accept(spec("q", [step("even", 60, cores(1), (10, 10))]));
     farm.settle();
     farm.advance(13);
     let expected: Vec<(TaskId, Time)> = (24..36)
         .filter_map(|index| {
-            let task = TaskId { job: id, index };
+            let task = task(id, index);
             Some((task, windlass_core::explain::task(&farm.engine, task)?.turn?.starts?))
         })
         .collect();
     assert_eq!(expected.len(), 12, "lengths are known after the first tasks");
     farm.advance(20);
+    let started: BTreeMap<TaskId, Time> = farm.starts.iter().map(|start| (start.task, start.at)).collect();
     for (task, expected) in expected {
-        assert_eq!(farm.started[&task].1, expected, "{task}");
+        assert_eq!(started[&task], expected, "{task}");
     }
 }
 
@@ -316,7 +197,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
     for (key, step) in ready(engine) {
         let class = engine.class_of(key).expect("a step has a class");
         let could = engine.workers().present().any(|worker| placement::eligible_when_idle(class, worker));
-        let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
+        let task = task(key.job, step.ready.first().expect("it has ready tasks"));
         let reason = windlass_core::explain::task(engine, task).expect("it is explained").reason;
         if !could {
             no_fit += u64::from(step.ready.len());
@@ -361,15 +242,14 @@ proptest! {
         queues in 1u8..3,
         limit in prop::option::of(0u32..4),
     ) {
-        let mut farm = Farm::new(settings(policy));
-        workers.into_iter().for_each(|(capacity, attributes)| farm.worker(capacity, attributes));
+        let mut farm = random_farm(settings(policy), workers);
         if let Some(max) = limit {
-            farm.tell(Event::SetLimit { request: RequestId(1), name: "l0".to_owned(), limit: Some(Limit::of(max)) });
+            farm.hear(set_limit("l0", Limit::of(max)));
         }
         for (number, steps) in jobs.into_iter().enumerate() {
             let mut steps = steps;
             steps.iter_mut().enumerate().for_each(|(place, step)| step.name += &format!("-{place}"));
-            farm.submit(job(&format!("q{}", number % usize::from(queues)), steps));
+            farm.accept(spec(&format!("q{}", number % usize::from(queues)), steps));
             farm.settle();
             nothing_idles(&farm.engine)?;
             farm.advance(7);
@@ -378,7 +258,6 @@ proptest! {
         farm.advance(200);
         nothing_idles(&farm.engine)?;
         prop_assert_eq!(farm.engine.check(), Ok(()));
-        prop_assert_eq!(farm.broken, Vec::<String>::new());
         // All that fits somewhere, and whose licences there are, has run.
         let left = ready(&farm.engine).filter(|(key, _)| {
             let class = farm.engine.class_of(*key).expect("a step has a class");
@@ -394,20 +273,19 @@ proptest! {
         steps in prop::collection::vec(random_step(), 1..4),
         quota in 1u32..8,
     ) {
-        let mut farm = Farm::new(settings(1));
-        workers.into_iter().for_each(|(capacity, attributes)| farm.worker(capacity, attributes));
+        let mut farm = random_farm(settings(1), workers);
         let queue = QueueRecord { quota_cpu: Some(quota * 100), ..QueueRecord::named("q") };
-        farm.tell(Event::SetQueue { request: RequestId(1), queue });
+        farm.hear(set_queue(queue));
         for (number, mut step) in steps.into_iter().enumerate() {
             step.name += &format!("-{number}");
-            farm.submit(job("q", vec![step]));
+            farm.accept(spec("q", [step]));
             farm.settle();
             farm.advance(2);
             let held = farm.engine.queues().by_name().find(|q| q.name() == "q").map_or(0, |q| q.booked_cpu);
             prop_assert!(held <= u64::from(quota) * 100);
             for (key, step) in ready(&farm.engine) {
-                let task = TaskId { job: key.job, index: step.ready.first().expect("it has ready tasks") };
-                let reason = windlass_core::explain::task(&farm.engine, task).expect("it is explained").reason;
+                let task = task(key.job, step.ready.first().expect("it has ready tasks"));
+                let reason = farm.why(task).reason;
                 prop_assert!(reason != Reason::Turn, "{task} waits for its turn after a round");
             }
         }
@@ -423,21 +301,21 @@ proptest! {
         asked in random_step(),
         (reads, evaluation, predicted_s, waited_s) in (any::<bool>(), any::<bool>(), prop::option::of(1u64..20), 0u64..40),
     ) {
-        let mut farm = Farm::new(settings(policy));
-        for ((capacity, attributes), load, cache) in workers {
-            farm.worker(capacity, attributes);
-            let worker = WorkerId(farm.workers);
+        let mut farm = live(Farm::new(settings(policy)));
+        for (n, (worker, load, cache)) in (1..).zip(workers) {
+            let worker = join(&mut farm, n, worker);
             if let Some(warm) = cache {
                 let keys: Vec<String> = warm.then(|| "k".to_owned()).into_iter().collect();
                 let keys = CacheKeys::of(keys.iter());
-                farm.tell(Event::Caches { worker, keys });
+                farm.hear(Event::Caches { worker, keys });
             }
             if let Some(load) = load {
-                farm.tell(Event::Load { worker, report: Box::new(load) });
+                farm.hear(Event::Load { worker, report: Box::new(load) });
             }
         }
         if !busy.is_empty() {
-            farm.submit(job("q", busy.into_iter().enumerate().map(|(n, s)| StepSpec { name: n.to_string(), ..s }).collect()));
+            let steps = busy.into_iter().enumerate().map(|(n, step)| StepSpec { name: n.to_string(), ..step });
+            farm.accept(spec("q", steps.collect::<Vec<_>>()));
             farm.settle();
         }
         let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
