@@ -360,6 +360,11 @@ impl Client {
         self.get(&format!("/api/v1/tasks/{id}/why"), &()).await
     }
 
+    /// Says where an outside client has its place, or why it waits.
+    pub async fn place_why(&self, id: &str) -> Result<Why, ClientError> {
+        self.get(&format!("/api/v1/places/{}/why", segment(id)), &()).await
+    }
+
     /// The bytes of a task's output, as they come.
     pub async fn log(
         &self,

@@ -142,7 +142,10 @@ const CORE_EDGES: [(&str, &[&str]); 23] = [
             "workers",
         ],
     ),
-    ("explain", &["bounds", "class", "engine", "ids", "job", "load", "plan", "resources", "time", "worker"]),
+    (
+        "explain",
+        &["bounds", "class", "engine", "ids", "job", "load", "places", "plan", "resources", "time", "worker"],
+    ),
     ("lib", &["engine", "ids", "resources", "time"]),
 ];
 

@@ -3,7 +3,7 @@
 
 use crate::ids::ClassId;
 use crate::resources::Resources;
-use crate::tags::Need;
+use crate::tags::{Need, asks_executor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What steps of one class ask of a worker.
@@ -20,6 +20,16 @@ pub struct Class {
     pub targets: BTreeSet<String>,
     /// Licences that a task takes one of.
     pub limits: BTreeSet<String>,
+    /// It is room for an outside client, and no task.
+    pub is_place: bool,
+}
+
+impl Class {
+    /// True of work that workers may take which take only certain work. What they are must be among its needs: a task
+    /// that names such a worker's attributes does not get there.
+    pub fn suits_exclusive(&self) -> bool {
+        self.is_place || asks_executor(&self.needs)
+    }
 }
 
 /// Classes by number, each kept as long as a step uses it.

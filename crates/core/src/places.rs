@@ -130,6 +130,11 @@ impl Places {
         self.waiting.len()
     }
 
+    /// The requests that wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (StepKey, &QueuedRequest)> {
+        self.waiting.iter().map(|(key, waiting)| (*key, waiting))
+    }
+
     /// The key under which a request waits.
     pub fn key_of(&self, request: RequestId) -> Option<StepKey> {
         self.by_request.get(&request).copied()
@@ -221,6 +226,6 @@ impl Places {
 impl PlaceRequest {
     /// What it asks of a worker.
     pub(crate) fn class(&self) -> Class {
-        Class { request: self.amounts.clone(), needs: self.needs.clone(), ..Class::default() }
+        Class { request: self.amounts.clone(), needs: self.needs.clone(), is_place: true, ..Class::default() }
     }
 }

@@ -10,8 +10,13 @@ pub type Attributes = BTreeMap<String, BTreeSet<String>>;
 /// that ask for it, and no more memory than it says is free, whoever holds the rest.
 pub const EXECUTOR: &str = "executor";
 
-/// A worker with this attribute takes only work that asks for it. Its value names the system whose work that is.
+/// A worker with this attribute gives places to the outside clients of the system that its value names, and runs no
+/// tasks.
 pub const EXCLUSIVE: &str = "exclusive";
+
+/// A worker with this attribute gives places to the outside clients of the system that its value names. Unless it is
+/// [`EXCLUSIVE`], it runs tasks as well.
+pub const SERVES: &str = "serves";
 
 /// One requirement: the worker has `key`, and, where `any_of` names values, one of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,11 +30,6 @@ pub struct Need {
 /// True if a step with these requirements is for the executors of another system.
 pub fn asks_executor(needs: &[Need]) -> bool {
     needs.iter().any(|need| need.key == EXECUTOR)
-}
-
-/// True if work with these requirements asks for workers that take no other work.
-pub fn asks_exclusive(needs: &[Need]) -> bool {
-    needs.iter().any(|need| need.key == EXECUTOR || need.key == EXCLUSIVE)
 }
 
 impl Need {

@@ -2,12 +2,15 @@
 
 mod kit;
 
-use kit::{Farm, REQUEST, START, cores, set_queue};
+use kit::{Farm, REQUEST, START, cores, set_queue, spec, step};
 use std::collections::BTreeMap;
-use windlass_core::engine::{Event, PlaceInUse, Reply, Settings};
+use windlass_core::engine::{Event, Hello, PlaceInUse, Reply, Settings};
+use windlass_core::explain::{self, Reason};
 use windlass_core::ids::AllocId;
+use windlass_core::job::StepSpec;
 use windlass_core::places::{NoPlace, PlaceRequest};
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
+use windlass_core::tags::{EXCLUSIVE, Need, SERVES};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{RequestId, WorkerId};
 
@@ -170,4 +173,60 @@ fn a_place_goes_where_its_toolchain_is_and_not_where_it_failed() {
     assert_eq!(place_of(&farm, request).unwrap().1, WorkerId(3));
     let request = ask(&mut farm, PlaceRequest { avoids: Some(WorkerId(3)), ..place });
     assert_ne!(place_of(&farm, request).unwrap().1, WorkerId(3));
+}
+
+/// A worker that gives places to `sccache` and runs no tasks.
+fn giver(farm: &mut Farm, name: &str) {
+    let one = |text: &str| [text.to_owned()].into();
+    let attributes = [(EXCLUSIVE.to_owned(), one("sccache")), (SERVES.to_owned(), one("sccache"))].into();
+    farm.tell(Event::Hello(Box::new(Hello { attributes, ..Hello::new(name, 77, cores(1)) })));
+}
+
+fn served(client: &str, wait_s: u64) -> PlaceRequest {
+    let needs = vec![Need { key: SERVES.to_owned(), any_of: ["sccache".to_owned()].into() }];
+    PlaceRequest { needs, wait_max_ms: wait_s * 1_000, ..place(client) }
+}
+
+#[test]
+fn no_task_runs_where_only_places_are_given_whatever_it_asks_for() {
+    let mut farm = Farm::with_workers(Settings::default(), []);
+    giver(&mut farm, "10.0.0.1:10501");
+    let needs =
+        [EXCLUSIVE, SERVES].map(|key| Need { key: key.to_owned(), any_of: ["sccache".to_owned()].into() });
+    let job = farm.submit(spec("ann", [StepSpec { needs: needs.to_vec(), ..step(1, cores(1)) }]));
+    assert!(farm.engine.attempts_of(job).next().is_none());
+    let request = ask(&mut farm, served("ann", 0));
+    assert!(place_of(&farm, request).is_some(), "an outside client gets it");
+}
+
+#[test]
+fn who_could_have_it_is_found_among_many_others_without_a_look_at_them() {
+    let mut farm = Farm::with_workers(Settings::default(), (0..50).map(|_| cores(1)));
+    let request = ask(&mut farm, served("ann", 30));
+    assert_eq!(farm.replies[&request], Reply::NoPlace(NoPlace::NoWorkers));
+    giver(&mut farm, "10.0.0.1:10501");
+    let request = ask(&mut farm, served("ann", 30));
+    assert!(place_of(&farm, request).is_some());
+}
+
+#[test]
+fn why_explains_places_as_it_explains_tasks() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1)]);
+    let first = core(&mut farm, "ann", 0);
+    let (alloc, worker) = place_of(&farm, first).unwrap();
+    let held = explain::held_place(&farm.engine, alloc).unwrap();
+    assert_eq!(held.reason, Reason::Placed { worker, started: Some(START), queued: false });
+    assert!(explain::waiting_place(&farm.engine, "ann").is_none());
+    core(&mut farm, "ann", 30);
+    core(&mut farm, "bob", 30);
+    let waiting = explain::waiting_place(&farm.engine, "ann").unwrap();
+    assert!(matches!(waiting.reason, Reason::Full | Reason::Behind(_)), "{waiting:?}");
+    let turn = waiting.turn.unwrap();
+    assert_eq!((turn.queue.as_str(), turn.pool.demand_cpu, turn.pool.own_demand_cpu), ("ann", 300, 200));
+    let queue = QueueRecord { paused: Some("repair".to_owned()), ..QueueRecord::named("ann") };
+    farm.tell(set_queue(queue));
+    let paused = explain::waiting_place(&farm.engine, "ann").unwrap();
+    assert_eq!(paused.reason, Reason::Paused("repair".to_owned()));
+    free(&mut farm, first);
+    assert!(explain::held_place(&farm.engine, alloc).is_none());
 }

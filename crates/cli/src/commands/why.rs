@@ -14,11 +14,15 @@ use windlass_api::{Change, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
 #[derive(Args, Debug)]
 pub struct WhyArgs {
     /// A task (12.3), or a job (12, last) for its first task that has not ended [default: last]
-    #[arg(conflicts_with = "worker")]
+    #[arg(conflicts_with_all = ["worker", "place"])]
     id: Option<TaskOrJob>,
     /// Explain why this worker gets no work
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
+    /// Explain the place of an outside client: the number of a job of sccache, or a client's queue, such as
+    /// sccache-10.0.0.7, for the one that has waited longest there
+    #[arg(long, value_name = "PLACE", conflicts_with = "worker")]
+    place: Option<String>,
 }
 
 /// Characters of a worker's name in the head of the score table.
@@ -31,12 +35,18 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
         let why = client.worker_why(name).await.doing(format_args!("explain worker {name}"))?;
         return print_one(context.format, &why, |why| why.worker.clone(), |why| worker_text(why, now_ms()));
     }
+    if let Some(place) = &args.place {
+        let why = client.place_why(place).await.doing(format_args!("explain place {place}"))?;
+        let text = |why: &Why| explained(format_args!("place {}", why.task), why, now_ms());
+        return print_one(context.format, &why, |why| why.task.clone(), text);
+    }
     let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
         TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
         TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
     };
     let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
-    print_one(context.format, &why, |why| why.task.clone(), |why| task_text(why, now_ms()))
+    let text = |why: &Why| explained(format_args!("task {}", why.task), why, now_ms());
+    print_one(context.format, &why, |why| why.task.clone(), text)
 }
 
 /// The first task of a job that has not ended, or task 0 if all have.
@@ -47,9 +57,13 @@ async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
     Ok(page.items.into_iter().next().map_or_else(|| format!("{job}.0"), |task| task.id))
 }
 
+#[cfg(test)]
 fn task_text(why: &Why, now_ms: u64) -> String {
-    let mut text =
-        format!("task {} is {}: {}\n", why.task, paint(why.state.as_str()), fit(&why.message, None));
+    explained(format_args!("task {}", why.task), why, now_ms)
+}
+
+fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64) -> String {
+    let mut text = format!("{what} is {}: {}\n", paint(why.state.as_str()), fit(&why.message, None));
     let mut lines = why.turn.as_ref().map_or_else(Vec::new, |turn| turn_lines(turn, now_ms));
     let tried_again =
         |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));

@@ -4,6 +4,7 @@ use super::charge::{cost, dominant_share, first_cost};
 use super::{Engine, Outbox, PlaceInUse, Reply};
 use crate::bounds;
 use crate::cache_keys::Reads;
+use crate::class::Class;
 use crate::hash::Fnv;
 use crate::ids::{AllocId, RequestId, StepKey, WorkerId};
 use crate::job::QueuedStep;
@@ -11,14 +12,13 @@ use crate::places::{HeldPlace, NoPlace, PlaceRequest, Places, QueuedRequest};
 use crate::plan::{Booking, StepFacts, placement};
 use crate::queues::{Charge, RoundFilter};
 use crate::time::NS_PER_MS;
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerState};
 
 impl Engine {
     /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may.
     pub(super) fn alloc(&mut self, request: RequestId, place: PlaceRequest, out: &mut Outbox) {
         let class = place.class();
-        let could = |worker: &Worker| placement::eligible_when_idle(&class, worker);
-        if !self.plan.workers.present().any(could) {
+        if !self.could_have(&class) {
             out.volatile.push((request, Reply::NoPlace(NoPlace::NoWorkers)));
             return;
         }
@@ -46,6 +46,20 @@ impl Engine {
             profile: profile.value(),
         });
         self.plan.enlist(queue, class, queued);
+    }
+
+    /// True if some worker could have work of the class, were it empty. Requests of gateways name whose places they want,
+    /// so few workers are looked at, however many others there are.
+    fn could_have(&self, class: &Class) -> bool {
+        let workers = &self.plan.workers;
+        match class.needs.iter().find(|need| !need.any_of.is_empty()) {
+            Some(need) => {
+                let mut meet = workers.index().holders(need).filter_map(|id| workers.get(id));
+                let could = |worker: &Worker| placement::eligible_when_idle(class, worker);
+                meet.any(|worker| worker.state != WorkerState::Forgotten && could(worker))
+            }
+            None => workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
+        }
     }
 
     /// A client does not wait any more.

@@ -1,12 +1,14 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
 mod parked;
+mod place;
 mod waits;
 mod words;
 mod worker;
 
 use parked::parked_demand;
 pub use parked::parked_task;
+pub use place::{held_place, waiting_place};
 use waits::over_quota;
 pub use waits::{BlockedReason, wait_reason, waiting_tasks};
 pub use words::Word;
@@ -392,12 +394,15 @@ pub fn pool(engine: &Engine, class: &Class, of: &str) -> Pool {
     for (QueueId(id), queue) in engine.queues().with_ids() {
         let mut demand = queue.booked_cpu;
         for (id, queued_step) in queue.steps_by_class() {
-            let (Some(class), Some(step)) = (engine.class(id), engine.step(queued_step.step())) else {
-                continue;
+            let Some(class) = engine.class(id) else { continue };
+            // A request of an outside client is one.
+            let ready = match engine.step(queued_step.step()) {
+                Some(step) => step.ready.len(),
+                None => 1,
             };
             let fits = || workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
             if *fitting.entry(id).or_insert_with(fits) {
-                demand += u64::from(step.ready.len()) * u64::from(class.request.cpu);
+                demand += u64::from(ready) * u64::from(class.request.cpu);
             }
         }
         demand += parked_demand(engine, QueueId(id), &workers);

@@ -16,7 +16,7 @@ use crate::resources::{Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
 use crate::score::weights;
-use crate::tags::{Need, asks_exclusive, asks_executor};
+use crate::tags::{Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Fault, Worker, WorkerState};
 use crate::workers::Workers;
@@ -110,7 +110,7 @@ pub fn ineligibilities<'a>(
     now: bool,
 ) -> impl Iterator<Item = Ineligible> + 'a {
     let target = class.targets.is_empty() || class.targets.contains(&*worker.name);
-    let executor = worker.flags.class.is_exclusive && !asks_exclusive(&class.needs);
+    let executor = worker.flags.class.is_exclusive && !class.suits_exclusive();
     let executor = executor.then_some(Ineligible::Executor);
     let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
@@ -166,7 +166,7 @@ fn amount(of: &Resources, name: &str) -> u64 {
 /// what [`ineligibilities`] says, and makes no reasons.
 pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
     class.request.fits(&worker.capacity)
-        && (!worker.flags.class.is_exclusive || asks_exclusive(&class.needs))
+        && (!worker.flags.class.is_exclusive || class.suits_exclusive())
         && (class.targets.is_empty() || class.targets.contains(&*worker.name))
         && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }

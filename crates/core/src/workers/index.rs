@@ -10,7 +10,7 @@ use crate::bounds;
 use crate::class::Class;
 use crate::ids::WorkerId;
 use crate::resources::Resources;
-use crate::tags::{Attributes, Need, asks_exclusive};
+use crate::tags::{Attributes, Need};
 use crate::worker::{Saturation, Worker};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -254,6 +254,13 @@ impl Index {
         }
     }
 
+    /// The workers that have one of the values that a requirement names, busy ones too.
+    pub fn holders(&self, need: &Need) -> impl Iterator<Item = WorkerId> {
+        let by_value = self.by_value.get(&need.key);
+        let lists = need.any_of.iter().filter_map(move |value| by_value?.get(value));
+        lists.flatten().copied()
+    }
+
     /// The workers that meet the most selective requirement, where these are few.
     fn few(&self, needs: &[Need]) -> Option<BTreeSet<WorkerId>> {
         let named = needs.iter().filter(|need| !need.any_of.is_empty());
@@ -302,7 +309,7 @@ impl WorkerKind {
     fn could_meet(&self, class: &Class, request: &Resources, keys: &BTreeSet<String>) -> bool {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)
-            && (!self.is_exclusive || asks_exclusive(&class.needs))
+            && (!self.is_exclusive || class.suits_exclusive())
             && request.custom.keys().all(|name| self.custom.contains(name))
             && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
     }

@@ -60,6 +60,12 @@ impl ApiError {
         let error = ApiError::new(ErrorCode::NotFound, format!("there is no task {id}"));
         error.hint("'windlass job tasks JOB' lists those of a job")
     }
+
+    /// No outside client holds this place or waits in this queue.
+    pub fn no_place(id: impl std::fmt::Display) -> Self {
+        let error = ApiError::new(ErrorCode::NotFound, format!("nobody holds a place {id} or waits for one"));
+        error.hint("it was given back; 'windlass queues' lists the queues of clients")
+    }
 }
 
 impl std::fmt::Display for ApiError {

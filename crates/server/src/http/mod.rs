@@ -8,6 +8,7 @@ mod jobs;
 mod limits;
 mod loads;
 mod logs;
+mod places;
 mod queues;
 mod rights;
 mod routes;

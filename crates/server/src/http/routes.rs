@@ -4,7 +4,7 @@
 //! missing from another. What a request takes and answers stands at its handler. Gateways and the stream of workers have
 //! paths of their own.
 
-use super::{App, board, jobs, limits, loads, logs, queues, status, tasks, tokens, watch, workers};
+use super::{App, board, jobs, limits, loads, logs, places, queues, status, tasks, tokens, watch, workers};
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
@@ -89,6 +89,7 @@ table! {
     post "/api/v1/workers/{name}/resume" Admin workers::resume;
     post "/api/v1/workers/{name}/forget" Admin workers::forget;
 
+    get "/api/v1/places/{id}/why" Viewer places::why;
     get "/api/v1/queues" Viewer queues::list;
     get "/api/v1/queues/{name}" Viewer queues::show;
     put "/api/v1/queues/{name}" Admin queues::set;
@@ -179,6 +180,7 @@ mod tests {
             ("DELETE", "/api/v1/limits/{name}", "a"),
             ("GET", "/api/v1/board/workers", "auv"),
             ("GET", "/api/v1/board/jobs/decisions", "a"),
+            ("GET", "/api/v1/places/7/why", "auv"),
             ("GET", "/api/v1/scheduler/server_loads", "auv"),
             ("POST", "/api/v1/shutdown", "a"),
             ("POST", "/windlass.worker.v1.Workers/Session", "aw"),

@@ -1,0 +1,66 @@
+//! Why an outside client waits for a place, or where it has one: with the words that explain tasks.
+
+use super::{Change, Explanation, Reason, Turn, look_over, pool};
+use crate::bounds;
+use crate::engine::Engine;
+use crate::ids::{AllocId, StepKey};
+use crate::job::TaskState;
+use crate::places::QueuedRequest;
+use crate::plan;
+
+/// Explains a place that a client holds; `None` if nobody holds it.
+pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
+    let place = engine.places().get(alloc)?;
+    let reason = Reason::Placed { worker: place.worker, started: Some(place.since), queued: false };
+    Some(Explanation::bare(TaskState::Running, reason))
+}
+
+/// Explains why the client whose request has waited longest in a queue has no place; `None` if none waits there.
+pub fn waiting_place(engine: &Engine, queue: &str) -> Option<Explanation> {
+    let queue = engine.queues().id(queue)?;
+    let waiting = engine.places().waiting().filter(|(_, waiting)| waiting.queue == queue);
+    let (key, waiting) = waiting.min_by_key(|(_, waiting)| waiting.since)?;
+    Some(explain(engine, key, waiting))
+}
+
+fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanation {
+    let mut explanation = Explanation::bare(TaskState::Ready, Reason::Turn);
+    let Some(request) = plan::placement_request(engine, key, waiting.queue) else { return explanation };
+    let queue = engine.queues().get(waiting.queue);
+    let found = look_over(engine, &request, &mut explanation);
+    let quota = queue.over_quota(request.class.request.cpu, true);
+    explanation.reason = match () {
+        () if found.workers == 0 => Reason::NoWorkers,
+        () if found.could == 0 => Reason::FitsNowhere,
+        () if queue.record.paused.is_some() => {
+            explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
+            Reason::Paused(queue.record.paused.clone().unwrap_or_default())
+        }
+        () if let Some(quota_cpu) = quota => {
+            let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
+            explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
+            Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
+        }
+        () if explanation.open_workers > 0 => match engine.planner().vetoed_step(key) {
+            Some(held) => Reason::Closed(held.why.clone()),
+            None => Reason::Turn,
+        },
+        () if let Some(closed) = found.closed => Reason::Closed(closed),
+        () => match engine.queues().first_ahead(waiting.queue) {
+            Some(ahead) => Reason::Behind(ahead.to_owned()),
+            None => Reason::Full,
+        },
+    };
+    explanation.changes.truncate(bounds::EXAMPLES_MAX);
+    explanation.turn = Some(Turn {
+        queue: queue.name().to_owned(),
+        band: queue.band(),
+        queues_ahead: engine.queues().queues_ahead(waiting.queue),
+        steps_ahead: queue.position(&waiting.queued),
+        tasks_ahead: 0,
+        weight: queue.share().weight(),
+        pool: pool(engine, request.class, queue.name()),
+        starts: None,
+    });
+    explanation
+}

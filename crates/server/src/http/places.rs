@@ -1,0 +1,32 @@
+//! Places that outside clients hold or wait for.
+
+use super::App;
+use super::error::ApiError;
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use windlass_api::Why;
+use windlass_core::WorkerId;
+use windlass_core::explain::{held_place, waiting_place};
+use windlass_core::ids::AllocId;
+
+/// Says where an outside client has its place, by the place's number, or why the client that has waited longest in a
+/// queue has none. With sccache, the number is the job's, and a client's queue is `sccache-ADDRESS`.
+#[utoipa::path(get, path = "/api/v1/places/{id}/why", tag = "workers", params(("id" = String, Path)), responses(
+    (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn why(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Why>, ApiError> {
+    let Path(id) = id?;
+    let text = id.clone();
+    let explain = move |engine: &windlass_core::Engine| {
+        let name_of =
+            |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
+        let held = text.parse().ok().and_then(|number| held_place(engine, AllocId(number)));
+        let why = held.or_else(|| waiting_place(engine, &text))?;
+        Some(Why::from_core(text, why, engine.planner().policy().name(), name_of))
+    };
+    let why = app.handle.query(explain).await?;
+    why.map(Json).ok_or_else(|| ApiError::no_place(&id))
+}
