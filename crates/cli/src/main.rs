@@ -12,7 +12,8 @@ use anstream::ColorChoice;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use commands::{
-    bench, ca, docs, doctor, limit, list, logs, queue, run, server, show, sim, token, verbs, why, worker,
+    bench, ca, docs, doctor, gateway, limit, list, logs, queue, run, server, show, sim, token, verbs, why,
+    worker,
 };
 use node::{credentials, serve};
 use std::ffi::OsString;
@@ -31,7 +32,7 @@ const GLOBAL: &str = "Global options";
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events"]),
     ("Farm", &["workers", "worker", "queues", "queue", "limit"]),
-    ("Administration", &["server", "token", "ca", "doctor"]),
+    ("Administration", &["server", "gateway", "token", "ca", "doctor"]),
     ("Tools", &["sim", "bench", "version", "completion", "man"]),
 ];
 
@@ -141,6 +142,9 @@ enum Command {
     /// Run and manage a server
     #[command(subcommand)]
     Server(server::ServerCommand),
+    /// Run the scheduler's side of another system
+    #[command(subcommand)]
+    Gateway(gateway::GatewayCommand),
     /// Run benchmarks
     Bench(Box<bench::BenchArgs>),
     /// Replay recorded workloads under several settings, or export a farm's history as one
@@ -308,6 +312,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Token(command) => token::command(context, command).await,
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
+        Command::Gateway(command) => gateway::command(command).await,
         Command::Bench(args) => Ok(bench::run(*args).await?),
         Command::Sim(command) => sim::command(context, command).await,
         Command::Completion(args) => docs::completion(&args, Cli::command()),

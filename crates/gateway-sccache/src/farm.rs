@@ -15,12 +15,30 @@ pub const UNCLAIMED_MAX: Duration = Duration::from_secs(60);
 pub const RUN_MAX: Duration = Duration::from_secs(1_500);
 /// The largest number of cores that a build server is believed to have.
 const CPUS_MAX: u64 = 4_096;
+/// Build servers of which states of jobs are remembered before their first heartbeat, and jobs of each.
+const EARLY_SERVERS_MAX: usize = 10_000;
+const EARLY_JOBS_MAX: usize = 1_024;
+/// In this time half of what is held against a build server for its failures is forgotten.
+const FAILURE_HALF_LIFE: Duration = Duration::from_secs(30);
+/// Failures that count at most: a sixteenth of its places is left then.
+const FAILURES_MAX: f64 = 4.0;
+/// After a failure a build server gets nothing for so long, twice as long after each further one in a row.
+const BACK_OFF: Duration = Duration::from_secs(1);
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+/// How much of a mean the latest compile is.
+const PACE_STEP: f64 = 0.1;
+/// Compiles that must have ended before a build server's pace says anything.
+const PACE_COMPILES_MIN: u32 = 10;
+/// What is not slower than this part of the farm's mean pace is not slow: compiles differ.
+const PACE_SLOW: f64 = 0.7;
+/// The least part of its places that a slow build server keeps.
+const PACE_LEAST: f64 = 0.25;
 
 /// Time since the scheduler started.
 pub type Uptime = Duration;
 
 /// A build server.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Server {
     /// Its process.
     pub nonce: ServerNonce,
@@ -37,6 +55,63 @@ pub struct Server {
     jobs: BTreeSet<JobId>,
     /// Toolchains that it is known to have.
     toolchains: BTreeSet<String>,
+    record: Record,
+}
+
+/// How a build server has done lately.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Record {
+    /// Jobs that it did not take, each halved with time since.
+    failures: f64,
+    /// As of when.
+    failures_at: Uptime,
+    /// Failures since it took a job.
+    in_a_row: u32,
+    /// Until then it gets nothing.
+    closed_until: Uptime,
+    /// Mean of the natural logarithm of the milliseconds that a compile takes there.
+    pace: f64,
+    compiles: u32,
+}
+
+impl Record {
+    fn failures(&self, now: Uptime) -> f64 {
+        let halves = now.saturating_sub(self.failures_at).as_secs_f64() / FAILURE_HALF_LIFE.as_secs_f64();
+        self.failures * 0.5_f64.powf(halves)
+    }
+
+    fn failed(&mut self, now: Uptime) {
+        self.failures = (self.failures(now) + 1.0).min(FAILURES_MAX);
+        self.failures_at = now;
+        // Those that it did not take at the same time are one failure.
+        if now >= self.closed_until {
+            let back_off = BACK_OFF.saturating_mul(1 << self.in_a_row.min(10)).min(BACK_OFF_MAX);
+            self.closed_until = now + back_off;
+            self.in_a_row += 1;
+        }
+    }
+
+    fn compiled(&mut self, ran: Duration) {
+        let pace = (ran.as_secs_f64() * 1_000.0).max(1.0).ln();
+        // The first ones count alike.
+        let step = PACE_STEP.max(1.0 / f64::from(self.compiles + 1));
+        self.pace += step * (pace - self.pace);
+        self.compiles = self.compiles.saturating_add(1);
+    }
+
+    /// `mean` is the farm's mean pace.
+    fn share(&self, mean: f64, now: Uptime) -> f64 {
+        if now < self.closed_until {
+            return 0.0;
+        }
+        let speed = self.pace().map_or(1.0, |pace| (mean - pace).exp());
+        let of_speed = if speed < PACE_SLOW { speed.max(PACE_LEAST) } else { 1.0 };
+        of_speed * 0.5_f64.powf(self.failures(now))
+    }
+
+    fn pace(&self) -> Option<f64> {
+        (self.compiles >= PACE_COMPILES_MIN).then_some(self.pace)
+    }
 }
 
 /// A job that is allocated and not complete.
@@ -89,7 +164,7 @@ pub enum StateChange {
 /// Why a job's state is refused. The words are those of a stock scheduler.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadState {
-    /// The build server is not known.
+    /// The build server is not known, and too many such have told of jobs.
     #[error("Unknown server {0}")]
     Server(ServerId),
     /// The job is another build server's.
@@ -111,10 +186,12 @@ pub enum BadState {
 }
 
 /// All build servers and jobs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Farm {
     servers: BTreeMap<ServerId, Server>,
     jobs: BTreeMap<JobId, Job>,
+    /// States that build servers told before their first heartbeat, because the scheduler was restarted.
+    early: BTreeMap<ServerId, BTreeMap<JobId, (JobState, Uptime)>>,
 }
 
 impl Farm {
@@ -167,7 +244,9 @@ impl Farm {
         let is_new = before.as_ref().is_none_or(|before| before.nonce != nonce);
         let is_changed = is_new || before.as_ref().is_some_and(|before| before.num_cpus != num_cpus);
         let (mut jobs, mut toolchains, mut lost) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        let mut record = Record::default();
         if let Some(before) = before {
+            record = before.record;
             // Toolchains are on its disk; its jobs were in its memory.
             toolchains = before.toolchains;
             if is_new {
@@ -177,8 +256,13 @@ impl Farm {
             }
         }
         lost.iter().for_each(|job| _ = self.jobs.remove(job));
-        let server = Server { nonce, jwt_key, num_cpus, cert_digest, cert_pem, seen: now, jobs, toolchains };
+        let server =
+            Server { nonce, jwt_key, num_cpus, cert_digest, cert_pem, seen: now, jobs, toolchains, record };
         self.servers.insert(id, server);
+        for (job, (state, since)) in self.early.remove(&id).unwrap_or_default() {
+            let job_now = Job { server: id, state: Some(state), toolchain: None, since, uploads: true };
+            self.insert(job, job_now);
+        }
         Ok(Heard { is_new, lost, is_changed })
     }
 
@@ -187,6 +271,10 @@ impl Farm {
         let silent = |server: &Server| now.saturating_sub(server.seen) > SILENCE_MAX;
         let gone: Vec<ServerId> =
             self.servers.iter().filter(|(_, server)| silent(server)).map(|(id, _)| *id).collect();
+        self.early.retain(|_, jobs| {
+            jobs.retain(|_, (_, since)| now.saturating_sub(*since) <= SILENCE_MAX);
+            !jobs.is_empty()
+        });
         let mut dropped = Vec::new();
         for id in gone {
             let jobs: Vec<JobId> = self.jobs_of(id).collect();
@@ -214,6 +302,9 @@ impl Farm {
     pub fn assigned(&mut self, id: JobId, result: AssignJobResult, now: Uptime) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         job.uploads = result.need_toolchain;
+        if let Some(server) = self.servers.get_mut(&job.server) {
+            server.record.in_a_row = 0;
+        }
         // The client may have been so fast that the server told of it first.
         job.state = job.state.max(Some(result.state));
         job.since = now;
@@ -225,9 +316,35 @@ impl Farm {
         true
     }
 
-    /// A job is given up before its build server took it.
-    pub fn give_up(&mut self, id: JobId) {
+    /// A job is given up: its build server did not take it.
+    pub fn give_up(&mut self, id: JobId, now: Uptime) {
+        let Some(job) = self.remove(id) else { return };
+        if let Some(server) = self.servers.get_mut(&job.server) {
+            server.record.failed(now);
+        }
+    }
+
+    /// A job is given up by its client before its build server took it.
+    pub fn abandon(&mut self, id: JobId) {
         self.remove(id);
+    }
+
+    /// The part of its places that a build server should have: see [`Farm::shares`].
+    pub fn share_of(&self, id: ServerId, now: Uptime) -> f64 {
+        self.servers.get(&id).map_or(1.0, |server| server.record.share(self.mean_pace(), now))
+    }
+
+    /// The part of its places that each build server should have: less after failures, and where compiles take longer
+    /// than elsewhere, for whatever reason.
+    pub fn shares(&self, now: Uptime) -> Vec<(ServerId, f64)> {
+        let mean = self.mean_pace();
+        self.servers.iter().map(|(id, server)| (*id, server.record.share(mean, now))).collect()
+    }
+
+    fn mean_pace(&self) -> f64 {
+        let paces = self.servers.values().filter_map(|server| server.record.pace());
+        let (sum, count) = paces.fold((0.0, 0), |(sum, count), pace| (sum + pace, count + 1));
+        sum / f64::from(count.max(1))
     }
 
     fn remove(&mut self, id: JobId) -> Option<Job> {
@@ -252,7 +369,7 @@ impl Farm {
         now: Uptime,
     ) -> Result<StateChange, BadState> {
         if !self.servers.contains_key(&server) {
-            return Err(BadState::Server(server));
+            return self.tell_early(id, server, state, now);
         }
         let Some(job) = self.jobs.get_mut(&id) else {
             if state == JobState::Complete {
@@ -283,7 +400,31 @@ impl Farm {
             return Ok(StateChange::GoesOn);
         }
         self.remove(id);
+        if let Some(server) = self.servers.get_mut(&server).filter(|_| has_run) {
+            server.record.compiled(ran);
+        }
         Ok(StateChange::Complete(if has_run { ran } else { Duration::ZERO }))
+    }
+
+    /// A build server that has sent no heartbeat since the scheduler started tells of a job. Its client waits for it, so it
+    /// must go on.
+    fn tell_early(
+        &mut self,
+        id: JobId,
+        server: ServerId,
+        state: JobState,
+        now: Uptime,
+    ) -> Result<StateChange, BadState> {
+        if !self.early.contains_key(&server) && self.early.len() >= EARLY_SERVERS_MAX {
+            return Err(BadState::Server(server));
+        }
+        let jobs = self.early.entry(server).or_default();
+        if state == JobState::Complete {
+            jobs.remove(&id);
+        } else if jobs.contains_key(&id) || jobs.len() < EARLY_JOBS_MAX {
+            jobs.insert(id, (state, now));
+        }
+        Ok(StateChange::Known)
     }
 
     /// Drops jobs whose client is gone, or whose end was lost, and returns them.
@@ -372,7 +513,6 @@ mod tests {
         farm.hear(id(2), beat(8, 2), s(0)).unwrap();
         let wrong = farm.tell(JobId(5), id(2), JobState::Started, s(1));
         assert_eq!(wrong, Err(BadState::NotIts { job: JobId(5), server: id(2) }));
-        assert_eq!(farm.tell(JobId(5), id(3), JobState::Started, s(1)), Err(BadState::Server(id(3))));
     }
 
     #[test]
@@ -382,6 +522,76 @@ mod tests {
         assert_eq!(tell(&mut farm, JobState::Started, 1), Ok(StateChange::TakenUp));
         assert_eq!(farm.status().in_progress, 1);
         assert_eq!(tell(&mut farm, JobState::Complete, 5), Ok(StateChange::Complete(s(4))));
+    }
+
+    #[test]
+    fn a_job_may_be_told_of_before_the_first_heartbeat() {
+        let mut farm = Farm::default();
+        for job in [JobId(5), JobId(6), JobId(7)] {
+            assert_eq!(farm.tell(job, id(1), JobState::Started, s(1)), Ok(StateChange::Known));
+        }
+        assert_eq!(farm.tell(JobId(6), id(1), JobState::Complete, s(2)), Ok(StateChange::Known));
+        assert_eq!(farm.status().in_progress, 0);
+        farm.hear(id(1), beat(7, 2), s(20)).unwrap();
+        assert_eq!(farm.jobs_of(id(1)).collect::<Vec<_>>(), [JobId(5), JobId(7)]);
+        assert_eq!(tell(&mut farm, JobState::Complete, 21), Ok(StateChange::Complete(s(20))));
+        // One that never sends a heartbeat is forgotten.
+        farm.tell(JobId(8), id(2), JobState::Started, s(30)).unwrap();
+        farm.drop_silent(s(121));
+        farm.hear(id(2), beat(9, 2), s(122)).unwrap();
+        assert_eq!(farm.jobs_of(id(2)).count(), 0);
+    }
+
+    #[test]
+    fn failures_cost_places_for_a_while() {
+        let mut farm = farm(READY);
+        let share = |farm: &Farm, at| farm.shares(s(at))[0].1;
+        let fail = |farm: &mut Farm, at| {
+            farm.allocate(JobId(100), id(1), "tool".to_owned(), s(at));
+            farm.give_up(JobId(100), s(at));
+        };
+        assert_eq!(share(&farm, 0), 1.0);
+        // What it does not take at the same time costs it one second, and then half of its places or more.
+        (0..20).for_each(|_| fail(&mut farm, 0));
+        assert_eq!((share(&farm, 0), share(&farm, 30)), (0.0, 0.25));
+        assert!((0.0..0.1).contains(&share(&farm, 1)) && share(&farm, 1) > 0.0);
+        assert!(share(&farm, 300) > 0.99);
+        // In a row they cost it more time, until it takes a job.
+        for (at, opens) in [(300, 302), (302, 306), (306, 314), (314, 330), (330, 360), (360, 390)] {
+            fail(&mut farm, at);
+            assert!(share(&farm, opens - 1) == 0.0 && share(&farm, opens) > 0.0, "{at}");
+        }
+        farm.allocate(JobId(101), id(1), "tool".to_owned(), s(390));
+        assert!(farm.assigned(JobId(101), READY, s(390)));
+        fail(&mut farm, 400);
+        assert!(share(&farm, 400) == 0.0 && share(&farm, 401) > 0.0);
+    }
+
+    #[test]
+    fn a_slow_server_keeps_a_part_of_its_places() {
+        let mut farm = Farm::default();
+        farm.hear(id(1), beat(1, 2), s(0)).unwrap();
+        farm.hear(id(2), beat(2, 2), s(0)).unwrap();
+        let compile = |farm: &mut Farm, server: u16, seconds: u64| {
+            let job = JobId(u64::from(server));
+            farm.allocate(job, id(server), "tool".to_owned(), s(0));
+            farm.tell(job, id(server), JobState::Started, s(0)).unwrap();
+            farm.tell(job, id(server), JobState::Complete, s(seconds)).unwrap();
+        };
+        for _ in 0..PACE_COMPILES_MIN - 1 {
+            compile(&mut farm, 1, 1);
+            compile(&mut farm, 2, 9);
+        }
+        assert_eq!(farm.shares(s(0)), [(id(1), 1.0), (id(2), 1.0)], "too early to tell");
+        compile(&mut farm, 1, 1);
+        compile(&mut farm, 2, 9);
+        let shares = farm.shares(s(0));
+        assert_eq!(shares[0].1, 1.0);
+        assert!((shares[1].1 - 1.0 / 3.0).abs() < 0.01, "a third of the mean's speed: {shares:?}");
+        for _ in 0..40 {
+            compile(&mut farm, 2, 1);
+        }
+        assert_eq!(farm.shares(s(0))[1].1, 1.0, "it is as fast as the other again");
     }
 
     #[test]
@@ -430,7 +640,7 @@ mod tests {
         tell(&mut farm, JobState::Started, 1).unwrap();
         assert!(farm.assigned(JobId(5), READY, s(2)));
         assert_eq!(farm.job(JobId(5)).unwrap().state, Some(JobState::Started));
-        farm.give_up(JobId(5));
+        farm.give_up(JobId(5), s(3));
         assert_eq!(farm.status().in_progress, 0);
     }
 }

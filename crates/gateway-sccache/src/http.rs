@@ -1,5 +1,6 @@
 //! The five paths of a scheduler, over plain HTTP as stock schedulers have them. TLS is a proxy's.
 
+use crate::clients::NotLetIn;
 use crate::scheduler::Scheduler;
 use crate::tokens::{BadToken, bearer};
 use crate::wire::{
@@ -124,6 +125,16 @@ impl From<BadToken> for Refused {
     }
 }
 
+impl From<NotLetIn> for Refused {
+    fn from(why: NotLetIn) -> Self {
+        match why {
+            NotLetIn::Token(bad) => bad.into(),
+            // Not the client's fault: with a status of 5xx it compiles by itself.
+            NotLetIn::Unasked { .. } => failed(why),
+        }
+    }
+}
+
 fn bad_request(why: impl ToString) -> Refused {
     Refused(StatusCode::BAD_REQUEST, why.to_string(), None)
 }
@@ -183,10 +194,11 @@ async fn route(
             said(&certificate, as_json)
         }
         ("POST", "alloc_job", None) => {
-            scheduler.check_client(token(&head.headers)?)?;
-            let client = address_of(scheduler, peer, &head.headers)?;
+            let known = scheduler.check_client(token(&head.headers)?).await?;
+            let address = address_of(scheduler, peer, &head.headers)?;
+            let client = known.unwrap_or_else(|| address.to_string());
             let toolchain: Toolchain = read(&taken(&head.headers, body).await?).map_err(bad_request)?;
-            said(&scheduler.alloc(&client.to_string(), toolchain).await, as_json)
+            said(&scheduler.alloc(&client, toolchain).await, as_json)
         }
         ("POST", "heartbeat_server", None) => {
             let server = server_of(scheduler, peer, &head.headers)?;

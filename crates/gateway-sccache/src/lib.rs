@@ -7,28 +7,53 @@
 //! jobs ([`farm`]) are pure.
 
 mod assign;
+mod clients;
 pub mod config;
+mod counts;
 pub mod farm;
 mod http;
+mod probe;
 mod scheduler;
+mod servers;
 pub mod tokens;
 pub mod wire;
 
 pub use http::serve;
+pub use probe::probe;
 pub use scheduler::{BadStart, Options, Scheduler};
+pub use servers::OBSERVES;
 
 use axum::Router;
 use config::SchedulerConfig;
-use tokio::net::TcpListener;
-use windlass_server::{Front, Gateway, Starting};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use tokio::net::{TcpListener, TcpSocket};
+use windlass_server::{Counting, Front, Gateway, Starting};
+
+/// Connections that may wait to be accepted; the kernel may allow fewer.
+const BACKLOG: u32 = 4_096;
 
 /// The gateway, to be given to a server. It listens at an address of its own, because sccache speaks plain HTTP.
-#[derive(Debug)]
 pub struct SccacheGateway {
-    /// The settings of a stock scheduler.
-    pub config: SchedulerConfig,
-    /// How it differs from a stock one.
-    pub options: Options,
+    config: SchedulerConfig,
+    options: Options,
+    /// Once it has started.
+    scheduler: OnceLock<Scheduler>,
+}
+
+impl SccacheGateway {
+    /// A gateway with the settings of a stock scheduler; `options` say how it differs from one.
+    pub fn new(config: SchedulerConfig, options: Options) -> Self {
+        SccacheGateway { config, options, scheduler: OnceLock::new() }
+    }
+}
+
+/// Stock clients open a connection for each request, and a build starts many at once.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Gateway for SccacheGateway {
@@ -39,11 +64,22 @@ impl Gateway for SccacheGateway {
     fn start(&self, front: Front) -> Starting<'_> {
         Box::pin(async move {
             let scheduler = Scheduler::new(front.handle().clone(), &self.config, self.options.clone())?;
-            let listener = TcpListener::bind(self.config.public_addr).await.map_err(BadStart::Listen)?;
+            let listener = listen(self.config.public_addr).map_err(BadStart::Listen)?;
             tracing::info!("sccache's clients and build servers are heard on {}", listener.local_addr()?);
+            // A gateway is started once.
+            _ = self.scheduler.set(scheduler.clone());
             tokio::spawn(scheduler.clone().look_after());
             tokio::spawn(http::serve(listener, scheduler));
             Ok(Router::new())
+        })
+    }
+
+    fn metrics(&self) -> Counting<'_> {
+        Box::pin(async move {
+            match self.scheduler.get() {
+                Some(scheduler) => scheduler.metrics().await,
+                None => String::new(),
+            }
         })
     }
 

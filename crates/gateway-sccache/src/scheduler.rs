@@ -1,12 +1,14 @@
 //! The scheduler behind the paths: build servers as workers of the engine, and compiles as places on them.
 
 use crate::assign::Assigner;
-use crate::config::{ClientAuth, SchedulerConfig, ServerAuth};
-use crate::farm::{BadHeartbeat, BadState, Farm, StateChange};
-use crate::tokens::{self, BadKey, BadToken, ClientToken, ServerTokens};
+use crate::clients::{Clients, NotLetIn};
+use crate::config::{SchedulerConfig, ServerAuth};
+use crate::counts::Counts;
+use crate::farm::{BadState, Farm, StateChange};
+use crate::servers::{Link, place_amounts};
+use crate::tokens::{self, BadKey, BadToken, ServerTokens};
 use crate::wire::{
-    AllocJobResult, Heartbeat, HeartbeatTail, JobAlloc, JobId, JobState, SchedulerStatus, ServerCertificate,
-    ServerId, Toolchain,
+    AllocJobResult, JobAlloc, JobId, JobState, SchedulerStatus, ServerCertificate, ServerId, Toolchain,
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,26 +17,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Event, Hello, PlaceInUse, Reply};
-use windlass_core::hash::Fnv;
+use windlass_core::engine::{Event, Reply};
 use windlass_core::ids::AllocId;
-use windlass_core::load::formula::slots;
-use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::places::PlaceRequest;
-use windlass_core::tags::{Attributes, EXCLUSIVE, Need};
-use windlass_core::{RequestId, Resources, WorkerId};
-use windlass_server::{Delivery, Handle, WorkerLink, WorkerMessage};
+use windlass_core::tags::{Need, SERVES};
+use windlass_core::{RequestId, WorkerId};
+use windlass_server::Handle;
 
-/// The value of [`EXCLUSIVE`] for build servers.
-const SYSTEM: &str = "sccache";
+/// The system that gives these places, by its name in the engine.
+pub(crate) const SYSTEM: &str = "sccache";
 /// The queue of jobs of which nobody knows whose they are.
-const QUEUE_UNKNOWN: &str = "sccache";
-/// How long the first build server may take to answer, before another one is asked; and how long that one may.
-const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
-const SECOND_ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Between two looks for build servers and jobs that are gone.
-const LOOK: Duration = Duration::from_secs(5);
+pub(crate) const QUEUE_UNKNOWN: &str = "sccache";
+/// How long the build servers that are asked in turn may take to answer.
+const ANSWERS_MAX: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_millis(400), Duration::from_secs(10)];
+/// After a start clients wait for at least so long: stock build servers, which send a heartbeat every 30 s, have not all
+/// been heard from.
+const FIRST_HEARTBEATS: Duration = Duration::from_secs(40);
+/// How often a build server is looked for that a worker observes and that has not been heard from.
+const HEARTBEAT_LOOK: Duration = Duration::from_millis(200);
+/// A client that got its place later than this waited for it.
+const WAITED_MIN: Duration = Duration::from_millis(20);
 
 /// How the scheduler differs from a stock one.
 #[derive(Clone, Debug)]
@@ -59,9 +62,6 @@ pub enum BadStart {
     /// The key of build servers' tokens is none.
     #[error("server_auth: {0}")]
     Key(#[from] BadKey),
-    /// A kind of authentication that is not there yet.
-    #[error("client_auth: the type {0} is not supported yet; use token")]
-    ClientAuth(&'static str),
     /// Its address cannot be used.
     #[error("cannot listen: {0}")]
     Listen(#[from] std::io::Error),
@@ -75,7 +75,7 @@ pub struct Scheduler {
 
 struct Shared {
     handle: Handle,
-    clients: ClientToken,
+    clients: Clients,
     servers: ServerTokens,
     options: Options,
     began: Instant,
@@ -83,37 +83,32 @@ struct Shared {
     state: Mutex<State>,
 }
 
+/// What changes.
 #[derive(Default)]
-struct State {
-    farm: Farm,
-    workers: BTreeMap<ServerId, Link>,
+pub(crate) struct State {
+    pub(crate) farm: Farm,
+    /// The worker of each build server.
+    pub(crate) workers: BTreeMap<ServerId, Link>,
     /// The build server of each worker, so that a compile's costs no search.
-    servers: BTreeMap<WorkerId, ServerId>,
+    pub(crate) servers: BTreeMap<WorkerId, ServerId>,
+    pub(crate) counts: Counts,
 }
 
-/// A build server as a worker of the engine.
-#[derive(Clone, Copy)]
-struct Link {
-    id: u64,
-    /// Known once the engine has it.
-    worker: Option<WorkerId>,
-}
-
-/// The way from the engine to a build server: the engine starts nothing there.
-struct ServerLink {
-    id: u64,
-    server: ServerId,
-}
-
-impl WorkerLink for ServerLink {
-    fn id(&self) -> u64 {
-        self.id
+impl State {
+    /// A build server is this worker from now on.
+    pub(crate) fn connect(&mut self, server: ServerId, link: Link) {
+        self.disconnect(server);
+        self.workers.insert(server, link);
+        self.servers.extend(link.worker.map(|worker| (worker, server)));
     }
 
-    fn deliver(&self, _: Vec<Delivery>) {}
-
-    fn refuse(&self, why: &str) {
-        tracing::warn!("the build server {} is not taken: {why}", self.server);
+    /// A build server is no worker. Returns what it was.
+    pub(crate) fn disconnect(&mut self, server: ServerId) -> Option<Link> {
+        let link = self.workers.remove(&server)?;
+        if let Some(worker) = link.worker {
+            self.servers.remove(&worker);
+        }
+        Some(link)
     }
 }
 
@@ -139,12 +134,7 @@ impl Scheduler {
     ///
     /// A setting that cannot be used.
     pub fn new(handle: Handle, config: &SchedulerConfig, options: Options) -> Result<Self, BadStart> {
-        let clients = match &config.client_auth {
-            ClientAuth::Insecure => ClientToken::insecure(),
-            ClientAuth::Token { token } => ClientToken::of(token.clone()),
-            ClientAuth::JwtValidate { .. } => return Err(BadStart::ClientAuth("jwt_validate")),
-            ClientAuth::ProxyToken { .. } => return Err(BadStart::ClientAuth("proxy_token")),
-        };
+        let clients = Clients::new(&config.client_auth);
         let servers = match &config.server_auth {
             ServerAuth::Insecure => ServerTokens::insecure(),
             ServerAuth::JwtHs256 { secret_key } => ServerTokens::signed(secret_key)?,
@@ -155,11 +145,16 @@ impl Scheduler {
         Ok(Scheduler { shared: Arc::new(shared) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.shared.handle
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Duration {
+    /// Time since the scheduler started.
+    pub(crate) fn now(&self) -> Duration {
         self.shared.began.elapsed()
     }
 
@@ -173,9 +168,9 @@ impl Scheduler {
         self.shared.handle.closing()
     }
 
-    /// Lets in clients.
-    pub(crate) fn check_client(&self, token: &str) -> Result<(), BadToken> {
-        self.shared.clients.check(token)
+    /// Lets in clients. Returns what the token says of who it is; `None` if all clients have the same.
+    pub(crate) async fn check_client(&self, token: &str) -> Result<Option<String>, NotLetIn> {
+        self.shared.clients.check(token).await
     }
 
     /// Lets in build servers, from their own address.
@@ -192,103 +187,19 @@ impl Scheduler {
         self.state().farm.status()
     }
 
+    /// What is counted, in the format of OpenMetrics.
+    pub async fn metrics(&self) -> String {
+        let waiting = self.handle().query(|engine| engine.places().waiting_count()).await.unwrap_or(0);
+        let (state, mut text) = (self.state(), String::new());
+        state.counts.write(&state.farm, waiting, &mut text);
+        text
+    }
+
     /// The certificate of a build server.
     pub fn certificate(&self, server: ServerId) -> Option<ServerCertificate> {
         let state = self.state();
         let server = state.farm.server(server)?;
         Some(ServerCertificate { cert_digest: server.cert_digest.clone(), cert_pem: server.cert_pem.clone() })
-    }
-
-    /// A build server says that it is there. True if it is new.
-    ///
-    /// # Errors
-    ///
-    /// What it says cannot be.
-    pub async fn heartbeat(
-        &self,
-        server: ServerId,
-        heartbeat: Heartbeat,
-        tail: Option<HeartbeatTail>,
-    ) -> Result<bool, BadHeartbeat> {
-        let num_cpus = heartbeat.num_cpus as u32;
-        let (heard, link) = {
-            let mut state = self.state();
-            let heard = state.farm.hear(server, heartbeat, self.now())?;
-            let link = state.workers.get(&server).copied();
-            (heard, link)
-        };
-        let link = match link.filter(|_| !heard.is_changed) {
-            Some(link) => link,
-            None => self.introduce(server, num_cpus, link).await,
-        };
-        self.release(heard.lost).await;
-        if let Some(report) = tail.map(report_of) {
-            let report = vec![WorkerMessage::Load(Box::new(report))];
-            self.shared.handle.worker_tells(link.id, report).await;
-        }
-        Ok(heard.is_new)
-    }
-
-    /// Makes a build server a worker of the engine, or tells the engine what has changed of it.
-    async fn introduce(&self, server: ServerId, num_cpus: u32, known: Option<Link>) -> Link {
-        let handle = &self.shared.handle;
-        let id = known.map_or_else(|| handle.next_link(), |link| link.id);
-        let name = server.to_string();
-        let mut number = Fnv::default();
-        number.bytes(name.as_bytes());
-        let attributes: Attributes =
-            [(EXCLUSIVE.to_owned(), [SYSTEM.to_owned()].into())].into_iter().collect();
-        let hello = Hello {
-            new_link: known.is_none(),
-            attributes,
-            // A compile waits for the network for a part of its time, so a server has a few more places than cores.
-            ..Hello::new(&name, number.value() >> 1, Resources::new(slots(num_cpus) * 100, 0))
-        };
-        let link = Arc::new(ServerLink { id, server });
-        let hello = vec![WorkerMessage::Hello { hello: Box::new(hello), link }];
-        handle.worker_tells(id, hello).await;
-        let find = handle.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.id)).await;
-        let link = Link { id, worker: find.ok().flatten() };
-        {
-            let mut state = self.state();
-            state.workers.insert(server, link);
-            state.servers.extend(link.worker.map(|worker| (worker, server)));
-        }
-        self.tell_places(server).await;
-        self.tell_toolchains(server).await;
-        link
-    }
-
-    async fn release(&self, jobs: Vec<JobId>) {
-        for job in jobs {
-            self.shared.handle.tell(Event::Release { alloc: AllocId(job.0) }).await;
-        }
-    }
-
-    /// Tells the engine which places a build server's jobs hold.
-    async fn tell_places(&self, server: ServerId) {
-        let (worker, places) = {
-            let state = self.state();
-            let Some(worker) = state.workers.get(&server).and_then(|link| link.worker) else { return };
-            let places = state.farm.jobs_of(server).map(|job| PlaceInUse {
-                alloc: AllocId(job.0),
-                queue: QUEUE_UNKNOWN.to_owned(),
-                amounts: Resources::new(100, 0),
-            });
-            (worker, places.collect())
-        };
-        self.shared.handle.tell(Event::PlacesInUse { worker, places }).await;
-    }
-
-    /// Tells the engine which toolchains a build server has, so that compiles go where theirs is.
-    async fn tell_toolchains(&self, server: ServerId) {
-        let (link, keys) = {
-            let state = self.state();
-            let Some(link) = state.workers.get(&server) else { return };
-            let keys: Vec<String> = state.farm.toolchains_of(server).map(key_of).collect();
-            (link.id, CacheKeys::of(keys.iter()))
-        };
-        self.shared.handle.worker_tells(link, vec![WorkerMessage::Caches(keys)]).await;
     }
 
     /// A build server says how far a job is.
@@ -316,22 +227,41 @@ impl Scheduler {
 
     /// A client asks for a place: it waits its turn, and gets the first build server that takes the job.
     pub async fn alloc(&self, client: &str, toolchain: Toolchain) -> AllocJobResult {
-        let until = Instant::now() + self.shared.options.wait_max;
+        let clock = Instant::now();
+        let until = clock + self.wait_max();
         let mut avoids = None;
-        for patience in [FIRST_ANSWER_MAX, SECOND_ANSWER_MAX] {
+        for patience in ANSWERS_MAX {
             let Some((alloc, worker)) = self.place(client, &toolchain, avoids, until).await else {
+                self.state().counts.fallbacks += 1;
                 return self.no_capacity();
             };
-            match self.assign(JobId(alloc.0), worker, &toolchain, patience).await {
-                Ok(success) => return success,
+            let waited = Some(clock.elapsed()).filter(|waited| avoids.is_none() && *waited >= WAITED_MIN);
+            match self.assign((JobId(alloc.0), worker), &toolchain, patience, until).await {
+                Ok((server, success)) => {
+                    let mut state = self.state();
+                    let counts = state.counts.of(server);
+                    counts.taken += 1;
+                    counts.waited += u64::from(waited.is_some());
+                    counts.wait += waited.unwrap_or_default();
+                    return success;
+                }
                 Err(why) => {
-                    self.shared.handle.tell(Event::Release { alloc }).await;
                     tracing::warn!("job {} of {client} is not taken: {why}", alloc.0);
                     avoids = Some(worker);
                 }
             }
         }
-        AllocJobResult::Fail { msg: "two build servers did not take the job".to_owned() }
+        self.state().counts.fallbacks += 1;
+        AllocJobResult::Fail { msg: "no build server took the job".to_owned() }
+    }
+
+    /// How long a client may wait. After a start it may be that no build server has been heard from yet.
+    fn wait_max(&self) -> Duration {
+        let wait_max = self.shared.options.wait_max;
+        match self.status().num_servers {
+            0 => wait_max.max(FIRST_HEARTBEATS.saturating_sub(self.now())),
+            _ => wait_max,
+        }
     }
 
     fn no_capacity(&self) -> AllocJobResult {
@@ -350,8 +280,8 @@ impl Scheduler {
         let wait_max = until.saturating_duration_since(Instant::now());
         let place = PlaceRequest {
             queue: format!("sccache-{client}"),
-            amounts: Resources::new(100, 0),
-            needs: vec![Need { key: EXCLUSIVE.to_owned(), any_of: [SYSTEM.to_owned()].into() }],
+            amounts: place_amounts(),
+            needs: vec![Need { key: SERVES.to_owned(), any_of: [SYSTEM.to_owned()].into() }],
             reads: [(key_of(&toolchain.archive_id), None)].into(),
             avoids,
             wait_max_ms: wait_max.as_millis() as u64,
@@ -379,33 +309,38 @@ impl Scheduler {
         given
     }
 
-    /// Asks a build server to take a job.
+    /// Asks the build server of a worker to take a job. The place is given back if it does not.
     async fn assign(
         &self,
-        job: JobId,
-        worker: WorkerId,
+        (job, worker): (JobId, WorkerId),
         toolchain: &Toolchain,
         patience: Duration,
-    ) -> Result<AllocJobResult, String> {
-        let (server_id, auth, cert_digest) = {
+        until: Instant,
+    ) -> Result<(ServerId, AllocJobResult), String> {
+        let unassigned = Unassigned { scheduler: self, job: Some(job) };
+        let server_id = self.server_of(worker, until).await.ok_or("its build server is gone")?;
+        let (auth, cert_digest) = {
             let mut state = self.state();
-            let server_id = state.servers.get(&worker).copied().ok_or("its build server is gone")?;
             let server = state.farm.server(server_id).ok_or("its build server is gone")?;
             let auth = tokens::of_job(&server.jwt_key, job).ok_or("no token can be made")?;
             let cert_digest = server.cert_digest.clone();
             state.farm.allocate(job, server_id, toolchain.archive_id.clone(), self.now());
-            (server_id, auth, cert_digest)
+            (auth, cert_digest)
         };
         let asked = self.shared.assigner.assign(server_id, &cert_digest, (job, &auth), toolchain);
-        let result = match tokio::time::timeout(patience, asked).await {
+        let asked = tokio::time::timeout(patience, asked).await;
+        let result = match asked.map_err(|_| format!("no answer within {} ms", patience.as_millis())) {
             Ok(Ok(result)) => result,
-            Ok(Err(error)) => {
-                self.state().farm.give_up(job);
-                return Err(format!("{server_id}: {error}"));
-            }
-            Err(_) => {
-                self.state().farm.give_up(job);
-                return Err(format!("{server_id} did not answer within {} s", patience.as_secs()));
+            failed => {
+                let why = failed.map(|error| error.err().map_or(String::new(), |error| error.to_string()));
+                let why = why.unwrap_or_else(|late| late);
+                {
+                    let mut state = self.state();
+                    state.farm.give_up(job, self.now());
+                    state.counts.of(server_id).failed += 1;
+                }
+                self.adjust_places().await;
+                return Err(format!("{server_id}: {why}"));
             }
         };
         let learned = {
@@ -419,52 +354,56 @@ impl Scheduler {
         if learned {
             self.tell_toolchains(server_id).await;
         }
+        unassigned.keep();
         let job_alloc = JobAlloc { auth, job_id: job, server_id };
-        Ok(AllocJobResult::Success { job_alloc, need_toolchain: result.need_toolchain, cert_digest })
+        let success =
+            AllocJobResult::Success { job_alloc, need_toolchain: result.need_toolchain, cert_digest };
+        Ok((server_id, success))
     }
 
-    /// Looks from time to time for build servers and jobs that are gone, until the server ends.
-    pub async fn look_after(self) {
-        let mut closing = self.closing();
+    /// The build server of a worker. A worker that observes one may be there before it after a start: it is waited for.
+    async fn server_of(&self, worker: WorkerId, until: Instant) -> Option<ServerId> {
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                _ = closing.wait_for(|closing| *closing) => return,
+            if let Some(server) = self.state().servers.get(&worker) {
+                return Some(*server);
             }
-            let (dropped, lost) = {
-                let mut state = self.state();
-                (state.farm.drop_silent(self.now()), state.farm.drop_lost(self.now()))
-            };
-            self.release(lost).await;
-            for (server, jobs) in dropped {
-                tracing::warn!("the build server {server} is silent: it is dropped with {} jobs", jobs.len());
-                self.release(jobs).await;
-                let link = {
-                    let mut state = self.state();
-                    let link = state.workers.remove(&server);
-                    link.and_then(|link| link.worker).map(|worker| state.servers.remove(&worker));
-                    link
-                };
-                if let Some(link) = link {
-                    self.shared.handle.worker_tells(link.id, vec![WorkerMessage::Lost]).await;
-                }
+            let name = self
+                .handle()
+                .query(move |engine| engine.workers().get(worker).map(|worker| worker.name.to_string()));
+            // The engine knows a new build server a little earlier than this.
+            let own = name.await.ok().flatten().and_then(|name| name.parse().ok()).map(ServerId);
+            if let Some(server) = own.filter(|server| self.state().farm.server(*server).is_some()) {
+                return Some(server);
             }
+            if self.now() >= FIRST_HEARTBEATS || Instant::now() >= until {
+                return None;
+            }
+            tokio::time::sleep(HEARTBEAT_LOOK).await;
         }
     }
 }
 
-fn key_of(archive_id: &str) -> String {
-    format!("toolchain/{archive_id}")
+/// A place that no build server has taken yet. It is given back where that does not happen, also when the client hangs up.
+struct Unassigned<'a> {
+    scheduler: &'a Scheduler,
+    job: Option<JobId>,
 }
 
-fn report_of(tail: HeartbeatTail) -> LoadReport {
-    let pressure = |percent: Option<f64>| {
-        percent.map(|avg10| Pressure { some: Some(Stall { avg10, ..Stall::default() }), full: None })
-    };
-    let machine = Pressures {
-        cpu: pressure(tail.cpu_percent),
-        memory: pressure(tail.memory_percent),
-        io: pressure(tail.io_percent),
-    };
-    LoadReport { machine, memory_available: tail.memory_available, ..LoadReport::default() }
+impl Unassigned<'_> {
+    fn keep(mut self) {
+        self.job = None;
+    }
+}
+
+impl Drop for Unassigned<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = self.job {
+            self.scheduler.state().farm.abandon(job);
+            self.scheduler.handle().tell_now(Event::Release { alloc: AllocId(job.0) });
+        }
+    }
+}
+
+pub(crate) fn key_of(archive_id: &str) -> String {
+    format!("toolchain/{archive_id}")
 }

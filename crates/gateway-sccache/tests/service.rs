@@ -98,17 +98,21 @@ struct Site {
 
 impl Site {
     async fn open(wait_max: Duration) -> Site {
+        let proxies = vec![[127, 0, 0, 1].into()];
+        Site::with(CONFIG, Options { wait_max, proxies, ..Options::default() }).await
+    }
+
+    async fn with(config: &str, options: Options) -> Site {
         let store = Store::open("memory").unwrap();
         let handle =
             windlass_server::start(store, ShellOptions { settings: Settings::default() }).await.unwrap();
-        let config = SchedulerConfig::parse(CONFIG, false).unwrap();
-        let options = Options { wait_max, ..Options::default() };
+        let config = SchedulerConfig::parse(config, false).unwrap();
+        // The crypto of clients that speak TLS, should they have to.
+        _ = rustls::crypto::ring::default_provider().install_default();
         let scheduler = Scheduler::new(handle.clone(), &config, options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(listener, scheduler));
-        // The crypto of a client that speaks no TLS here.
-        _ = rustls::crypto::ring::default_provider().install_default();
         Site { handle, address, http: reqwest::Client::builder().no_proxy().build().unwrap() }
     }
 
@@ -129,6 +133,20 @@ impl Site {
         let (status, answer) = self.post("alloc_job", "client", body).await;
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
         read(&answer).unwrap()
+    }
+
+    /// Asks as another machine does, through a proxy that is believed.
+    async fn alloc_as(&self, machine: &str) -> AllocJobResult {
+        let request = self.http.post(format!("http://{}/api/v1/scheduler/alloc_job", self.address));
+        let request = request.header("Content-Type", "application/octet-stream").bearer_auth("client");
+        let body = write(&Toolchain { archive_id: TOOLCHAIN.to_owned() });
+        let response = request.header("X-Real-IP", machine).body(body).send().await.unwrap();
+        read(&response.bytes().await.unwrap()).unwrap()
+    }
+
+    /// The status of a request for a place with this token.
+    async fn let_in(&self, token: &str) -> u16 {
+        self.post("alloc_job", token, write(&Toolchain { archive_id: TOOLCHAIN.to_owned() })).await.0
     }
 
     async fn job(&self) -> JobAlloc {
@@ -314,4 +332,161 @@ async fn what_is_wrong_is_refused_as_stock_schedulers_do() {
     let json = site.http.get(format!("{base}/status")).header("Accept", "application/json").send().await;
     let json = json.unwrap().text().await.unwrap();
     assert_eq!(json, r#"{"num_servers":2,"num_cpus":4,"in_progress":1}"#);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_divides_by_capacity() {
+    let site = Site::open(Duration::from_secs(30)).await;
+    let (small, large) = (BuildServer::start(Mood::Ready).await, BuildServer::start(Mood::Ready).await);
+    site.beat(&small, 1, 1).await;
+    site.beat(&large, 2, 4).await;
+    // Two places and five.
+    let mut jobs = Vec::new();
+    for count in 1..=7 {
+        jobs.push(site.job().await);
+        let of_small = jobs.iter().filter(|job| job.server_id == small.id).count();
+        let most = (count as f64 * 2.0 / 7.0).ceil() as usize;
+        assert!(of_small <= most, "{of_small} of {count} on the small one");
+    }
+    assert_eq!(jobs.iter().filter(|job| job.server_id == small.id).count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_work_moves_away_from_a_loaded_server_and_back() {
+    let site = Site::open(Duration::from_secs(30)).await;
+    let (one, two) = (BuildServer::start(Mood::Ready).await, BuildServer::start(Mood::Ready).await);
+    site.beat(&two, 2, 2).await;
+    let beat_with = async |memory_percent: f64| {
+        let tail = HeartbeatTail { memory_percent: Some(memory_percent), ..HeartbeatTail::default() };
+        let token = format!("{} server", one.id);
+        let body = one.heartbeat(1, 2).with_tail(&tail);
+        assert_eq!(site.post("heartbeat_server", &token, body).await.0, 200);
+    };
+    beat_with(0.0).await;
+    // Each has three places, and the toolchain counts: the first is filled before the other gets it.
+    let servers = async |count: usize| {
+        let mut jobs = Vec::new();
+        for _ in 0..count {
+            jobs.push(site.job().await);
+        }
+        for job in &jobs {
+            site.end(job).await;
+        }
+        jobs.iter().map(|job| job.server_id).collect::<Vec<_>>()
+    };
+    assert!(servers(4).await.contains(&one.id), "both have work");
+    beat_with(95.0).await;
+    assert_eq!(servers(3).await, [two.id; 3], "somebody takes all memory of the first");
+    beat_with(0.0).await;
+    assert!(servers(4).await.contains(&one.id), "both have work again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_compile_does_not_wait_for_two_thousand_of_another_client() {
+    let site = Arc::new(Site::open(Duration::from_secs(60)).await);
+    let server = BuildServer::start(Mood::Ready).await;
+    site.beat(&server, 1, 1).await;
+    let jobs = [site.job().await, site.job().await];
+    let many: Vec<_> = (0..2_000)
+        .map(|_| {
+            let site = site.clone();
+            tokio::spawn(async move { site.alloc_as("10.0.0.1").await })
+        })
+        .collect();
+    while site.waiting().await < 2_000 {
+        tokio::task::yield_now().await;
+    }
+    let single = tokio::spawn({
+        let site = site.clone();
+        async move { site.alloc_as("10.0.0.2").await }
+    });
+    while site.waiting().await < 2_001 {
+        tokio::task::yield_now().await;
+    }
+    // At most one turn of the other client comes before.
+    site.end(&jobs[0]).await;
+    site.end(&jobs[1]).await;
+    let given = tokio::time::timeout(Duration::from_secs(20), single).await.expect("it waits for the others");
+    assert!(matches!(given.unwrap(), AllocJobResult::Success { .. }));
+    many.iter().for_each(|one| one.abort());
+}
+
+/// An issuer of tokens: it publishes its key, and knows one token.
+async fn issuer() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = |request: axum::http::Request<hyper::body::Incoming>| async move {
+                let shown = request.headers().get("Authorization").and_then(|value| value.to_str().ok());
+                let (status, body) = match request.uri().path() {
+                    "/keys" => (200, include_str!("golden/issuer.jwks.json")),
+                    "/broken" => (500, ""),
+                    _ if shown == Some("Bearer known") => (200, ""),
+                    _ => (403, ""),
+                };
+                let response = axum::http::Response::builder().status(status);
+                Ok::<_, Infallible>(response.body(axum::body::Body::from(body)).unwrap())
+            };
+            let service = hyper::service::service_fn(answer);
+            let http = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), service).await });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_may_show_a_jwt() {
+    let issuer = issuer().await;
+    let config = CONFIG.replace(
+        r#"{ type = "token", token = "client" }"#,
+        &format!(
+            r#"{{ type = "jwt_validate", audience = "us", issuer = "them", jwks_url = "http://{issuer}/keys" }}"#
+        ),
+    );
+    let site = Site::with(&config, Options::default()).await;
+    let jwt = |claims: &str, key: &[u8], kid: &str| {
+        let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::RS256);
+        header.kid = Some(kid.to_owned());
+        let claims: serde_json::Value = serde_json::from_str(claims).unwrap();
+        let key = jsonwebtoken::EncodingKey::from_rsa_der(key);
+        jsonwebtoken::encode(&header, &claims, &key).unwrap()
+    };
+    let key = include_bytes!("golden/issuer.der");
+    let good = r#"{"sub":"ann","aud":"us","iss":"them","exp":4000000000}"#;
+    // No build servers: whoever is let in is told that there is no place.
+    assert_eq!(site.let_in(&jwt(good, key, "one")).await, 200);
+    for (claims, kid, what) in [
+        (good, "two", "an unknown key"),
+        (&*good.replace("us", "others"), "one", "for others"),
+        (&*good.replace("them", "others"), "one", "by others"),
+        (&*good.replace("4000000000", "1000000000"), "one", "over"),
+        (&*good.replace(r#","exp":4000000000"#, ""), "one", "without an end"),
+    ] {
+        assert_eq!(site.let_in(&jwt(claims, key, kid)).await, 401, "{what}");
+    }
+    let forged = jwt(good, key, "one");
+    assert_eq!(site.let_in(&forged[..forged.len() - 4]).await, 401, "forged");
+    assert_eq!(site.let_in("a.b.c").await, 401);
+    assert_eq!(site.let_in(&"x".repeat(100_000)).await, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_issuer_may_be_asked_about_tokens() {
+    let issuer = issuer().await;
+    let config = |path: &str, more: &str| {
+        let auth = format!(r#"{{ type = "proxy_token", url = "http://{issuer}/{path}"{more} }}"#);
+        CONFIG.replace(r#"{ type = "token", token = "client" }"#, &auth)
+    };
+    for more in ["", ", cache_secs = 60"] {
+        let site = Site::with(&config("ask", more), Options::default()).await;
+        for _ in 0..2 {
+            assert_eq!(site.let_in("known").await, 200);
+            assert_eq!(site.let_in("unknown").await, 401);
+        }
+    }
+    // A client that cannot be asked about compiles by itself: 4xx would fail its compile.
+    let site = Site::with(&config("broken", ""), Options::default()).await;
+    assert_eq!(site.let_in("known").await, 500);
 }

@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub type Starting<'a> =
     Pin<Box<dyn Future<Output = Result<Router, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
+/// What comes of asking a gateway what it counts.
+pub type Counting<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
+
 /// The interface of another system.
 pub trait Gateway: Send + Sync {
     /// What people call it.
@@ -39,6 +42,11 @@ pub trait Gateway: Send + Sync {
     /// True where a token may come as a password, for clients that have no other way.
     fn takes_password(&self, _method: &Method, _path: &str) -> bool {
         false
+    }
+
+    /// What `/metrics` says of it, in the format of OpenMetrics without the last line.
+    fn metrics(&self) -> Counting<'_> {
+        Box::pin(std::future::ready(String::new()))
     }
 
     /// True of requests that report or ask for progress, and change nothing for people: they are not audited.

@@ -30,7 +30,7 @@ mod view;
 
 pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, SccacheConfig, Tls as TlsConfig};
 pub use events::Subscription;
-pub use gateway::{Front, Gateway, Gateways, Starting};
+pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{ApiError, OPENAPI_PATH, OpenRequest, ServeOptions, UserLimits, openapi, serve};

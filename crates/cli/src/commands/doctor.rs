@@ -1,10 +1,12 @@
 //! `windlass doctor`: checks whether this machine has what Windlass needs, and advises what to do.
 
 mod certificate;
+mod sccache;
 mod server;
 mod worker;
 
 use crate::Context;
+use crate::commands::gateway::SccacheArgs;
 use crate::commands::run::end_with;
 use crate::commands::show::findings_grid;
 use crate::node::paths::Paths;
@@ -39,6 +41,8 @@ enum Role {
     Worker(Box<StartArgs>),
     /// Diagnose this machine as the server of a farm; takes the flags of 'server start'
     Server(Box<ServeOptions>),
+    /// Diagnose this machine as a scheduler of sccache; takes the flags of 'gateway sccache'
+    Sccache(Box<SccacheArgs>),
 }
 
 /// The result of one check.
@@ -58,6 +62,7 @@ pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError>
         None => own(context).await,
         Some(Role::Worker(args)) => worker::checks(context, &args).await?,
         Some(Role::Server(options)) => server::checks(*options).await,
+        Some(Role::Sccache(args)) => sccache::checks(context, &args).await,
     };
     show(context, &checks)
 }

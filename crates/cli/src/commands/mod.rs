@@ -7,6 +7,7 @@ pub mod compass;
 pub mod docs;
 pub mod doctor;
 pub mod follow;
+pub mod gateway;
 pub mod hints;
 pub mod limit;
 pub mod list;

@@ -12,7 +12,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use windlass_api::client::Address;
-use windlass_core::tags::Attributes;
+use windlass_core::tags::{Attributes, EXCLUSIVE, SERVES};
 use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
 
 /// Bytes that are kept of one output file by default.
@@ -54,6 +54,13 @@ pub struct StartArgs {
     /// twentieth of the disk, or 1GiB, is left]
     #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
     logs_bytes_max: Option<u64>,
+    /// Report the load of this machine for the sccache build server at ADDR, its public_addr: its compiles and tasks
+    /// share the cpus
+    #[arg(long, env = "WINDLASS_WORKER_OBSERVE", value_name = "ADDR")]
+    observe: Option<std::net::SocketAddr>,
+    /// Run no tasks, only observe
+    #[arg(long, env = "WINDLASS_WORKER_NO_TASKS", requires = "observe")]
+    no_tasks: bool,
     /// End tasks of a server with another database at once, instead of waiting for their lease
     #[arg(long)]
     adopt: bool,
@@ -72,6 +79,20 @@ impl StartArgs {
             Some(state) => std::path::absolute(state).context("cannot use --state"),
             None => Ok(Paths::for_user()?.state.join("worker")),
         }
+    }
+
+    /// What a worker is that observes a build server of sccache.
+    fn observed(&self) -> Attributes {
+        let one = |text: &str| [text.to_owned()].into();
+        let mut attributes = Attributes::new();
+        if let Some(server) = self.observe {
+            attributes.insert(SERVES.to_owned(), one("sccache"));
+            attributes.insert(windlass_gateway_sccache::OBSERVES.to_owned(), one(&server.to_string()));
+            if self.no_tasks {
+                attributes.insert(EXCLUSIVE.to_owned(), one("sccache"));
+            }
+        }
+        attributes
     }
 }
 
@@ -100,7 +121,8 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
     made.with_context(|| format!("cannot create the worker's directory {}", state.display()))?;
     let _only_one = lock(&state)?;
-    let attributes = attributes(&args.tags);
+    let mut attributes = attributes(&args.tags);
+    attributes.extend(args.observed());
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     if !args.map_user.is_empty() {
         // The directory has the sessions of job templates, which belong to the users of their tasks.

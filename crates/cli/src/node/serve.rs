@@ -168,10 +168,16 @@ impl AccessFlags {
 
 /// Runs a server until a signal or a client stops it.
 pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
+    start_with(options, |_| {}).await
+}
+
+/// The same, with settings that `change` makes after the config file and the flags.
+pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     start_logging();
     windlass_server::end_process_on_panic();
-    let (config, state) = settle(options)?;
+    let (mut config, state) = settle(options)?;
+    change(&mut config);
     let server = OwnServer::start(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", server.address);
     talk!("windlass server listens on {}, state in {}", server.address, state.display());
@@ -335,17 +341,21 @@ impl OwnServer {
     }
 }
 
-fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {
-    let path = &settings.config;
+/// The settings of a stock scheduler of sccache.
+pub fn sccache_settings(path: &Path) -> anyhow::Result<SchedulerConfig> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let is_json = path.extension().is_some_and(|extension| extension == "json");
-    let config = SchedulerConfig::parse(&text, is_json).with_context(|| path.display().to_string())?;
+    SchedulerConfig::parse(&text, is_json).with_context(|| path.display().to_string())
+}
+
+fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {
+    let config = sccache_settings(&settings.config)?;
     let options = Options {
         wait_max: Duration::from_secs_f64(settings.wait_s),
         check_address: settings.check_address,
         proxies: settings.proxies.clone(),
     };
-    Ok(SccacheGateway { config, options })
+    Ok(SccacheGateway::new(config, options))
 }
 
 /// Why a server that root runs, with a worker and on TCP, is refused.

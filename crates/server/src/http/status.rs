@@ -33,14 +33,21 @@ pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
     Ok("ok\n")
 }
 
+/// The end of every OpenMetrics text.
+const LAST_LINE: &str = "# EOF\n";
+
 /// Gives the numbers as OpenMetrics text.
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "The numbers", content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let now = app.handle.query(Gauges::read).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], app.handle.metrics().encode(&now, app.handle.disk().free_bytes()))
-        .into_response())
+    let own = app.handle.metrics().encode(&now, app.handle.disk().free_bytes());
+    let mut text = own.strip_suffix(LAST_LINE).unwrap_or(&own).to_owned();
+    for gateway in app.shared.gateways.iter() {
+        text += &gateway.metrics().await;
+    }
+    Ok(([(header::CONTENT_TYPE, kind)], text + LAST_LINE).into_response())
 }
 
 /// Ends the server in good order; running tasks go on and are taken over by the next one.

@@ -1,0 +1,240 @@
+//! How clients show who they are: by one token that all know, by a JWT, or by a token that somebody else is asked about.
+
+use crate::config::ClientAuth;
+use crate::tokens::{BadToken, ClientToken};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// How long the issuer of tokens may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The issuer's keys are not read more often than this because a token names one that is not known.
+const KEYS_AGE_MIN: Duration = Duration::from_secs(60);
+/// Bytes of the issuer's keys, and how many.
+const KEYS_BYTES_MAX: usize = 1 << 20;
+const KEYS_MAX: usize = 100;
+/// Tokens of which an answer is remembered.
+const ANSWERS_MAX: usize = 10_000;
+/// Questions to the issuer at a time.
+const QUESTIONS_MAX: usize = 64;
+/// Bytes of a token.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+/// Letters of a subject that become part of a queue's name.
+const SUBJECT_CHARS_MAX: usize = 64;
+
+/// Why a client is not let in.
+#[derive(Debug, thiserror::Error)]
+pub enum NotLetIn {
+    /// Its token is not valid.
+    #[error(transparent)]
+    Token(#[from] BadToken),
+    /// Nobody can say whether it is. The client compiles by itself.
+    #[error("cannot ask {url} about the client's token: {why}")]
+    Unasked {
+        /// Who was to be asked.
+        url: String,
+        /// What failed.
+        why: String,
+    },
+}
+
+/// How clients show who they are.
+pub enum Clients {
+    /// One token for all.
+    One(ClientToken),
+    /// JWTs that an issuer signed.
+    Signed(Box<Signed>),
+    /// Tokens that an issuer knows.
+    Known(Box<Known>),
+}
+
+impl Clients {
+    /// As the settings of a stock scheduler say.
+    pub fn new(config: &ClientAuth) -> Self {
+        match config {
+            ClientAuth::Insecure => Clients::One(ClientToken::insecure()),
+            ClientAuth::Token { token } => Clients::One(ClientToken::of(token.clone())),
+            ClientAuth::JwtValidate { audience, issuer, jwks_url } => {
+                Clients::Signed(Box::new(Signed::new(audience, issuer, jwks_url)))
+            }
+            ClientAuth::ProxyToken { url, cache_secs } => Clients::Known(Box::new(Known {
+                url: url.clone(),
+                remember: cache_secs.map(Duration::from_secs),
+                answers: Mutex::default(),
+                questions: Semaphore::new(QUESTIONS_MAX),
+            })),
+        }
+    }
+
+    /// Lets a client in. Returns what its token says of who it is: `None` if all clients have the same.
+    ///
+    /// # Errors
+    ///
+    /// The token is not valid, or nobody can say.
+    pub async fn check(&self, token: &str) -> Result<Option<String>, NotLetIn> {
+        match self {
+            Clients::One(one) => Ok(one.check(token).map(|()| None)?),
+            _ if token.len() > TOKEN_BYTES_MAX => Err(BadToken::Client.into()),
+            Clients::Signed(signed) => signed.check(token).await.map(Some),
+            Clients::Known(known) => known.check(token).await.map(Some),
+        }
+    }
+}
+
+/// JWTs that an issuer signed with keys that it publishes.
+pub struct Signed {
+    audience: String,
+    issuer: String,
+    url: String,
+    keys: Mutex<BTreeMap<String, DecodingKey>>,
+    /// When the keys were read; held while they are.
+    read_at: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// What is read of a client's JWT.
+#[derive(Deserialize)]
+struct Claims {
+    sub: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Key>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    kid: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+}
+
+impl Signed {
+    fn new(audience: &str, issuer: &str, url: &str) -> Self {
+        let (audience, issuer, url) = (audience.to_owned(), issuer.to_owned(), url.to_owned());
+        Signed { audience, issuer, url, keys: Mutex::default(), read_at: tokio::sync::Mutex::default() }
+    }
+
+    async fn check(&self, token: &str) -> Result<String, NotLetIn> {
+        let head = jsonwebtoken::decode_header(token).map_err(|_| BadToken::Client)?;
+        let is_rsa = matches!(head.alg, Algorithm::RS256 | Algorithm::RS384 | Algorithm::RS512);
+        let kid = head.kid.filter(|_| is_rsa).ok_or(BadToken::Client)?;
+        let key = match self.key(&kid) {
+            Some(key) => key,
+            None => {
+                self.read_keys().await?;
+                self.key(&kid).ok_or(BadToken::Client)?
+            }
+        };
+        let mut rules = Validation::new(head.alg);
+        rules.set_audience(&[&self.audience]);
+        rules.set_issuer(&[&self.issuer]);
+        rules.set_required_spec_claims(&["exp", "aud", "iss"]);
+        rules.validate_nbf = true;
+        let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|_| BadToken::Client)?;
+        Ok(claims.claims.sub.map_or_else(|| short_hash(token), |subject| plain(&subject)))
+    }
+
+    fn key(&self, kid: &str) -> Option<DecodingKey> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(kid).cloned()
+    }
+
+    /// Reads the issuer's keys, unless somebody did so just now.
+    async fn read_keys(&self) -> Result<(), NotLetIn> {
+        let mut read_at = self.read_at.lock().await;
+        if read_at.is_some_and(|at| at.elapsed() < KEYS_AGE_MIN) {
+            return Ok(());
+        }
+        let unasked = |why: String| NotLetIn::Unasked { url: self.url.clone(), why };
+        let response = http().map_err(|e| unasked(e.to_string()))?.get(&self.url).send().await;
+        let mut response =
+            response.and_then(reqwest::Response::error_for_status).map_err(|e| unasked(e.to_string()))?;
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|e| unasked(e.to_string()))? {
+            body.extend_from_slice(&part);
+            if body.len() > KEYS_BYTES_MAX {
+                return Err(unasked("its keys are too large".to_owned()));
+            }
+        }
+        let set: KeySet = serde_json::from_slice(&body).map_err(|e| unasked(e.to_string()))?;
+        let rsa = set.keys.into_iter().take(KEYS_MAX).filter_map(|key| {
+            let made = DecodingKey::from_rsa_components(&key.n?, &key.e?).ok()?;
+            Some((key.kid?, made))
+        });
+        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = rsa.collect();
+        *read_at = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// Tokens about which an issuer is asked.
+pub struct Known {
+    url: String,
+    /// How long a good answer counts; `None`: it is asked each time.
+    remember: Option<Duration>,
+    /// Until when the answers about tokens count, by SHA-256.
+    answers: Mutex<BTreeMap<[u8; 32], Instant>>,
+    questions: Semaphore,
+}
+
+impl Known {
+    async fn check(&self, token: &str) -> Result<String, NotLetIn> {
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        let known_until = self.answers().get(&hash).copied();
+        if known_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(short_hash(token));
+        }
+        let unasked = |why: String| NotLetIn::Unasked { url: self.url.clone(), why };
+        let _question = self.questions.acquire().await.map_err(|e| unasked(e.to_string()))?;
+        let request = http().map_err(|e| unasked(e.to_string()))?.get(&self.url).bearer_auth(token);
+        let status = request.send().await.map_err(|e| unasked(e.to_string()))?.status();
+        if status.is_server_error() {
+            return Err(unasked(format!("it answers {status}")));
+        }
+        if !status.is_success() {
+            return Err(BadToken::Client.into());
+        }
+        if let Some(remember) = self.remember {
+            let (now, mut answers) = (Instant::now(), self.answers());
+            if answers.len() >= ANSWERS_MAX {
+                answers.retain(|_, until| now < *until);
+            }
+            if answers.len() < ANSWERS_MAX {
+                answers.insert(hash, now + remember);
+            }
+        }
+        Ok(short_hash(token))
+    }
+
+    fn answers(&self) -> std::sync::MutexGuard<'_, BTreeMap<[u8; 32], Instant>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One client for all questions: making one reads this machine's certificates.
+fn http() -> reqwest::Result<reqwest::Client> {
+    static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
+    match HTTP.get() {
+        Some(http) => Ok(http.clone()),
+        None => {
+            let made = reqwest::Client::builder().timeout(PATIENCE).build()?;
+            Ok(HTTP.get_or_init(|| made).clone())
+        }
+    }
+}
+
+/// Tells tokens apart in the names of queues, and reveals nothing of them.
+fn short_hash(token: &str) -> String {
+    Sha256::digest(token).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A subject as it may stand in the name of a queue.
+fn plain(subject: &str) -> String {
+    let keep = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    subject.chars().take(SUBJECT_CHARS_MAX).map(|c| if keep(c) { c } else { '_' }).collect()
+}

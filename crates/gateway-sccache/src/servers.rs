@@ -1,0 +1,295 @@
+//! Build servers as workers of the engine. A build server is a worker of its own, which runs no tasks, unless a worker
+//! of ours observes it (`windlass worker start --observe ADDRESS`): then that worker gives the places, so that compiles
+//! and tasks share the machine.
+
+use crate::farm::BadHeartbeat;
+use crate::scheduler::{QUEUE_UNKNOWN, SYSTEM, Scheduler, key_of};
+use crate::wire::{Heartbeat, HeartbeatTail, JobId, ServerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::Engine;
+use windlass_core::cache_keys::CacheKeys;
+use windlass_core::engine::{Event, Hello, PlaceInUse};
+use windlass_core::hash::Fnv;
+use windlass_core::ids::AllocId;
+use windlass_core::load::formula::slots;
+use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::tags::{Attributes, EXCLUSIVE, SERVES};
+use windlass_core::worker::WorkerState;
+use windlass_core::{Resources, WorkerId};
+use windlass_server::{Delivery, WorkerLink, WorkerMessage};
+
+/// The attribute of a worker that observes a build server: its address.
+pub const OBSERVES: &str = "sccache.server";
+/// How often places are adjusted. Of so many times, each fifth looks for what is gone as well.
+const ADJUST: Duration = Duration::from_secs(1);
+const ADJUSTS_PER_LOOK: u32 = 5;
+/// What a place takes: a core, in hundredths.
+const PLACE_CPU: u32 = 100;
+
+/// A build server as the engine knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    /// Its connection; `None` of one that a worker of ours observes.
+    own: Option<u64>,
+    /// Known once the engine has it.
+    pub(crate) worker: Option<WorkerId>,
+    /// Its places.
+    places: u32,
+}
+
+/// The way from the engine to a build server: the engine starts nothing there.
+struct ServerLink {
+    id: u64,
+    server: ServerId,
+}
+
+impl WorkerLink for ServerLink {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn deliver(&self, _: Vec<Delivery>) {}
+
+    fn refuse(&self, why: &str) {
+        tracing::warn!("the build server {} is not taken: {why}", self.server);
+    }
+}
+
+impl Scheduler {
+    /// A build server says that it is there. True if it is new.
+    ///
+    /// # Errors
+    ///
+    /// What it says cannot be.
+    pub async fn heartbeat(
+        &self,
+        server: ServerId,
+        heartbeat: Heartbeat,
+        tail: Option<HeartbeatTail>,
+    ) -> Result<bool, BadHeartbeat> {
+        let (heard, link) = {
+            let mut state = self.state();
+            let heard = state.farm.hear(server, heartbeat, self.now())?;
+            (heard, state.workers.get(&server).copied())
+        };
+        let link = match link.filter(|_| !heard.is_changed) {
+            Some(link) => link,
+            None => self.introduce(server, link).await,
+        };
+        self.release(heard.lost).await;
+        if let (Some(own), Some(tail)) = (link.own, tail) {
+            let report = vec![WorkerMessage::Load(Box::new(report_of(tail)))];
+            self.handle().worker_tells(own, report).await;
+        }
+        Ok(heard.is_new)
+    }
+
+    /// Makes a build server a worker of the engine, or tells the engine what has changed of it.
+    async fn introduce(&self, server: ServerId, known: Option<Link>) -> Link {
+        if let Some(observed) = known.filter(|link| link.own.is_none()) {
+            self.tell_places(server).await;
+            return observed;
+        }
+        let handle = self.handle();
+        let id = known.and_then(|link| link.own).unwrap_or_else(|| handle.next_link());
+        let name = server.to_string();
+        let mut number = Fnv::default();
+        number.bytes(name.as_bytes());
+        let places = self.places_of(server);
+        let system = || [SYSTEM.to_owned()].into();
+        let attributes: Attributes =
+            [(EXCLUSIVE.to_owned(), system()), (SERVES.to_owned(), system())].into_iter().collect();
+        let hello = Hello {
+            new_link: known.is_none(),
+            attributes,
+            ..Hello::new(&name, number.value() >> 1, Resources::new(places * PLACE_CPU, 0))
+        };
+        let link = Arc::new(ServerLink { id, server });
+        let hello = vec![WorkerMessage::Hello { hello: Box::new(hello), link }];
+        handle.worker_tells(id, hello).await;
+        let find = handle.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.id)).await;
+        let link = Link { own: Some(id), worker: find.ok().flatten(), places };
+        self.state().connect(server, link);
+        self.tell_places(server).await;
+        self.tell_toolchains(server).await;
+        link
+    }
+
+    /// The places of a build server: a few more than its cores, because a compile waits for the network for a part of its
+    /// time; fewer after failures, or where it is slow.
+    fn places_of(&self, server: ServerId) -> u32 {
+        let (now, state) = (self.now(), self.state());
+        let Some(known) = state.farm.server(server) else { return 0 };
+        places(known.num_cpus, state.farm.share_of(server, now))
+    }
+
+    pub(crate) async fn release(&self, jobs: Vec<JobId>) {
+        for job in jobs {
+            self.handle().tell(Event::Release { alloc: AllocId(job.0) }).await;
+        }
+    }
+
+    /// Tells the engine which places a build server's jobs hold.
+    pub(crate) async fn tell_places(&self, server: ServerId) {
+        let (worker, places) = {
+            let state = self.state();
+            let Some(worker) = state.workers.get(&server).and_then(|link| link.worker) else { return };
+            let places = state.farm.jobs_of(server).map(|job| PlaceInUse {
+                alloc: AllocId(job.0),
+                queue: QUEUE_UNKNOWN.to_owned(),
+                amounts: place_amounts(),
+            });
+            (worker, places.collect())
+        };
+        self.handle().tell(Event::PlacesInUse { worker, places }).await;
+    }
+
+    /// Tells the engine which toolchains a build server has, so that compiles go where theirs is. A worker that observes
+    /// one says itself what it has.
+    pub(crate) async fn tell_toolchains(&self, server: ServerId) {
+        let (link, keys) = {
+            let state = self.state();
+            let Some(own) = state.workers.get(&server).and_then(|link| link.own) else { return };
+            let keys: Vec<String> = state.farm.toolchains_of(server).map(key_of).collect();
+            (own, CacheKeys::of(keys.iter()))
+        };
+        self.handle().worker_tells(link, vec![WorkerMessage::Caches(keys)]).await;
+    }
+
+    /// Looks from time to time for build servers and jobs that are gone, for workers that observe build servers, and for
+    /// build servers that should have more places or fewer, until the server ends.
+    pub async fn look_after(self) {
+        let mut closing = self.closing();
+        for round in (1..=ADJUSTS_PER_LOOK).cycle() {
+            tokio::select! {
+                () = tokio::time::sleep(ADJUST) => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+            self.adjust_places().await;
+            if round < ADJUSTS_PER_LOOK {
+                continue;
+            }
+            let (dropped, lost) = {
+                let mut state = self.state();
+                (state.farm.drop_silent(self.now()), state.farm.drop_lost(self.now()))
+            };
+            self.release(lost).await;
+            for (server, jobs) in dropped {
+                tracing::warn!("the build server {server} is silent: it is dropped with {} jobs", jobs.len());
+                self.release(jobs).await;
+                self.disconnect(server).await;
+            }
+            self.look_at_workers().await;
+        }
+    }
+
+    /// A build server is no worker of its own any more.
+    async fn disconnect(&self, server: ServerId) {
+        let Some(link) = self.state().disconnect(server) else { return };
+        if let (Some(own), Some(worker)) = (link.own, link.worker) {
+            self.handle().worker_tells(own, vec![WorkerMessage::Lost]).await;
+            self.forget(worker).await;
+        }
+    }
+
+    async fn forget(&self, worker: WorkerId) {
+        let forget = move |request| Event::Forget { request, worker, force: true };
+        if let Err(why) = self.handle().request(forget).await {
+            tracing::warn!("cannot forget the worker {worker} of a build server: {why}");
+        }
+    }
+
+    /// Build servers that workers observe move to these workers, and back when these are gone. Workers of build servers
+    /// that an earlier start had and this one has not heard from are forgotten.
+    async fn look_at_workers(&self) {
+        let Ok((observers, unheard)) = self.handle().query(look).await else { return };
+        let moves: Vec<(ServerId, Option<WorkerId>)> = {
+            let state = self.state();
+            let moved = state.workers.iter().filter_map(|(server, link)| {
+                let observer = observers.get(server).copied();
+                let before = link.worker.filter(|_| link.own.is_none());
+                (observer != before).then_some((*server, observer))
+            });
+            moved.collect()
+        };
+        for (server, observer) in moves {
+            let jobs: Vec<JobId> = self.state().farm.jobs_of(server).collect();
+            self.release(jobs).await;
+            self.disconnect(server).await;
+            match observer {
+                Some(worker) => {
+                    tracing::info!("the worker {worker} observes the build server {server}");
+                    self.state().connect(server, Link { own: None, worker: Some(worker), places: 0 });
+                    self.tell_places(server).await;
+                }
+                None => _ = self.introduce(server, None).await,
+            }
+        }
+        if self.now() > crate::farm::SILENCE_MAX {
+            let known = |worker: &WorkerId| self.state().servers.contains_key(worker);
+            let gone: Vec<WorkerId> = unheard.into_iter().filter(|worker| !known(worker)).collect();
+            for worker in gone {
+                self.forget(worker).await;
+            }
+        }
+    }
+
+    /// Build servers whose places should be more or fewer say hello again.
+    pub(crate) async fn adjust_places(&self) {
+        let changed: Vec<(ServerId, Link)> = {
+            let (now, state) = (self.now(), self.state());
+            let shares = state.farm.shares(now).into_iter().filter_map(|(server, share)| {
+                let link = state.workers.get(&server).filter(|link| link.own.is_some())?;
+                let num_cpus = state.farm.server(server)?.num_cpus;
+                (places(num_cpus, share) != link.places).then_some((server, *link))
+            });
+            shares.collect()
+        };
+        for (server, link) in changed {
+            self.introduce(server, Some(link)).await;
+        }
+    }
+}
+
+/// What one compile takes of a worker.
+pub(crate) fn place_amounts() -> Resources {
+    Resources::new(PLACE_CPU, 0)
+}
+
+/// Of any share at least one, so that a build server that works again is found out.
+fn places(num_cpus: u32, share: f64) -> u32 {
+    if share <= 0.0 { 0 } else { ((f64::from(slots(num_cpus)) * share).round() as u32).max(1) }
+}
+
+/// The workers that observe a build server, and the build servers' own workers that are not connected.
+fn look(engine: &Engine) -> (BTreeMap<ServerId, WorkerId>, Vec<WorkerId>) {
+    let (mut observers, mut unheard) = (BTreeMap::new(), Vec::new());
+    for worker in engine.workers().present() {
+        if !worker.attributes.get(SERVES).is_some_and(|systems| systems.contains(SYSTEM)) {
+            continue;
+        }
+        let observed = worker.attributes.get(OBSERVES).and_then(|servers| servers.first()?.parse().ok());
+        match observed {
+            Some(server) if worker.state == WorkerState::Up => {
+                _ = observers.insert(ServerId(server), worker.id)
+            }
+            None if !worker.connected => unheard.push(worker.id),
+            _ => {}
+        }
+    }
+    (observers, unheard)
+}
+
+fn report_of(tail: HeartbeatTail) -> LoadReport {
+    let pressure = |percent: Option<f64>| {
+        percent.map(|avg10| Pressure { some: Some(Stall { avg10, ..Stall::default() }), full: None })
+    };
+    let machine = Pressures {
+        cpu: pressure(tail.cpu_percent),
+        memory: pressure(tail.memory_percent),
+        io: pressure(tail.io_percent),
+    };
+    LoadReport { machine, memory_available: tail.memory_available, ..LoadReport::default() }
+}
