@@ -193,7 +193,8 @@ impl Known {
         let _question = self.questions.acquire().await.map_err(|e| unasked(e.to_string()))?;
         let request = http().map_err(|e| unasked(e.to_string()))?.get(&self.url).bearer_auth(token);
         let status = request.send().await.map_err(|e| unasked(e.to_string()))?.status();
-        if status.is_server_error() {
+        // 408 and 429 say nothing of the token.
+        if status.is_server_error() || [408, 429].contains(&status.as_u16()) {
             return Err(unasked(format!("it answers {status}")));
         }
         if !status.is_success() {

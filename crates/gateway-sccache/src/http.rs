@@ -247,7 +247,8 @@ async fn taken(headers: &HeaderMap, body: Body) -> Result<Bytes, Refused> {
         return Err(bad_request("the Content-Type must be application/octet-stream"));
     }
     let read = tokio::time::timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES_MAX)).await;
-    read.map_err(|_| bad_request("the body comes too slowly"))?.map_err(bad_request)
+    // The network's fault, not the client's: with a status of 4xx its compile would fail.
+    read.map_err(|_| failed("the body comes too slowly"))?.map_err(bad_request)
 }
 
 fn accepts_json(headers: &HeaderMap) -> bool {

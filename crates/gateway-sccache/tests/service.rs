@@ -422,6 +422,7 @@ async fn issuer() -> SocketAddr {
                 let (status, body) = match request.uri().path() {
                     "/keys" => (200, include_str!("golden/issuer.jwks.json")),
                     "/broken" => (500, ""),
+                    "/busy" => (429, ""),
                     _ if shown == Some("Bearer known") => (200, ""),
                     _ => (403, ""),
                 };
@@ -487,6 +488,8 @@ async fn an_issuer_may_be_asked_about_tokens() {
         }
     }
     // A client that cannot be asked about compiles by itself: 4xx would fail its compile.
-    let site = Site::with(&config("broken", ""), Options::default()).await;
-    assert_eq!(site.let_in("known").await, 500);
+    for path in ["broken", "busy"] {
+        let site = Site::with(&config(path, ""), Options::default()).await;
+        assert_eq!(site.let_in("known").await, 500, "{path}");
+    }
 }

@@ -106,6 +106,10 @@ async fn servers(context: &Context) -> Check {
     };
     let known = workers.iter().filter_map(|worker| worker.name.parse::<SocketAddr>().ok());
     let known: Vec<SocketAddr> = known.take(SERVERS_MAX).collect();
+    if known.is_empty() {
+        let what = "the server that was asked knows no build servers".to_owned();
+        return Check::note(WHAT, what, "give --server of the scheduler's own server");
+    }
     let mut unreached = Vec::new();
     for server in &known {
         if !matches!(tokio::time::timeout(PATIENCE, TcpStream::connect(server)).await, Ok(Ok(_))) {
