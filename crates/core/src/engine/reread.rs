@@ -2,8 +2,8 @@
 //! the job and asks the store for it, and everything else goes on meanwhile.
 //!
 //! Until the store answers, the workers that may run tasks of such a job get no new work, and the job's licences and
-//! its share of its queue stay taken. What these workers report is dropped, for they repeat it when they are asked to
-//! say hello again. Requests about such a job wait.
+//! its share of its queue stay taken. Starts and results that these workers report are dropped, for they repeat them when
+//! they are asked to say hello again. Beats renew their leases, and the latest hello waits. Requests about such a job wait.
 
 use super::{Attempt, Engine, Event, Outbox, Refusal, Reply, Send, WorkerCommand, Write};
 use crate::bounds;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Rereading {
     jobs: BTreeSet<JobId>,
-    /// The read whose answer counts. Earlier ones do not know of all the jobs.
+    /// The number of the latest read. Answers to earlier ones are ignored, because jobs were added since.
     read: Option<u64>,
     /// What was booked of them.
     before: Vec<BookedBefore>,
@@ -42,10 +42,11 @@ pub(super) enum Refused {
     GoesOn {
         /// The jobs of the refused rows.
         named: BTreeSet<JobId>,
-        /// These, and what comes after them.
+        /// These, and all jobs that depend on them, directly or not.
         jobs: BTreeSet<JobId>,
     },
-    /// Rows that are not of jobs were refused, or rows that say what is parked: everything waits.
+    /// A refused row is of no job, or one of these jobs is parked (in the store only, not in memory) or was about to be:
+    /// the pipeline stalls.
     Stalls(BTreeSet<JobId>),
 }
 
@@ -76,7 +77,8 @@ impl Engine {
         let writes: Vec<&Write> = rows.iter().filter_map(|row| batch.writes.get(*row)).collect();
         let named: BTreeSet<JobId> = writes.iter().filter_map(|write| write.job()).collect();
         let mut jobs = named.clone();
-        // What comes after such a job may have been decided by an end that is none.
+        // A dependent job may have started, or have been stopped, because this one was taken to have ended. That end may
+        // not be durable.
         loop {
             let after = |job: &crate::job::Job| job.spec.after.iter().any(|first| jobs.contains(first));
             let more: Vec<JobId> = self.jobs.values().filter(|job| after(job)).map(|job| job.id).collect();
@@ -283,8 +285,8 @@ impl Engine {
         self.drop_settled_dependencies(jobs, out);
     }
 
-    /// What no store knows of attempts that are still the same. The others were never durable, and their queues get
-    /// back what they were charged.
+    /// Restores what is only in memory (start, charge, lent cpus) for each attempt that the store has under the same
+    /// number. What any other attempt was charged goes back to its queue.
     fn keep_volatile(&mut self, before: &[BookedBefore]) {
         for BookedBefore { task, queue, attempt: old, .. } in before {
             if self.attempts.get(task).is_some_and(|attempt| attempt.number == old.number) {
