@@ -156,8 +156,10 @@ fn c2_a_task_whose_directory_does_not_answer_holds_up_nobody() {
     let inside = dead.dir.join("project").display().to_string();
     let late = farm.spawn(&["run", "--cwd", &inside, "--", "true"]);
     let keeper = farm.keeper_pid();
-    // Besides the running task and the process that starts the others.
-    wait_until("it is on its way", || children(keeper) > 2);
+    // Besides the running task and the process that starts the others. The keeper has helpers now and then, so that alone
+    // does not say that the second job is there.
+    let jobs = || farm.ok(&["jobs", "-o", "name"]).lines().count();
+    wait_until("it is on its way", || jobs() == 2 && children(keeper) > 2);
     let clock = Instant::now();
     // The other core is not free before the first task is given up; a cancel takes effect at once.
     let other = farm.ok(&["submit", "-o", "name", "--cwd", "/", "--", "true"]);
