@@ -48,7 +48,7 @@ fn join(farm: &mut LiveFarm, n: u32, (capacity, attributes): (Resources, Attribu
     farm.join(Hello { attributes, ..hello(&format!("w{n}"), capacity) })
 }
 
-/// Its tasks run for so many seconds, the least and the most.
+/// The shortest and the longest run time of its tasks, in seconds.
 fn step(name: &str, tasks: u32, request: Resources, (least_s, most_s): (u8, u8)) -> StepSpec {
     let body = run((least_s.into(), most_s.into()), 0);
     StepSpec { name: name.to_owned(), body, ..kit::step(tasks, request) }

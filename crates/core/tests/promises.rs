@@ -27,7 +27,7 @@ fn live(farm: Farm) -> LiveFarm {
     farm
 }
 
-/// Workers of so many cores.
+/// A farm with one worker for each of these numbers of cores.
 fn farm_of(cpus: &[u32]) -> LiveFarm {
     live(Farm::with_workers(settings(), cpus.iter().map(|cpus| room(*cpus))))
 }

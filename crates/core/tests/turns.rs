@@ -83,7 +83,7 @@ fn lasting(tasks: u32, seconds: u64) -> StepSpec {
     StepSpec { body: run((seconds, seconds), 0), ..step(tasks, cores(1)) }
 }
 
-/// A job of so many tasks that run so many seconds each. No round follows: several come at once.
+/// Submits a job with this number of tasks and run time, and runs no round, so that several jobs can arrive at once.
 fn submit(farm: &mut LiveFarm, queue: &str, tasks: u32, seconds: u64) -> JobId {
     farm.accept(spec(queue, [lasting(tasks, seconds)]))
 }

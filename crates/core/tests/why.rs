@@ -21,7 +21,7 @@ fn worker(farm: &mut Farm, name: &str, cpus: u32, memory: u64, tag: Option<&str>
     farm.join(Hello { fences: true, new_link: false, attributes, ..hello });
 }
 
-/// One worker of so many cores.
+/// A farm with one worker of this number of cores.
 fn farm_of(cpus: u32) -> Farm {
     let mut farm = Farm::new(Settings::default());
     worker(&mut farm, "w", cpus, GIB, None);

@@ -286,7 +286,7 @@ async fn status() -> Option<SchedulerStatus> {
     read(&body).ok()
 }
 
-/// Runs so many at a time, on this runtime's threads.
+/// Runs `count` of these futures at the same time.
 async fn futures<F: Future<Output = ()>>(count: usize, make: impl Fn() -> F) {
     futures_util::future::join_all((0..count).map(|_| make())).await;
 }

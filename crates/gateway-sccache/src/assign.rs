@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq as _;
 /// How long a connection may take, and an idle one is kept.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Build servers whose connections are kept; of more, all are made anew.
+/// Build servers whose connections are kept. Beyond this number all connections are dropped and made again.
 const CLIENTS_MAX: usize = 10_000;
 
 /// Why a build server did not take a job.

@@ -205,8 +205,9 @@ impl Known {
             if answers.len() >= ANSWERS_MAX {
                 answers.retain(|_, until| now < *until);
             }
-            if answers.len() < ANSWERS_MAX {
-                answers.insert(hash, now + remember);
+            // A time that no clock reaches is not remembered.
+            if let Some(until) = now.checked_add(remember).filter(|_| answers.len() < ANSWERS_MAX) {
+                answers.insert(hash, until);
             }
         }
         Ok(short_hash(token))

@@ -480,7 +480,7 @@ async fn an_issuer_may_be_asked_about_tokens() {
         let auth = format!(r#"{{ type = "proxy_token", url = "http://{issuer}/{path}"{more} }}"#);
         CONFIG.replace(r#"{ type = "token", token = "client" }"#, &auth)
     };
-    for more in ["", ", cache_secs = 60"] {
+    for more in ["", ", cache_secs = 60", ", cache_secs = 9223372036854775807"] {
         let site = Site::with(&config("ask", more), Options::default()).await;
         for _ in 0..2 {
             assert_eq!(site.let_in("known").await, 200);
