@@ -262,6 +262,11 @@ impl Client {
         _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
         let builder = builder.pool_idle_timeout(POOL_IDLE);
+        // Reading the system's certificates takes some milliseconds, and only TLS needs them.
+        let builder = match &address {
+            Address::Http(base) if base.starts_with("https://") => builder,
+            _ => builder.tls_certs_only([]),
+        };
         let builder = match &address {
             Address::Unix(path) => Ok(builder.unix_socket(path.as_path())),
             Address::Http(_) => credentials.apply(builder),
@@ -499,6 +504,45 @@ impl Client {
     /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
         self.json(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
+    }
+
+    /// Sends a request of another interface of the server, and reads its answer.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.json(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// As [`Client::post`], where the answer says nothing.
+    pub async fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
+        self.send(self.request(Method::POST, path).json(body)).await.map(|_| ())
+    }
+
+    /// As [`Client::post`], where the answer is lines that come as things happen.
+    pub async fn post_lines<T: Serialize>(
+        &self,
+        path: &str,
+        body: &T,
+    ) -> Result<impl Stream<Item = Result<Vec<u8>, ClientError>> + use<T>, ClientError> {
+        let response = self.send(self.request(Method::POST, path).json(body)).await?;
+        let address = self.address.clone();
+        let mut rest = Vec::new();
+        let parts = response.bytes_stream().map(move |part| {
+            let part = match part {
+                Ok(part) => part,
+                Err(source) => {
+                    return vec![Err(ClientError::Unreachable { address: address.clone(), source })];
+                }
+            };
+            rest.extend_from_slice(&part);
+            let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines = rest.drain(..whole).collect::<Vec<u8>>();
+            let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            lines.map(|line| Ok(line.to_vec())).collect()
+        });
+        Ok(parts.flat_map(futures_util::stream::iter))
     }
 
     /// Asks the server to stop cleanly.

@@ -460,6 +460,7 @@ impl StepRequest {
             limits: self.limits.into_iter().collect(),
             hints,
             body: stored.into(),
+            is_external: false,
         })
     }
 

@@ -20,15 +20,15 @@ pub struct Class {
     pub targets: BTreeSet<String>,
     /// Licences that a task takes one of.
     pub limits: BTreeSet<String>,
-    /// It is room for an outside client, and no task.
-    pub is_place: bool,
+    /// An outside client runs it: it is a place, or a task that its submitter runs.
+    pub is_external: bool,
 }
 
 impl Class {
     /// True of work that workers may take which take only certain work. What they are must be among its needs: a task
     /// that names such a worker's attributes does not get there.
     pub fn suits_exclusive(&self) -> bool {
-        self.is_place || asks_executor(&self.needs)
+        self.is_external || asks_executor(&self.needs)
     }
 }
 

@@ -226,6 +226,11 @@ impl Places {
 impl PlaceRequest {
     /// What it asks of a worker.
     pub(crate) fn class(&self) -> Class {
-        Class { request: self.amounts.clone(), needs: self.needs.clone(), is_place: true, ..Class::default() }
+        Class {
+            request: self.amounts.clone(),
+            needs: self.needs.clone(),
+            is_external: true,
+            ..Class::default()
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::{Events, Subscription};
+use crate::external::{ExternalOrder, ExternalTasks};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::progress::ProgressBoard;
@@ -10,9 +11,11 @@ use crate::shell::Inbox;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
-use windlass_core::{JobId, RequestId, TaskId, WorkerId};
+use windlass_core::job::TaskResult;
+use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
 use windlass_store::{Store, StoreError};
 
 /// A request could not be done now: the store is full or gone, or too much waits.
@@ -47,33 +50,30 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
+/// What the handle shares with the shell.
+pub(crate) struct Parts {
+    pub store: Store,
+    pub events: Events,
+    pub metrics: Arc<Metrics>,
+    pub links: Arc<Links>,
+    pub progress: Arc<ProgressBoard>,
+    pub external: Arc<ExternalTasks>,
+    pub clock: Arc<Clock>,
+}
+
 struct Shared {
-    store: Store,
-    events: Events,
-    metrics: Arc<Metrics>,
-    links: Arc<Links>,
+    parts: Parts,
     last_link: AtomicU64,
-    progress: Arc<ProgressBoard>,
-    clock: Arc<Clock>,
     disk: Arc<Disk>,
     closing: watch::Sender<bool>,
 }
 
 impl Handle {
-    pub(crate) fn new(
-        inbox: mpsc::Sender<Inbox>,
-        store: Store,
-        events: Events,
-        metrics: Arc<Metrics>,
-        links: Arc<Links>,
-        progress: Arc<ProgressBoard>,
-        clock: Arc<Clock>,
-    ) -> Self {
-        let disk = Arc::new(Disk::of_store(store.path()));
+    pub(crate) fn new(inbox: mpsc::Sender<Inbox>, parts: Parts) -> Self {
+        let disk = Arc::new(Disk::of_store(parts.store.path()));
         disk.prepare();
         let (closing, _) = watch::channel(false);
-        let last_link = AtomicU64::new(0);
-        let shared = Shared { store, events, metrics, links, last_link, progress, clock, disk, closing };
+        let shared = Shared { parts, last_link: AtomicU64::new(0), disk, closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -112,9 +112,14 @@ impl Handle {
         self.inbox.send(Inbox::Worker { link, messages }).await.is_ok()
     }
 
+    /// The time by the engine's clock.
+    pub fn now(&self) -> Time {
+        self.clock().now()
+    }
+
     /// The engine's clock.
     pub(crate) fn clock(&self) -> &Clock {
-        &self.shared.clock
+        &self.shared.parts.clock
     }
 
     /// The store's disk.
@@ -140,37 +145,69 @@ impl Handle {
 
     /// What happens from now on.
     pub fn subscribe(&self) -> Subscription {
-        self.shared.events.subscribe()
+        self.shared.parts.events.subscribe()
     }
 
     /// How many listen.
     pub(crate) fn listeners(&self) -> usize {
-        self.shared.events.listeners()
+        self.shared.parts.events.listeners()
     }
 
     /// The store, for reading.
     pub fn store(&self) -> &Store {
-        &self.shared.store
+        &self.shared.parts.store
     }
 
     /// The numbers.
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.shared.metrics
+        &self.shared.parts.metrics
     }
 
     /// The connection to a worker, while there is one.
     pub(crate) fn link(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
-        self.shared.links.get(worker)
+        self.shared.parts.links.get(worker)
+    }
+
+    /// Attends to an external job from now on, in the place of whoever did before.
+    pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
+        self.shared.parts.external.attend(job)
+    }
+
+    /// Ends what [`Handle::attend`] began. True if nobody took over meanwhile.
+    pub fn leave(&self, job: JobId, orders: mpsc::UnboundedReceiver<ExternalOrder>) -> bool {
+        self.shared.parts.external.leave(job, orders)
+    }
+
+    /// External jobs with a booked attempt to which nobody has attended for so long.
+    pub fn unattended(&self, for_at_least: Duration) -> Vec<JobId> {
+        self.shared.parts.external.unattended(for_at_least)
+    }
+
+    /// The client of an external task began with an attempt. False if that is not the booked one.
+    pub async fn external_began(&self, task: TaskId, attempt: u32) -> bool {
+        let at = self.now();
+        let Some(by) = self.shared.parts.external.began(task, attempt, at) else { return false };
+        self.tell(Event::Started { by, at }).await;
+        true
+    }
+
+    /// The client of an external task says how an attempt ended. Returns the attempt's worker; `None` if the attempt is
+    /// not the booked one, or ended before.
+    pub async fn external_ended(&self, task: TaskId, attempt: u32, result: TaskResult) -> Option<WorkerId> {
+        let result = TaskResult { finished: Some(self.now()), ..result };
+        let (by, result) = self.shared.parts.external.finish(task, attempt, result)?;
+        self.tell(Event::Finished { by, result }).await;
+        Some(by.worker)
     }
 
     /// What a running attempt said of how far it is.
     pub(crate) fn progress(&self, task: TaskId, attempt: u32) -> Option<Progress> {
-        self.shared.progress.get(task, attempt)
+        self.shared.parts.progress.get(task, attempt)
     }
 
     /// Tells all workers that jobs are forgotten. Those that are not reached sweep by themselves.
     pub(crate) fn drop_logs(&self, jobs: &[JobId]) {
-        for link in self.shared.links.all() {
+        for link in self.shared.parts.links.all() {
             link.drop_logs(jobs);
         }
     }

@@ -11,6 +11,7 @@ mod clock;
 mod config;
 mod disk;
 mod events;
+mod external;
 mod gateway;
 mod grpc;
 mod handle;
@@ -30,6 +31,7 @@ mod view;
 
 pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, SccacheConfig, Tls as TlsConfig};
 pub use events::Subscription;
+pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};

@@ -2,6 +2,7 @@
 //! all that follows it to the same worker wait, for a worker passes over a message that comes behind a later one.
 
 use crate::bodies::{Bodies, BodyLookup};
+use crate::external::ExternalTasks;
 use crate::link::{Delivery, Links, StartInfo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ const AHEAD_MAX: usize = 64;
 /// What is to be sent.
 pub struct Outgoing {
     links: Arc<Links>,
+    external: Arc<ExternalTasks>,
     pub bodies: Bodies,
     /// By worker, those that wait for a body, and what follows them.
     waiting: BTreeMap<WorkerId, VecDeque<Message>>,
@@ -33,14 +35,21 @@ enum Need {
 }
 
 impl Outgoing {
-    pub fn new(links: Arc<Links>) -> Self {
-        Outgoing { links, bodies: Bodies::default(), waiting: BTreeMap::new(), unsendable: Vec::new() }
+    pub fn new(links: Arc<Links>, external: Arc<ExternalTasks>) -> Self {
+        Outgoing {
+            links,
+            external,
+            bodies: Bodies::default(),
+            waiting: BTreeMap::new(),
+            unsendable: Vec::new(),
+        }
     }
 
     /// Sends messages, in their order for each worker.
     pub fn send(&mut self, engine: &Engine, messages: Vec<Message>) {
         let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
         for message in messages {
+            let Some(message) = self.external.take(engine, message) else { continue };
             if let Some(waiting) = self.waiting.get_mut(&message.worker) {
                 if waiting.len() < AHEAD_MAX {
                     want_ahead(&mut self.bodies, &message);

@@ -4,7 +4,8 @@ use crate::bodies::{self, LoadedBody, StepId};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::Events;
-use crate::handle::{Handle, Unavailable};
+use crate::external::ExternalTasks;
+use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
@@ -78,14 +79,18 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
+    let external = Arc::<ExternalTasks>::default();
     let handle = Handle::new(
         sender,
-        store.clone(),
-        events.clone(),
-        metrics.clone(),
-        links.clone(),
-        progress.clone(),
-        clock.clone(),
+        Parts {
+            store: store.clone(),
+            events: events.clone(),
+            metrics: metrics.clone(),
+            links: links.clone(),
+            progress: progress.clone(),
+            external: external.clone(),
+            clock: clock.clone(),
+        },
     );
     let disk = handle.disk().clone();
     let mut shell = Shell {
@@ -99,7 +104,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         next_request: 1,
         links: links.clone(),
         link_owners: BTreeMap::new(),
-        outgoing: Outgoing::new(links.clone()),
+        outgoing: Outgoing::new(links.clone(), external.clone()),
+        external,
         events,
         metrics,
         progress,
@@ -142,6 +148,7 @@ struct Shell {
     /// Whose each connection is, once it said hello.
     link_owners: BTreeMap<u64, WorkerId>,
     outgoing: Outgoing,
+    external: Arc<ExternalTasks>,
     events: Events,
     metrics: Arc<Metrics>,
     progress: Arc<ProgressBoard>,
@@ -319,6 +326,9 @@ impl Shell {
             let result = TaskResult { finished: Some(self.clock.now()), job_at_fault: true, ..bare };
             self.handle(Event::Finished { by: Report { worker, epoch, task, attempt }, result });
         }
+        for (by, result) in self.external.take_ends() {
+            self.handle(Event::Finished { by, result });
+        }
     }
 
     fn round(&mut self) {
@@ -364,7 +374,11 @@ impl Shell {
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
         let by = |task, attempt, epoch| Report { worker, epoch, task, attempt };
         let event = match message {
-            WorkerMessage::Beat { sent, inventory } => Event::Beat { worker, sent, inventory },
+            WorkerMessage::Beat { sent, mut inventory } => {
+                inventory.held.extend(self.external.held_on(worker));
+                self.external.repeat_ends(worker);
+                Event::Beat { worker, sent, inventory }
+            }
             WorkerMessage::Started { task, attempt, epoch, at } => {
                 Event::Started { by: by(task, attempt, epoch), at }
             }
@@ -403,6 +417,10 @@ impl Shell {
             return;
         }
         let name = hello.name.clone();
+        if let Some(worker) = named {
+            hello.inventory.held.extend(self.external.held_on(worker));
+            self.external.repeat_ends(worker);
+        }
         self.handle(Event::Hello(Box::new(hello)));
         let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
         self.outgoing.forget(worker);
@@ -543,6 +561,7 @@ impl Shell {
         self.metrics.count(&batch.notes);
         self.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);
+        self.external.settle(&batch.notes);
         self.outgoing.bodies.submitted(&batch.writes);
         self.fetches.extend(batch.fetches);
         for job in &batch.ended {

@@ -55,6 +55,8 @@ struct StepJson {
     limits: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "HintsJson::is_default")]
     hints: HintsJson,
+    #[serde(default, skip_serializing_if = "is_false")]
+    external: bool,
 }
 
 #[derive(Default, PartialEq, Serialize, Deserialize)]
@@ -134,6 +136,7 @@ fn step_to_json(step: &StepSpec) -> StepJson {
         depends: step.depends.iter().map(|d| (d.on, d.kind == DependencyKind::Task)).collect(),
         limits: step.limits.clone(),
         hints: hints_to(&step.hints),
+        external: step.is_external,
     }
 }
 
@@ -202,6 +205,7 @@ fn step_from_json(step: StepJson) -> StepSpec {
         depends: step.depends.into_iter().map(|(on, task)| Dependency { on, kind: kind(task) }).collect(),
         limits: step.limits,
         hints: hints_from(step.hints),
+        is_external: step.external,
         body: Arc::default(),
     }
 }

@@ -44,6 +44,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
             cpus_auto: true,
             prefers: ["w2".to_owned()].into(),
         },
+        is_external: true,
         body: Arc::from(name.as_bytes()),
     };
     let mut second = step("second", 3);

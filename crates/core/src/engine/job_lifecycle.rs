@@ -5,7 +5,8 @@ use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
 use crate::job::QueuedStep;
 use crate::job::{
-    DependencyKind, End, EndedTasks, Job, JobState, Step, Stop, TaskResult, TaskRow, TaskState, Tries,
+    DependencyKind, End, EndedTasks, Job, JobState, Step, StepSpec, Stop, TaskResult, TaskRow, TaskState,
+    Tries,
 };
 use crate::ranges::RangeSet;
 use crate::score::dependents::ranked_since;
@@ -163,14 +164,15 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(key.step);
         let stopped = job.stop.is_some();
-        let retries = job.spec.steps[number].retries;
+        let StepSpec { retries, is_external, .. } = job.spec.steps[number];
         let step = &mut job.steps[number];
         step.active -= 1;
         self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
         let failed =
             busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
-        let failed_on = failed.then_some(attempt.worker);
+        // Only its client reports that an external task is lost on a worker that is not lost itself.
+        let failed_on = (failed || is_external && result.end == End::Lost).then_some(attempt.worker);
         let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
         let state = match busy {

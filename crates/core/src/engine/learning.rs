@@ -124,7 +124,7 @@ impl Engine {
         let verdict = match &result.end {
             End::Exited(0) => HealthVerdict::Succeeded,
             End::Exited(_) | End::Signaled(_) => HealthVerdict::Failed,
-            End::NotStarted(_) if result.job_at_fault => return,
+            End::NotStarted(_) | End::Lost if result.job_at_fault => return,
             End::NotStarted(_) => HealthVerdict::NotStarted,
             End::Lost if attempt.started.is_none() => HealthVerdict::NotStarted,
             // One that was cut off may have fenced itself.

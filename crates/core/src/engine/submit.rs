@@ -361,7 +361,7 @@ pub(crate) fn class_of(step: &StepSpec) -> Class {
         targets: step.targets.clone(),
         limits: step.limits.clone(),
         guess: 0,
-        is_place: false,
+        is_external: step.is_external,
     }
 }
 

@@ -82,6 +82,8 @@ pub struct StepSpec {
     pub limits: BTreeSet<String>,
     /// What helps to choose a worker and to size the request.
     pub hints: Hints,
+    /// Its tasks are run by the client that submitted them; their worker only keeps room for them.
+    pub is_external: bool,
     /// What the tasks run, opaque to the engine.
     pub body: Arc<[u8]>,
 }

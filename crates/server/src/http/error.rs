@@ -27,6 +27,11 @@ impl ApiError {
         self
     }
 
+    /// Its kind.
+    pub fn code(&self) -> ErrorCode {
+        self.detail.code
+    }
+
     /// Its HTTP status.
     pub fn status(&self) -> axum::http::StatusCode {
         status_of(self.detail.code)

@@ -1,0 +1,360 @@
+//! External tasks: the client that submitted one runs it by itself, and its worker only keeps room for it. Here the
+//! server stands between both: it takes what the engine tells a worker about such a task, hands it to the client that
+//! attends to the job, and adds the task to what the worker says that it holds.
+//!
+//! Nothing of this is durable. After a restart the engine knows from the store which attempts are booked and starts again
+//! those that their workers do not hold; then each waits here for its client to come back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use windlass_core::engine::{Engine, Fact, Held, HeldPhase, Report, Send, WorkerCommand};
+use windlass_core::job::{End, JobState, TaskResult};
+use windlass_core::{JobId, TaskId, Time, WorkerId};
+
+/// What the client of an external job is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ExternalOrder {
+    /// A task has its place: run it.
+    Start {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+        /// Where.
+        worker: WorkerId,
+    },
+    /// An attempt is over, or is to end. Its place may be given to others from now on.
+    Stop {
+        /// The task.
+        task: TaskId,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// The job has ended.
+    Ended(JobState),
+}
+
+/// An attempt of an external task that is booked.
+#[derive(Debug)]
+struct Booked {
+    report: Report,
+    phase: HeldPhase,
+    /// Told to the engine, and not durable yet.
+    result: Option<TaskResult>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    booked: BTreeMap<TaskId, Booked>,
+    by_worker: BTreeMap<WorkerId, BTreeSet<TaskId>>,
+    attendants: BTreeMap<JobId, mpsc::UnboundedSender<ExternalOrder>>,
+    /// Jobs with booked attempts to which nobody attends, since when.
+    unattended: BTreeMap<JobId, Instant>,
+    /// Ends that the engine is to be told.
+    ends: Vec<(Report, TaskResult)>,
+}
+
+/// The external tasks that are booked, and the clients that attend to their jobs.
+#[derive(Debug, Default)]
+pub(crate) struct ExternalTasks {
+    state: Mutex<State>,
+}
+
+impl ExternalTasks {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a message to a worker if it is about an external task; gives it back otherwise.
+    pub fn take(&self, engine: &Engine, message: Send) -> Option<Send> {
+        let Some((task, attempt)) = attempt_of(&message.order) else { return Some(message) };
+        let step = |job: &windlass_core::job::Job| usize::from(job.step_of(task.index));
+        let is_external = engine.job(task.job).map(|job| job.spec.steps[step(job)].is_external);
+        let mut state = self.lock();
+        if !is_external.unwrap_or_else(|| state.booked.contains_key(&task)) {
+            return Some(message);
+        }
+        match message.order {
+            WorkerCommand::Start { .. } => {
+                let epoch = engine.attempt(task).map(|booked| booked.epoch);
+                if let Some(epoch) = epoch {
+                    state.start(Report { worker: message.worker, epoch, task, attempt });
+                }
+            }
+            WorkerCommand::Kill { .. } | WorkerCommand::Recall { .. } => state.stop(task, attempt),
+            // Ends are dropped when they are durable, and a task that runs elsewhere lends no cpus.
+            _ => {}
+        }
+        None
+    }
+
+    /// What is durable: attempts that ended are dropped, and their clients told.
+    pub fn settle(&self, notes: &[Fact]) {
+        let mut state = self.lock();
+        if state.booked.is_empty() && state.attendants.is_empty() {
+            return;
+        }
+        for note in notes {
+            match note {
+                Fact::Ended { task, attempt, .. } => state.ended(*task, *attempt),
+                Fact::JobEnded { job, state: how, .. } => {
+                    state.tell(*job, ExternalOrder::Ended(*how));
+                    state.unattended.remove(job);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The external attempts that a worker keeps room for, as if it held them.
+    pub fn held_on(&self, worker: WorkerId) -> Vec<Held> {
+        let state = self.lock();
+        let tasks = state.by_worker.get(&worker).into_iter().flatten();
+        let booked = tasks.filter_map(|task| state.booked.get(task));
+        let held = |booked: &Booked| Held {
+            task: booked.report.task,
+            attempt: booked.report.attempt,
+            phase: booked.phase,
+        };
+        booked.map(held).collect()
+    }
+
+    /// Ends on a worker that are not durable are told once more: the commit that had them may have failed.
+    pub fn repeat_ends(&self, worker: WorkerId) {
+        let mut state = self.lock();
+        let State { booked, by_worker, ends, .. } = &mut *state;
+        for task in by_worker.get(&worker).into_iter().flatten() {
+            let told = booked.get(task).and_then(|booked| Some((booked.report, booked.result.clone()?)));
+            ends.extend(told);
+        }
+    }
+
+    /// Ends that the engine is to be told.
+    pub fn take_ends(&self) -> Vec<(Report, TaskResult)> {
+        std::mem::take(&mut self.lock().ends)
+    }
+
+    /// Somebody attends to a job from now on, in the place of whoever did before.
+    pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
+        let (sender, orders) = mpsc::unbounded_channel();
+        let mut state = self.lock();
+        let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        for booked in state.booked.range(all).map(|(_, booked)| booked).filter(|b| b.result.is_none()) {
+            _ = sender.send(start_order(booked.report));
+        }
+        state.unattended.remove(&job);
+        state.attendants.insert(job, sender);
+        orders
+    }
+
+    /// Whoever attended to the job by these orders does so no more. True if nobody else took over.
+    pub fn leave(&self, job: JobId, orders: mpsc::UnboundedReceiver<ExternalOrder>) -> bool {
+        drop(orders);
+        let mut state = self.lock();
+        let left = state.attendants.get(&job).is_some_and(mpsc::UnboundedSender::is_closed);
+        if left {
+            state.attendants.remove(&job);
+            if state.booked.keys().any(|task| task.job == job) {
+                state.unattended.insert(job, Instant::now());
+            }
+        }
+        left
+    }
+
+    /// Jobs with booked attempts to which nobody has attended for so long.
+    pub fn unattended(&self, for_at_least: Duration) -> Vec<JobId> {
+        let state = self.lock();
+        let old = state.unattended.iter().filter(|(_, since)| since.elapsed() >= for_at_least);
+        old.map(|(job, _)| *job).collect()
+    }
+
+    /// The client says that it began with an attempt. `None` if that is not the booked one.
+    pub fn began(&self, task: TaskId, attempt: u32, at: Time) -> Option<Report> {
+        let mut state = self.lock();
+        let booked = state.booked.get_mut(&task).filter(|booked| booked.report.attempt == attempt)?;
+        if booked.phase == HeldPhase::Queued {
+            booked.phase = HeldPhase::Running(at);
+        }
+        Some(booked.report)
+    }
+
+    /// The client says how an attempt ended. False if that is not the booked one, or it ended before.
+    pub fn finish(&self, task: TaskId, attempt: u32, mut result: TaskResult) -> Option<(Report, TaskResult)> {
+        let mut state = self.lock();
+        let booked = state.booked.get_mut(&task).filter(|booked| booked.report.attempt == attempt)?;
+        if booked.result.is_some() {
+            return None;
+        }
+        if let HeldPhase::Running(at) = booked.phase {
+            result.started = Some(at);
+        }
+        booked.phase = HeldPhase::Ended;
+        booked.result = Some(result.clone());
+        Some((booked.report, result))
+    }
+}
+
+impl State {
+    fn start(&mut self, report: Report) {
+        let same = |booked: &Booked| booked.report == report;
+        if self.booked.get(&report.task).is_some_and(same) {
+            // A start that is repeated.
+            return;
+        }
+        self.remove(report.task);
+        let job = report.task.job;
+        self.booked.insert(report.task, Booked { report, phase: HeldPhase::Queued, result: None });
+        self.by_worker.entry(report.worker).or_default().insert(report.task);
+        if !self.tell(job, start_order(report)) {
+            self.unattended.entry(job).or_insert_with(Instant::now);
+        }
+    }
+
+    /// The attempt is to end: its client ends it and says so. Without a client it ends here.
+    fn stop(&mut self, task: TaskId, attempt: u32) {
+        let Some(booked) = self.booked.get(&task).filter(|booked| booked.report.attempt == attempt) else {
+            return;
+        };
+        let report = booked.report;
+        if booked.result.is_some() || self.tell(task.job, ExternalOrder::Stop { task, attempt }) {
+            return;
+        }
+        let result = TaskResult::bare(End::Canceled);
+        if let Some(booked) = self.booked.get_mut(&task) {
+            (booked.phase, booked.result) = (HeldPhase::Ended, Some(result.clone()));
+        }
+        self.ends.push((report, result));
+    }
+
+    fn ended(&mut self, task: TaskId, attempt: u32) {
+        let Some(booked) = self.booked.get(&task).filter(|booked| booked.report.attempt == attempt) else {
+            return;
+        };
+        if booked.result.is_none() {
+            // Its worker was lost, or forgotten.
+            self.tell(task.job, ExternalOrder::Stop { task, attempt });
+        }
+        self.remove(task);
+    }
+
+    fn remove(&mut self, task: TaskId) {
+        let Some(booked) = self.booked.remove(&task) else { return };
+        if let Some(tasks) = self.by_worker.get_mut(&booked.report.worker) {
+            tasks.remove(&task);
+            if tasks.is_empty() {
+                self.by_worker.remove(&booked.report.worker);
+            }
+        }
+    }
+
+    /// False if nobody attends to the job.
+    fn tell(&mut self, job: JobId, order: ExternalOrder) -> bool {
+        self.attendants.get(&job).is_some_and(|attendant| attendant.send(order).is_ok())
+    }
+}
+
+fn start_order(report: Report) -> ExternalOrder {
+    ExternalOrder::Start { task: report.task, attempt: report.attempt, worker: report.worker }
+}
+
+/// The attempt that a command is about.
+fn attempt_of(order: &WorkerCommand) -> Option<(TaskId, u32)> {
+    match order {
+        WorkerCommand::Start { task, attempt, .. }
+        | WorkerCommand::Kill { task, attempt }
+        | WorkerCommand::Recall { task, attempt }
+        | WorkerCommand::Ack { task, attempt }
+        | WorkerCommand::Lend { task, attempt }
+        | WorkerCommand::Reclaim { task, attempt } => Some((*task, *attempt)),
+        WorkerCommand::Registered { .. } | WorkerCommand::Lease { .. } | WorkerCommand::Resync => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::Epoch;
+    use windlass_core::job::Counts;
+
+    const JOB: JobId = JobId(3);
+    const TASK: TaskId = TaskId { job: JOB, index: 0 };
+
+    fn report(attempt: u32) -> Report {
+        Report { worker: WorkerId(7), epoch: Epoch(1), task: TASK, attempt }
+    }
+
+    fn started(attempt: u32) -> ExternalOrder {
+        ExternalOrder::Start { task: TASK, attempt, worker: WorkerId(7) }
+    }
+
+    fn ended(attempt: u32) -> Fact {
+        let result = TaskResult::bare(End::Lost);
+        Fact::Ended { task: TASK, attempt, state: windlass_core::job::TaskState::Ready, result }
+    }
+
+    #[test]
+    fn a_client_is_told_of_its_place_whenever_it_comes() {
+        let external = ExternalTasks::default();
+        external.lock().start(report(1));
+        assert_eq!(external.unattended(Duration::ZERO), [JOB]);
+        let mut orders = external.attend(JOB);
+        assert_eq!(orders.try_recv(), Ok(started(1)));
+        assert!(external.unattended(Duration::ZERO).is_empty());
+        external.lock().start(report(1));
+        assert!(orders.try_recv().is_err(), "a start that is repeated is not a new one");
+        external.lock().start(report(2));
+        assert_eq!(orders.try_recv(), Ok(started(2)));
+    }
+
+    #[test]
+    fn what_a_client_runs_is_held_by_its_worker_until_the_end_is_durable() {
+        let external = ExternalTasks::default();
+        let mut orders = external.attend(JOB);
+        external.lock().start(report(1));
+        assert_eq!(external.held_on(WorkerId(7))[0].phase, HeldPhase::Queued);
+        assert!(external.began(TASK, 2, Time(5)).is_none(), "that is not the booked one");
+        assert_eq!(external.began(TASK, 1, Time(5)), Some(report(1)));
+        assert_eq!(external.held_on(WorkerId(7))[0].phase, HeldPhase::Running(Time(5)));
+        let (_, result) = external.finish(TASK, 1, TaskResult::bare(End::Exited(0))).unwrap();
+        assert_eq!(result.started, Some(Time(5)));
+        assert!(external.finish(TASK, 1, TaskResult::bare(End::Exited(0))).is_none(), "it ended before");
+        external.repeat_ends(WorkerId(7));
+        assert_eq!(external.take_ends().len(), 1, "the commit may have failed");
+        assert_eq!(orders.try_recv(), Ok(started(1)));
+        external.settle(&[ended(1)]);
+        assert!(external.held_on(WorkerId(7)).is_empty() && orders.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_client_is_told_when_its_attempt_is_over_without_its_doing() {
+        let external = ExternalTasks::default();
+        let mut orders = external.attend(JOB);
+        external.lock().start(report(1));
+        external.settle(&[ended(1)]);
+        external.lock().start(report(2));
+        external.lock().stop(TASK, 1);
+        external.lock().stop(TASK, 2);
+        let job = Fact::JobEnded { job: JOB, state: JobState::Canceled, counts: Counts::default() };
+        external.settle(&[job]);
+        let stop = |attempt| ExternalOrder::Stop { task: TASK, attempt };
+        let told: Vec<_> = std::iter::from_fn(|| orders.try_recv().ok()).collect();
+        let all = [started(1), stop(1), started(2), stop(2), ExternalOrder::Ended(JobState::Canceled)];
+        assert_eq!(told, all);
+    }
+
+    #[test]
+    fn what_nobody_attends_to_ends_when_it_is_to() {
+        let external = ExternalTasks::default();
+        let (first, mut second) = (external.attend(JOB), external.attend(JOB));
+        assert!(!external.leave(JOB, first), "another took over");
+        external.lock().start(report(1));
+        assert_eq!(second.try_recv(), Ok(started(1)));
+        assert!(external.leave(JOB, second));
+        assert_eq!(external.unattended(Duration::ZERO), [JOB]);
+        external.lock().stop(TASK, 1);
+        let ends = external.take_ends();
+        assert_eq!((ends[0].0, &ends[0].1.end), (report(1), &End::Canceled));
+    }
+}
