@@ -1,0 +1,529 @@
+//! One build, from its hook's request to its end: it waits for another build of the same derivation, becomes a job, and
+//! tells its hook where its place is.
+
+use super::routes::client_of;
+use super::{Leader, Service, closed};
+use super::{near, needs};
+use crate::wire::{BuildEvent, BuildRequest, Outcome, Report, store_name};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+use windlass_api::{ErrorCode, StepBody};
+use windlass_core::class::Class;
+use windlass_core::engine::{Event, Reply, Submit};
+use windlass_core::job::{End, Hints, JobSpec, JobState, StepSpec, TaskResult};
+use windlass_core::tags::Need;
+use windlass_core::{Engine, JobId, TaskId, WorkerId, explain};
+use windlass_server::auth::{Caller, Role};
+use windlass_server::{ApiError, ExternalOrder, Unavailable};
+
+/// A hook whose connection is lost may come back within so long; then its build is cancelled.
+const COME_BACK: Duration = Duration::from_secs(3);
+/// When a hook is first told why it waits, and how often after that.
+const WHY_FIRST: Duration = Duration::from_millis(300);
+const WHY_EVERY: Duration = Duration::from_secs(2);
+/// More builds are told less often, so that what they are told costs the engine no more.
+const WHY_EVERY_PER_BUILD: Duration = Duration::from_millis(20);
+/// How long a build waits for another user's build of its derivation whose length is not known, and how many times the
+/// expected length where it is: nobody must be able to keep others waiting.
+const FOLLOW_MAX: Duration = Duration::from_secs(600);
+const FOLLOW_TIMES: f64 = 3.0;
+/// How long a worker that a user could not connect gets no builds of that user.
+const SUSPECT: Duration = Duration::from_secs(30);
+
+/// A job to which a hook attends.
+pub(super) struct Attended {
+    user: String,
+    request: Arc<BuildRequest>,
+    /// Who waits for the same derivation.
+    leader: Option<watch::Sender<Leader>>,
+    /// How many hooks do: one that comes back attends before the one that it replaces has left.
+    hooks: u32,
+}
+
+/// Where an attempt is booked, and whose it is.
+struct Booked {
+    user: String,
+    worker: String,
+    uri: String,
+}
+
+/// A build whose hook waits.
+pub(super) struct BuildSession {
+    service: Service,
+    caller: Caller,
+    client: String,
+    user: String,
+    request: Arc<BuildRequest>,
+    lines: mpsc::Sender<BuildEvent>,
+}
+
+/// How a conversation with a hook ended.
+enum Ended {
+    /// The job has.
+    Job,
+    /// The hook hung up.
+    HungUp,
+    /// The server ends.
+    Server,
+}
+
+impl BuildSession {
+    pub fn new(
+        service: Service,
+        caller: Caller,
+        request: BuildRequest,
+        lines: mpsc::Sender<BuildEvent>,
+    ) -> BuildSession {
+        let client = client_of(&caller, &request.wanted);
+        *service.state().clients.entry(client.clone()).or_default() += 1;
+        let named = request.user.clone().filter(|_| caller.role == Role::Admin);
+        let user = named.unwrap_or_else(|| caller.user.clone());
+        BuildSession { service, caller, client, user, request: Arc::new(request), lines }
+    }
+
+    /// Talks with the hook until its build has ended or it has hung up.
+    pub async fn run(self) {
+        let busy = self.service.front().busy();
+        let cores = self.request.cores.unwrap_or(1);
+        self.service.name_machines(&self.request.wanted, cores, &self.user).await;
+        if let Err(refused) = self.build().await {
+            _ = self.lines.send(refused).await;
+        }
+        drop(busy);
+    }
+
+    async fn build(&self) -> Result<(), BuildEvent> {
+        let Some((leader, built_on)) = self.join().await else { return Ok(()) };
+        let job = self.submit(built_on).await?;
+        _ = self.lines.send(BuildEvent::Job { job: job.0 }).await;
+        if let Some(leader) = &leader {
+            leader.send_replace(Leader::Builds(job));
+        }
+        let orders = self.attend(job, leader);
+        self.converse(job, orders).await;
+        Ok(())
+    }
+
+    /// Waits for another build of the same derivation. Returns the way to tell those that wait for this one, and the worker
+    /// that has the outputs if the other build succeeded; `None` if the hook hung up.
+    async fn join(&self) -> Option<(Option<watch::Sender<Leader>>, Option<String>)> {
+        let clock = Instant::now();
+        let mut is_counted = false;
+        if self.comes_back() {
+            return Some((None, None));
+        }
+        loop {
+            let mut leader = {
+                let mut state = self.service.state();
+                let known =
+                    state.leaders.get(&self.request.drv).filter(|leader| leader.has_changed().is_ok());
+                match known.cloned() {
+                    Some(leader) => {
+                        state.counts.joined += u64::from(!is_counted);
+                        leader
+                    }
+                    None => {
+                        let (sender, receiver) = watch::channel(Leader::Comes(self.user.clone()));
+                        state.leaders.retain(|_, leader| leader.has_changed().is_ok());
+                        state.leaders.insert(self.request.drv.clone(), receiver);
+                        return Some((Some(sender), None));
+                    }
+                }
+            };
+            is_counted = true;
+            let known = leader.borrow().clone();
+            let until = clock + self.follow_max(&known).await;
+            _ = self.lines.try_send(BuildEvent::Waits { why: known.why() });
+            loop {
+                tokio::select! {
+                    changed = leader.changed() => {
+                        let now = leader.borrow().clone();
+                        match (changed, now) {
+                            (_, Leader::Built(worker)) => return Some((None, Some(worker))),
+                            (Ok(()), other) => _ = self.lines.try_send(BuildEvent::Waits { why: other.why() }),
+                            (Err(_), _) => break,
+                        }
+                    }
+                    () = self.lines.closed() => return None,
+                    () = tokio::time::sleep_until(until.into()) => return Some((None, None)),
+                }
+            }
+        }
+    }
+
+    /// True if the hook lost its connection: its build is under way, and may be what others wait for.
+    fn comes_back(&self) -> bool {
+        let state = self.service.state();
+        let is_this = |known: &Attended| known.request.key == self.request.key && known.user == self.user;
+        state.attended.values().any(is_this)
+    }
+
+    /// How long this build waits for that one.
+    async fn follow_max(&self, leader: &Leader) -> Duration {
+        let job = match leader {
+            Leader::Builds(job) => *job,
+            _ => return FOLLOW_MAX,
+        };
+        let user = self.user.clone();
+        let expected = move |engine: &Engine| {
+            let job = engine.job(job)?;
+            let profile = job.steps.first()?.profile;
+            Some((
+                job.spec.user == user,
+                engine.profiles().prediction(profile).and_then(|known| known.wall_ms),
+            ))
+        };
+        match self.service.handle().query(expected).await.ok().flatten() {
+            Some((true, _)) => Duration::from_secs(u64::from(u32::MAX)),
+            Some((false, Some(ms))) => FOLLOW_MAX.max(Duration::from_millis((ms * FOLLOW_TIMES) as u64)),
+            _ => FOLLOW_MAX,
+        }
+    }
+
+    /// Submits the build. A hook that comes back gets the job that it had.
+    async fn submit(&self, built_on: Option<String>) -> Result<JobId, BuildEvent> {
+        let refused = |error: ApiError| BuildEvent::Refused {
+            is_temporary: error.code() == ErrorCode::Unavailable,
+            why: error.to_string(),
+        };
+        let front = self.service.front();
+        front.may_use_queue(&self.caller, &self.user).await.map_err(refused)?;
+        front.may_submit(&self.caller, 0).await.map_err(refused)?;
+        let (farm, suspects) = self.suspects().await;
+        let needs = needs::needs(&self.request.wanted, &farm, &suspects);
+        let prefers = match &built_on {
+            Some(worker) => [worker.clone()].into(),
+            None => self.near(&needs).await,
+        };
+        let spec = spec(&self.request, &self.user, needs, (built_on.is_some(), prefers));
+        let unavailable = |why: String| BuildEvent::Refused { why, is_temporary: true };
+        let key = spec.key.clone().unwrap_or_default();
+        let existing = self.service.handle().store().job_by_key(self.user.clone(), key).await;
+        let existing = existing.map_err(|e| unavailable(e.to_string()))?;
+        let submit =
+            move |request| Event::Submit(Box::new(Submit { existing, ..Submit::new(request, spec) }));
+        match self.service.handle().request(submit).await {
+            Ok(Reply::Submitted { job, .. }) => Ok(job),
+            Ok(Reply::Refused(refusal)) => {
+                Err(BuildEvent::Refused { why: refusal.to_string(), is_temporary: false })
+            }
+            Ok(other) => Err(unavailable(format!("unexpected reply of the engine: {other:?}"))),
+            Err(why) => Err(unavailable(why.to_string())),
+        }
+    }
+
+    /// URIs of the farm's workers, if some are left out for this user, and all that are.
+    async fn suspects(&self) -> (Vec<String>, BTreeSet<String>) {
+        let suspects: BTreeSet<String> = {
+            let state = self.service.state();
+            state.suspects.get(&self.user).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+        };
+        if suspects.is_empty() {
+            return (Vec::new(), suspects);
+        }
+        let farm = |engine: &Engine| {
+            let machines =
+                engine.workers().present().filter_map(|worker| needs::machine_of(&worker.attributes));
+            machines.map(|machine| machine.uri).collect()
+        };
+        (self.service.handle().query(farm).await.unwrap_or_default(), suspects)
+    }
+
+    /// The machines that have its large inputs.
+    async fn near(&self, needs: &[Need]) -> BTreeSet<String> {
+        let request = self.request.clone();
+        let class = Class {
+            request: needs::amounts(request.cores),
+            needs: needs.to_vec(),
+            is_external: true,
+            ..Class::default()
+        };
+        let near = move |engine: &Engine| near::machines(engine, &class, &request);
+        self.service.handle().query(near).await.unwrap_or_default()
+    }
+
+    fn attend(
+        &self,
+        job: JobId,
+        leader: Option<watch::Sender<Leader>>,
+    ) -> mpsc::UnboundedReceiver<ExternalOrder> {
+        let mut state = self.service.state();
+        let attended = state.attended.entry(job).or_insert_with(|| Attended {
+            user: self.user.clone(),
+            request: self.request.clone(),
+            leader: None,
+            hooks: 0,
+        });
+        attended.hooks += 1;
+        attended.leader = leader.or(attended.leader.take());
+        self.service.handle().attend(job)
+    }
+
+    /// Passes on what becomes of the job, and looks after it when the hook is gone.
+    async fn converse(&self, job: JobId, mut orders: mpsc::UnboundedReceiver<ExternalOrder>) {
+        let ended = self.pass_on(job, &mut orders).await;
+        if matches!(ended, Ended::HungUp) {
+            tokio::time::sleep(COME_BACK).await;
+        }
+        let nobody = self.service.handle().leave(job, orders);
+        {
+            let mut state = self.service.state();
+            if let Some(attended) = state.attended.get_mut(&job) {
+                attended.hooks -= 1;
+                if attended.hooks == 0 {
+                    state.attended.remove(&job);
+                }
+            }
+        }
+        let closing = *self.service.handle().closing().borrow();
+        if nobody && matches!(ended, Ended::HungUp) && !closing {
+            self.service.cancel(job).await;
+        }
+    }
+
+    async fn pass_on(&self, job: JobId, orders: &mut mpsc::UnboundedReceiver<ExternalOrder>) -> Ended {
+        let mut closing = self.service.handle().closing();
+        // It may have ended before anybody attended: then no order says so.
+        let is_gone = move |engine: &Engine| engine.job(job).is_none_or(|job| job.ended.is_some());
+        if self.service.handle().query(is_gone).await.unwrap_or(false)
+            && let Ok(Some(known)) = self.service.handle().store().job(job).await
+            && known.state != JobState::Active
+        {
+            _ = self.lines.send(end(known.state)).await;
+            return Ended::Job;
+        }
+        let why = tokio::time::sleep(WHY_FIRST);
+        tokio::pin!(why);
+        let (mut waits, mut told) = (true, String::new());
+        loop {
+            tokio::select! {
+                order = orders.recv() => {
+                    let event = match order {
+                        // Another hook attends: this one's connection was lost, and nobody noticed.
+                        None => return Ended::Server,
+                        Some(ExternalOrder::Start { attempt, worker, .. }) => {
+                            waits = false;
+                            self.place(attempt, worker).await
+                        }
+                        Some(ExternalOrder::Stop { attempt, .. }) => {
+                            waits = true;
+                            BuildEvent::Stop { attempt }
+                        }
+                        Some(ExternalOrder::Ended(state)) => {
+                            _ = self.lines.send(end(state)).await;
+                            return Ended::Job;
+                        }
+                    };
+                    if self.lines.send(event).await.is_err() {
+                        return Ended::HungUp;
+                    }
+                }
+                () = &mut why, if waits => {
+                    let now = self.why(job).await.filter(|now| *now != told);
+                    if let Some(now) = now {
+                        told.clone_from(&now);
+                        _ = self.lines.try_send(BuildEvent::Waits { why: now });
+                    }
+                    why.as_mut().reset(tokio::time::Instant::now() + self.why_every());
+                }
+                () = self.lines.closed() => return Ended::HungUp,
+                () = closed(&mut closing) => return Ended::Server,
+            }
+        }
+    }
+
+    async fn place(&self, attempt: u32, worker: WorkerId) -> BuildEvent {
+        let named = move |engine: &Engine| {
+            let worker = engine.workers().get(worker)?;
+            Some((worker.name.to_string(), needs::machine_of(&worker.attributes)?.uri))
+        };
+        let (worker, uri) = self.service.handle().query(named).await.ok().flatten().unwrap_or_default();
+        BuildEvent::Place { attempt, worker, uri }
+    }
+
+    fn why_every(&self) -> Duration {
+        let builds: usize = self.service.state().clients.values().sum();
+        WHY_EVERY.max(WHY_EVERY_PER_BUILD.saturating_mul(u32::try_from(builds).unwrap_or(u32::MAX)))
+    }
+
+    /// Why the build waits, in a sentence.
+    async fn why(&self, job: JobId) -> Option<String> {
+        let explain = move |engine: &Engine| {
+            let why = explain::task(engine, TaskId { job, index: 0 })?;
+            let name =
+                |id| engine.workers().get(id).map(|worker| worker.name.to_string()).unwrap_or_default();
+            Some(why.say(name).1)
+        };
+        self.service.handle().query(explain).await.ok().flatten()
+    }
+}
+
+impl Drop for BuildSession {
+    fn drop(&mut self) {
+        let mut state = self.service.state();
+        if let Some(count) = state.clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                state.clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+impl Leader {
+    fn why(&self) -> String {
+        match self {
+            Leader::Comes(user) => format!("{user} is about to build the same derivation"),
+            Leader::Builds(job) => format!("job {job} builds the same derivation"),
+            Leader::Built(worker) => format!("the same derivation was built on {worker}"),
+        }
+    }
+}
+
+impl Service {
+    /// A hook says how far an attempt is. False if that is not under way.
+    pub(super) async fn report(
+        &self,
+        caller: &Caller,
+        job: JobId,
+        report: Report,
+    ) -> Result<bool, Unavailable> {
+        let Report { attempt, outcome } = report;
+        let Some(Booked { user, worker, uri }) = self.booked(job, attempt).await? else { return Ok(false) };
+        if !caller.may_act_for(&user) {
+            return Ok(false);
+        }
+        let task = TaskId { job, index: 0 };
+        if outcome == Outcome::Began {
+            let worked = self.state().machines.worked(&worker, &user, Instant::now());
+            self.tell_all(worked).await;
+            return Ok(self.handle().external_began(task, attempt).await);
+        }
+        let result = self.learn(job, &outcome, (&user, &worker, &uri)).await;
+        Ok(self.handle().external_ended(task, attempt, result).await.is_some())
+    }
+
+    /// Whose attempt it is and where it is booked; `None` if it is not. Asked of the engine: after a restart a hook may say
+    /// how its build ended before it attends to its job again.
+    async fn booked(&self, job: JobId, attempt: u32) -> Result<Option<Booked>, Unavailable> {
+        let look = move |engine: &Engine| {
+            let booked =
+                engine.attempt(TaskId { job, index: 0 }).filter(|booked| booked.number == attempt)?;
+            let worker = engine.workers().get(booked.worker)?;
+            let uri = needs::machine_of(&worker.attributes)?.uri;
+            Some(Booked { user: engine.job(job)?.spec.user.clone(), worker: worker.name.to_string(), uri })
+        };
+        self.handle().query(look).await
+    }
+
+    /// What the end of an attempt says of its machine, and the result for the engine.
+    async fn learn(
+        &self,
+        job: JobId,
+        outcome: &Outcome,
+        (user, worker, uri): (&str, &str, &str),
+    ) -> TaskResult {
+        let bare = TaskResult::bare;
+        let with = |end, message: &str| TaskResult { message: Some(message.to_owned()), ..bare(end) };
+        let (result, changes) = {
+            let mut state = self.state();
+            match outcome {
+                Outcome::Began | Outcome::Canceled => (bare(End::Canceled), None),
+                Outcome::Succeeded => {
+                    state.counts.succeeded += 1;
+                    let state = &mut *state;
+                    let has = state.attended.get_mut(&job).and_then(|attended| {
+                        let leader = attended.leader.take();
+                        leader.map(|leader| leader.send_replace(Leader::Built(worker.to_owned())));
+                        let BuildRequest { inputs, outputs, .. } = &*attended.request;
+                        let paths = inputs.iter().map(|(name, _)| name).chain(outputs);
+                        state.machines.has(worker, paths.cloned())
+                    });
+                    (bare(End::Exited(0)), has)
+                }
+                Outcome::Failed { code, message } => {
+                    state.counts.failed += 1;
+                    (with(End::Exited(*code), message), None)
+                }
+                Outcome::NotConnected { message } => {
+                    state.counts.not_connected += 1;
+                    let now = Instant::now();
+                    if !state.machines.knows(worker) {
+                        let suspects = state.suspects.entry(user.to_owned()).or_default();
+                        suspects.insert(uri.to_owned(), now + SUSPECT);
+                    }
+                    tracing::warn!("{user} cannot connect {uri}: {message}");
+                    // The machine's other work is not to suffer from one user's keys.
+                    let result = TaskResult { job_at_fault: true, ..with(End::Lost, message) };
+                    (result, state.machines.failed(worker, user, now))
+                }
+                Outcome::Lost { message } => {
+                    state.counts.lost += 1;
+                    tracing::warn!("{user} lost the connection to {uri}: {message}");
+                    (TaskResult { job_at_fault: true, ..with(End::Lost, message) }, None)
+                }
+            }
+        };
+        self.tell_all(changes).await;
+        result
+    }
+}
+
+fn end(state: JobState) -> BuildEvent {
+    let state = match state {
+        JobState::Active => "active",
+        JobState::Succeeded => "succeeded",
+        JobState::Failed => "failed",
+        JobState::Canceled => "canceled",
+    };
+    BuildEvent::End { state: state.to_owned() }
+}
+
+/// A build as a job of one task. What is built already is only copied from there, which takes nobody's place.
+fn spec(
+    request: &BuildRequest,
+    user: &str,
+    needs: Vec<Need>,
+    (is_built, prefers): (bool, BTreeSet<String>),
+) -> JobSpec {
+    let amounts = if is_built { windlass_core::Resources::default() } else { needs::amounts(request.cores) };
+    let hints = Hints {
+        shape: format!("nix {} {}", request.wanted.system, bounded(&request.pname, 128)),
+        network_bound: request.fixed_output,
+        prefer_local: request.prefer_local,
+        caches: needs::reads(request),
+        prefers,
+        ..Hints::default()
+    };
+    let body = StepBody {
+        command: vec!["nix-store".to_owned(), "--realise".to_owned(), request.drv.clone()],
+        ..StepBody::default()
+    };
+    let body = serde_json::to_vec(&body).expect("strings always serialize");
+    let step = StepSpec {
+        name: bounded(&request.pname, 200),
+        tasks: 1,
+        request: amounts,
+        needs,
+        hints,
+        is_external: true,
+        body: body.into(),
+        ..StepSpec::default()
+    };
+    JobSpec {
+        name: bounded(store_name(&request.name), 200),
+        queue: user.to_owned(),
+        user: user.to_owned(),
+        key: Some(format!("nix-{}", bounded(&request.key, 64))),
+        steps: vec![step],
+        ..JobSpec::default()
+    }
+}
+
+/// The beginning of a text, at most so many bytes.
+fn bounded(text: &str, bytes_max: usize) -> String {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].to_owned()
+}

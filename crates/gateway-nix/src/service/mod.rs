@@ -1,0 +1,321 @@
+//! The server's side: builds as external tasks of the engine, and machines that only clients know.
+
+mod builds;
+mod machines;
+mod near;
+mod needs;
+mod routes;
+
+pub use needs::{BUILDS, NIX, attributes};
+
+use crate::wire::{BuildEvent, Wanted};
+use machines::{Change, InEngine, Machines};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+use windlass_core::JobId;
+use windlass_core::engine::{Event, Reply};
+use windlass_server::{Counting, Front, Gateway, Handle, Starting, Unavailable, WorkerMessage};
+
+/// How often machines and builds are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// A job to which no hook attends for so long is cancelled. After a restart of the server hooks come back within seconds.
+const UNATTENDED_MAX: Duration = Duration::from_secs(30);
+/// How often jobs are looked for whose hooks have gone before they had a place.
+const ORPHANS_LOOK: Duration = Duration::from_secs(60);
+
+/// The gateway, to be given to a server.
+#[derive(Default)]
+pub struct NixGateway {
+    service: OnceLock<Service>,
+}
+
+impl Gateway for NixGateway {
+    fn name(&self) -> &'static str {
+        "nix"
+    }
+
+    fn start(&self, front: Front) -> Starting<'_> {
+        Box::pin(async move {
+            let (again, asked) = mpsc::unbounded_channel();
+            let service = Service(Arc::new(Shared { front, again, state: Mutex::default() }));
+            service.restore().await?;
+            // A gateway is started once.
+            _ = self.service.set(service.clone());
+            tokio::spawn(service.clone().look_after(asked));
+            Ok(routes::routes(service))
+        })
+    }
+
+    fn owns(&self, path: &str) -> bool {
+        path.starts_with("/nix/v1/")
+    }
+
+    fn body_bytes_max(&self) -> usize {
+        routes::BODY_BYTES_MAX
+    }
+
+    /// Builds are audited; how far they are is not.
+    fn is_report(&self, path: &str) -> bool {
+        path != crate::wire::BUILDS_PATH
+    }
+
+    fn metrics(&self) -> Counting<'_> {
+        Box::pin(std::future::ready(self.service.get().map(Service::metrics).unwrap_or_default()))
+    }
+}
+
+/// The service; cheap to clone.
+#[derive(Clone)]
+struct Service(Arc<Shared>);
+
+struct Shared {
+    front: Front,
+    /// Connections of machines over which the engine wants everything said again.
+    again: mpsc::UnboundedSender<u64>,
+    state: Mutex<State>,
+}
+
+/// What changes.
+#[derive(Default)]
+struct State {
+    machines: Machines,
+    /// The jobs that are attended to.
+    attended: BTreeMap<JobId, builds::Attended>,
+    /// Builds by client.
+    clients: BTreeMap<String, usize>,
+    /// The first of the builds of one derivation, by its path.
+    leaders: BTreeMap<String, watch::Receiver<Leader>>,
+    /// Workers that a user could not connect, by their URI, until when they are left out for that user.
+    suspects: BTreeMap<String, BTreeMap<String, Instant>>,
+    counts: Counts,
+}
+
+/// What is known of the first build of a derivation; the watch is closed when it has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Leader {
+    /// This user asked for it just now.
+    Comes(String),
+    /// It is this job.
+    Builds(JobId),
+    /// Its outputs are on this worker.
+    Built(String),
+}
+
+/// What is counted since the start.
+#[derive(Default)]
+struct Counts {
+    accepted: u64,
+    postponed: u64,
+    declined: u64,
+    succeeded: u64,
+    failed: u64,
+    not_connected: u64,
+    lost: u64,
+    joined: u64,
+}
+
+impl Service {
+    fn handle(&self) -> &Handle {
+        self.0.front.handle()
+    }
+
+    fn front(&self) -> &Front {
+        &self.0.front
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in the machines that an earlier start of the server knew, because builds may run there.
+    async fn restore(&self) -> Result<(), Unavailable> {
+        self.look_at_workers().await?;
+        let known = self.handle().query(machines::in_engine).await?;
+        for InEngine { machine, capacity, .. } in known {
+            let link = self.handle().next_link();
+            let change = self.state().machines.restore(machine, &capacity, Instant::now(), link);
+            if let Some(change) = change {
+                self.tell(link, change).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the machines that a client names.
+    async fn name_machines(&self, wanted: &Wanted, cores: u32, user: &str) {
+        let changes: Vec<(u64, Change)> = {
+            let (mut state, now) = (self.state(), Instant::now());
+            let machines = wanted.machines.iter().take(crate::wire::MACHINES_MAX);
+            machines
+                .filter_map(|machine| {
+                    state.machines.name(machine, cores, user, now, || self.handle().next_link())
+                })
+                .collect()
+        };
+        for (link, change) in changes {
+            self.tell(link, change).await;
+        }
+    }
+
+    /// Tells the engine what has changed of a machine.
+    async fn tell(&self, link: u64, change: Change) {
+        let messages = match change {
+            Change::Hello(hello, keys) => {
+                let back = machines::link(link, &self.0.again);
+                vec![WorkerMessage::Hello { hello, link: back }, WorkerMessage::Caches(keys)]
+            }
+            Change::Caches(keys) => vec![WorkerMessage::Caches(keys)],
+            Change::Lost => vec![WorkerMessage::Lost],
+        };
+        self.handle().worker_tells(link, messages).await;
+    }
+
+    async fn tell_all(&self, changes: impl IntoIterator<Item = (u64, Change)>) {
+        for (link, change) in changes {
+            self.tell(link, change).await;
+        }
+    }
+
+    /// Looks after machines and after jobs whose hooks are gone, until the server ends.
+    async fn look_after(self, mut asked: mpsc::UnboundedReceiver<u64>) {
+        let mut closing = self.handle().closing();
+        let mut orphans = tokio::time::interval(ORPHANS_LOOK);
+        orphans.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // The first look would find the jobs of hooks that are about to come back.
+        orphans.reset_after(UNATTENDED_MAX);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => self.look().await,
+                Some(link) = asked.recv() => {
+                    let change = self.state().machines.again(link);
+                    self.tell_all(change).await;
+                }
+                _ = orphans.tick() => self.cancel_orphans().await,
+                () = closed(&mut closing) => return,
+            }
+        }
+    }
+
+    async fn look_at_workers(&self) -> Result<(), Unavailable> {
+        let hosts = self.handle().query(machines::hosts_of_workers).await?;
+        self.state().machines.set_workers(hosts);
+        Ok(())
+    }
+
+    async fn look(&self) {
+        // An engine that is gone has no workers.
+        _ = self.look_at_workers().await;
+        let now = Instant::now();
+        let (tried, unneeded) = {
+            let mut state = self.state();
+            for until in state.suspects.values_mut() {
+                until.retain(|_, until| *until > now);
+            }
+            state.suspects.retain(|_, machines| !machines.is_empty());
+            (state.machines.tried_again(now), state.machines.unneeded(now))
+        };
+        self.tell_all(tried).await;
+        for job in self.handle().unattended(UNATTENDED_MAX) {
+            self.cancel(job).await;
+        }
+        if !unneeded.is_empty() {
+            self.forget_idle(&unneeded).await;
+        }
+    }
+
+    /// Forgets the machines on which nothing is built.
+    async fn forget_idle(&self, unneeded: &[String]) {
+        let ours = self.handle().query(machines::in_engine).await.unwrap_or_default();
+        let idle = ours.into_iter().filter(|known| !known.is_used && unneeded.contains(&known.name));
+        for InEngine { id: worker, name, .. } in idle {
+            self.state().machines.remove(&name);
+            let forget = move |request| Event::Forget { request, worker, force: true };
+            if let Err(why) = self.handle().request(forget).await {
+                tracing::warn!("cannot forget the machine {name}: {why}");
+            }
+        }
+    }
+
+    /// Jobs that wait and whose hooks did not come back after a restart would get places that nobody uses.
+    async fn cancel_orphans(&self) {
+        // A hook attends to its job a moment after it was created.
+        let now = self.handle().now();
+        let external = move |engine: &windlass_core::Engine| -> Vec<JobId> {
+            let is_old =
+                |job: &windlass_core::job::Job| now.since(job.created) > UNATTENDED_MAX.as_nanos() as u64;
+            let waits = |job: &windlass_core::job::Job| job.spec.steps.iter().any(|step| step.is_external);
+            engine.jobs().filter(|job| is_old(job) && waits(job)).map(|job| job.id).collect()
+        };
+        let Ok(jobs) = self.handle().query(external).await else { return };
+        let orphans: Vec<JobId> = {
+            let state = self.state();
+            jobs.into_iter().filter(|job| !state.attended.contains_key(job)).collect()
+        };
+        for job in orphans {
+            self.cancel(job).await;
+        }
+    }
+
+    async fn cancel(&self, job: JobId) {
+        match self.handle().request(move |request| Event::Cancel { request, job }).await {
+            Ok(Reply::Done | Reply::Refused(_)) => {}
+            Ok(other) => tracing::warn!("job {job} is not cancelled: {other:?}"),
+            Err(why) => tracing::warn!("job {job} is not cancelled: {why}"),
+        }
+    }
+
+    /// What `/metrics` says.
+    fn metrics(&self) -> String {
+        use std::fmt::Write as _;
+        let state = self.state();
+        let Counts { accepted, postponed, declined, succeeded, failed, not_connected, lost, joined } =
+            state.counts;
+        let (machines, out) = state.machines.counts();
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, samples: &[(&str, u64)]| {
+            _ = writeln!(text, "# HELP windlass_nix_{name} {help}\n# TYPE windlass_nix_{name} {kind}");
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            for (label, value) in samples {
+                _ = writeln!(text, "windlass_nix_{name}{suffix}{label} {value}");
+            }
+        };
+        let answers = [
+            (r#"{answer="accept"}"#, accepted),
+            (r#"{answer="postpone"}"#, postponed),
+            (r#"{answer="decline"}"#, declined),
+        ];
+        family("tries", "counter", "Derivations that hooks asked for, by answer.", &answers);
+        let ends = [
+            (r#"{how="succeeded"}"#, succeeded),
+            (r#"{how="failed"}"#, failed),
+            (r#"{how="not_connected"}"#, not_connected),
+            (r#"{how="lost"}"#, lost),
+        ];
+        family("attempts", "counter", "Attempts at builds that ended, by how.", &ends);
+        family(
+            "joined",
+            "counter",
+            "Builds that waited for another build of their derivation.",
+            &[("", joined)],
+        );
+        let builds = state.clients.values().sum::<usize>() as u64;
+        family("builds", "gauge", "Builds that wait or run.", &[("", builds)]);
+        let machines = [(r#"{state="in"}"#, (machines - out) as u64), (r#"{state="out"}"#, out as u64)];
+        family("machines", "gauge", "Machines of clients; those out could not be connected.", &machines);
+        text
+    }
+}
+
+/// Comes when the server ends.
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    _ = closing.wait_for(|closing| *closing).await;
+}
+
+/// A line for a hook.
+fn line(event: &BuildEvent) -> Vec<u8> {
+    let mut line = serde_json::to_vec(event).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,47 @@
+//! Which machines have the large inputs of a build: it rather waits a while for one of these than has them copied.
+
+use super::needs::cache_key;
+use crate::wire::BuildRequest;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::Engine;
+use windlass_core::bounds::PREFERS_PER_STEP_MAX;
+use windlass_core::cache_keys::{Reads, missing};
+use windlass_core::class::Class;
+use windlass_core::plan::placement;
+use windlass_core::worker::WorkerState;
+
+/// Smaller inputs do not decide where a build waits.
+const INPUT_BYTES_MIN: u64 = 4 << 20;
+/// A machine that lacks so much more than another is waited past. At 100 Mbit/s, copying that takes 11 s; a build waits for
+/// 20 s at most.
+const FAR_BYTES: u64 = 128 << 20;
+/// On a farm with more machines none is looked at.
+const MACHINES_MAX: usize = 512;
+
+/// The machines for which a build should rather wait for a while; none where all are alike.
+pub fn machines(engine: &Engine, class: &Class, build: &BuildRequest) -> BTreeSet<String> {
+    let large = build.inputs.iter().filter(|(_, bytes)| bytes.is_some_and(|bytes| bytes >= INPUT_BYTES_MIN));
+    let large: BTreeMap<String, Option<u64>> = large.map(|(name, bytes)| (cache_key(name), *bytes)).collect();
+    let bytes: u64 = large.values().flatten().sum();
+    if bytes < FAR_BYTES || engine.workers().len() > MACHINES_MAX {
+        return BTreeSet::new();
+    }
+    let reads = Reads::of(&large);
+    let fit = engine
+        .workers()
+        .present()
+        .filter(|worker| worker.state == WorkerState::Up && placement::eligible_when_idle(class, worker));
+    let lacking = fit.map(|worker| {
+        let lacks = worker.caches.as_ref().map_or(bytes, |held| missing(&reads, held, None).bytes);
+        (lacks, worker.name.to_string())
+    });
+    let mut lacking: Vec<(u64, String)> = lacking.collect();
+    lacking.sort();
+    let Some((least, _)) = lacking.first().cloned() else { return BTreeSet::new() };
+    let all = lacking.len();
+    lacking.retain(|(lacks, _)| *lacks < least + FAR_BYTES);
+    if lacking.len() == all {
+        return BTreeSet::new();
+    }
+    lacking.into_iter().take(PREFERS_PER_STEP_MAX).map(|(_, name)| name).collect()
+}

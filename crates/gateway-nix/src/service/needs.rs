@@ -1,0 +1,240 @@
+//! What a derivation needs of a machine and what a machine has, in the words of the engine.
+
+use crate::wire::{BuildRequest, Machine, Wanted};
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::Resources;
+use windlass_core::tags::{Attributes, EXCLUSIVE, Need, SERVES};
+
+/// The system whose clients build here.
+pub const NIX: &str = "nix";
+/// The attribute with the systems of a machine.
+const SYSTEM: &str = "nix.system";
+/// The attribute with the features that derivations may require.
+const FEATURE: &str = "nix.feature";
+/// The attribute with the features that derivations must require, as one text; see [`joined`].
+const MANDATORY: &str = "nix.mandatory";
+/// The attribute that says whose machine it is: [`OF_THE_FARM`], and its URI.
+const BUILDER: &str = "nix.builder";
+/// The attribute with the URI of a machine's store.
+pub const URI: &str = "nix.uri";
+/// The value of [`BUILDER`] of workers. Machines that only clients know have none: they are for clients that name them.
+const OF_THE_FARM: &str = "farm";
+/// Of a machine without mandatory features.
+const NONE: &str = "none";
+/// The named amount of which a machine has as many as it builds derivations at a time.
+pub const BUILDS: &str = "nix_builds";
+/// Features of a derivation of which all combinations are looked at. Those beyond are taken not to be mandatory anywhere.
+const COMBINED_MAX: usize = 6;
+/// The most cpus that a build may ask for.
+const CORES_MAX: u32 = 1_024;
+
+/// Mandatory features as one text, the same for the same features.
+fn joined<'a>(features: impl IntoIterator<Item = &'a String>) -> String {
+    let features: BTreeSet<&str> = features.into_iter().map(String::as_str).collect();
+    if features.is_empty() {
+        return NONE.to_owned();
+    }
+    features.into_iter().collect::<Vec<_>>().join("+")
+}
+
+/// What a machine is, as attributes of a worker. A machine `of_farm` is a worker; any other is known from the `builders` of
+/// clients, runs nothing else, and is only for clients that name it.
+pub fn attributes(machine: &Machine, of_farm: bool) -> Attributes {
+    let set = |values: &[String]| values.iter().cloned().collect::<BTreeSet<String>>();
+    let mut systems = set(&machine.systems);
+    systems.insert("builtin".to_owned());
+    let mut builder = BTreeSet::from([machine.uri.clone()]);
+    let mut attributes = Attributes::from([
+        (SERVES.to_owned(), [NIX.to_owned()].into()),
+        (SYSTEM.to_owned(), systems),
+        (MANDATORY.to_owned(), [joined(&machine.mandatory)].into()),
+        (URI.to_owned(), [machine.uri.clone()].into()),
+    ]);
+    let features: BTreeSet<String> = machine.supported.iter().chain(&machine.mandatory).cloned().collect();
+    if !features.is_empty() {
+        attributes.insert(FEATURE.to_owned(), features);
+    }
+    if of_farm {
+        builder.insert(OF_THE_FARM.to_owned());
+    } else {
+        attributes.insert(EXCLUSIVE.to_owned(), [NIX.to_owned()].into());
+        if machine.speed > 0.0 && machine.speed != 1.0 {
+            attributes.insert("core_score".to_owned(), [machine.speed.to_string()].into());
+        }
+    }
+    attributes.insert(BUILDER.to_owned(), builder);
+    attributes
+}
+
+/// The machine that a worker's attributes describe; `None` of a worker that builds nothing for Nix. Mandatory features are
+/// among the supported ones.
+pub fn machine_of(attributes: &Attributes) -> Option<Machine> {
+    if !attributes.get(SERVES)?.contains(NIX) {
+        return None;
+    }
+    let all = |key: &str| attributes.get(key).into_iter().flatten().cloned().collect::<Vec<_>>();
+    let mandatory = all(MANDATORY).concat();
+    let mandatory = mandatory.split('+').filter(|feature| *feature != NONE && !feature.is_empty());
+    Some(Machine {
+        uri: all(URI).concat(),
+        systems: all(SYSTEM).into_iter().filter(|system| system != "builtin").collect(),
+        max_jobs: 0,
+        speed: all("core_score").concat().parse().unwrap_or(1.0),
+        supported: all(FEATURE),
+        mandatory: mandatory.map(str::to_owned).collect(),
+    })
+}
+
+/// True of a machine that only clients know.
+pub fn is_of_clients(attributes: &Attributes) -> bool {
+    attributes.get(BUILDER).is_some_and(|of| !of.contains(OF_THE_FARM))
+}
+
+/// What a machine has room for that does not say how many cpus it has: as many builds as it takes, each with so many cpus.
+pub fn capacity(max_jobs: u32, cores: u32) -> Resources {
+    let cpu = max_jobs.saturating_mul(cores.max(1)).saturating_mul(100);
+    Resources { custom: BTreeMap::from([(BUILDS.to_owned(), max_jobs.into())]), ..Resources::new(cpu, 0) }
+}
+
+/// What one build takes: the cpus that the user set, or one.
+pub fn amounts(cores: Option<u32>) -> Resources {
+    capacity(1, cores.unwrap_or(1).min(CORES_MAX))
+}
+
+/// What a machine must be. `farm` are the URIs of workers, and `suspects` those of them to leave out.
+pub fn needs(wanted: &Wanted, farm: &[String], suspects: &BTreeSet<String>) -> Vec<Need> {
+    let need = |key: &str, any_of: BTreeSet<String>| Need { key: key.to_owned(), any_of };
+    let mut features: Vec<&String> = wanted.features.iter().collect();
+    features.sort();
+    features.dedup();
+    let mut needs = vec![
+        need(SERVES, [NIX.to_owned()].into()),
+        need(SYSTEM, [wanted.system.clone()].into()),
+        need(MANDATORY, combinations(&features[..features.len().min(COMBINED_MAX)])),
+        need(BUILDER, builders(wanted, farm, suspects)),
+    ];
+    needs.extend(features.into_iter().map(|feature| need(FEATURE, [feature.clone()].into())));
+    needs
+}
+
+/// Every set of mandatory features that these meet.
+fn combinations(features: &[&String]) -> BTreeSet<String> {
+    (0..1_u32 << features.len())
+        .map(|chosen| {
+            joined(
+                features
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| chosen & (1 << i) != 0)
+                    .map(|(_, feature)| *feature),
+            )
+        })
+        .collect()
+}
+
+fn builders(wanted: &Wanted, farm: &[String], suspects: &BTreeSet<String>) -> BTreeSet<String> {
+    let own = || wanted.machines.iter().map(|machine| machine.uri.clone());
+    if farm.iter().any(|uri| suspects.contains(uri)) {
+        let left = own().chain(farm.iter().cloned()).filter(|uri| !suspects.contains(uri));
+        let left: BTreeSet<String> = left.collect();
+        // Where none is left, and where there are too many for one requirement, none is left out.
+        if !left.is_empty() && left.len() <= windlass_core::bounds::VALUES_PER_NEED_MAX {
+            return left;
+        }
+    }
+    own().take(crate::wire::MACHINES_MAX).chain([OF_THE_FARM.to_owned()]).collect()
+}
+
+/// The cache key of a store path.
+pub fn cache_key(name: &str) -> String {
+    format!("{NIX}/{name}")
+}
+
+/// The inputs of a build as cache keys.
+pub fn reads(build: &BuildRequest) -> BTreeMap<String, Option<u64>> {
+    let bounded = |bytes: u64| bytes.min(windlass_core::bounds::CACHE_BYTES_MAX);
+    let inputs = build.inputs.iter().take(crate::wire::INPUTS_MAX);
+    inputs.map(|(name, bytes)| (cache_key(name), bytes.map(bounded))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[&str]) -> Vec<String> {
+        all.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn machine(supported: &[&str], mandatory: &[&str]) -> Machine {
+        Machine {
+            uri: "ssh://b1".to_owned(),
+            systems: texts(&["x86_64-linux"]),
+            max_jobs: 2,
+            speed: 1.0,
+            supported: texts(supported),
+            mandatory: texts(mandatory),
+        }
+    }
+
+    fn wanted(system: &str, features: &[&str]) -> Wanted {
+        let machines = vec![machine(&[], &[])];
+        Wanted { client: "c".to_owned(), system: system.to_owned(), features: texts(features), machines }
+    }
+
+    fn fits(machine: &Machine, wanted: &Wanted) -> bool {
+        let attributes = attributes(machine, false);
+        needs(wanted, &[], &BTreeSet::new()).iter().all(|need| need.met_by(&attributes))
+    }
+
+    /// As stock Nix has it: all features that are required are supported or mandatory, and all that are mandatory are
+    /// required.
+    #[test]
+    fn machines_fit_as_stock_nix_has_it() {
+        let linux = |features: &[&str]| wanted("x86_64-linux", features);
+        assert!(fits(&machine(&[], &[]), &linux(&[])));
+        assert!(!fits(&machine(&[], &[]), &linux(&["kvm"])));
+        assert!(fits(&machine(&["kvm", "big-parallel"], &[]), &linux(&["kvm"])));
+        assert!(fits(&machine(&["big-parallel"], &["kvm"]), &linux(&["kvm"])));
+        assert!(!fits(&machine(&["big-parallel"], &["kvm"]), &linux(&["big-parallel"])));
+        assert!(!fits(&machine(&[], &["kvm", "perf"]), &linux(&["kvm"])));
+        assert!(fits(&machine(&[], &["kvm", "perf"]), &linux(&["perf", "kvm"])));
+        assert!(!fits(&machine(&[], &[]), &wanted("aarch64-linux", &[])));
+        assert!(fits(&machine(&[], &[]), &wanted("builtin", &[])));
+    }
+
+    #[test]
+    fn a_machine_of_clients_is_for_those_that_name_it() {
+        let named = wanted("x86_64-linux", &[]);
+        let others = Wanted { machines: Vec::new(), ..named.clone() };
+        let fits = |machine: &Attributes, wanted: &Wanted, farm: &[String], suspects: &[&str]| {
+            let suspects = suspects.iter().map(|uri| (*uri).to_owned()).collect();
+            needs(wanted, farm, &suspects).iter().all(|need| need.met_by(machine))
+        };
+        let (foreign, own) = (attributes(&machine(&[], &[]), false), attributes(&machine(&[], &[]), true));
+        assert!(fits(&foreign, &named, &[], &[]) && !fits(&foreign, &others, &[], &[]));
+        assert!(fits(&own, &named, &[], &[]) && fits(&own, &others, &[], &[]));
+        let farm = texts(&["ssh://b1", "ssh://b2"]);
+        assert!(!fits(&own, &others, &farm, &["ssh://b1"]), "it is suspected, and b2 is not");
+        assert!(fits(&own, &others, &farm, &["ssh://b2"]));
+        assert!(fits(&own, &others, &farm, &["ssh://b1", "ssh://b2"]), "all are");
+        assert!(fits(&foreign, &named, &[], &["ssh://b1"]), "only workers are left out");
+    }
+
+    #[test]
+    fn a_worker_s_attributes_say_what_machine_it_is() {
+        let before = machine(&["big-parallel", "kvm"], &["kvm"]);
+        let after = machine_of(&attributes(&before, false)).unwrap();
+        assert_eq!(
+            (after.uri, after.systems, after.mandatory),
+            (before.uri, before.systems, before.mandatory)
+        );
+        assert_eq!(machine_of(&Attributes::new()), None);
+    }
+
+    #[test]
+    fn a_build_takes_the_cpus_that_its_user_set() {
+        assert_eq!((amounts(None).cpu, amounts(Some(4)).cpu), (100, 400));
+        assert!(amounts(Some(4)).fits(&capacity(1, 4)) && !amounts(Some(4)).fits(&capacity(1, 1)));
+        assert_eq!(amounts(Some(u32::MAX)).cpu, 102_400);
+    }
+}

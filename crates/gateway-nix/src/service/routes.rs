@@ -1,0 +1,140 @@
+//! The paths: who may ask, and what the answers are.
+
+use super::builds::BuildSession;
+use super::{Service, line, needs};
+use crate::wire::{BUILDS_PATH, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted};
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use futures_util::StreamExt as _;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use tokio::sync::mpsc;
+use windlass_api::ErrorCode;
+use windlass_core::class::Class;
+use windlass_core::plan::placement::{self, Ineligible};
+use windlass_core::{Engine, JobId};
+use windlass_server::ApiError;
+use windlass_server::auth::{Access, Caller};
+
+/// Bytes of a request: the most inputs and machines, with some more.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// Lines that may wait for a hook to read them.
+const LINES_MAX: usize = 16;
+/// Reasons that are told of what cannot be built.
+const REASONS_MAX: usize = 3;
+
+pub fn routes(service: Service) -> Router {
+    Router::new()
+        .route(TRY_PATH, post(ask))
+        .route(BUILDS_PATH, post(build))
+        .route(&format!("{BUILDS_PATH}/{{job}}/report"), post(report))
+        .with_state(service)
+}
+
+type Who = Option<Extension<Caller>>;
+
+/// Who asks, if they may build.
+fn admit(caller: Who) -> Result<Caller, ApiError> {
+    match caller {
+        Some(Extension(caller)) if Access::User.is_for(caller.role) => Ok(caller),
+        Some(Extension(caller)) => {
+            let why = format!("'{}' may not build: that is for users and administrators", caller.user);
+            Err(ApiError::new(ErrorCode::Forbidden, why).hint("create a token with --role user"))
+        }
+        None => Err(ApiError::new(ErrorCode::Unauthorized, "builds need a token")
+            .hint("give the hook a token: WINDLASS_TOKEN_FILE")),
+    }
+}
+
+async fn read<T: DeserializeOwned + Send + 'static>(service: &Service, body: Bytes) -> Result<T, ApiError> {
+    let read = service.front().parse(body, |body| serde_json::from_slice::<T>(body)).await;
+    read.map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
+}
+
+/// Nix asks whether a derivation may be built elsewhere.
+async fn ask(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Json<TryAnswer>, ApiError> {
+    let caller = admit(caller)?;
+    let TryRequest { wanted, in_flight_max } = read(&service, body).await?;
+    service.name_machines(&wanted, 1, &caller.user).await;
+    let in_flight = service.state().clients.get(&client_of(&caller, &wanted)).copied().unwrap_or(0);
+    let answer = if in_flight_max > 0 && in_flight >= in_flight_max {
+        TryAnswer::Postpone
+    } else {
+        match service.handle().query(move |engine| why_nowhere(engine, &wanted)).await? {
+            None => TryAnswer::Accept,
+            Some(why) => TryAnswer::Decline { why },
+        }
+    };
+    let mut state = service.state();
+    match answer {
+        TryAnswer::Accept => state.counts.accepted += 1,
+        TryAnswer::Postpone => state.counts.postponed += 1,
+        TryAnswer::Decline { .. } => state.counts.declined += 1,
+    }
+    Ok(Json(answer))
+}
+
+/// One run of Nix of one user.
+pub fn client_of(caller: &Caller, wanted: &Wanted) -> String {
+    format!("{}\0{}", caller.user, wanted.client)
+}
+
+/// Why no machine could ever build it; `None` if one could.
+fn why_nowhere(engine: &Engine, wanted: &Wanted) -> Option<String> {
+    let needs = needs::needs(wanted, &[], &BTreeSet::new());
+    let class = Class { request: needs::amounts(None), needs, is_external: true, ..Class::default() };
+    let mut reasons: Vec<(Ineligible, usize)> = Vec::new();
+    let mut machines = 0;
+    for worker in engine.workers().present() {
+        // Workers that do not build for Nix at all are not worth a word.
+        if needs::machine_of(&worker.attributes).is_none() {
+            continue;
+        }
+        machines += 1;
+        let reason = placement::ineligibilities(&class, worker, false).next()?;
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((reason, 1)),
+        }
+    }
+    if machines == 0 {
+        return Some("the farm has no machine that builds for Nix: 'windlass worker start --nix'".to_owned());
+    }
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let told = reasons.iter().take(REASONS_MAX).map(|(reason, count)| format!("{count}: {reason}"));
+    let told = told.collect::<Vec<_>>().join("; ");
+    Some(format!("none of the farm's {machines} machines for Nix could build it ({told})"))
+}
+
+/// A derivation wants a place. The answer lasts as long as the build.
+async fn build(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Response, ApiError> {
+    let caller = admit(caller)?;
+    let request: BuildRequest = read(&service, body).await?;
+    if *service.handle().closing().borrow() {
+        return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
+    }
+    let (lines, told) = mpsc::channel(LINES_MAX);
+    tokio::spawn(BuildSession::new(service, caller, request, lines).run());
+    let told = tokio_stream::wrappers::ReceiverStream::new(told);
+    let body = Body::from_stream(told.map(|event| Ok::<_, std::convert::Infallible>(line(&event))));
+    Ok(([("content-type", "application/jsonl")], body).into_response())
+}
+
+/// A hook says how far an attempt is.
+async fn report(
+    State(service): State<Service>,
+    caller: Who,
+    Path(job): Path<u64>,
+    body: Bytes,
+) -> Result<StatusCode, ApiError> {
+    let caller = admit(caller)?;
+    let report: Report = read(&service, body).await?;
+    match service.report(&caller, JobId(job), report).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(ApiError::new(ErrorCode::Conflict, "this attempt is not under way any more")),
+    }
+}

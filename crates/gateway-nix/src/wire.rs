@@ -1,0 +1,194 @@
+//! What hooks and the server tell each other: JSON over the server's own HTTP interface.
+
+use serde::{Deserialize, Serialize};
+
+/// The path at which a hook asks whether a derivation may be accepted.
+pub const TRY_PATH: &str = "/nix/v1/try";
+/// The path at which a hook asks for a place. The answer is a line of JSON for each [`BuildEvent`], for as long as the build
+/// lasts.
+pub const BUILDS_PATH: &str = "/nix/v1/builds";
+
+/// The most input paths that a hook names; the largest are named.
+pub const INPUTS_MAX: usize = windlass_core::bounds::CACHES_PER_STEP_MAX;
+/// The most machines that a client names.
+pub const MACHINES_MAX: usize = 200;
+
+/// A line of the client's `builders`, without its keys.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// The store's URI, such as `ssh://host`.
+    pub uri: String,
+    /// The systems that it builds for.
+    pub systems: Vec<String>,
+    /// Builds at a time.
+    pub max_jobs: u32,
+    /// How much faster than others it is.
+    pub speed: f64,
+    /// Features that derivations may require.
+    pub supported: Vec<String>,
+    /// Features that derivations must require.
+    pub mandatory: Vec<String>,
+}
+
+/// What a derivation needs of a machine, and who asks.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The same for all hooks of one run of Nix.
+    pub client: String,
+    /// The derivation's system, such as `x86_64-linux`.
+    pub system: String,
+    /// All features that it requires.
+    pub features: Vec<String>,
+    /// The machines of the client's `builders`.
+    pub machines: Vec<Machine>,
+}
+
+/// The question of Nix's `try`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct TryRequest {
+    /// What is needed.
+    pub wanted: Wanted,
+    /// The most builds of this client that may wait or run; 0 is no bound.
+    pub in_flight_max: usize,
+}
+
+/// The answer to a [`TryRequest`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum TryAnswer {
+    /// Accept it.
+    Accept,
+    /// Too many builds of this client wait: Nix should ask again later.
+    Postpone,
+    /// No machine of the farm could ever build it.
+    Decline {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// A derivation that wants a place.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct BuildRequest {
+    /// What is needed.
+    pub wanted: Wanted,
+    /// A random number of the hook. A hook that asks again with it, after the connection was lost, gets the same build.
+    pub key: String,
+    /// Whose build it is. Only administrators may name somebody; the build of anybody else is their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The derivation's path.
+    pub drv: String,
+    /// Its name with its version.
+    pub name: String,
+    /// Its name without the version: builds of the same are expected to behave alike.
+    pub pname: String,
+    /// Cpus that the build may use, where the user said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// It is short, and best built where its inputs are.
+    #[serde(default)]
+    pub prefer_local: bool,
+    /// It only downloads something.
+    #[serde(default)]
+    pub fixed_output: bool,
+    /// The largest store paths that it reads, by their name in the store, with the bytes of their NARs where known.
+    #[serde(default)]
+    pub inputs: Vec<(String, Option<u64>)>,
+    /// The store paths that it makes, by their name in the store.
+    #[serde(default)]
+    pub outputs: Vec<String>,
+}
+
+/// What a hook is told of its build.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum BuildEvent {
+    /// The build is this job.
+    Job {
+        /// Its number.
+        job: u64,
+    },
+    /// It waits.
+    Waits {
+        /// Why, for people.
+        why: String,
+    },
+    /// It has a place.
+    Place {
+        /// The number of the attempt.
+        attempt: u32,
+        /// The worker's name.
+        worker: String,
+        /// The URI of its store.
+        uri: String,
+    },
+    /// This attempt is over or is to end; perhaps another place follows.
+    Stop {
+        /// The number of the attempt.
+        attempt: u32,
+    },
+    /// The job has ended and nothing follows.
+    End {
+        /// How, in a word: `succeeded`, `failed` or `canceled`.
+        state: String,
+    },
+    /// The server does not take the build.
+    Refused {
+        /// Why, for people.
+        why: String,
+        /// True if it may later.
+        is_temporary: bool,
+    },
+}
+
+/// What a hook says of an attempt.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// How far it is.
+    pub outcome: Outcome,
+}
+
+/// How far an attempt is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Outcome {
+    /// The machine is connected and builds.
+    Began,
+    /// Built, and its outputs are in the client's store.
+    Succeeded,
+    /// Its builder failed, or it was cancelled: it is not tried elsewhere.
+    Failed {
+        /// The exit code: 100, or 101 for a time limit.
+        code: i32,
+        /// Why, for people.
+        message: String,
+    },
+    /// The machine could not be connected.
+    NotConnected {
+        /// Why, for people.
+        message: String,
+    },
+    /// The machine was lost in the middle.
+    Lost {
+        /// Why, for people.
+        message: String,
+    },
+    /// Ended because the server or the user wanted so.
+    Canceled,
+}
+
+/// The last part of a store path: `/nix/store/HASH-NAME` is `HASH-NAME`.
+pub fn store_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// The host of a store's URI, without user and port; the whole of one that has none.
+pub fn host(uri: &str) -> &str {
+    let uri = uri.split('?').next().unwrap_or(uri);
+    let Some((_, place)) = uri.split_once("://") else { return uri };
+    let place = place.rsplit_once('@').map_or(place, |(_, host)| host);
+    place.split(['/', ':']).next().unwrap_or(place)
+}
