@@ -15,7 +15,7 @@ use commands::{
     bench, ca, docs, doctor, gateway, limit, list, logs, queue, run, server, show, sim, token, verbs, why,
     worker,
 };
-use node::{credentials, serve};
+use node::{credentials, nix_hook, serve};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use ui::error::{CliError, USAGE};
@@ -32,7 +32,7 @@ const GLOBAL: &str = "Global options";
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events"]),
     ("Farm", &["workers", "worker", "queues", "queue", "limit"]),
-    ("Administration", &["server", "gateway", "token", "ca", "doctor"]),
+    ("Administration", &["server", "gateway", "nix-hook", "token", "ca", "doctor"]),
     ("Tools", &["sim", "bench", "version", "completion", "man"]),
 ];
 
@@ -145,6 +145,8 @@ enum Command {
     /// Run the scheduler's side of another system
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
+    /// Be Nix's build hook: 'build-hook = windlass nix-hook' in nix.conf
+    NixHook(nix_hook::NixHookArgs),
     /// Run benchmarks
     Bench(Box<bench::BenchArgs>),
     /// Replay recorded workloads under several settings, or export a farm's history as one
@@ -233,6 +235,9 @@ fn main() -> ExitCode {
     if arguments.peek().is_some_and(|first| first == "keeper") {
         return serve::keeper(Keeper::parse_from(arguments).flags);
     }
+    if let Some(code) = nix_hook::run_if_asked() {
+        return ExitCode::from(code as u8);
+    }
     if matches!(&cli_words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start")
     {
         windlass_worker::close_inherited();
@@ -313,6 +318,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Gateway(command) => gateway::command(command).await,
+        Command::NixHook(_) => Err(CliError::usage("give the flags of the hook behind 'nix-hook'")),
         Command::Bench(args) => Ok(bench::run(*args).await?),
         Command::Sim(command) => sim::command(context, command).await,
         Command::Completion(args) => docs::completion(&args, Cli::command()),

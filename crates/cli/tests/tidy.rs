@@ -31,12 +31,13 @@ fn files(ending: &str) -> Vec<(String, String)> {
 }
 
 /// The crates that each crate may use.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 11] = [
     ("windlass-core", &[]),
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
+    ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
     ("windlass-gateway-sccache", &["windlass-core", "windlass-store", "windlass-server"]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
@@ -49,6 +50,7 @@ const EDGES: [(&str, &[&str]); 10] = [
             "windlass-store",
             "windlass-server",
             "windlass-gateway-compass",
+            "windlass-gateway-nix",
             "windlass-gateway-sccache",
             "windlass-worker",
             "windlass-openjd",

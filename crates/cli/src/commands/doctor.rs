@@ -1,6 +1,7 @@
 //! `windlass doctor`: checks whether this machine has what Windlass needs, and advises what to do.
 
 mod certificate;
+mod nix;
 mod sccache;
 mod server;
 mod worker;
@@ -43,6 +44,8 @@ enum Role {
     Server(Box<ServeOptions>),
     /// Diagnose this machine as a scheduler of sccache; takes the flags of 'gateway sccache'
     Sccache(Box<SccacheArgs>),
+    /// Diagnose this machine as a client of Nix whose build hook is 'windlass nix-hook'
+    Nix,
 }
 
 /// The result of one check.
@@ -63,6 +66,7 @@ pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError>
         Some(Role::Worker(args)) => worker::checks(context, &args).await?,
         Some(Role::Server(options)) => server::checks(*options).await,
         Some(Role::Sccache(args)) => sccache::checks(context, &args).await,
+        Some(Role::Nix) => nix::checks(context).await,
     };
     show(context, &checks)
 }

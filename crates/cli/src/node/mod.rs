@@ -4,6 +4,8 @@ pub mod cookie;
 pub mod credentials;
 pub mod link;
 pub mod local;
+pub mod nix_hook;
+pub mod nix_machine;
 pub mod paths;
 pub mod remote;
 pub mod serve;

@@ -1,6 +1,7 @@
 //! `windlass worker start`: runs this machine as a worker of a server elsewhere.
 
 use crate::node::credentials::credentials;
+use crate::node::nix_machine::NixMachine;
 use crate::node::paths::Paths;
 use crate::node::serve::{start_logging, stop_signal};
 use crate::node::watchdog;
@@ -58,8 +59,11 @@ pub struct StartArgs {
     /// share the cpus
     #[arg(long, env = "WINDLASS_WORKER_OBSERVE", value_name = "ADDR")]
     observe: Option<std::net::SocketAddr>,
-    /// Run no tasks, only observe
-    #[arg(long, env = "WINDLASS_WORKER_NO_TASKS", requires = "observe")]
+    /// Take builds of Nix: clients with the build hook reach this machine's store at URI [default: ssh-ng://HOST]
+    #[arg(long, env = "WINDLASS_WORKER_NIX", value_name = "URI", num_args = 0..=1, default_missing_value = "")]
+    nix: Option<String>,
+    /// Run no tasks, only observe or take builds of Nix
+    #[arg(long, env = "WINDLASS_WORKER_NO_TASKS")]
     no_tasks: bool,
     /// End tasks of a server with another database at once, instead of waiting for their lease
     #[arg(long)]
@@ -81,16 +85,17 @@ impl StartArgs {
         }
     }
 
-    /// What a worker is that observes a build server of sccache.
-    fn observed(&self) -> Attributes {
+    /// What a worker is that gives places to clients of other systems.
+    fn serves(&self, nix: Option<&NixMachine>) -> Attributes {
         let one = |text: &str| [text.to_owned()].into();
-        let mut attributes = Attributes::new();
+        let mut attributes = nix.map_or_else(Attributes::new, NixMachine::attributes);
         if let Some(server) = self.observe {
-            attributes.insert(SERVES.to_owned(), one("sccache"));
+            attributes.entry(SERVES.to_owned()).or_default().insert("sccache".to_owned());
             attributes.insert(windlass_gateway_sccache::OBSERVES.to_owned(), one(&server.to_string()));
-            if self.no_tasks {
-                attributes.insert(EXCLUSIVE.to_owned(), one("sccache"));
-            }
+        }
+        if self.no_tasks {
+            let serves = attributes.get(SERVES).cloned().unwrap_or_default();
+            attributes.insert(EXCLUSIVE.to_owned(), serves);
         }
         attributes
     }
@@ -113,6 +118,9 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
              for all; or --as-root, if that is intended",
         ));
     }
+    if args.no_tasks && args.observe.is_none() && args.nix.is_none() {
+        return Err(CliError::usage("--no-tasks leaves nothing to do: give --observe ADDR or --nix as well"));
+    }
     windlass_worker::raise_file_limit();
     windlass_worker::protect_from_oom();
     start_logging();
@@ -122,8 +130,9 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     made.with_context(|| format!("cannot create the worker's directory {}", state.display()))?;
     let _only_one = lock(&state)?;
     let mut attributes = attributes(&args.tags);
-    attributes.extend(args.observed());
     let host = attributes.get("host").and_then(|names| names.first().cloned());
+    let nix = args.nix.as_deref().map(|uri| NixMachine::detect(uri, host.as_deref())).transpose()?;
+    attributes.extend(args.serves(nix.as_ref()));
     if !args.map_user.is_empty() {
         // The directory has the sessions of job templates, which belong to the users of their tasks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
@@ -142,11 +151,11 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
-        capacity: capacity(args.cpus, args.memory, args.gpus),
+        capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
         attributes,
         users: UserMap::new(args.map_user).map_err(anyhow::Error::from)?,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
-        caches: args.caches,
+        caches: args.caches.into_iter().chain(nix.map(|_| NixMachine::store())).collect(),
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
     };

@@ -301,7 +301,8 @@ impl OwnServer {
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
         let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
         let terms = WorkerTerms { lease: config.lease.duration(), report: config.load.report() };
-        let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = Vec::new();
+        let nix = windlass_gateway_nix::NixGateway::default();
+        let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = vec![Arc::new(nix)];
         if config.compass.enabled {
             gateways.push(Arc::new(windlass_gateway_compass::CompassGateway));
         }

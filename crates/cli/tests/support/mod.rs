@@ -1,6 +1,7 @@
 //! A server for one test, in its own directory, and the real binary.
 #![allow(dead_code)]
 
+pub mod nix;
 pub mod port;
 
 use std::io::{BufRead, BufReader};
@@ -75,6 +76,11 @@ impl Farm {
         let mut farm = Farm { dir, options, server: None };
         farm.start();
         farm
+    }
+
+    /// The flags of servers that are started from now on.
+    pub fn set_options(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|option| (*option).to_owned()).collect();
     }
 
     /// The farm's directory.
