@@ -392,7 +392,7 @@ impl Client {
 
     /// One worker.
     pub async fn worker(&self, name: &str) -> Result<Worker, ClientError> {
-        self.get(&format!("/api/v1/workers/{name}"), &()).await
+        self.get(&format!("/api/v1/workers/{}", segment(name)), &()).await
     }
 
     /// Why a worker gets no work.
@@ -402,7 +402,7 @@ impl Client {
 
     /// `drain` or `resume` on a worker.
     pub async fn act_on_worker(&self, name: &str, verb: &str) -> Result<Worker, ClientError> {
-        self.json(self.request(Method::POST, &format!("/api/v1/workers/{name}/{verb}"))).await
+        self.json(self.request(Method::POST, &format!("/api/v1/workers/{}/{verb}", segment(name)))).await
     }
 
     /// Forgets a worker that is gone for good; with `force` even while it is connected.

@@ -179,6 +179,13 @@ fn workers_take_builds_as_their_load_allows() {
     wait_until("the pressure is known", held);
     build("one", 4);
     assert_eq!(worlds.built(), [built[0], built[1] + 4, 0], "b1 is under pressure");
+    fs::write(&pressure, stalled(0)).unwrap();
+    // b2 as a client: Nix there holds locks that a build on b2 itself would wait for.
+    let derivations = worlds.derivations("b2", &expression("own", 3, "", ALONE));
+    let output =
+        worlds.realise("b2", &derivations, "", true).env("WINDLASS_SERVER", &address).output().unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+    assert_eq!(worlds.built(), [built[0] + 3, built[1] + 4, 0]);
     // A worker that takes builds runs tasks as well.
     worlds.farm.ok(&["--server", &address, "run", "--worker", "b2", "--", "true"]);
 }
@@ -200,6 +207,25 @@ fn without_a_server_all_is_as_with_nix_alone() {
     let output =
         worlds.build("client", &expression("alone", 1, "bad = 1;", "exit 7;"), &builders(&["b1"], 1));
     assert_eq!(output.status.code(), Some(1), "as stock: {}", show(&output));
+}
+
+#[test]
+fn a_client_has_so_many_builds_and_no_more_cpus_than_there_are() {
+    let test = "a_client_has_so_many_builds_and_no_more_cpus_than_there_are";
+    let Some(worlds) = Worlds::with_server(test) else { return };
+    let derivations = worlds.derivations("client", &expression("bound", 4, "", ALONE));
+    let mut nix = worlds.realise("client", &derivations, &builders(&["b1"], 2), true);
+    nix.args(["--option", "build-poll-interval", "1", "--cores", "5"]);
+    let output = nix.env("WINDLASS_NIX_BUILDS_MAX", "1").output().unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+    assert!(worlds.metric(r#"windlass_nix_tries_total{answer="postpone"}"#) >= 3.0);
+    assert!(worlds.noted("b1", "overlaps").is_empty(), "one at a time");
+    let job = worlds.farm.json(&["job", "show", "1"]);
+    let job = if job.is_array() { job[0].clone() } else { job };
+    assert_eq!(job["steps"][0]["resources"]["cpus"], 5.0, "{job}");
+    let shown = worlds.farm.json(&["worker", "show", "ssh://b1"]);
+    assert_eq!(shown["capacity"]["cpus"], 10.0, "two places of five cpus: {shown}");
+    worlds.farm.ok(&["worker", "drain", "ssh://b1"]);
 }
 
 #[test]

@@ -10,3 +10,18 @@ pub mod service;
 pub mod wire;
 
 pub use service::NixGateway;
+
+use std::os::unix::fs::MetadataExt as _;
+use windlass_core::hash::Fnv;
+
+/// What tells the store at `/nix/store` from all others that processes could see: the kernel that runs, and the directory.
+/// The same to a client and a worker of one machine; `None` where there is no store.
+pub fn store_id() -> Option<String> {
+    let kernel = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let store = std::fs::metadata("/nix/store").ok()?;
+    let mut id = Fnv::default();
+    id.bytes(&kernel);
+    id.bytes(&store.dev().to_le_bytes());
+    id.bytes(&store.ino().to_le_bytes());
+    Some(format!("{:016x}", id.value()))
+}

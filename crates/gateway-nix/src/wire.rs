@@ -35,6 +35,9 @@ pub struct Machine {
 pub struct Wanted {
     /// The same for all hooks of one run of Nix.
     pub client: String,
+    /// What tells the client's store from all others; empty where that is unknown.
+    #[serde(default)]
+    pub store: String,
     /// The derivation's system, such as `x86_64-linux`.
     pub system: String,
     /// All features that it requires.

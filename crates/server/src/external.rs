@@ -72,8 +72,12 @@ impl ExternalTasks {
         let Some((task, attempt)) = attempt_of(&message.order) else { return Some(message) };
         let step = |job: &windlass_core::job::Job| usize::from(job.step_of(task.index));
         let is_external = engine.job(task.job).map(|job| job.spec.steps[step(job)].is_external);
+        // Nearly all messages are about other tasks.
+        if is_external == Some(false) {
+            return Some(message);
+        }
         let mut state = self.lock();
-        if !is_external.unwrap_or_else(|| state.booked.contains_key(&task)) {
+        if is_external.is_none() && !state.booked.contains_key(&task) {
             return Some(message);
         }
         match message.order {

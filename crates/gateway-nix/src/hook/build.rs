@@ -18,6 +18,9 @@ use windlass_api::client::Client;
 
 /// How often a build is begun elsewhere because its machine was lost in the middle.
 const LOST_MAX: u32 = 3;
+/// Between two tries to connect one machine: at first, and at most.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(10);
 /// How long a build waits before its user is told why.
 const QUIET: Duration = Duration::from_secs(1);
 /// How often is looked whether Nix is still there.
@@ -146,7 +149,7 @@ fn random() -> String {
 
 impl Build {
     async fn run(&mut self) -> i32 {
-        let mut lost = 0;
+        let (mut lost, mut unreached) = (0, Vec::new());
         loop {
             let place = match self.wait().await {
                 Waited::Place(place) => place,
@@ -157,6 +160,9 @@ impl Build {
                 Waited::Away => return self.build_without_server().await,
             };
             let (attempt, worker) = (place.attempt, place.worker.clone());
+            // There is no other: it may be about to come back.
+            let again = unreached.iter().filter(|name| **name == worker).count() as u32;
+            tokio::time::sleep(AGAIN.saturating_mul(again).min(AGAIN_MAX)).await;
             self.words.show(&format!("windlass: {} is built on {worker}", self.name));
             let (outcome, code) = match self.attempt(place).await {
                 Err(error) => {
@@ -173,6 +179,7 @@ impl Build {
                         "{worker} is not connected ({message}); {} waits for another",
                         self.name
                     ));
+                    unreached.push(worker);
                     (Outcome::NotConnected { message }, None)
                 }
                 Ok(Attempted::Ended(Built::Lost { message })) => {

@@ -13,7 +13,7 @@ mod stock;
 pub mod store;
 mod words;
 
-use crate::wire::{TryAnswer, TryRequest, Wanted};
+use crate::wire::{TryAnswer, TryRequest, Wanted, host};
 use builders::Builder;
 use framing::{BadInput, Reader, Setting, Settings, Try};
 use std::ffi::OsString;
@@ -87,7 +87,10 @@ pub fn run(mut options: HookOptions) -> i32 {
         Err(error) => return take_over(&stock, &settings, None, &format!("no runtime: {error}")),
     };
     let system = settings.get(Setting::System).unwrap_or_default();
-    let builders = builders::read(settings.get(Setting::Builders).unwrap_or_default(), system);
+    let mut builders = builders::read(settings.get(Setting::Builders).unwrap_or_default(), system);
+    // Nix locks the outputs in its own store while it waits: a build there would wait for itself.
+    let own = parent::host();
+    builders.retain(|builder| host(&builder.machine.uri) != own);
     let user = parent::daemon_s_peer().or_else(|| options.user.clone());
     let hook = Hook { options, client, stock, settings, builders, name: parent::name(), user };
     loop {
@@ -143,6 +146,7 @@ impl Hook {
     fn wanted(&self, question: &Try) -> Wanted {
         Wanted {
             client: self.name.clone(),
+            store: crate::store_id().unwrap_or_default(),
             system: question.system.clone(),
             features: question.features.clone(),
             machines: self.builders.iter().map(|builder| builder.machine.clone()).collect(),

@@ -7,9 +7,14 @@ fn of_parent(file: &str) -> Option<Vec<u8>> {
     fs::read(PathBuf::from(format!("/proc/{}/{file}", std::os::unix::process::parent_id()))).ok()
 }
 
+/// The name of this machine.
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// A name for this run of Nix, the same for all its hooks: the machine, the process and when it was started.
 pub fn name() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = host();
     // The name of the program, in brackets, may hold anything; what follows it does not. The start time is the 20th of
     // that.
     let stat = of_parent("stat").unwrap_or_default();

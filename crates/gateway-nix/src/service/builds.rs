@@ -1,6 +1,7 @@
 //! One build, from its hook's request to its end: it waits for another build of the same derivation, becomes a job, and
 //! tells its hook where its place is.
 
+use super::needs::FarmView;
 use super::routes::client_of;
 use super::{Leader, Service, closed};
 use super::{near, needs};
@@ -13,8 +14,9 @@ use windlass_api::{ErrorCode, StepBody};
 use windlass_core::class::Class;
 use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::job::{End, Hints, JobSpec, JobState, StepSpec, TaskResult};
+use windlass_core::plan::placement;
 use windlass_core::tags::Need;
-use windlass_core::{Engine, JobId, TaskId, WorkerId, explain};
+use windlass_core::{Engine, JobId, Resources, TaskId, WorkerId, explain};
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{ApiError, ExternalOrder, Unavailable};
 
@@ -191,14 +193,17 @@ impl BuildSession {
         let front = self.service.front();
         front.may_use_queue(&self.caller, &self.user).await.map_err(refused)?;
         front.may_submit(&self.caller, 0).await.map_err(refused)?;
-        let (farm, suspects) = self.suspects().await;
-        let needs = needs::needs(&self.request.wanted, &farm, &suspects);
-        let prefers = match &built_on {
-            Some(worker) => [worker.clone()].into(),
-            None => self.near(&needs).await,
-        };
-        let spec = spec(&self.request, &self.user, needs, (built_on.is_some(), prefers));
         let unavailable = |why: String| BuildEvent::Refused { why, is_temporary: true };
+        let farm = self.farm().await.map_err(|why| unavailable(why.to_string()))?;
+        let needs = needs::needs(&self.request.wanted, &farm);
+        let placing = match &built_on {
+            Some(worker) => (Resources::default(), true, [worker.clone()].into()),
+            None => {
+                let (amounts, near) = self.fit(&needs).await;
+                (amounts, false, near)
+            }
+        };
+        let spec = spec(&self.request, &self.user, needs, placing);
         let key = spec.key.clone().unwrap_or_default();
         let existing = self.service.handle().store().job_by_key(self.user.clone(), key).await;
         let existing = existing.map_err(|e| unavailable(e.to_string()))?;
@@ -214,34 +219,32 @@ impl BuildSession {
         }
     }
 
-    /// URIs of the farm's workers, if some are left out for this user, and all that are.
-    async fn suspects(&self) -> (Vec<String>, BTreeSet<String>) {
+    /// The farm's workers, without those that this client must not or cannot use.
+    async fn farm(&self) -> Result<FarmView, Unavailable> {
         let suspects: BTreeSet<String> = {
             let state = self.service.state();
             state.suspects.get(&self.user).into_iter().flat_map(BTreeMap::keys).cloned().collect()
         };
-        if suspects.is_empty() {
-            return (Vec::new(), suspects);
-        }
-        let farm = |engine: &Engine| {
-            let machines =
-                engine.workers().present().filter_map(|worker| needs::machine_of(&worker.attributes));
-            machines.map(|machine| machine.uri).collect()
-        };
-        (self.service.handle().query(farm).await.unwrap_or_default(), suspects)
+        let store = self.request.wanted.store.clone();
+        self.service.handle().query(move |engine| FarmView::of(engine, &store, suspects)).await
     }
 
-    /// The machines that have its large inputs.
-    async fn near(&self, needs: &[Need]) -> BTreeSet<String> {
-        let request = self.request.clone();
-        let class = Class {
-            request: needs::amounts(request.cores),
-            needs: needs.to_vec(),
-            is_external: true,
-            ..Class::default()
+    /// What it takes, no more than the largest machine has, and the machines that have its large inputs.
+    async fn fit(&self, needs: &[Need]) -> (Resources, BTreeSet<String>) {
+        let (request, needs) = (self.request.clone(), needs.to_vec());
+        let fit = move |engine: &Engine| {
+            let class = Class { needs, is_external: true, ..Class::default() };
+            let mut amounts = needs::amounts(request.cores);
+            let fits =
+                engine.workers().present().filter(|worker| placement::eligible_when_idle(&class, worker));
+            if let Some(most) = fits.map(|worker| worker.capacity.cpu).max().filter(|most| *most > 0) {
+                amounts.cpu = amounts.cpu.min(most);
+            }
+            let class = Class { request: amounts.clone(), ..class };
+            (amounts, near::machines(engine, &class, &request))
         };
-        let near = move |engine: &Engine| near::machines(engine, &class, &request);
-        self.service.handle().query(near).await.unwrap_or_default()
+        let found = self.service.handle().query(fit).await;
+        found.unwrap_or_else(|_| (needs::amounts(self.request.cores), BTreeSet::new()))
     }
 
     fn attend(
@@ -486,11 +489,12 @@ fn spec(
     request: &BuildRequest,
     user: &str,
     needs: Vec<Need>,
-    (is_built, prefers): (bool, BTreeSet<String>),
+    (amounts, is_built, prefers): (Resources, bool, BTreeSet<String>),
 ) -> JobSpec {
-    let amounts = if is_built { windlass_core::Resources::default() } else { needs::amounts(request.cores) };
+    // Copying says nothing of how long building takes.
+    let kind = if is_built { "nix copy" } else { "nix" };
     let hints = Hints {
-        shape: format!("nix {} {}", request.wanted.system, bounded(&request.pname, 128)),
+        shape: format!("{kind} {} {}", request.wanted.system, bounded(&request.pname, 128)),
         network_bound: request.fixed_output,
         prefer_local: request.prefer_local,
         caches: needs::reads(request),

@@ -116,6 +116,10 @@ impl Machines {
         if let Some(known) = self.known.get_mut(name) {
             known.named = now;
             // What two clients say of one machine differs at times: who said it first is believed.
+            // Of one that an earlier start knew, nobody is left who said so.
+            if known.by.is_empty() {
+                user.clone_into(&mut known.by);
+            }
             let is_changed = known.by == user && known.machine != *machine;
             if is_changed {
                 known.machine = machine.clone();

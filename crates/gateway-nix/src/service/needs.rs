@@ -2,8 +2,9 @@
 
 use crate::wire::{BuildRequest, Machine, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::Resources;
 use windlass_core::tags::{Attributes, EXCLUSIVE, Need, SERVES};
+use windlass_core::worker::Worker;
+use windlass_core::{Engine, Resources};
 
 /// The system whose clients build here.
 pub const NIX: &str = "nix";
@@ -15,6 +16,8 @@ const FEATURE: &str = "nix.feature";
 const MANDATORY: &str = "nix.mandatory";
 /// The attribute that says whose machine it is: [`OF_THE_FARM`], and its URI.
 const BUILDER: &str = "nix.builder";
+/// The attribute of a worker that tells its store from all others; see [`store_id`](crate::store_id).
+const STORE: &str = "nix.store";
 /// The attribute with the URI of a machine's store.
 pub const URI: &str = "nix.uri";
 /// The value of [`BUILDER`] of workers. Machines that only clients know have none: they are for clients that name them.
@@ -56,6 +59,7 @@ pub fn attributes(machine: &Machine, of_farm: bool) -> Attributes {
     }
     if of_farm {
         builder.insert(OF_THE_FARM.to_owned());
+        attributes.extend(crate::store_id().map(|id| (STORE.to_owned(), [id].into())));
     } else {
         attributes.insert(EXCLUSIVE.to_owned(), [NIX.to_owned()].into());
         if machine.speed > 0.0 && machine.speed != 1.0 {
@@ -101,8 +105,36 @@ pub fn amounts(cores: Option<u32>) -> Resources {
     capacity(1, cores.unwrap_or(1).min(CORES_MAX))
 }
 
-/// What a machine must be. `farm` are the URIs of workers, and `suspects` those of them to leave out.
-pub fn needs(wanted: &Wanted, farm: &[String], suspects: &BTreeSet<String>) -> Vec<Need> {
+/// What is known of the farm's workers where some of them must not have a build.
+#[derive(Debug, Default)]
+pub struct FarmView {
+    /// The URIs of all workers, where some are left out.
+    uris: BTreeSet<String>,
+    /// Those whose store is the client's own: Nix locks the outputs there while the hook works, so that the build would wait
+    /// for itself.
+    own: BTreeSet<String>,
+    /// Those that the user could not connect lately.
+    suspects: BTreeSet<String>,
+}
+
+impl FarmView {
+    /// As the engine knows it, for a client with this store.
+    pub fn of(engine: &Engine, store: &str, suspects: BTreeSet<String>) -> FarmView {
+        let uri_of = |worker: &Worker| worker.attributes.get(URI).and_then(|uris| uris.first().cloned());
+        let has_store =
+            |worker: &&Worker| worker.attributes.get(STORE).is_some_and(|ids| ids.contains(store));
+        let workers = engine.workers();
+        let own: BTreeSet<String> = workers.present().filter(has_store).filter_map(uri_of).collect();
+        if own.is_empty() && suspects.is_empty() {
+            return FarmView::default();
+        }
+        let of_farm = workers.present().filter(|worker| !is_of_clients(&worker.attributes));
+        FarmView { uris: of_farm.filter_map(uri_of).collect(), own, suspects }
+    }
+}
+
+/// What a machine must be.
+pub fn needs(wanted: &Wanted, farm: &FarmView) -> Vec<Need> {
     let need = |key: &str, any_of: BTreeSet<String>| Need { key: key.to_owned(), any_of };
     let mut features: Vec<&String> = wanted.features.iter().collect();
     features.sort();
@@ -111,7 +143,7 @@ pub fn needs(wanted: &Wanted, farm: &[String], suspects: &BTreeSet<String>) -> V
         need(SERVES, [NIX.to_owned()].into()),
         need(SYSTEM, [wanted.system.clone()].into()),
         need(MANDATORY, combinations(&features[..features.len().min(COMBINED_MAX)])),
-        need(BUILDER, builders(wanted, farm, suspects)),
+        need(BUILDER, builders(wanted, farm)),
     ];
     needs.extend(features.into_iter().map(|feature| need(FEATURE, [feature.clone()].into())));
     needs
@@ -132,17 +164,23 @@ fn combinations(features: &[&String]) -> BTreeSet<String> {
         .collect()
 }
 
-fn builders(wanted: &Wanted, farm: &[String], suspects: &BTreeSet<String>) -> BTreeSet<String> {
-    let own = || wanted.machines.iter().map(|machine| machine.uri.clone());
-    if farm.iter().any(|uri| suspects.contains(uri)) {
-        let left = own().chain(farm.iter().cloned()).filter(|uri| !suspects.contains(uri));
-        let left: BTreeSet<String> = left.collect();
-        // Where none is left, and where there are too many for one requirement, none is left out.
-        if !left.is_empty() && left.len() <= windlass_core::bounds::VALUES_PER_NEED_MAX {
-            return left;
-        }
+fn builders(wanted: &Wanted, farm: &FarmView) -> BTreeSet<String> {
+    let named = wanted.machines.iter().take(crate::wire::MACHINES_MAX).map(|machine| machine.uri.clone());
+    let named = named.filter(|uri| !farm.own.contains(uri));
+    if farm.own.is_empty() && farm.suspects.is_empty() {
+        return named.chain([OF_THE_FARM.to_owned()]).collect();
     }
-    own().take(crate::wire::MACHINES_MAX).chain([OF_THE_FARM.to_owned()]).collect()
+    // With room for what only clients know; of a larger farm some are enough.
+    let others = farm.uris.difference(&farm.own).cloned().collect::<BTreeSet<String>>();
+    let mut left: BTreeSet<String> = named.chain(others.difference(&farm.suspects).cloned()).collect();
+    if left.is_empty() {
+        // Where all are suspected none is left out.
+        left = others;
+    }
+    if left.is_empty() {
+        left.insert(NONE.to_owned());
+    }
+    left.into_iter().take(windlass_core::bounds::VALUES_PER_NEED_MAX).collect()
 }
 
 /// The cache key of a store path.
@@ -178,12 +216,13 @@ mod tests {
 
     fn wanted(system: &str, features: &[&str]) -> Wanted {
         let machines = vec![machine(&[], &[])];
-        Wanted { client: "c".to_owned(), system: system.to_owned(), features: texts(features), machines }
+        let (system, features) = (system.to_owned(), texts(features));
+        Wanted { client: "c".to_owned(), system, features, machines, ..Wanted::default() }
     }
 
     fn fits(machine: &Machine, wanted: &Wanted) -> bool {
         let attributes = attributes(machine, false);
-        needs(wanted, &[], &BTreeSet::new()).iter().all(|need| need.met_by(&attributes))
+        needs(wanted, &FarmView::default()).iter().all(|need| need.met_by(&attributes))
     }
 
     /// As stock Nix has it: all features that are required are supported or mandatory, and all that are mandatory are
@@ -206,18 +245,27 @@ mod tests {
     fn a_machine_of_clients_is_for_those_that_name_it() {
         let named = wanted("x86_64-linux", &[]);
         let others = Wanted { machines: Vec::new(), ..named.clone() };
-        let fits = |machine: &Attributes, wanted: &Wanted, farm: &[String], suspects: &[&str]| {
-            let suspects = suspects.iter().map(|uri| (*uri).to_owned()).collect();
-            needs(wanted, farm, &suspects).iter().all(|need| need.met_by(machine))
+        let set = |uris: &[&str]| texts(uris).into_iter().collect::<BTreeSet<String>>();
+        let view = |own: &[&str], suspects: &[&str]| FarmView {
+            uris: set(&["ssh://b1", "ssh://b2"]),
+            own: set(own),
+            suspects: set(suspects),
+        };
+        let fits = |machine: &Attributes, wanted: &Wanted, farm: &FarmView| {
+            needs(wanted, farm).iter().all(|need| need.met_by(machine))
         };
         let (foreign, own) = (attributes(&machine(&[], &[]), false), attributes(&machine(&[], &[]), true));
-        assert!(fits(&foreign, &named, &[], &[]) && !fits(&foreign, &others, &[], &[]));
-        assert!(fits(&own, &named, &[], &[]) && fits(&own, &others, &[], &[]));
-        let farm = texts(&["ssh://b1", "ssh://b2"]);
-        assert!(!fits(&own, &others, &farm, &["ssh://b1"]), "it is suspected, and b2 is not");
-        assert!(fits(&own, &others, &farm, &["ssh://b2"]));
-        assert!(fits(&own, &others, &farm, &["ssh://b1", "ssh://b2"]), "all are");
-        assert!(fits(&foreign, &named, &[], &["ssh://b1"]), "only workers are left out");
+        let all = FarmView::default();
+        assert!(fits(&foreign, &named, &all) && !fits(&foreign, &others, &all));
+        assert!(fits(&own, &named, &all) && fits(&own, &others, &all));
+        assert!(!fits(&own, &others, &view(&[], &["ssh://b1"])), "it is suspected, and b2 is not");
+        assert!(fits(&own, &others, &view(&[], &["ssh://b2"])));
+        assert!(fits(&own, &others, &view(&[], &["ssh://b1", "ssh://b2"])), "all are");
+        assert!(fits(&foreign, &named, &view(&[], &["ssh://b2"])));
+        assert!(!fits(&own, &others, &view(&["ssh://b1"], &[])), "it is the client's own");
+        assert!(!fits(&own, &others, &view(&["ssh://b1", "ssh://b2"], &[])), "never, whatever is left");
+        assert!(fits(&own, &others, &view(&["ssh://b2"], &["ssh://b1"])), "the only other one");
+        assert!(!fits(&own, &named, &view(&["ssh://b1"], &[])), "though the client names it");
     }
 
     #[test]

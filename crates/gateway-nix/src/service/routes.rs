@@ -1,6 +1,7 @@
 //! The paths: who may ask, and what the answers are.
 
 use super::builds::BuildSession;
+use super::needs::FarmView;
 use super::{Service, line, needs};
 use crate::wire::{BUILDS_PATH, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted};
 use axum::body::{Body, Bytes};
@@ -85,7 +86,8 @@ pub fn client_of(caller: &Caller, wanted: &Wanted) -> String {
 
 /// Why no machine could ever build it; `None` if one could.
 fn why_nowhere(engine: &Engine, wanted: &Wanted) -> Option<String> {
-    let needs = needs::needs(wanted, &[], &BTreeSet::new());
+    let farm = FarmView::of(engine, &wanted.store, BTreeSet::new());
+    let needs = needs::needs(wanted, &farm);
     let class = Class { request: needs::amounts(None), needs, is_external: true, ..Class::default() };
     let mut reasons: Vec<(Ineligible, usize)> = Vec::new();
     let mut machines = 0;

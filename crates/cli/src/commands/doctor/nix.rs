@@ -105,6 +105,7 @@ async fn server_check(client: &Client, settings: &str) -> Check {
     let machines = builders::read(setting(settings, "builders").unwrap_or_default(), &system);
     let wanted = Wanted {
         client: "doctor".to_owned(),
+        store: windlass_gateway_nix::store_id().unwrap_or_default(),
         system: system.clone(),
         features: Vec::new(),
         machines: machines.into_iter().map(|builder| builder.machine).collect(),
