@@ -238,7 +238,11 @@ impl Build {
         tokio::pin!(quiet);
         loop {
             let told = tokio::select! {
-                told = self.told.recv() => told,
+                told = self.told.recv() => match told {
+                    Some(told) => Some(told),
+                    // Nobody speaks for the server any more.
+                    None => return Waited::Away,
+                },
                 () = &mut quiet, if why.is_some() && began.elapsed() < QUIET => None,
             };
             match told {

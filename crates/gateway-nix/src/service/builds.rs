@@ -67,8 +67,8 @@ enum Ended {
     Job,
     /// The hook hung up.
     HungUp,
-    /// The server ends.
-    Server,
+    /// The server ends, or another hook attends: this one's connection was lost, and nobody had noticed.
+    LeftAlone,
 }
 
 impl BuildSession {
@@ -304,8 +304,7 @@ impl BuildSession {
             tokio::select! {
                 order = orders.recv() => {
                     let event = match order {
-                        // Another hook attends: this one's connection was lost, and nobody noticed.
-                        None => return Ended::Server,
+                        None => return Ended::LeftAlone,
                         Some(ExternalOrder::Start { attempt, worker, .. }) => {
                             waits = false;
                             self.place(attempt, worker).await
@@ -332,7 +331,7 @@ impl BuildSession {
                     why.as_mut().reset(tokio::time::Instant::now() + self.why_every());
                 }
                 () = self.lines.closed() => return Ended::HungUp,
-                () = closed(&mut closing) => return Ended::Server,
+                () = closed(&mut closing) => return Ended::LeftAlone,
             }
         }
     }
