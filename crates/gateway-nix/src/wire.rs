@@ -190,7 +190,7 @@ pub fn store_name(path: &str) -> &str {
 
 /// The host of a store's URI, without user and port; the whole of one that has none.
 pub fn host(uri: &str) -> &str {
-    let uri = uri.split('?').next().unwrap_or(uri);
+    let uri = uri.split(['?', '#']).next().unwrap_or(uri);
     let Some((_, place)) = uri.split_once("://") else { return uri };
     let place = place.rsplit_once('@').map_or(place, |(_, host)| host);
     place.split(['/', ':']).next().unwrap_or(place)

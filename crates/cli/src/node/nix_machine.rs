@@ -35,7 +35,7 @@ impl NixMachine {
 
     /// The attributes of the worker.
     pub fn attributes(&self) -> Attributes {
-        attributes(&self.0, true)
+        attributes(&self.0)
     }
 
     /// The worker's capacity, with room for builds.

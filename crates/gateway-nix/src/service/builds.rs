@@ -31,6 +31,8 @@ const WHY_EVERY_PER_BUILD: Duration = Duration::from_millis(20);
 /// expected length where it is: nobody must be able to keep others waiting.
 const FOLLOW_MAX: Duration = Duration::from_secs(600);
 const FOLLOW_TIMES: f64 = 3.0;
+/// No expectation makes it wait for longer.
+const FOLLOW_LONGEST: Duration = Duration::from_secs(7 * 86_400);
 /// How long a worker that a user could not connect gets no builds of that user.
 const SUSPECT: Duration = Duration::from_secs(30);
 
@@ -89,16 +91,16 @@ impl BuildSession {
     pub async fn run(self) {
         let busy = self.service.front().busy();
         let cores = self.request.cores.unwrap_or(1);
-        self.service.name_machines(&self.request.wanted, cores, &self.user).await;
-        if let Err(refused) = self.build().await {
+        let named = self.service.name_machines(&self.request.wanted, cores, &self.caller.user).await;
+        if let Err(refused) = self.build(named).await {
             _ = self.lines.send(refused).await;
         }
         drop(busy);
     }
 
-    async fn build(&self) -> Result<(), BuildEvent> {
+    async fn build(&self, named: Vec<String>) -> Result<(), BuildEvent> {
         let Some((leader, built_on)) = self.join().await else { return Ok(()) };
-        let job = self.submit(built_on).await?;
+        let job = self.submit(named, built_on).await?;
         _ = self.lines.send(BuildEvent::Job { job: job.0 }).await;
         if let Some(leader) = &leader {
             leader.send_replace(Leader::Builds(job));
@@ -178,14 +180,16 @@ impl BuildSession {
             ))
         };
         match self.service.handle().query(expected).await.ok().flatten() {
-            Some((true, _)) => Duration::from_secs(u64::from(u32::MAX)),
-            Some((false, Some(ms))) => FOLLOW_MAX.max(Duration::from_millis((ms * FOLLOW_TIMES) as u64)),
+            Some((true, _)) => FOLLOW_LONGEST,
+            Some((false, Some(ms))) => {
+                Duration::from_millis((ms * FOLLOW_TIMES) as u64).clamp(FOLLOW_MAX, FOLLOW_LONGEST)
+            }
             _ => FOLLOW_MAX,
         }
     }
 
     /// Submits the build. A hook that comes back gets the job that it had.
-    async fn submit(&self, built_on: Option<String>) -> Result<JobId, BuildEvent> {
+    async fn submit(&self, named: Vec<String>, built_on: Option<String>) -> Result<JobId, BuildEvent> {
         let refused = |error: ApiError| BuildEvent::Refused {
             is_temporary: error.code() == ErrorCode::Unavailable,
             why: error.to_string(),
@@ -194,7 +198,7 @@ impl BuildSession {
         front.may_use_queue(&self.caller, &self.user).await.map_err(refused)?;
         front.may_submit(&self.caller, 0).await.map_err(refused)?;
         let unavailable = |why: String| BuildEvent::Refused { why, is_temporary: true };
-        let farm = self.farm().await.map_err(|why| unavailable(why.to_string()))?;
+        let farm = self.farm(named).await.map_err(|why| unavailable(why.to_string()))?;
         let needs = needs::needs(&self.request.wanted, &farm);
         let placing = match &built_on {
             Some(worker) => (Resources::default(), true, [worker.clone()].into()),
@@ -219,14 +223,14 @@ impl BuildSession {
         }
     }
 
-    /// The farm's workers, without those that this client must not or cannot use.
-    async fn farm(&self) -> Result<FarmView, Unavailable> {
+    /// The client's own machines and the farm's, without those that it must not or cannot use.
+    async fn farm(&self, named: Vec<String>) -> Result<FarmView, Unavailable> {
         let suspects: BTreeSet<String> = {
             let state = self.service.state();
             state.suspects.get(&self.user).into_iter().flat_map(BTreeMap::keys).cloned().collect()
         };
         let store = self.request.wanted.store.clone();
-        self.service.handle().query(move |engine| FarmView::of(engine, &store, suspects)).await
+        self.service.handle().query(move |engine| FarmView::of(engine, &store, named, suspects)).await
     }
 
     /// What it takes, no more than the largest machine has, and the machines that have its large inputs.

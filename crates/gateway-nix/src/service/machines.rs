@@ -26,6 +26,8 @@ const OUT_MAX: Duration = Duration::from_secs(300);
 const WORKED_LATELY: Duration = Duration::from_secs(600);
 /// The most machines; others are not taken in.
 const MACHINES_MAX: usize = 10_000;
+/// The most machines that one user describes.
+const MACHINES_OF_USER_MAX: usize = 1_000;
 /// Users of whom it is known that a machine works for them.
 const USERS_MAX: usize = 64;
 
@@ -98,9 +100,22 @@ pub fn name_of(uri: &str) -> &str {
     uri.split('?').next().unwrap_or(uri)
 }
 
+/// True if both descriptions are alike but for the URI, which may hold what concerns one client alone.
+fn is_same(a: &Machine, b: &Machine) -> bool {
+    Machine { uri: String::new(), ..a.clone() } == Machine { uri: String::new(), ..b.clone() }
+}
+
+/// The name of a machine that somebody describes otherwise than others do. It is a worker of its own, so that nobody's
+/// description is another's; then the machine may have more builds than each description says.
+fn variant(base: &str, machine: &Machine) -> String {
+    let mut description = Fnv::default();
+    description.bytes(format!("{:?}", Machine { uri: String::new(), ..machine.clone() }).as_bytes());
+    format!("{base}#{:08x}", description.value() as u32)
+}
+
 impl Machines {
-    /// A client names a machine. `next_link` gives the number of a new connection. Returns its connection and what the
-    /// engine is to be told, if it is news.
+    /// A client names a machine. `next_link` gives the number of a new connection. Returns the name of its worker, and its
+    /// connection with what the engine is to be told, if that is news; `None` of a machine that is not taken in.
     pub fn name(
         &mut self,
         machine: &Machine,
@@ -108,36 +123,51 @@ impl Machines {
         user: &str,
         now: Instant,
         next_link: impl FnOnce() -> u64,
-    ) -> Option<(u64, Change)> {
-        let name = name_of(&machine.uri);
-        if name.is_empty() || machine.max_jobs == 0 || self.workers.contains(host(name)) {
+    ) -> Option<(String, Option<(u64, Change)>)> {
+        let base = name_of(&machine.uri);
+        if base.is_empty() || machine.max_jobs == 0 || self.workers.contains(host(base)) {
             return None;
         }
-        if let Some(known) = self.known.get_mut(name) {
+        let is_theirs = |known: &Known| known.by.is_empty() || known.by == user;
+        let name = match self.known.get(base) {
+            Some(known) if !is_theirs(known) && !is_same(&known.machine, machine) => variant(base, machine),
+            _ => base.to_owned(),
+        };
+        if let Some(known) = self.known.get_mut(&name) {
             known.named = now;
-            // What two clients say of one machine differs at times: who said it first is believed.
-            // Of one that an earlier start knew, nobody is left who said so.
             if known.by.is_empty() {
                 user.clone_into(&mut known.by);
             }
-            let is_changed = known.by == user && known.machine != *machine;
+            let is_changed = !is_same(&known.machine, machine);
             if is_changed {
                 known.machine = machine.clone();
             }
             let is_larger = cores > known.cores;
             known.cores = known.cores.max(cores);
-            let is_out = known.out_until.is_some();
-            return ((is_changed || is_larger) && !is_out).then(|| (known.link, known.hello(name)));
+            let is_news = (is_changed || is_larger) && known.out_until.is_none();
+            let change = is_news.then(|| (known.link, known.hello(&name)));
+            return Some((name, change));
         }
-        if self.known.len() >= MACHINES_MAX {
+        let of_user = self.known.values().filter(|known| known.by == user).count();
+        if self.known.len() >= MACHINES_MAX || of_user >= MACHINES_OF_USER_MAX {
             return None;
         }
+        let change = self.insert(&name, machine.clone(), (cores, user, now, next_link()));
+        Some((name, Some(change)))
+    }
+
+    fn insert(
+        &mut self,
+        name: &str,
+        machine: Machine,
+        (cores, by, named, link): (u32, &str, Instant, u64),
+    ) -> (u64, Change) {
         let known = Known {
-            machine: machine.clone(),
+            machine,
             cores,
-            by: user.to_owned(),
-            named: now,
-            link: next_link(),
+            by: by.to_owned(),
+            named,
+            link,
             paths: Paths::default(),
             failures: 0,
             out_until: None,
@@ -145,22 +175,22 @@ impl Machines {
         };
         let change = (known.link, known.hello(name));
         self.known.insert(name.to_owned(), known);
-        Some(change)
+        change
     }
 
-    /// A machine that an earlier start of the server knew.
+    /// A machine that an earlier start of the server knew by this name. Who described it is not known any more: the next
+    /// who names it may.
     pub fn restore(
         &mut self,
+        name: &str,
         machine: Machine,
         capacity: &Resources,
-        now: Instant,
-        link: u64,
-    ) -> Option<Change> {
+        (now, link): (Instant, u64),
+    ) -> Change {
         let max_jobs =
             capacity.custom.get(needs::BUILDS).copied().unwrap_or(1).clamp(1, u32::MAX.into()) as u32;
         let cores = (capacity.cpu / 100 / max_jobs).max(1);
-        let machine = Machine { max_jobs, ..machine };
-        self.name(&machine, cores, "", now, || link).map(|(_, change)| change)
+        self.insert(name, Machine { max_jobs, ..machine }, (cores, "", now, link)).1
     }
 
     /// A machine was connected by this user. Returns what the engine is to be told, if it got no builds before.
@@ -249,7 +279,7 @@ impl Known {
     fn hello(&self, name: &str) -> Change {
         let mut number = Fnv::default();
         number.bytes(name.as_bytes());
-        let attributes = needs::attributes(&self.machine, false);
+        let attributes = needs::attributes_of_clients(&self.machine, name);
         let capacity = needs::capacity(self.machine.max_jobs, self.cores);
         let hello = Hello { attributes, ..Hello::new(name, number.value() >> 1, capacity) };
         Change::Hello(Box::new(hello), self.paths.keys())
@@ -331,17 +361,34 @@ mod tests {
     }
 
     fn named(machines: &mut Machines, max_jobs: u32, user: &str, now: Instant) -> Option<(u64, Change)> {
-        machines.name(&machine(max_jobs), 1, user, now, || 7)
+        machines.name(&machine(max_jobs), 1, user, now, || 7)?.1
     }
 
     #[test]
-    fn a_machine_is_described_by_who_named_it_first() {
+    fn a_machine_is_shared_by_those_who_describe_it_alike() {
         let (mut machines, now) = (Machines::default(), Instant::now());
         let Some((7, Change::Hello(hello, _))) = named(&mut machines, 2, "ann", now) else { panic!() };
         assert_eq!((hello.name.as_str(), hello.capacity.custom[needs::BUILDS]), ("ssh://b1", 2));
         assert!(named(&mut machines, 2, "ann", now).is_none(), "nothing is new");
-        assert!(named(&mut machines, 9, "bob", now).is_none(), "somebody else's word");
+        let other_key = Machine { uri: "ssh://b1".to_owned(), ..machine(2) };
+        let (name, change) = machines.name(&other_key, 1, "bob", now, || 8).unwrap();
+        assert!(name == "ssh://b1" && change.is_none(), "it is the same one");
         assert!(matches!(named(&mut machines, 3, "ann", now), Some((7, Change::Hello(..)))));
+    }
+
+    #[test]
+    fn one_user_s_description_is_nobody_else_s() {
+        let (mut machines, now) = (Machines::default(), Instant::now());
+        named(&mut machines, 1, "mallory", now);
+        let (name, change) = machines.name(&machine(9), 1, "ann", now, || 8).unwrap();
+        assert!(name.starts_with("ssh://b1#") && matches!(change, Some((8, Change::Hello(..)))));
+        let (same, change) = machines.name(&machine(9), 1, "bob", now, || 9).unwrap();
+        assert!(same == name && change.is_none());
+        let many = |n: usize| Machine { uri: format!("ssh://m{n}"), ..machine(1) };
+        let taken =
+            (0..3_000).filter(|n| machines.name(&many(*n), 1, "mallory", now, || 9).is_some()).count();
+        assert_eq!(taken, MACHINES_OF_USER_MAX - 1);
+        assert!(machines.name(&many(5_000), 1, "ann", now, || 9).is_some());
     }
 
     #[test]

@@ -133,30 +133,31 @@ impl Service {
     async fn restore(&self) -> Result<(), Unavailable> {
         self.look_at_workers().await?;
         let known = self.handle().query(machines::in_engine).await?;
-        for InEngine { machine, capacity, .. } in known {
+        for InEngine { name, machine, capacity, .. } in known {
             let link = self.handle().next_link();
-            let change = self.state().machines.restore(machine, &capacity, Instant::now(), link);
-            if let Some(change) = change {
-                self.tell(link, change).await;
-            }
+            let at = (Instant::now(), link);
+            let change = self.state().machines.restore(&name, machine, &capacity, at);
+            self.tell(link, change).await;
         }
         Ok(())
     }
 
-    /// Takes in the machines that a client names.
-    async fn name_machines(&self, wanted: &Wanted, cores: u32, user: &str) {
-        let changes: Vec<(u64, Change)> = {
+    /// Takes in the machines that a client names. Returns the names of their workers.
+    async fn name_machines(&self, wanted: &Wanted, cores: u32, user: &str) -> Vec<String> {
+        let (mut names, mut changes) = (Vec::new(), Vec::new());
+        {
             let (mut state, now) = (self.state(), Instant::now());
-            let machines = wanted.machines.iter().take(crate::wire::MACHINES_MAX);
-            machines
-                .filter_map(|machine| {
-                    state.machines.name(machine, cores, user, now, || self.handle().next_link())
-                })
-                .collect()
-        };
-        for (link, change) in changes {
-            self.tell(link, change).await;
+            for machine in wanted.machines.iter().take(crate::wire::MACHINES_MAX) {
+                let next_link = || self.handle().next_link();
+                let Some((name, change)) = state.machines.name(machine, cores, user, now, next_link) else {
+                    continue;
+                };
+                names.push(name);
+                changes.extend(change);
+            }
         }
+        self.tell_all(changes).await;
+        names
     }
 
     /// Tells the engine what has changed of a machine.

@@ -40,13 +40,30 @@ fn joined<'a>(features: impl IntoIterator<Item = &'a String>) -> String {
     features.into_iter().collect::<Vec<_>>().join("+")
 }
 
-/// What a machine is, as attributes of a worker. A machine `of_farm` is a worker; any other is known from the `builders` of
-/// clients, runs nothing else, and is only for clients that name it.
-pub fn attributes(machine: &Machine, of_farm: bool) -> Attributes {
+/// What a worker that takes builds is.
+pub fn attributes(machine: &Machine) -> Attributes {
+    let mut attributes = described(machine);
+    attributes.insert(BUILDER.to_owned(), [machine.uri.clone(), OF_THE_FARM.to_owned()].into());
+    attributes.extend(crate::store_id().map(|id| (STORE.to_owned(), [id].into())));
+    attributes
+}
+
+/// What a machine is that is known from the `builders` of clients by this name: it runs nothing else, and is only for
+/// clients that name it.
+pub fn attributes_of_clients(machine: &Machine, name: &str) -> Attributes {
+    let mut attributes = described(machine);
+    attributes.insert(BUILDER.to_owned(), [name.to_owned()].into());
+    attributes.insert(EXCLUSIVE.to_owned(), [NIX.to_owned()].into());
+    if machine.speed > 0.0 && machine.speed != 1.0 {
+        attributes.insert("core_score".to_owned(), [machine.speed.to_string()].into());
+    }
+    attributes
+}
+
+fn described(machine: &Machine) -> Attributes {
     let set = |values: &[String]| values.iter().cloned().collect::<BTreeSet<String>>();
     let mut systems = set(&machine.systems);
     systems.insert("builtin".to_owned());
-    let mut builder = BTreeSet::from([machine.uri.clone()]);
     let mut attributes = Attributes::from([
         (SERVES.to_owned(), [NIX.to_owned()].into()),
         (SYSTEM.to_owned(), systems),
@@ -57,16 +74,6 @@ pub fn attributes(machine: &Machine, of_farm: bool) -> Attributes {
     if !features.is_empty() {
         attributes.insert(FEATURE.to_owned(), features);
     }
-    if of_farm {
-        builder.insert(OF_THE_FARM.to_owned());
-        attributes.extend(crate::store_id().map(|id| (STORE.to_owned(), [id].into())));
-    } else {
-        attributes.insert(EXCLUSIVE.to_owned(), [NIX.to_owned()].into());
-        if machine.speed > 0.0 && machine.speed != 1.0 {
-            attributes.insert("core_score".to_owned(), [machine.speed.to_string()].into());
-        }
-    }
-    attributes.insert(BUILDER.to_owned(), builder);
     attributes
 }
 
@@ -105,9 +112,11 @@ pub fn amounts(cores: Option<u32>) -> Resources {
     capacity(1, cores.unwrap_or(1).min(CORES_MAX))
 }
 
-/// What is known of the farm's workers where some of them must not have a build.
+/// Which machines a client may use.
 #[derive(Debug, Default)]
 pub struct FarmView {
+    /// The names of its own machines.
+    named: Vec<String>,
     /// The URIs of all workers, where some are left out.
     uris: BTreeSet<String>,
     /// Those whose store is the client's own: Nix locks the outputs there while the hook works, so that the build would wait
@@ -119,17 +128,17 @@ pub struct FarmView {
 
 impl FarmView {
     /// As the engine knows it, for a client with this store.
-    pub fn of(engine: &Engine, store: &str, suspects: BTreeSet<String>) -> FarmView {
+    pub fn of(engine: &Engine, store: &str, named: Vec<String>, suspects: BTreeSet<String>) -> FarmView {
         let uri_of = |worker: &Worker| worker.attributes.get(URI).and_then(|uris| uris.first().cloned());
         let has_store =
             |worker: &&Worker| worker.attributes.get(STORE).is_some_and(|ids| ids.contains(store));
         let workers = engine.workers();
         let own: BTreeSet<String> = workers.present().filter(has_store).filter_map(uri_of).collect();
         if own.is_empty() && suspects.is_empty() {
-            return FarmView::default();
+            return FarmView { named, ..FarmView::default() };
         }
         let of_farm = workers.present().filter(|worker| !is_of_clients(&worker.attributes));
-        FarmView { uris: of_farm.filter_map(uri_of).collect(), own, suspects }
+        FarmView { named, uris: of_farm.filter_map(uri_of).collect(), own, suspects }
     }
 }
 
@@ -143,7 +152,7 @@ pub fn needs(wanted: &Wanted, farm: &FarmView) -> Vec<Need> {
         need(SERVES, [NIX.to_owned()].into()),
         need(SYSTEM, [wanted.system.clone()].into()),
         need(MANDATORY, combinations(&features[..features.len().min(COMBINED_MAX)])),
-        need(BUILDER, builders(wanted, farm)),
+        need(BUILDER, builders(farm)),
     ];
     needs.extend(features.into_iter().map(|feature| need(FEATURE, [feature.clone()].into())));
     needs
@@ -164,9 +173,8 @@ fn combinations(features: &[&String]) -> BTreeSet<String> {
         .collect()
 }
 
-fn builders(wanted: &Wanted, farm: &FarmView) -> BTreeSet<String> {
-    let named = wanted.machines.iter().take(crate::wire::MACHINES_MAX).map(|machine| machine.uri.clone());
-    let named = named.filter(|uri| !farm.own.contains(uri));
+fn builders(farm: &FarmView) -> BTreeSet<String> {
+    let named = farm.named.iter().filter(|name| !farm.own.contains(*name)).cloned();
     if farm.own.is_empty() && farm.suspects.is_empty() {
         return named.chain([OF_THE_FARM.to_owned()]).collect();
     }
@@ -221,8 +229,10 @@ mod tests {
     }
 
     fn fits(machine: &Machine, wanted: &Wanted) -> bool {
-        let attributes = attributes(machine, false);
-        needs(wanted, &FarmView::default()).iter().all(|need| need.met_by(&attributes))
+        let attributes = attributes_of_clients(machine, "ssh://b1");
+        needs(wanted, &FarmView { named: vec!["ssh://b1".to_owned()], ..FarmView::default() })
+            .iter()
+            .all(|need| need.met_by(&attributes))
     }
 
     /// As stock Nix has it: all features that are required are supported or mandatory, and all that are mandatory are
@@ -243,35 +253,36 @@ mod tests {
 
     #[test]
     fn a_machine_of_clients_is_for_those_that_name_it() {
-        let named = wanted("x86_64-linux", &[]);
-        let others = Wanted { machines: Vec::new(), ..named.clone() };
+        let wanted = wanted("x86_64-linux", &[]);
         let set = |uris: &[&str]| texts(uris).into_iter().collect::<BTreeSet<String>>();
-        let view = |own: &[&str], suspects: &[&str]| FarmView {
+        let view = |named: &[&str], own: &[&str], suspects: &[&str]| FarmView {
+            named: texts(named),
             uris: set(&["ssh://b1", "ssh://b2"]),
             own: set(own),
             suspects: set(suspects),
         };
-        let fits = |machine: &Attributes, wanted: &Wanted, farm: &FarmView| {
-            needs(wanted, farm).iter().all(|need| need.met_by(machine))
+        let fits = |machine: &Attributes, farm: &FarmView| {
+            needs(&wanted, farm).iter().all(|need| need.met_by(machine))
         };
-        let (foreign, own) = (attributes(&machine(&[], &[]), false), attributes(&machine(&[], &[]), true));
-        let all = FarmView::default();
-        assert!(fits(&foreign, &named, &all) && !fits(&foreign, &others, &all));
-        assert!(fits(&own, &named, &all) && fits(&own, &others, &all));
-        assert!(!fits(&own, &others, &view(&[], &["ssh://b1"])), "it is suspected, and b2 is not");
-        assert!(fits(&own, &others, &view(&[], &["ssh://b2"])));
-        assert!(fits(&own, &others, &view(&[], &["ssh://b1", "ssh://b2"])), "all are");
-        assert!(fits(&foreign, &named, &view(&[], &["ssh://b2"])));
-        assert!(!fits(&own, &others, &view(&["ssh://b1"], &[])), "it is the client's own");
-        assert!(!fits(&own, &others, &view(&["ssh://b1", "ssh://b2"], &[])), "never, whatever is left");
-        assert!(fits(&own, &others, &view(&["ssh://b2"], &["ssh://b1"])), "the only other one");
-        assert!(!fits(&own, &named, &view(&["ssh://b1"], &[])), "though the client names it");
+        let (foreign, own) =
+            (attributes_of_clients(&machine(&[], &[]), "ssh://b1"), attributes(&machine(&[], &[])));
+        let (names, b1, b2) = (["ssh://b1"], ["ssh://b1"], ["ssh://b2"]);
+        assert!(fits(&foreign, &view(&names, &[], &[])) && !fits(&foreign, &view(&[], &[], &[])));
+        assert!(fits(&own, &view(&names, &[], &[])) && fits(&own, &view(&[], &[], &[])));
+        assert!(!fits(&own, &view(&[], &[], &b1)), "it is suspected, and b2 is not");
+        assert!(fits(&own, &view(&[], &[], &b2)));
+        assert!(fits(&own, &view(&[], &[], &["ssh://b1", "ssh://b2"])), "all are");
+        assert!(fits(&foreign, &view(&names, &[], &b2)));
+        assert!(!fits(&own, &view(&[], &b1, &[])), "it is the client's own");
+        assert!(!fits(&own, &view(&[], &["ssh://b1", "ssh://b2"], &[])), "never, whatever is left");
+        assert!(fits(&own, &view(&[], &b2, &b1)), "the only other one");
+        assert!(!fits(&own, &view(&names, &b1, &[])), "though the client names it");
     }
 
     #[test]
     fn a_worker_s_attributes_say_what_machine_it_is() {
         let before = machine(&["big-parallel", "kvm"], &["kvm"]);
-        let after = machine_of(&attributes(&before, false)).unwrap();
+        let after = machine_of(&attributes_of_clients(&before, "b1")).unwrap();
         assert_eq!(
             (after.uri, after.systems, after.mandatory),
             (before.uri, before.systems, before.mandatory)

@@ -60,12 +60,12 @@ async fn read<T: DeserializeOwned + Send + 'static>(service: &Service, body: Byt
 async fn ask(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Json<TryAnswer>, ApiError> {
     let caller = admit(caller)?;
     let TryRequest { wanted, in_flight_max } = read(&service, body).await?;
-    service.name_machines(&wanted, 1, &caller.user).await;
+    let named = service.name_machines(&wanted, 1, &caller.user).await;
     let in_flight = service.state().clients.get(&client_of(&caller, &wanted)).copied().unwrap_or(0);
     let answer = if in_flight_max > 0 && in_flight >= in_flight_max {
         TryAnswer::Postpone
     } else {
-        match service.handle().query(move |engine| why_nowhere(engine, &wanted)).await? {
+        match service.handle().query(move |engine| why_nowhere(engine, &wanted, named)).await? {
             None => TryAnswer::Accept,
             Some(why) => TryAnswer::Decline { why },
         }
@@ -85,8 +85,8 @@ pub fn client_of(caller: &Caller, wanted: &Wanted) -> String {
 }
 
 /// Why no machine could ever build it; `None` if one could.
-fn why_nowhere(engine: &Engine, wanted: &Wanted) -> Option<String> {
-    let farm = FarmView::of(engine, &wanted.store, BTreeSet::new());
+fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<String> {
+    let farm = FarmView::of(engine, &wanted.store, named, BTreeSet::new());
     let needs = needs::needs(wanted, &farm);
     let class = Class { request: needs::amounts(None), needs, is_external: true, ..Class::default() };
     let mut reasons: Vec<(Ineligible, usize)> = Vec::new();
