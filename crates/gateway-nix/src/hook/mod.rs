@@ -18,7 +18,9 @@ use builders::Builder;
 use framing::{BadInput, Reader, Setting, Settings, Try};
 use std::ffi::OsString;
 use std::io::Read as _;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stock::Stock;
 use windlass_api::client::{Client, ClientError};
@@ -69,9 +71,23 @@ struct Hook {
     user: Option<String>,
 }
 
-/// Serves Nix until its build has ended. Returns the exit code. Nix must always get an answer, so nothing here may panic or
-/// end early.
-pub fn run(mut options: HookOptions) -> i32 {
+/// True once a derivation was accepted: Nix waits for no further answer then.
+static IS_ACCEPTED: AtomicBool = AtomicBool::new(false);
+
+/// Serves Nix until its build has ended. Returns the exit code. A hook that ends without an answer fails the whole run of
+/// Nix, so even a defect of the hook is answered: Nix then builds by itself.
+pub fn run(options: HookOptions) -> i32 {
+    match std::panic::catch_unwind(AssertUnwindSafe(|| serve(options))) {
+        Ok(code) => code,
+        Err(_) if IS_ACCEPTED.load(Ordering::Relaxed) => 1,
+        Err(_) => {
+            Words::line("# decline");
+            0
+        }
+    }
+}
+
+fn serve(mut options: HookOptions) -> i32 {
     let stock = Stock { program: options.stock.clone(), verbosity: options.verbosity.clone() };
     let mut input = Reader::new(std::io::stdin().lock());
     let settings = match input.settings() {
@@ -174,6 +190,7 @@ impl Hook {
         mut input: Reader<std::io::StdinLock<'_>>,
         question: Try,
     ) -> i32 {
+        IS_ACCEPTED.store(true, Ordering::Relaxed);
         Words::line("# accept\nwindlass");
         let read = input.texts().and_then(|inputs| Ok((inputs, input.texts()?)));
         let (inputs, outputs) = match read {
