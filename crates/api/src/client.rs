@@ -470,25 +470,16 @@ impl Client {
         let query: Vec<(&str, u64)> = job.map(|id| ("job", id)).into_iter().collect();
         let response = self.send(self.request(Method::GET, "/api/v1/events").query(&query)).await?;
         let address = self.address.clone();
-        let mut lines = Vec::new();
-        let parts = response.bytes_stream().map(move |part| {
-            let part = match part {
-                Ok(part) => part,
-                Err(source) => {
-                    return vec![Err(ClientError::Unreachable { address: address.clone(), source })];
-                }
+        Ok(self.lines(response).filter_map(move |line| {
+            let event = match &line {
+                Ok(line) => line.strip_prefix(b"data:").map(|data| {
+                    serde_json::from_slice(data)
+                        .map_err(|e| ClientError::Garbled { address: address.clone(), source: e.into() })
+                }),
+                Err(_) => line.err().map(Err),
             };
-            lines.extend_from_slice(&part);
-            let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let events = lines.drain(..whole).collect::<Vec<u8>>();
-            let events = events.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
-            let read = |data: &[u8]| {
-                serde_json::from_slice(data)
-                    .map_err(|e| ClientError::Garbled { address: address.clone(), source: e.into() })
-            };
-            events.map(read).collect()
-        });
-        Ok(parts.flat_map(futures_util::stream::iter))
+            std::future::ready(event)
+        }))
     }
 
     /// Creates a token.
@@ -527,6 +518,16 @@ impl Client {
         body: &T,
     ) -> Result<impl Stream<Item = Result<Vec<u8>, ClientError>> + use<T>, ClientError> {
         let response = self.send(self.request(Method::POST, path).json(body)).await?;
+        Ok(self.lines(response))
+    }
+
+    /// Asks the server to stop cleanly.
+    pub async fn shutdown(&self) -> Result<(), ClientError> {
+        self.send(self.request(Method::POST, "/api/v1/shutdown")).await.map(|_| ())
+    }
+
+    /// The lines of an answer that are not empty, as they come.
+    fn lines(&self, response: Response) -> impl Stream<Item = Result<Vec<u8>, ClientError>> + use<> {
         let address = self.address.clone();
         let mut rest = Vec::new();
         let parts = response.bytes_stream().map(move |part| {
@@ -542,12 +543,7 @@ impl Client {
             let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
             lines.map(|line| Ok(line.to_vec())).collect()
         });
-        Ok(parts.flat_map(futures_util::stream::iter))
-    }
-
-    /// Asks the server to stop cleanly.
-    pub async fn shutdown(&self) -> Result<(), ClientError> {
-        self.send(self.request(Method::POST, "/api/v1/shutdown")).await.map(|_| ())
+        parts.flat_map(futures_util::stream::iter)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -10,7 +10,7 @@ const WHOLE: &[u8] = include_bytes!("golden/stdin_c.bin");
 /// A question that was asked again, and inputs and outputs: Nix had been told to ask later.
 const TWICE: &[u8] = include_bytes!("golden/try_twice.bin");
 
-/// Gives so many bytes at a time.
+/// Gives this many bytes at a time.
 struct Chunks<'a>(&'a [u8], usize);
 
 impl Read for Chunks<'_> {

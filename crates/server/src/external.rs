@@ -167,7 +167,7 @@ impl ExternalTasks {
         left
     }
 
-    /// Jobs with booked attempts to which nobody has attended for so long.
+    /// Jobs with booked attempts to which nobody has attended for the given time.
     pub fn unattended(&self, for_at_least: Duration) -> Vec<JobId> {
         let state = self.lock();
         let old = state.unattended.iter().filter(|(_, since)| since.elapsed() >= for_at_least);

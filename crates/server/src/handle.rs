@@ -178,7 +178,7 @@ impl Handle {
         self.shared.parts.external.leave(job, orders)
     }
 
-    /// External jobs with a booked attempt to which nobody has attended for so long.
+    /// External jobs with a booked attempt to which nobody has attended for the given time.
     pub fn unattended(&self, for_at_least: Duration) -> Vec<JobId> {
         self.shared.parts.external.unattended(for_at_least)
     }

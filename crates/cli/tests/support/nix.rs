@@ -198,7 +198,7 @@ impl Worlds {
     }
 }
 
-/// Lines of `builders` for machines with so many places each.
+/// Lines of `builders` for machines with this many places each.
 pub fn builders(hosts: &[&str], places: u32) -> String {
     hosts.iter().map(|host| format!("ssh://{host} x86_64-linux - {places} 1\n")).collect()
 }

@@ -93,7 +93,7 @@ impl<R: Read> Reader<R> {
     pub fn texts(&mut self) -> Result<Vec<String>, BadInput> {
         let count = self.number()?;
         let mut texts = Vec::new();
-        // Each takes bytes, of which there are only so many: a count that lies ends by itself.
+        // Each string takes bytes, and the bytes are bounded. So a false count ends with an error of the input.
         for _ in 0..count {
             texts.push(self.text()?);
         }

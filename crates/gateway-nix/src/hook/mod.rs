@@ -206,7 +206,7 @@ impl Hook {
     }
 }
 
-/// Reads a file that may have at most so many bytes.
+/// Reads a file of at most this many bytes.
 fn read_bounded(path: &Path, bytes_max: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;

@@ -109,7 +109,7 @@ impl Stock {
         Ok(exit_code(child.wait()?))
     }
 
-    /// Has a derivation built: on the machine of this line of `builders`, which may take so long to be connected; or, without
+    /// Has a derivation built: on the machine of this line of `builders`, with this limit for connecting it; or, without
     /// one, on any machine of the client's own setting, which may take as long as it wants. `tell` is told how far it is.
     pub async fn build(
         &self,

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How long Nix may have the database locked.
 const LOCKED_MAX: Duration = Duration::from_millis(200);
 
-/// The largest of these store paths, at most so many, with the bytes of their NARs. Where the database cannot be read, as
+/// The largest of these store paths, up to the given number, with the bytes of their NARs. Where the database cannot be read, as
 /// many without bytes.
 pub fn largest(database: &Path, paths: &[String], count_max: usize) -> Vec<(String, Option<u64>)> {
     let mut sized: Vec<(&String, Option<u64>)> = match sizes(database, paths) {

@@ -20,7 +20,7 @@ use windlass_core::{Engine, JobId, Resources, TaskId, WorkerId, explain};
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{ApiError, ExternalOrder, Unavailable};
 
-/// A hook whose connection is lost may come back within so long; then its build is cancelled.
+/// How long a hook whose connection was lost may take to connect again. After that its build is cancelled.
 const COME_BACK: Duration = Duration::from_secs(3);
 /// When a hook is first told why it waits, and how often after that.
 const WHY_FIRST: Duration = Duration::from_millis(300);
@@ -529,7 +529,7 @@ fn spec(
     }
 }
 
-/// The beginning of a text, at most so many bytes.
+/// The beginning of a text, cut at a character after at most `bytes_max` bytes.
 fn bounded(text: &str, bytes_max: usize) -> String {
     let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].to_owned()

@@ -17,12 +17,12 @@ use windlass_core::hash::Fnv;
 use windlass_core::{Resources, WorkerId};
 use windlass_server::{Delivery, WorkerLink};
 
-/// A machine that no client has named for so long is forgotten.
+/// A machine that no client has named for this long is forgotten.
 pub const UNNAMED_MAX: Duration = Duration::from_secs(900);
 /// How long a machine that could not be connected gets no builds: at first, and at most.
 const OUT_MIN: Duration = Duration::from_secs(5);
 const OUT_MAX: Duration = Duration::from_secs(300);
-/// A user for whom a machine worked so lately shows that it can be connected.
+/// A machine that worked for a user within this time can be connected, whatever another user reports.
 const WORKED_LATELY: Duration = Duration::from_secs(600);
 /// The most machines; others are not taken in.
 const MACHINES_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ const MACHINES_OF_USER_MAX: usize = 1_000;
 /// Users of whom it is known that a machine works for them.
 const USERS_MAX: usize = 64;
 
-/// What store paths a machine has, by their names; those of late use.
+/// The store paths that a machine has, as cache keys: the last ones that were copied to it or built on it.
 #[derive(Debug, Default)]
 struct Paths {
     known: BTreeSet<String>,
@@ -39,21 +39,25 @@ struct Paths {
 }
 
 impl Paths {
-    fn add(&mut self, names: impl Iterator<Item = String>) {
+    /// Adds the paths of these names. Returns true if one of them is new.
+    fn add(&mut self, names: impl Iterator<Item = String>) -> bool {
+        let mut is_new = false;
         for name in names {
-            if self.known.insert(name.clone()) {
-                self.order.push_back(name);
+            let key = needs::cache_key(&name);
+            if self.known.insert(key.clone()) {
+                self.order.push_back(key);
+                is_new = true;
             }
         }
         while self.order.len() > CACHE_KEYS_MAX {
             let oldest = self.order.pop_front();
-            oldest.map(|name| self.known.remove(&name));
+            oldest.map(|key| self.known.remove(&key));
         }
+        is_new
     }
 
     fn keys(&self) -> CacheKeys {
-        let keys: Vec<String> = self.known.iter().map(|name| needs::cache_key(name)).collect();
-        CacheKeys::of(keys.iter())
+        CacheKeys::of(self.known.iter())
     }
 }
 
@@ -102,7 +106,9 @@ pub fn name_of(uri: &str) -> &str {
 
 /// True if both descriptions are alike but for the URI, which may hold what concerns one client alone.
 fn is_same(a: &Machine, b: &Machine) -> bool {
-    Machine { uri: String::new(), ..a.clone() } == Machine { uri: String::new(), ..b.clone() }
+    let Machine { uri: _, systems, max_jobs, speed, supported, mandatory } = a;
+    (systems, max_jobs, speed, supported, mandatory)
+        == (&b.systems, &b.max_jobs, &b.speed, &b.supported, &b.mandatory)
 }
 
 /// The name of a machine that somebody describes otherwise than others do. It is a worker of its own, so that nobody's
@@ -220,11 +226,11 @@ impl Machines {
         Some((known.link, Change::Lost))
     }
 
-    /// A machine has these store paths.
+    /// A machine has these store paths. Returns what the engine is to be told, if one of them is new.
     pub fn has(&mut self, name: &str, paths: impl Iterator<Item = String>) -> Option<(u64, Change)> {
         let known = self.known.get_mut(name)?;
-        known.paths.add(paths);
-        known.out_until.is_none().then(|| (known.link, Change::Caches(known.paths.keys())))
+        let is_new = known.paths.add(paths);
+        (is_new && known.out_until.is_none()).then(|| (known.link, Change::Caches(known.paths.keys())))
     }
 
     /// Machines that are tried again.
@@ -417,7 +423,10 @@ mod tests {
         machines.worked("ssh://b1", "ann", now);
         assert!(machines.failed("ssh://b1", "bob", now).is_none());
         let later = now + WORKED_LATELY;
-        assert!(machines.failed("ssh://b1", "bob", later).is_some(), "nobody knows whether it works");
+        assert!(
+            machines.failed("ssh://b1", "bob", later).is_some(),
+            "it has worked for nobody within that time"
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ use windlass_server::{Counting, Front, Gateway, Handle, Starting, Unavailable, W
 
 /// How often machines and builds are looked at.
 const LOOK: Duration = Duration::from_millis(500);
-/// A job to which no hook attends for so long is cancelled. After a restart of the server hooks come back within seconds.
+/// How long a job may be without a hook before it is cancelled. After a restart of the server hooks come back within
+/// seconds.
 const UNATTENDED_MAX: Duration = Duration::from_secs(30);
 /// How often jobs are looked for whose hooks have gone before they had a place.
 const ORPHANS_LOOK: Duration = Duration::from_secs(60);

@@ -12,8 +12,8 @@ use windlass_core::worker::WorkerState;
 
 /// Smaller inputs do not decide where a build waits.
 const INPUT_BYTES_MIN: u64 = 4 << 20;
-/// A machine that lacks so much more than another is waited past. At 100 Mbit/s, copying that takes 11 s; a build waits for
-/// 20 s at most.
+/// A build does not wait for a machine that lacks this much more of its inputs than another. At 100 Mbit/s, copying it
+/// takes 11 s; a build waits for 20 s at most.
 const FAR_BYTES: u64 = 128 << 20;
 /// On a farm with more machines none is looked at.
 const MACHINES_MAX: usize = 512;

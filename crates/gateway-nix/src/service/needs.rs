@@ -77,10 +77,15 @@ fn described(machine: &Machine) -> Attributes {
     attributes
 }
 
+/// True of a worker that builds for Nix.
+pub fn takes_builds(attributes: &Attributes) -> bool {
+    attributes.get(SERVES).is_some_and(|kinds| kinds.contains(NIX))
+}
+
 /// The machine that a worker's attributes describe; `None` of a worker that builds nothing for Nix. Mandatory features are
 /// among the supported ones.
 pub fn machine_of(attributes: &Attributes) -> Option<Machine> {
-    if !attributes.get(SERVES)?.contains(NIX) {
+    if !takes_builds(attributes) {
         return None;
     }
     let all = |key: &str| attributes.get(key).into_iter().flatten().cloned().collect::<Vec<_>>();
@@ -101,7 +106,7 @@ pub fn is_of_clients(attributes: &Attributes) -> bool {
     attributes.get(BUILDER).is_some_and(|of| !of.contains(OF_THE_FARM))
 }
 
-/// What a machine has room for that does not say how many cpus it has: as many builds as it takes, each with so many cpus.
+/// The capacity of a machine whose number of cpus is not known: `max_jobs` builds, each with `cores` cpus.
 pub fn capacity(max_jobs: u32, cores: u32) -> Resources {
     let cpu = max_jobs.saturating_mul(cores.max(1)).saturating_mul(100);
     Resources { custom: BTreeMap::from([(BUILDS.to_owned(), max_jobs.into())]), ..Resources::new(cpu, 0) }

@@ -93,7 +93,7 @@ fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<S
     let mut machines = 0;
     for worker in engine.workers().present() {
         // Workers that do not build for Nix at all are not worth a word.
-        if needs::machine_of(&worker.attributes).is_none() {
+        if !needs::takes_builds(&worker.attributes) {
             continue;
         }
         machines += 1;
