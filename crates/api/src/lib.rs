@@ -32,7 +32,7 @@ pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{Load, Pressure, Pressures, Stall};
-pub use queue::{BadCpus, Queue, SetQueue};
+pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,

@@ -1,7 +1,7 @@
 //! The JSON of queues.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::queues::{self as core, QueueRecord};
 
@@ -26,6 +26,12 @@ pub struct Queue {
     /// Users who may submit to it, besides administrators and the user of its name; `*` is all users.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub users: BTreeSet<String>,
+    /// Whether its users take turns, or all its jobs stand in one line.
+    #[serde(default)]
+    pub turns: TurnsBy,
+    /// Weights of its users against each other; 100 of those who are not listed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub user_weights: BTreeMap<String, u32>,
     /// Tasks booked or running.
     pub running: u32,
     /// Cpus that these tasks hold.
@@ -49,6 +55,17 @@ pub struct Queue {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+}
+
+/// Who takes turns inside a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TurnsBy {
+    /// Its users; the jobs of one user in order of priority and time.
+    #[default]
+    Users,
+    /// Nobody: all jobs stand in one line, in order of priority and time.
+    Jobs,
 }
 
 /// Changes of a queue: what is absent stays, null removes.
@@ -78,6 +95,13 @@ pub struct SetQueue {
     /// Users who may submit to it, besides administrators and the user of its name; `*` is all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<BTreeSet<String>>,
+    /// `users`: its users take turns by their weights; `jobs`: all its jobs stand in one line, in order of priority and
+    /// time. A change is for jobs that are submitted afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<TurnsBy>,
+    /// Weights of users inside the queue, 1 to 10000; null is 100 again. Users who are absent keep theirs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub user_weights: BTreeMap<String, Option<u32>>,
 }
 
 /// Deserializes a field so that null, `Some(None)`, differs from absent, `None`.
@@ -98,6 +122,22 @@ pub struct BadCpus {
 }
 
 impl SetQueue {
+    /// The names of the fields that it changes.
+    pub fn fields(&self) -> Vec<&'static str> {
+        let SetQueue { band, weight, quota_cpus, burst_cpus, paused, users, turns, user_weights } = self;
+        let given = [
+            ("band", band.is_some()),
+            ("weight", weight.is_some()),
+            ("quota_cpus", quota_cpus.is_some()),
+            ("burst_cpus", burst_cpus.is_some()),
+            ("paused", paused.is_some()),
+            ("users", users.is_some()),
+            ("turns", turns.is_some()),
+            ("user_weights", !user_weights.is_empty()),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(field, _)| field).collect()
+    }
+
     /// The queue after the change; `now` is the queue before it, if there is one.
     pub fn over(&self, name: &str, now: Option<&core::Queue>) -> Result<QueueRecord, BadCpus> {
         let mut record = now.map_or_else(|| QueueRecord::named(name), |queue| queue.record.clone());
@@ -105,12 +145,37 @@ impl SetQueue {
         put(&mut record.weight, self.weight);
         put(&mut record.paused, self.paused.clone());
         put(&mut record.users, self.users.clone());
+        put(&mut record.turns, self.turns.map(TurnsBy::core));
+        for (user, weight) in &self.user_weights {
+            match weight {
+                Some(weight) => _ = record.user_weights.insert(user.clone(), *weight),
+                None => _ = record.user_weights.remove(user),
+            }
+        }
         put(&mut record.quota_cpu, hundredths("quota_cpus", self.quota_cpus)?);
         put(&mut record.burst_cpu, hundredths("burst_cpus", self.burst_cpus)?);
         if self.quota_cpus == Some(None) && self.burst_cpus.is_none() {
             record.burst_cpu = None;
         }
         Ok(record)
+    }
+}
+
+impl TurnsBy {
+    fn core(self) -> core::TurnsBy {
+        match self {
+            TurnsBy::Users => core::TurnsBy::Users,
+            TurnsBy::Jobs => core::TurnsBy::Jobs,
+        }
+    }
+}
+
+impl From<core::TurnsBy> for TurnsBy {
+    fn from(from: core::TurnsBy) -> Self {
+        match from {
+            core::TurnsBy::Users => TurnsBy::Users,
+            core::TurnsBy::Jobs => TurnsBy::Jobs,
+        }
     }
 }
 
@@ -169,8 +234,11 @@ mod tests {
         assert_eq!(over(r#"{"paused":null}"#), QueueRecord { paused: None, ..record.clone() });
         let noted = QueueRecord { paused: Some("now".to_owned()), ..record.clone() };
         assert_eq!(over(r#"{"paused":"now"}"#), noted);
-        let free = QueueRecord { quota_cpu: None, burst_cpu: None, ..record };
+        let free = QueueRecord { quota_cpu: None, burst_cpu: None, ..record.clone() };
         assert_eq!(over(r#"{"quota_cpus":null}"#), free, "there is nothing to go beyond");
+        let weighed = QueueRecord { user_weights: [("ann".to_owned(), 7)].into(), ..record.clone() };
+        assert_eq!(over(r#"{"user_weights":{"ann":7,"bob":null}}"#), weighed);
+        assert_eq!(over(r#"{"turns":"jobs"}"#), QueueRecord { turns: core::TurnsBy::Jobs, ..record });
     }
 
     #[test]

@@ -52,7 +52,10 @@ pub struct Turn {
     pub band: u8,
     /// Backlogged queues whose turn comes first.
     pub queues_ahead: usize,
-    /// Steps of its own queue that come first.
+    /// Other users of its queue whose turn comes first.
+    #[serde(default)]
+    pub users_ahead: usize,
+    /// Steps of its own user in its queue that come first.
     pub steps_ahead: usize,
     /// Tasks of its own step that come first.
     pub tasks_ahead: u32,
@@ -169,6 +172,7 @@ impl Why {
                 queue: turn.queue,
                 band: turn.band,
                 queues_ahead: turn.queues_ahead,
+                users_ahead: turn.users_ahead,
                 steps_ahead: turn.steps_ahead,
                 tasks_ahead: turn.tasks_ahead,
                 weight: turn.weight,

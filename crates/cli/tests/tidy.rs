@@ -146,7 +146,20 @@ const CORE_EDGES: [(&str, &[&str]); 23] = [
     ),
     (
         "explain",
-        &["bounds", "class", "engine", "ids", "job", "load", "places", "plan", "resources", "time", "worker"],
+        &[
+            "bounds",
+            "class",
+            "engine",
+            "ids",
+            "job",
+            "load",
+            "places",
+            "plan",
+            "queues",
+            "resources",
+            "time",
+            "worker",
+        ],
     ),
     ("lib", &["engine", "ids", "resources", "time"]),
 ];

@@ -50,6 +50,29 @@ fn h6_a_queue_is_for_its_users() {
 }
 
 #[test]
+fn queues_of_the_settings_file_hold_and_are_changed_nowhere_else() {
+    let file = "[queues.film]\nweight = 300\nusers = ['*']\nuser_weights = { ann = 200 }";
+    let (port, ann, bob) = with_users(file);
+    for token in [&ann, &bob] {
+        port.ok_as(token, &["submit", "--cwd", "/", "--queue", "film", "--", "true"]);
+    }
+    let shown = |port: &Port| -> serde_json::Value {
+        serde_json::from_str(&port.admin(&["queue", "show", "film", "-o", "json"])).unwrap()
+    };
+    assert_eq!((&shown(&port)["weight"], &shown(&port)["user_weights"]["ann"]), (&300.into(), &200.into()));
+    let refused = port.admin_output(&["queue", "set", "film", "--weight", "7"]);
+    assert!(!refused.status.success());
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.contains("weight of queue 'film' is set in the server's settings file"), "{refused}");
+    assert!(refused.contains("[queues.film]"), "{refused}");
+    port.admin(&["queue", "set", "film", "--quota", "2", "--turns", "jobs"]);
+    let film = shown(&port);
+    assert_eq!((&film["quota_cpus"], &film["turns"]), (&2.0.into(), &"jobs".into()));
+    let text = port.admin(&["queue", "show", "film"]);
+    assert!(text.contains("its jobs stand in one line"), "{text}");
+}
+
+#[test]
 fn m1_what_a_task_wrote_and_runs_is_its_user_s() {
     const SECRET: &str = "the-secret-of-ann";
     let script = format!("echo {SECRET}");

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
+use windlass_api::SetQueue;
 
 /// All settings.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -54,6 +55,8 @@ pub struct Config {
     pub users: Users,
     /// The interfaces of other systems that listen at addresses of their own.
     pub gateway: GatewayConfig,
+    /// Settings of queues, by name. They hold from each start on, and only the file changes them.
+    pub queues: BTreeMap<String, SetQueue>,
 }
 
 /// The interfaces of other systems that listen at addresses of their own.
@@ -305,6 +308,7 @@ impl Default for Config {
             compass: CompassConfig::default(),
             users: Users::default(),
             gateway: GatewayConfig::default(),
+            queues: BTreeMap::new(),
         }
     }
 }
@@ -338,6 +342,9 @@ impl Config {
         }
         if config.log_bytes_max < 2 << 20 {
             return Err(format!("log_bytes_max must be at least 2097152, not {}", config.log_bytes_max));
+        }
+        for (name, queue) in &config.queues {
+            check_queue(name, queue).map_err(|why| format!("queues.{name}: {why}"))?;
         }
         config.lease.check()?;
         config.turn.check()?;
@@ -391,9 +398,36 @@ impl Config {
     }
 }
 
+fn check_queue(name: &str, queue: &SetQueue) -> Result<(), String> {
+    if queue.paused.is_some() {
+        return Err(format!("a file pauses no queue; use 'windlass queue pause {name}'"));
+    }
+    let record = queue.over(name, None).map_err(|e| e.to_string())?;
+    record.check().map_err(|e| e.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_are_set_by_name() {
+        let config = Config::parse(
+            "[queues.film]\nweight = 50\nquota_cpus = 64\nusers = ['*']\nuser_weights = { ann = 300 }",
+        );
+        let film = &config.unwrap().queues["film"];
+        assert_eq!((film.weight, film.quota_cpus), (Some(50), Some(Some(64.0))));
+        assert_eq!(film.fields(), ["weight", "quota_cpus", "users", "user_weights"]);
+        for (text, word) in [
+            ("[queues.film]\nweight = 0", "queues.film: weight"),
+            ("[queues.film]\nweigth = 1", "weigth"),
+            ("[queues.film]\npaused = 'x'", "windlass queue pause film"),
+            ("[queues.film]\nuser_weights = { ann = 0 }", "weight of 'ann'"),
+            ("[queues.film]\nburst_cpus = 3", "burst"),
+        ] {
+            assert!(Config::parse(text).unwrap_err().contains(word), "{text}");
+        }
+    }
 
     #[test]
     fn an_empty_file_is_the_default() {

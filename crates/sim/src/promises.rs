@@ -286,7 +286,9 @@ impl Promises {
                 Reason::Turn => false,
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
                 Reason::Steps(steps) => !steps.is_empty(),
-                Reason::Full | Reason::FitsNowhere | Reason::Behind(_) => !explanation.ruled_out.is_empty(),
+                Reason::Full | Reason::FitsNowhere | Reason::Behind(_) | Reason::BehindUser(_) => {
+                    !explanation.ruled_out.is_empty()
+                }
                 // A vetoed step is judged again within a second.
                 Reason::Closed(_) => {
                     let step = StepKey { job: task.job, step: job.step_of(task.index) };

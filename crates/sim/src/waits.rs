@@ -90,7 +90,7 @@ impl Waits {
                 if waiting.beside_room > BESIDE_ROOM_MAX {
                     return Err(format!("{}.{index} waits beside room that it may have: {why:?}", job.id));
                 }
-                let blocked = matches!(why.reason, Reason::Full | Reason::Behind(_));
+                let blocked = matches!(why.reason, Reason::Full | Reason::Behind(_) | Reason::BehindUser(_));
                 waiting.blocked_ns = waiting.blocked_ns.or(Some(world.now_ns)).filter(|_| blocked);
                 let since_ns = waiting.blocked_ns.map_or(0, |since| world.now_ns - since);
                 let long = since_ns > BLOCKED_FACTOR * after_ns + 10 * S;
@@ -135,7 +135,7 @@ pub(crate) type Waited = BTreeMap<QueueId, Option<(u8, i128, i128)>>;
 pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
     let parked = engine.subqueues().iter().filter(|(_, line)| line.away().jobs > 0);
     let mut waited: Waited = parked.map(|((queue, _), _)| (queue, None)).collect();
-    waited.extend(engine.queues().in_turn().map(|(id, queue)| {
+    waited.extend(engine.queues().wholes_in_turn().map(|(id, queue)| {
         let share = queue.share();
         (id, Some((queue.band(), share.start_tag(), share.served(now))))
     }));
@@ -145,7 +145,7 @@ pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
 /// Checks that a queue that did not wait before starts no earlier than the level to which the least served
 /// waiting queue of its band was really served.
 pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> {
-    for (id, queue) in engine.queues().in_turn().filter(|(id, _)| !before.contains_key(id)) {
+    for (id, queue) in engine.queues().wholes_in_turn().filter(|(id, _)| !before.contains_key(id)) {
         let others = before.values().flatten().filter(|(band, ..)| *band == queue.band());
         let Some((_, _, served)) = others.min_by_key(|(_, start, _)| *start) else { continue };
         let start = queue.share().start_tag();

@@ -274,6 +274,15 @@ pub fn users_from_json(text: Option<String>) -> Result<BTreeSet<String>, serde_j
     text.map_or(Ok(BTreeSet::new()), |text| serde_json::from_str(&text))
 }
 
+pub fn user_weights_to_json(from: &BTreeMap<String, u32>) -> String {
+    serde_json::to_string(from).expect("strings and numbers always serialize")
+}
+
+/// The weights of a queue's users from JSON. `None` is no weights.
+pub fn user_weights_from_json(text: Option<String>) -> Result<BTreeMap<String, u32>, serde_json::Error> {
+    text.map_or(Ok(BTreeMap::new()), |text| serde_json::from_str(&text))
+}
+
 /// A step that backs off: its index, the limit, since when and until when in nanoseconds, how many times in a row.
 type BackOffJson = (u16, String, u64, u64, u32);
 

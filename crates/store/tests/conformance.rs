@@ -11,7 +11,7 @@ use windlass_core::job::{
     StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
@@ -614,6 +614,8 @@ fn queues_and_limits_are_as_they_were_set_last() {
             burst_cpu: Some(u32::MAX),
             paused: Some("the 'disk' is full\n".to_owned()),
             users: ["ann".to_owned(), "*".to_owned()].into(),
+            turns: TurnsBy::Jobs,
+            user_weights: [("ann".to_owned(), 10_000), ("b'\n".to_owned(), 1)].into(),
             ..queue("a", 10_000, Some(u32::MAX))
         };
         let writes = vec![

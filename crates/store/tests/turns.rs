@@ -13,11 +13,12 @@ use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
 
 const QUEUES: [&str; 5] = ["ann", "bob", "cyn", "vip", "idle"];
+const USERS: [&str; 3] = ["ann", "bob", "cyn"];
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A number of jobs of a queue, class and priority.
-    Submit(usize, u8, i32, u8),
+    /// A number of jobs of a queue, user, class and priority.
+    Submit(usize, usize, u8, i32, u8),
     /// The task that has run longest ends.
     Ends,
 }
@@ -91,7 +92,7 @@ impl Farm {
 
     fn act(&mut self, op: Op) {
         match op {
-            Op::Submit(queue, class, priority, jobs) => {
+            Op::Submit(queue, user, class, priority, jobs) => {
                 for _ in 0..jobs {
                     let step = StepSpec {
                         name: "main".to_owned(),
@@ -100,8 +101,8 @@ impl Farm {
                         targets: if class == 2 { BTreeSet::from(["w".to_owned()]) } else { BTreeSet::new() },
                         ..StepSpec::default()
                     };
-                    let queue = QUEUES[queue].to_owned();
-                    let spec = JobSpec { queue, priority, steps: vec![step], ..JobSpec::default() };
+                    let (queue, user) = (QUEUES[queue].to_owned(), USERS[user].to_owned());
+                    let spec = JobSpec { queue, user, priority, steps: vec![step], ..JobSpec::default() };
                     let request = RequestId(1);
                     let submit = Submit::new(request, spec);
                     self.tell(Event::Submit(Box::new(submit)));
@@ -117,7 +118,9 @@ impl Farm {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let submit = (0..QUEUES.len(), 0u8..3, -1i32..2, 1u8..8).prop_map(|(q, c, p, n)| Op::Submit(q, c, p, n));
+    let submit = (0..QUEUES.len(), 0..USERS.len(), 0u8..3, -1i32..2, 1u8..8);
+    let submit = submit
+        .prop_map(|(queue, user, class, priority, jobs)| Op::Submit(queue, user, class, priority, jobs));
     prop::collection::vec(prop_oneof![1 => submit, 3 => Just(Op::Ends)], 1..80)
 }
 
@@ -137,7 +140,7 @@ proptest! {
             large.act(Op::Ends);
         }
         prop_assert_eq!(&small.booked, &large.booked);
-        // At most two steps of each queue and class beyond the cache, and what runs.
-        prop_assert!(small.held_max <= cache_steps + 2 * 15 + 4, "{} steps were held", small.held_max);
+        // At most two steps of each queue, user and class beyond the cache, and what runs.
+        prop_assert!(small.held_max <= cache_steps + 2 * 45 + 4, "{} steps were held", small.held_max);
     }
 }

@@ -7,7 +7,7 @@ use crate::ui::quantity::parse_cpus;
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use windlass_api::{Queue, SetQueue};
+use windlass_api::{Queue, SetQueue, TurnsBy};
 
 /// Shows and configures queues.
 #[derive(Subcommand, Debug)]
@@ -16,7 +16,7 @@ pub enum QueueCommand {
     List,
     /// Show one queue
     Show(QueueArgs),
-    /// Set band, weight, quota, burst or users of a queue (administrators)
+    /// Set band, weight, quota, burst, users or turns of a queue (administrators)
     Set(SetQueueArgs),
     /// Pause a queue: it starts no task; running tasks go on (administrators)
     Pause(PauseArgs),
@@ -45,7 +45,7 @@ pub struct PauseArgs {
 
 /// New settings of a queue; those that are not given stay.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users", "turns", "user_weights"]))]
 pub struct SetQueueArgs {
     /// The queue's name; the queue need not exist yet
     #[arg(value_name = "NAME")]
@@ -65,6 +65,27 @@ pub struct SetQueueArgs {
     /// Users who may submit, besides administrators and the user of the queue's name: NAME,NAME, '*' for all, or none
     #[arg(long, value_name = "NAMES|none", value_parser = parse_users)]
     users: Option<Users>,
+    /// Whether its users take turns, or all its jobs stand in one line; for jobs submitted from now on
+    #[arg(long, value_name = "users|jobs", value_parser = parse_turns)]
+    turns: Option<TurnsBy>,
+    /// Weight of a user against the queue's other users, 1 to 10000, or none for 100; may be repeated
+    #[arg(long = "user-weight", value_name = "NAME=N|none", value_parser = parse_user_weight)]
+    user_weights: Vec<(String, Option<u32>)>,
+}
+
+fn parse_turns(text: &str) -> Result<TurnsBy, String> {
+    match text {
+        "users" => Ok(TurnsBy::Users),
+        "jobs" => Ok(TurnsBy::Jobs),
+        _ => Err(format!("invalid turns '{text}': give users or jobs")),
+    }
+}
+
+fn parse_user_weight(text: &str) -> Result<(String, Option<u32>), String> {
+    let wrong = || format!("invalid weight '{text}': give NAME=N, or NAME=none");
+    let (user, weight) = text.split_once('=').filter(|(user, _)| !user.is_empty()).ok_or_else(wrong)?;
+    let weight = if weight == "none" { None } else { Some(weight.parse().map_err(|_| wrong())?) };
+    Ok((user.to_owned(), weight))
 }
 
 /// The value of --users; empty for `none`.
@@ -138,7 +159,7 @@ pub async fn list(context: &Context) -> Result<(), CliError> {
 }
 
 async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
-    let SetQueueArgs { name, band, weight, quota, burst, users } = args;
+    let SetQueueArgs { name, band, weight, quota, burst, users, turns, user_weights } = args;
     let change = SetQueue {
         band: band.map(|band| band.0),
         weight,
@@ -146,6 +167,8 @@ async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
         burst_cpus: burst.map(|burst| burst.0),
         paused: None,
         users: users.map(|users| users.0),
+        turns,
+        user_weights: user_weights.into_iter().collect(),
     };
     let queue = change_queue(context, &name, &change, "set").await?;
     let (band, weight, quota) = (queue.band, queue.weight, quota_in_words(&queue));
@@ -208,6 +231,15 @@ fn text(queue: &Queue) -> String {
     line("weight", queue.weight.to_string());
     if !queue.users.is_empty() {
         line("users", queue.users.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+    }
+    match queue.turns {
+        TurnsBy::Jobs => line("turns", "none: its jobs stand in one line".to_owned()),
+        TurnsBy::Users if queue.user_weights.is_empty() => line("turns", "its users, equally".to_owned()),
+        TurnsBy::Users => {
+            let weights = queue.user_weights.iter().map(|(user, weight)| format!("{user} {weight}"));
+            let weights = weights.collect::<Vec<_>>().join(", ");
+            line("turns", format!("its users, by weights: {weights}, others 100"));
+        }
     }
     line("quota", cpus(queue.quota_cpus));
     line("burst", cpus(queue.burst_cpus));

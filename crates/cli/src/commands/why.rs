@@ -83,6 +83,7 @@ fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64) -> String {
 fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
     let ahead = [
         (turn.queues_ahead as u64, "queue"),
+        (turn.users_ahead as u64, "user"),
         (turn.steps_ahead as u64, "step"),
         (turn.tasks_ahead.into(), "task"),
     ];
@@ -323,6 +324,7 @@ mod tests {
             queue: "film".to_owned(),
             band: 3,
             queues_ahead: 1,
+            users_ahead: 3,
             steps_ahead: 0,
             tasks_ahead: 2,
             weight: 100,
@@ -337,12 +339,19 @@ mod tests {
         assert_eq!(
             plain(&task_text(&why, NOW_MS)),
             "task 12.3 is ready: every worker is busy\n  \
-             in queue film (band 3, weight 100), behind 1 queue and 2 tasks\n  \
+             in queue film (band 3, weight 100), behind 1 queue and 3 users and 2 tasks\n  \
              queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
              expected to start in 3 min\n"
         );
         let turn = Turn { contended: false, demand_cpus: 2.0, expected_start_ms: None, ..turn };
-        let first = Turn { queues_ahead: 0, tasks_ahead: 0, pool_cpus: 0.0, contended: true, ..turn.clone() };
+        let first = Turn {
+            queues_ahead: 0,
+            users_ahead: 0,
+            tasks_ahead: 0,
+            pool_cpus: 0.0,
+            contended: true,
+            ..turn.clone()
+        };
         assert_eq!(turn_lines(&first, NOW_MS), ["in queue film (band 3, weight 100), next"]);
         let why = Why { turn: Some(turn), ..why };
         assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));

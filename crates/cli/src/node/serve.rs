@@ -321,6 +321,7 @@ impl OwnServer {
             user_limits: config.users.limits(),
             read_all: config.auth.read == Reads::All,
             audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
+            queues: config.queues.clone(),
         };
         let serve = windlass_server::serve(listeners, handle.clone(), options);
         Ok(OwnServer { handle, address: address_for_clients, http: tokio::spawn(serve), worker })

@@ -53,11 +53,8 @@ impl Engine {
         expects: u64,
     ) -> Charged {
         let known = self.step(key).and_then(|step| step.mean_ms);
-        let known = known.or_else(|| self.profiles.prediction(profile)?.wall_ms).or(self
-            .plan
-            .queues
-            .get(queue)
-            .mean_ms);
+        let known =
+            known.or_else(|| self.profiles.prediction(profile)?.wall_ms).or(self.plan.queues.mean_ms(queue));
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
         Charged { ms, from: Time::default(), counted: true, ..self.adopted_charge(worker, request, expects) }
     }
@@ -166,7 +163,7 @@ impl Engine {
             Charge::Time => {
                 let charged_ns = ran.map_or(0, |ran| ran.end.since(attempt.charged.since(ran.start)));
                 let by = correction(&attempt.charged, charged_ns / NS_PER_MS);
-                let mean_ms = self.plan.queues.get(queue).mean_ms;
+                let mean_ms = self.plan.queues.mean_ms(queue);
                 self.plan.queues.correct(
                     queue,
                     by,
@@ -198,15 +195,21 @@ impl Engine {
                 advances.entry(job.queue).or_default().add(&self.advance_of(attempt));
             }
         }
-        for queue in self.plan.queues.iter() {
-            let id = self.plan.queues.id(queue.name()).unwrap_or(QueueId(u32::MAX));
-            let expected = advances.remove(&id).unwrap_or_default();
-            if queue.share().advance != expected {
-                return Err(format!(
-                    "queue {}: {:?} in advance, not {expected:?}",
-                    queue.name(),
-                    queue.share()
-                ));
+        for (id, queue) in self.plan.queues.with_ids() {
+            let mut all = Advance::default();
+            for part in self.plan.queues.parts(id) {
+                let expected = advances.remove(&part).unwrap_or_default();
+                all.add(&expected);
+                if let Some(share) =
+                    self.plan.queues.user_share(part).filter(|share| share.advance != expected)
+                {
+                    let user = self.plan.queues.get(part).user();
+                    return Err(format!("queue {}, {user:?}: {share:?}, not {expected:?}", queue.name()));
+                }
+            }
+            if queue.share().advance != all {
+                let share = queue.share();
+                return Err(format!("queue {}: {share:?} in advance, not {all:?}", queue.name()));
             }
         }
         Ok(())

@@ -215,14 +215,9 @@ impl Engine {
         self.profiles.check(|key| self.step(key).map_or(0, |step| step.active))?;
         for (id, queue) in self.plan.queues.with_ids() {
             let active = self.attempts.keys().filter(|task| {
-                self.jobs
-                    .get(&task.job)
-                    .is_some_and(|job| self.plan.queues.get(job.queue).name() == queue.name())
+                self.jobs.get(&task.job).is_some_and(|job| self.plan.queues.whole(job.queue) == id)
             });
-            let places = self
-                .places
-                .held()
-                .filter(|(_, place)| self.plan.queues.get(place.queue).name() == queue.name());
+            let places = self.places.held().filter(|(_, place)| self.plan.queues.whole(place.queue) == id);
             let active = (active.count() + places.count() + self.kept_active(id)) as u32;
             if active != queue.active {
                 return Err(format!("queue {}: counts {} active, has {active}", queue.name(), queue.active));

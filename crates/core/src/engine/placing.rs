@@ -97,7 +97,7 @@ impl Engine {
             reads: &waiting.reads,
             hints: &waiting.hints,
             avoids: waiting.avoids,
-            mean_ms: self.plan.queues.get(waiting.queue).mean_ms,
+            mean_ms: self.plan.queues.mean_ms(waiting.queue),
             prediction: None,
         })
     }
@@ -133,7 +133,7 @@ impl Engine {
         let share = capacity.map_or(0, |capacity| dominant_share(&waiting.amounts, 0, capacity));
         match self.turn.charge {
             Charge::Task => (1, share),
-            Charge::Time => (first_cost(share, self.plan.queues.get(waiting.queue).mean_ms), share),
+            Charge::Time => (first_cost(share, self.plan.queues.mean_ms(waiting.queue)), share),
         }
     }
 

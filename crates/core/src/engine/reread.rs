@@ -308,9 +308,9 @@ impl Engine {
         self.rereading.before.iter().flat_map(|booked| &booked.limits)
     }
 
-    /// Attempts of jobs that are being read again, counted for a queue.
+    /// Attempts of jobs that are being read again, counted for a whole queue.
     pub(super) fn kept_active(&self, queue: QueueId) -> usize {
-        self.rereading.before.iter().filter(|booked| booked.queue == queue).count()
+        self.rereading.before.iter().filter(|booked| self.plan.queues.whole(booked.queue) == queue).count()
     }
 }
 

@@ -193,8 +193,8 @@ impl Engine {
         let Some(job) = self.jobs.get(&id).filter(|job| self.is_parkable(job)) else { return };
         let stored = parked.is_some();
         let parked = parked.unwrap_or_else(|| self.parked_as(job));
-        let subqueue = (job.queue, parked.class);
-        let evictable = Evictable { subqueue, parked, steps: job.steps.len(), stored };
+        let subqueue = (self.plan.queues.whole(job.queue), parked.class);
+        let evictable = Evictable { subqueue, part: job.queue, parked, steps: job.steps.len(), stored };
         if self.residency.evictable.insert(id, evictable).is_none() {
             self.residency.subqueues.stand(&evictable);
         }
@@ -206,7 +206,7 @@ impl Engine {
         let (ranked, ready) =
             first.map(|step| (ranked_since(step), step.ready_since)).min().unwrap_or_default();
         let class = class_number(&job.spec);
-        let known = self.residency.subqueues.get((job.queue, class)).is_some();
+        let known = self.residency.subqueues.get((self.plan.queues.whole(job.queue), class)).is_some();
         Parked {
             // Of too many classes to tell apart.
             class: if known || self.residency.subqueues.len() < bounds::LINES_MAX { class } else { 0 },
@@ -324,6 +324,9 @@ impl Engine {
         while let Some(key) = self.residency.changed.pop_first() {
             self.ask_for_page(key, out);
             self.plan.queues.set_parked(key.0, self.residency.subqueues.is_away(key.0));
+            if let Some(part) = self.residency.subqueues.part_of(key) {
+                self.plan.queues.set_user_parked(part, self.residency.subqueues.is_part_away(part));
+            }
         }
         self.residency.forget_left();
     }
@@ -533,8 +536,8 @@ impl Engine {
             let Some(job) = self.jobs.get(id).filter(|job| self.is_parkable(job)) else {
                 return Err(format!("job {id} stands in a line and is touched or gone"));
             };
-            if (job.queue, job.steps.len(), *id)
-                != (evictable.subqueue.0, evictable.steps, evictable.parked.place.job)
+            if (job.queue, self.plan.queues.whole(job.queue), job.steps.len(), *id)
+                != (evictable.part, evictable.subqueue.0, evictable.steps, evictable.parked.place.job)
             {
                 return Err(format!("job {id} does not stand as it is: {evictable:?}"));
             }

@@ -287,7 +287,7 @@ impl Engine {
     /// still waits for.
     pub(super) fn insert_record(&mut self, record: JobRecord, after: BTreeSet<JobId>) {
         self.next_job = self.next_job.max(record.id.0 + 1);
-        let queue = self.plan.queues.intern(&record.spec.queue);
+        let queue = self.plan.queues.intern_for(&record.spec.queue, &record.spec.user);
         self.plan.queues.count_job(queue, 1);
         if let Some(key) = &record.spec.key {
             self.keys.insert((record.spec.user.clone(), key.clone()), record.id);

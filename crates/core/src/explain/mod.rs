@@ -22,6 +22,7 @@ use crate::job::{BackOff, DependencyKind, Stop, TaskState};
 use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision, Judged};
+use crate::queues::{Ahead, Queue};
 use crate::time::Time;
 use crate::worker::Worker;
 use std::collections::BTreeMap;
@@ -109,13 +110,31 @@ pub enum Reason {
     Parked {
         /// How many jobs.
         ahead: u64,
+        /// Some of them are other users', who take turns with its user.
+        is_at_most: bool,
     },
     /// Every worker that could run it is full, or takes no new work.
     Full,
     /// The same, and what becomes free goes to this queue first.
     Behind(String),
+    /// The same, and what its queue gets goes to this user first.
+    BehindUser(String),
     /// There is room; the next round starts it, or others before it.
     Turn,
+}
+
+impl Reason {
+    fn behind(ahead: Ahead<'_>) -> Reason {
+        match ahead {
+            Ahead::Queue(queue) => Reason::Behind(queue.to_owned()),
+            Ahead::User(user) => Reason::BehindUser(user.to_owned()),
+        }
+    }
+
+    /// True if it waits for room, or for its turn.
+    pub fn is_of_room(&self) -> bool {
+        matches!(self, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::BehindUser(_))
+    }
 }
 
 /// Where a step stands.
@@ -127,7 +146,9 @@ pub struct Turn {
     pub band: u8,
     /// Queues with work whose turn is before.
     pub queues_ahead: usize,
-    /// Steps of its own queue that come before.
+    /// Other users of its queue with work whose turn is before.
+    pub users_ahead: usize,
+    /// Steps of its own user in its queue that come before.
     pub steps_ahead: usize,
     /// Tasks of its own step that come before.
     pub tasks_ahead: u32,
@@ -178,6 +199,23 @@ pub enum Change {
     Release,
     /// Less work of this queue before it, or more weight for its own.
     Ahead(String),
+    /// More weight for its user in its queue.
+    UserAhead {
+        /// The queue.
+        queue: String,
+        /// Its user.
+        user: String,
+    },
+}
+
+impl Change {
+    /// For a task of this queue and user.
+    fn behind(ahead: Ahead<'_>, queue: &str, user: &str) -> Change {
+        match ahead {
+            Ahead::Queue(ahead) => Change::Ahead(ahead.to_owned()),
+            Ahead::User(_) => Change::UserAhead { queue: queue.to_owned(), user: user.to_owned() },
+        }
+    }
 }
 
 /// Explains a task of an active job; `None` if the engine does not hold the job or it has no such
@@ -254,7 +292,8 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     let mut explanation = Explanation::bare(state, Reason::Turn);
     let (Some(step), Some(job)) = (engine.step(key), engine.job(key.job)) else { return explanation };
     let Some(request) = plan::placement_request(engine, key, job.queue) else { return explanation };
-    let queue = engine.queues().get(job.queue);
+    let queue = engine.queues().get(engine.queues().whole(job.queue));
+    let part = engine.queues().get(job.queue);
     let (found, ahead) =
         (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
     let throttled = engine.profiles().throttled(step.profile);
@@ -289,8 +328,8 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
             (_, _, Some(closed)) => Reason::Closed(closed),
             _ => match ahead {
                 Some(ahead) => {
-                    explanation.changes.push(Change::Ahead(ahead.to_owned()));
-                    Reason::Behind(ahead.to_owned())
+                    explanation.changes.push(Change::behind(ahead, queue.name(), &job.spec.user));
+                    Reason::behind(ahead)
                 }
                 None => Reason::Full,
             },
@@ -298,20 +337,20 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     };
     explanation.changes.truncate(bounds::EXAMPLES_MAX);
     // When a queue, a licence or a kind is let go on is not for workers to say.
-    let by_room =
-        matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::Closed(_));
+    let by_room = explanation.reason.is_of_room() || matches!(explanation.reason, Reason::Closed(_));
     explanation.turn = step.enlisted.as_ref().map(|queued_step| {
         let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
         Turn {
             queue: queue.name().to_owned(),
             band: queue.band(),
             queues_ahead: engine.queues().queues_ahead(job.queue),
-            steps_ahead: queue.position(queued_step),
+            users_ahead: engine.queues().users_ahead(job.queue),
+            steps_ahead: part.position(queued_step),
             tasks_ahead,
             weight: queue.share().weight(),
             pool: pool(engine, request.class, queue.name()),
             starts: by_room
-                .then(|| expected_start(engine, &request, tasks_ahead, queue.position(queued_step)))
+                .then(|| expected_start(engine, &request, tasks_ahead, part.position(queued_step)))
                 .flatten(),
         }
     });
@@ -393,7 +432,8 @@ pub fn pool(engine: &Engine, class: &Class, of: &str) -> Pool {
     let mut fitting: BTreeMap<ClassId, bool> = BTreeMap::new();
     for (QueueId(id), queue) in engine.queues().with_ids() {
         let mut demand = queue.booked_cpu;
-        for (id, queued_step) in queue.steps_by_class() {
+        let parts = engine.queues().parts(QueueId(id)).map(|part| engine.queues().get(part));
+        for (id, queued_step) in parts.flat_map(Queue::steps_by_class) {
             let Some(class) = engine.class(id) else { continue };
             // A request of an outside client is one.
             let ready = match engine.step(queued_step.step()) {

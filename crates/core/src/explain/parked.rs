@@ -7,6 +7,7 @@ use crate::engine::{Engine, class_of};
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::{DependencyKind, JobSpec, Parked, QueuedStep, TaskState};
 use crate::plan::placement;
+use crate::queues::Queue;
 use crate::worker::Worker;
 
 /// Explains a task of a parked job: `spec` and `parked` are what the store has of it, `ahead` how many
@@ -32,12 +33,13 @@ pub fn parked_task(
         return Some(Explanation::bare(TaskState::Waiting, Reason::Steps(first.collect())));
     }
     let ahead = ahead + unparked_before(engine, &spec.queue, parked);
-    let parked_behind = Reason::Parked { ahead };
+    let has_users = engine.queues().id(&spec.queue).is_some_and(|id| engine.queues().has_users(id));
+    let parked_behind = Reason::Parked { ahead, is_at_most: has_users };
     // The first of its line that is held waits for the same workers.
     let Some(mut explanation) = explain_first(engine, spec, parked, &class_of(step)) else {
         return Some(Explanation::bare(TaskState::Ready, parked_behind));
     };
-    if matches!(explanation.reason, Reason::Turn | Reason::Full | Reason::Behind(_)) {
+    if explanation.reason.is_of_room() {
         explanation.reason = parked_behind;
         explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
         explanation.changes.truncate(bounds::EXAMPLES_MAX);
@@ -60,10 +62,13 @@ fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class
 
 /// Steps in a queue that come before a parked job and that the store does not have parked.
 fn unparked_before(engine: &Engine, queue: &str, parked: &Parked) -> u64 {
-    let Some(queue) = engine.queues().id(queue).map(|id| engine.queues().get(id)) else { return 0 };
+    let Some(queue) = engine.queues().id(queue) else { return 0 };
     let key = StepKey { job: parked.place.job, step: 0 };
     let place = QueuedStep::new(parked.place.priority.0, parked.place.ranked, key);
-    let before = queue.steps_by_class().filter(|(_, step)| **step < place && !engine.is_parked(step.job()));
+    let parts = engine.queues().parts(queue).map(|part| engine.queues().get(part));
+    let before = parts
+        .flat_map(Queue::steps_by_class)
+        .filter(|(_, step)| **step < place && !engine.is_parked(step.job()));
     before.count() as u64
 }
 

@@ -26,9 +26,9 @@ pub fn waiting_place(engine: &Engine, queue: &str) -> Option<Explanation> {
 fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanation {
     let mut explanation = Explanation::bare(TaskState::Ready, Reason::Turn);
     let Some(request) = plan::placement_request(engine, key, waiting.queue) else { return explanation };
-    let queue = engine.queues().get(waiting.queue);
+    let queue = engine.queues().get(engine.queues().whole(waiting.queue));
     let found = look_over(engine, &request, &mut explanation);
-    let quota = queue.over_quota(request.class.request.cpu, true);
+    let quota = engine.queues().over_quota(waiting.queue, request.class.request.cpu, true);
     explanation.reason = match () {
         () if found.workers == 0 => Reason::NoWorkers,
         () if found.could == 0 => Reason::FitsNowhere,
@@ -47,7 +47,7 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
         },
         () if let Some(closed) = found.closed => Reason::Closed(closed),
         () => match engine.queues().first_ahead(waiting.queue) {
-            Some(ahead) => Reason::Behind(ahead.to_owned()),
+            Some(ahead) => Reason::behind(ahead),
             None => Reason::Full,
         },
     };
@@ -56,7 +56,8 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
         queue: queue.name().to_owned(),
         band: queue.band(),
         queues_ahead: engine.queues().queues_ahead(waiting.queue),
-        steps_ahead: queue.position(&waiting.queued),
+        users_ahead: engine.queues().users_ahead(waiting.queue),
+        steps_ahead: engine.queues().get(waiting.queue).position(&waiting.queued),
         tasks_ahead: 0,
         weight: queue.share().weight(),
         pool: pool(engine, request.class, queue.name()),

@@ -74,6 +74,7 @@ pub fn wait_reason(
     fits: &mut BTreeMap<ClassId, bool>,
 ) -> Option<BlockedReason> {
     let (job, step) = (engine.job(key.job)?, engine.step(key)?);
+    let whole = engine.queues().whole(job.queue);
     let could = || {
         let class = engine.planner().classes.get(step.class);
         engine.planner().workers.present().any(|worker| placement::eligible_when_idle(class, worker))
@@ -86,7 +87,7 @@ pub fn wait_reason(
         }
         () if step.enlisted.is_none() => BlockedReason::Held,
         () if engine.planner().queues.get(job.queue).record.paused.is_some() => BlockedReason::Paused,
-        () if engine.planner().blocked().over_quota.contains_key(&(job.queue, step.class)) => {
+        () if engine.planner().blocked().over_quota.contains_key(&(whole, step.class)) => {
             BlockedReason::Quota
         }
         () if engine.planner().blocked().out_of_licences.contains(&step.class) => BlockedReason::NoLicence,
@@ -104,8 +105,8 @@ pub(super) fn over_quota(engine: &Engine, queue: QueueId, key: StepKey) -> Optio
     let class = engine.step(key)?.class;
     let cpu = engine.planner().classes.get(class).request.cpu;
     let plan = engine.planner();
-    let of_queue = plan.queues.get(queue).over_quota(cpu, true);
-    of_queue.or_else(|| plan.blocked().over_quota.get(&(queue, class)).copied())
+    let of_queue = plan.queues.over_quota(queue, cpu, true);
+    of_queue.or_else(|| plan.blocked().over_quota.get(&(plan.queues.whole(queue), class)).copied())
 }
 
 /// True if some worker would take a task of the class now but for a limit of each worker.

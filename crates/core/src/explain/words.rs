@@ -130,10 +130,11 @@ fn say_waits(reason: &Reason) -> (Word, String) {
             Word::Probing,
             format!("{running} tasks of its profile run first, to show how much memory they need"),
         ),
-        Reason::Parked { ahead } => (
-            Word::Parked,
-            format!("it is behind {ahead} others of its queue, and waits in the store until they start"),
-        ),
+        Reason::Parked { ahead, is_at_most } => {
+            let at_most = if *is_at_most { "at most " } else { "" };
+            let ahead = format!("it is behind {at_most}{ahead} others of its queue");
+            (Word::Parked, format!("{ahead}, and waits in the store until they start"))
+        }
         Reason::Full => {
             (Word::Full, "every worker that could run it is busy or takes no new work".to_owned())
         }
@@ -141,6 +142,9 @@ fn say_waits(reason: &Reason) -> (Word, String) {
             Word::Behind,
             format!("every worker that could run it is busy, and freed slots go to queue {queue} first"),
         ),
+        Reason::BehindUser(user) => {
+            (Word::Behind, format!("every worker that could run it is busy, and {user} is next in its queue"))
+        }
         _ => (Word::Turn, "there is room; it starts as soon as its turn comes".to_owned()),
     }
 }
@@ -273,6 +277,9 @@ impl Change {
             Change::Release => "release its job: 'windlass job release'".to_owned(),
             Change::Ahead(queue) => format!(
                 "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
+            ),
+            Change::UserAhead { queue, user } => format!(
+                "wait, or give {user} more weight in the queue: 'windlass queue set {queue} --user-weight {user}=N'"
             ),
         };
         vec![step]

@@ -198,9 +198,10 @@ fn find_placement<W: Work>(
     let key = queued_step.step();
     let plan = work.plan();
     let cpu = plan.classes.get(class).request.cpu;
-    if let Some(quota) = plan.queues.get(queue).over_quota(cpu, round.in_burst) {
-        round.filter.blocked_in_queue.insert((queue, class));
-        round.blocked.over_quota.insert((queue, class), quota);
+    if let Some(quota) = plan.queues.over_quota(queue, cpu, round.in_burst) {
+        let whole = plan.queues.whole(queue);
+        round.filter.blocked_in_queue.insert((whole, class));
+        round.blocked.over_quota.insert((whole, class), quota);
         return None;
     }
     if work.is_limit_reached(plan.classes.get(class)) {
@@ -257,7 +258,7 @@ fn prefer_rival<W: Work>(
     let open = rivals.iter().filter(|(_, class)| {
         let class = plan.classes.get(*class);
         !work.is_limit_reached(class)
-            && plan.queues.get(queue).over_quota(class.request.cpu, round.in_burst).is_none()
+            && plan.queues.over_quota(queue, class.request.cpu, round.in_burst).is_none()
     });
     // How one step is spread over workers is no reason to prefer another.
     let steps = std::iter::once(queued_step.step()).chain(open.map(|(rival, _)| rival.step()));
@@ -289,18 +290,17 @@ pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Opt
     context.prediction = facts.prediction.copied();
     // What was booked is as much of the prediction as any worker has.
     context.largest_memory = Some(class.request.memory);
-    let queue = plan.queues.get(queue);
     Some(PlacementRequest {
         step: key,
         class_id: facts.class,
         class,
-        band: queue.band(),
+        band: plan.queues.get(queue).band(),
         job: context,
         reads: facts.reads,
         kind: facts.profile,
         avoids: facts.avoids,
         predicted_ms: facts.expected_ms(),
-        others_wait: queue.has_choice() || plan.queues.waiting() > 1,
+        others_wait: plan.queues.has_choice(queue),
         locality: !facts.reads.is_empty() || facts.hints.prefer_local,
         prefers: &facts.hints.prefers,
     })

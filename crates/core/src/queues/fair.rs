@@ -33,6 +33,12 @@ impl Advance {
         self.unstarted + (self.through - self.rate * i128::from(now.as_ms())).max(0)
     }
 
+    /// One part of it is something else from now on.
+    pub fn change(&mut self, before: &Advance, after: &Advance) {
+        self.sub(before);
+        self.add(after);
+    }
+
     /// Adds what another says.
     pub fn add(&mut self, other: &Advance) {
         self.through += other.through;

@@ -1,6 +1,6 @@
-//! Whose turn it is: strict bands first, inside a band the queue that has had least for its weight,
-//! inside a queue priority, then the time since when a step is ready less the head start that the tasks
-//! behind it give it, then its id.
+//! Whose turn it is: strict bands first, inside a band the queue that has had least for its weight, inside a queue
+//! the user who has had least for theirs, and of one user priority, then the time since when a step is ready less the
+//! head start that the tasks behind it give it, then its id.
 //!
 //! Properties: a band with work that fits is served before any lower band; a queue that was idle
 //! comes in at the clock of its band, so it neither gathers credit nor pays for others, and keeps its debt;
@@ -9,26 +9,26 @@
 
 mod bands;
 mod fair;
+mod filter;
+mod queue;
 mod record;
 mod turn;
+mod users;
 
 pub use bands::band_of;
 pub use fair::{Advance, QueueShare};
-pub use record::{BAND_MAX, BadSetting, QueueRecord, WEIGHT_DEFAULT, check_name};
+pub use filter::RoundFilter;
+pub use queue::Queue;
+pub use record::{BAND_MAX, BadSetting, QueueRecord, TurnsBy, WEIGHT_DEFAULT, check_name};
 
 use crate::bounds;
 use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
 use crate::time::Time;
+use queue::Waiting;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
-use turn::{QueueTags, TurnOrder};
-
-/// Of how many classes, and how many steps of each, a worker that was found is offered others in the place
-/// of the step that it was found for.
-const RIVAL_CLASSES_MAX: usize = 8;
-const RIVALS_PER_CLASS_MAX: usize = 8;
+use turn::TurnOrder;
 
 /// What bookings cost a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,236 +56,13 @@ impl Default for TurnSettings {
     }
 }
 
-/// One queue: its name, its band, its share, and its steps with ready tasks by class.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Queue {
-    /// As somebody set it, or as it is by its name.
-    pub record: QueueRecord,
-    /// Booked or running tasks.
-    pub active: u32,
-    /// Hundredths of a core that these hold or will.
-    pub booked_cpu: u64,
-    /// Milliseconds that a task of the queue runs, as a mean over the last ones.
-    pub mean_ms: Option<f64>,
-    /// What its tasks were charged since the engine started, by the setting of [`Charge`]: hundredths of
-    /// core-milliseconds, or tasks.
-    pub charged: i128,
-    tags: QueueTags,
-    /// Jobs of it that the engine holds.
-    jobs: u32,
-    /// When somebody last had to do with it.
-    used: Time,
-    /// Nobody does any more: its place is free.
-    gone: bool,
-    /// More of its work is parked.
-    parked: bool,
-    /// It has no step here and waits for parked ones to be read.
-    awaits: bool,
-    by_class: BTreeMap<ClassId, Waiting>,
-    /// The first open step of each class, in the queue's order.
-    heads: BTreeSet<(QueuedStep, ClassId)>,
-}
-
-/// The steps of one class that have ready tasks.
-#[derive(Clone, PartialEq, Debug, Default)]
-struct Waiting {
-    open: BTreeSet<QueuedStep>,
-    /// Held by a rule when they were judged last: no round looks at them until they are taken back.
-    aside: BTreeSet<QueuedStep>,
-}
-
-impl Waiting {
-    fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.aside.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        self.open.len() + self.aside.len()
-    }
-
-    fn first(&self) -> Option<&QueuedStep> {
-        self.open.first().into_iter().chain(self.aside.first()).min()
-    }
-
-    /// All of them, in no order.
-    fn all(&self) -> impl Iterator<Item = &QueuedStep> {
-        self.open.iter().chain(&self.aside)
-    }
-
-    /// The first after this one, if any.
-    fn after(&self, queued_step: &QueuedStep) -> Option<&QueuedStep> {
-        let after = (Bound::Excluded(queued_step), Bound::Unbounded);
-        self.open.range(after).next().into_iter().chain(self.aside.range(after).next()).min()
-    }
-}
-
-/// What a round has given up on, each until the next round. Nothing comes off it, and no step is added to a
-/// queue during a round, so a queue is walked through once.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct RoundFilter {
-    /// Classes that are passed over.
-    pub blocked_classes: BTreeSet<ClassId>,
-    /// Classes of one queue that are passed over for the queue's own reasons.
-    pub blocked_in_queue: BTreeSet<(QueueId, ClassId)>,
-    /// Steps that are passed over for reasons of their own.
-    pub blocked_steps: BTreeSet<StepKey>,
-    /// The last head of each queue that was passed over: nothing before it is open in this round.
-    cursors: BTreeMap<QueueId, (QueuedStep, ClassId)>,
-    /// Queues of which nothing is left.
-    exhausted: Vec<QueueId>,
-    /// How many of these are known to have been passed over.
-    passed: usize,
-}
-
-impl RoundFilter {
-    fn class(&self, queue: QueueId, class: ClassId) -> bool {
-        self.blocked_classes.contains(&class) || self.blocked_in_queue.contains(&(queue, class))
-    }
-}
-
-impl Queue {
-    /// Rounds look at a step from now on.
-    fn open(&mut self, class: ClassId, queued_step: QueuedStep) {
-        let open = &mut self.by_class.entry(class).or_default().open;
-        let before = open.first().copied();
-        open.insert(queued_step);
-        if before.is_none_or(|head| queued_step < head) {
-            self.heads.extend([(queued_step, class)]);
-            before.map(|head| self.heads.remove(&(head, class)));
-        }
-    }
-
-    /// Rounds do not look at a step any more; true if they did.
-    fn close(&mut self, class: ClassId, queued_step: &QueuedStep) -> bool {
-        let Some(steps) = self.by_class.get_mut(&class) else { return false };
-        let was_open = steps.open.remove(queued_step);
-        if self.heads.remove(&(*queued_step, class)) {
-            self.heads.extend(steps.open.first().map(|head| (*head, class)));
-        }
-        was_open
-    }
-
-    /// The first step in the queue's order that is not skipped and whose class is open.
-    fn first(
-        &self,
-        id: QueueId,
-        filter: &mut RoundFilter,
-        is_open: &dyn Fn(ClassId) -> bool,
-    ) -> Option<(QueuedStep, ClassId)> {
-        let mut best: Option<(QueuedStep, ClassId)> = None;
-        let mut passed = None;
-        let from = filter.cursors.get(&id).map_or(Bound::Unbounded, Bound::Included);
-        for head in self.heads.range((from, Bound::Unbounded)) {
-            if best.is_some_and(|best| best < *head) {
-                break;
-            }
-            if filter.class(id, head.1) || !is_open(head.1) {
-                if best.is_none() {
-                    passed = Some(*head);
-                }
-                continue;
-            }
-            let open = self.by_class.get(&head.1).into_iter().flat_map(|waiting| &waiting.open);
-            let open = open.copied().find(|queued_step| !filter.blocked_steps.contains(&queued_step.step()));
-            best = open.map(|queued_step| (queued_step, head.1)).into_iter().chain(best).min();
-        }
-        if let Some(passed) = passed {
-            filter.cursors.insert(id, passed);
-        }
-        best
-    }
-
-    /// Steps that may be taken in the place of `queued_step`: of its priority, the first of some classes that
-    /// are open and not skipped, in no order.
-    pub fn rivals<'a>(
-        &'a self,
-        id: QueueId,
-        queued_step: &'a QueuedStep,
-        filter: &'a RoundFilter,
-        is_open: &'a dyn Fn(ClassId) -> bool,
-    ) -> impl Iterator<Item = (QueuedStep, ClassId)> + 'a {
-        let heads = self.heads.iter().take_while(|(head, _)| head.is_peer(queued_step) || head < queued_step);
-        let open = heads.filter(move |(_, class)| !filter.class(id, *class) && is_open(*class));
-        let open = open.take(RIVAL_CLASSES_MAX);
-        let steps = open.flat_map(|(_, class)| {
-            self.by_class
-                .get(class)
-                .into_iter()
-                .flat_map(|waiting| &waiting.open)
-                .map(|queued_step| (*queued_step, *class))
-                .take(RIVALS_PER_CLASS_MAX)
-        });
-        steps.filter(move |(rival, _)| {
-            rival.is_peer(queued_step)
-                && rival != queued_step
-                && !filter.blocked_steps.contains(&rival.step())
-        })
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.record.name
-    }
-
-    /// 0 to 9, higher first, strictly.
-    pub fn band(&self) -> u8 {
-        self.record.band()
-    }
-
-    /// What it has had of its band.
-    pub fn share(&self) -> &QueueShare {
-        &self.tags.share
-    }
-
-    /// The quota that would be exceeded by so many hundredths of a core more; `alone`: nobody else can use
-    /// them.
-    pub fn over_quota(&self, cpu: u32, alone: bool) -> Option<u32> {
-        let burst = self.record.burst_cpu.filter(|_| alone);
-        let cap = burst.or(self.record.quota_cpu);
-        cap.filter(|cap| self.booked_cpu + u64::from(cpu) > u64::from(*cap))
-    }
-
-    fn is_waiting(&self) -> bool {
-        !self.by_class.is_empty() && self.record.paused.is_none()
-    }
-
-    /// The first step of each class, in the queue's order.
-    pub fn heads(&self) -> impl Iterator<Item = (QueuedStep, ClassId)> + '_ {
-        self.heads.iter().copied()
-    }
-
-    /// Its steps that have ready tasks, in the queue's order; no more of them are looked at than are taken.
-    pub fn in_order(&self) -> impl Iterator<Item = (QueuedStep, ClassId)> + '_ {
-        let firsts = self.by_class.iter().filter_map(|(class, waiting)| Some((*waiting.first()?, *class)));
-        let mut firsts: BTreeSet<(QueuedStep, ClassId)> = firsts.collect();
-        std::iter::from_fn(move || {
-            let (first, class) = firsts.pop_first()?;
-            let next = self.by_class.get(&class)?.after(&first);
-            firsts.extend(next.map(|next| (*next, class)));
-            Some((first, class))
-        })
-    }
-
-    /// All of its steps that have ready tasks, by class.
-    pub fn steps_by_class(&self) -> impl Iterator<Item = (ClassId, &QueuedStep)> {
-        self.by_class.iter().flat_map(|(class, steps)| steps.all().map(|step| (*class, step)))
-    }
-
-    /// How many steps have ready tasks.
-    pub fn steps(&self) -> usize {
-        self.by_class.values().map(Waiting::len).sum()
-    }
-
-    /// True if more than one step has ready tasks.
-    pub fn has_choice(&self) -> bool {
-        self.by_class.len() > 1 || self.by_class.values().any(|steps| steps.len() > 1)
-    }
-
-    /// How many of its steps come before `queued_step`.
-    pub fn position(&self, queued_step: &QueuedStep) -> usize {
-        let before = |steps: &BTreeSet<QueuedStep>| steps.range(..queued_step).count();
-        self.by_class.values().map(|steps| before(&steps.open) + before(&steps.aside)).sum()
-    }
+/// Who has the next turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ahead<'a> {
+    /// Another queue.
+    Queue(&'a str),
+    /// Another user of the same queue.
+    User(&'a str),
 }
 
 /// All queues.
@@ -319,22 +96,13 @@ impl Queues {
             self.all[id.0 as usize].used = self.now;
             return *id;
         }
-        let queue = Queue {
-            record: QueueRecord::named(name),
-            active: 0,
-            booked_cpu: 0,
-            mean_ms: None,
-            charged: 0,
-            tags: QueueTags::default(),
-            jobs: 0,
-            used: self.now,
-            gone: false,
-            parked: false,
-            awaits: false,
-            by_class: BTreeMap::new(),
-            heads: BTreeSet::new(),
-        };
-        let id = match self.free.pop() {
+        let id = self.add(Queue::new(QueueRecord::named(name), self.now));
+        self.by_name.insert(name.to_owned(), id);
+        id
+    }
+
+    fn add(&mut self, queue: Queue) -> QueueId {
+        match self.free.pop() {
             Some(id) => {
                 self.all[id.0 as usize] = queue;
                 id
@@ -343,9 +111,7 @@ impl Queues {
                 self.all.push(queue);
                 QueueId(self.all.len() as u32 - 1)
             }
-        };
-        self.by_name.insert(name.to_owned(), id);
-        id
+        }
     }
 
     /// The queue of that name, if there is one.
@@ -374,9 +140,13 @@ impl Queues {
         if queue_wakes {
             self.wake(id);
         }
-        let queue = &mut self.all[id.0 as usize];
-        let (waits, classes) = (queue.is_waiting(), queue.by_class.keys().copied().collect::<Vec<_>>());
-        classes.into_iter().for_each(|class| self.note_class(id, class, waits));
+        self.set_users(id);
+        let waits = self.get(id).is_waiting();
+        let parts = self.parts(id).collect::<Vec<_>>();
+        let classes =
+            parts.into_iter().flat_map(|part| self.get(part).by_class.keys().map(move |c| (part, *c)));
+        let classes: Vec<(QueueId, ClassId)> = classes.collect();
+        classes.into_iter().for_each(|(part, class)| self.note_class(part, class, waits));
     }
 
     fn note_class(&mut self, id: QueueId, class: ClassId, waits: bool) {
@@ -396,21 +166,28 @@ impl Queues {
         &self.all[id.0 as usize]
     }
 
-    /// All queues, in no order that means anything.
+    /// All queues as wholes, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = &Queue> {
-        self.all.iter().filter(|queue| !queue.gone)
+        self.with_ids().map(|(_, queue)| queue)
     }
 
-    /// All queues with their ids.
+    /// All queues as wholes, with their ids.
     pub fn with_ids(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+        self.parts_with_ids().filter(|(_, queue)| queue.whole.is_none())
+    }
+
+    /// All queues and all users' parts, with their ids.
+    pub fn parts_with_ids(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
         (0..).map(QueueId).zip(&self.all).filter(|(_, queue)| !queue.gone)
     }
 
     /// A job of the queue is held from now on, or no more.
     pub fn count_job(&mut self, id: QueueId, by: i32) {
-        let queue = &mut self.all[id.0 as usize];
-        queue.jobs = queue.jobs.saturating_add_signed(by);
-        queue.used = self.now;
+        for id in self.with_whole(id) {
+            let queue = &mut self.all[id.0 as usize];
+            queue.jobs = queue.jobs.saturating_add_signed(by);
+            queue.used = self.now;
+        }
     }
 
     /// Forgets queues that nobody set and nobody has used for long, with what they had; looks at some of them.
@@ -418,15 +195,19 @@ impl Queues {
     pub fn prune(&mut self, is_needed: impl Fn(QueueId) -> bool) {
         for _ in 0..bounds::PRUNED_MAX.min(self.all.len()) {
             self.looked = (self.looked + 1) % self.all.len();
-            let (id, queue) = (QueueId(self.looked as u32), &mut self.all[self.looked]);
+            let (id, queue) = (QueueId(self.looked as u32), &self.all[self.looked]);
             let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
-            let unset = queue.record == QueueRecord::named(&queue.record.name);
+            let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
             let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
-            if queue.gone || !idle || !unset || !old || queue.parked || queue.awaits || is_needed(id) {
+            let named = queue.parked || queue.awaits || self.has_users(id) || self.is_user_parked(id);
+            if queue.gone || !idle || !unset || !old || named || is_needed(id) {
                 continue;
             }
-            queue.gone = true;
-            self.by_name.remove(&queue.record.name);
+            match queue.whole {
+                Some(_) => self.forget_user(id),
+                None => _ = self.by_name.remove(&queue.record.name.clone()),
+            }
+            self.all[self.looked].gone = true;
             self.free.push(id);
         }
     }
@@ -438,27 +219,33 @@ impl Queues {
 
     /// Adds a step that has ready tasks.
     pub fn insert(&mut self, id: QueueId, class: ClassId, queued_step: QueuedStep) {
+        let whole = self.whole(id);
+        let waited = self.get(whole).is_waiting();
         let queue = &mut self.all[id.0 as usize];
-        let waited = queue.is_waiting();
-        let is_first = !queue.by_class.contains_key(&class);
+        let (is_first, was_empty) = (!queue.by_class.contains_key(&class), queue.by_class.is_empty());
         queue.open(class, queued_step);
+        if was_empty {
+            self.user_waits(id);
+        }
+        let queue = &mut self.all[whole.0 as usize];
         if !waited && queue.is_waiting() {
             // Who waited for its own work to be read was never idle.
             if std::mem::take(&mut queue.awaits) {
-                self.turns.resume(id, queue.band(), &mut queue.tags);
+                self.turns.resume(whole, queue.band(), &mut queue.tags);
             } else {
-                self.wake(id);
+                self.wake(whole);
             }
         }
-        if is_first && self.all[id.0 as usize].is_waiting() {
+        if is_first && self.get(whole).is_waiting() {
             self.note_class(id, class, true);
         }
     }
 
     /// Takes out a step that has no ready tasks any more.
     pub fn remove(&mut self, id: QueueId, class: ClassId, queued_step: &QueuedStep) {
+        let whole = self.whole(id);
+        let waited = self.get(whole).is_waiting();
         let queue = &mut self.all[id.0 as usize];
-        let waited = queue.is_waiting();
         queue.close(class, queued_step);
         let Some(steps) = queue.by_class.get_mut(&class) else { return };
         steps.aside.remove(queued_step);
@@ -466,12 +253,16 @@ impl Queues {
             return;
         }
         queue.by_class.remove(&class);
+        if queue.by_class.is_empty() {
+            self.user_is_done(id);
+        }
+        let queue = &mut self.all[whole.0 as usize];
         if waited && !queue.is_waiting() {
             queue.awaits = queue.parked;
             if queue.awaits {
-                self.turns.suspend(id, queue.band(), &mut queue.tags);
+                self.turns.suspend(whole, queue.band(), &mut queue.tags);
             } else {
-                self.turns.deactivate(id, queue.band(), &mut queue.tags);
+                self.turns.deactivate(whole, queue.band(), &mut queue.tags);
             }
         }
         self.note_class(id, class, false);
@@ -500,9 +291,9 @@ impl Queues {
 
     /// What a queue's tasks were charged in advance is something else from now on.
     pub fn advance(&mut self, id: QueueId, before: &Advance, after: &Advance) {
-        let advance = &mut self.all[id.0 as usize].tags.share.advance;
-        advance.sub(before);
-        advance.add(after);
+        self.with_user(id, |_, tags| tags.share.advance.change(before, after));
+        let whole = self.whole(id);
+        self.all[whole.0 as usize].tags.share.advance.change(before, after);
     }
 
     /// A rule holds a step on every worker with room: rounds do not look at it until it is taken back.
@@ -545,8 +336,14 @@ impl Queues {
     }
 
     /// The queues that have ready steps, in the order of their turns.
-    pub fn in_turn(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+    pub fn wholes_in_turn(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
         self.turns.iter().map(|id| (id, self.get(id)))
+    }
+
+    /// The queues that have ready steps, in the order of their turns; of one with several users, each user's part
+    /// in the order of theirs.
+    pub fn in_turn(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+        self.turns.iter().flat_map(|id| self.users_in_turn(id)).map(|id| (id, self.get(id)))
     }
 
     /// How many queues have ready steps.
@@ -583,9 +380,11 @@ impl Queues {
     }
 
     /// True if it is out of turn to place this step while work of a class waits: that waits in a higher band,
-    /// in a queue of its band that had no more of its share, or in its queue with no lower priority.
+    /// in a queue of its band that had no more of its share, with a user of its queue who had no more of theirs, or
+    /// with its user in no lower priority.
     pub fn overtakes(&self, id: QueueId, queued_step: &QueuedStep, waiting: ClassId) -> bool {
-        let (band, start) = (self.get(id).band(), self.get(id).share().start_tag());
+        let (whole, band) = (self.whole(id), self.get(id).band());
+        let start = |id: QueueId| self.get(self.whole(id)).share().start_tag();
         self.by_class.get(&waiting).into_iter().flatten().any(|other| {
             let queue = self.get(*other);
             match queue.band().cmp(&band) {
@@ -593,7 +392,11 @@ impl Queues {
                     let first = queue.by_class.get(&waiting).and_then(Waiting::first);
                     first.is_some_and(|first| first.is_peer(queued_step) || first < queued_step)
                 }
-                Ordering::Equal => queue.share().start_tag() <= start,
+                Ordering::Equal if self.whole(*other) == whole => {
+                    let start = |id: QueueId| self.user_share(id).map(QueueShare::start_tag);
+                    start(*other) <= start(id)
+                }
+                Ordering::Equal => start(*other) <= start(id),
                 order => order == Ordering::Greater,
             }
         })
@@ -612,21 +415,23 @@ impl Queues {
         is_open: &dyn Fn(ClassId) -> bool,
     ) -> Option<(QueueId, QueuedStep, ClassId)> {
         while let Some(id) = self.turns.first() {
-            let queue = &mut self.all[id.0 as usize];
-            if let Some((queued_step, class)) = queue.first(id, filter, is_open) {
-                return Some((id, queued_step, class));
+            if let Some(next) = self.next_of(id, filter, is_open) {
+                return Some(next);
             }
+            let queue = &mut self.all[id.0 as usize];
             self.turns.suspend(id, queue.band(), &mut queue.tags);
-            filter.exhausted.push(id);
+            filter.exhausted.all.push(id);
         }
         None
     }
 
     /// Who had nothing that fitted stands in line again.
     pub fn resume_exhausted(&mut self, filter: &mut RoundFilter) {
-        filter.passed = 0;
         filter.cursors.clear();
-        for id in filter.exhausted.drain(..) {
+        for exhausted in std::mem::take(&mut filter.exhausted_users).into_values() {
+            exhausted.all.into_iter().for_each(|id| self.resume_user(id));
+        }
+        for id in std::mem::take(&mut filter.exhausted).all {
             let queue = &mut self.all[id.0 as usize];
             if queue.is_waiting() {
                 self.turns.resume(id, queue.band(), &mut queue.tags);
@@ -634,66 +439,100 @@ impl Queues {
         }
     }
 
-    /// One task of the queue was booked and costs it so much. Queues of its band whose turn it was and that
-    /// had nothing that fitted were passed over.
+    /// One task of the queue was booked, at this cost. Queues of its band, and users of the queue, whose turn it was
+    /// and that had nothing that fitted were passed over.
     pub fn charge(&mut self, id: QueueId, cost: u64, filter: &mut RoundFilter) {
-        let band = self.get(id).band();
-        let before = std::mem::replace(&mut filter.passed, filter.exhausted.len());
-        for passed in &filter.exhausted[before..] {
+        self.charge_user(id, cost, filter);
+        let (whole, band) = (self.whole(id), self.get(id).band());
+        for passed in filter.exhausted.take_passed() {
             let queue = &mut self.all[passed.0 as usize];
-            if *passed != id && queue.band() == band {
+            if *passed != whole && queue.band() == band {
                 self.turns.pass_over(band, &mut queue.tags);
             }
         }
-        let queue = &mut self.all[id.0 as usize];
+        let queue = &mut self.all[whole.0 as usize];
         queue.charged += i128::from(cost);
-        self.turns.charge(id, band, &mut queue.tags, cost);
+        self.turns.charge(whole, band, &mut queue.tags, cost);
     }
 
-    /// An attempt of the queue holds so many hundredths of a core from now on.
+    /// An attempt of the queue holds this many hundredths of a core from now on.
     pub fn hold(&mut self, id: QueueId, cpu: u32) {
-        let queue = &mut self.all[id.0 as usize];
-        queue.active += 1;
-        self.active.insert(id);
-        queue.booked_cpu += u64::from(cpu);
+        for id in self.with_whole(id) {
+            let queue = &mut self.all[id.0 as usize];
+            queue.active += 1;
+            queue.booked_cpu += u64::from(cpu);
+        }
+        let whole = self.whole(id);
+        self.active.insert(whole);
+        self.user_holds(id);
     }
 
-    /// What a task of the queue was charged is corrected by so much; see [`QueueShare::correct`].
+    /// What a task of the queue was charged is corrected by this much; see [`QueueShare::correct`].
     pub fn correct(&mut self, id: QueueId, by: i64, task: Option<u64>) {
-        let queue = &mut self.all[id.0 as usize];
+        self.correct_user(id, by, task);
+        let whole = self.whole(id);
+        let queue = &mut self.all[whole.0 as usize];
         queue.charged += i128::from(by);
         let band = queue.band();
-        self.turns.correct(id, band, &mut queue.tags, by, task);
+        self.turns.correct(whole, band, &mut queue.tags, by, task);
         if self.turns.least(band).is_none() {
             // Nobody waits: what this queue had it took from nobody.
-            let served = self.get(id).share().served(self.now);
+            let served = self.get(whole).share().served(self.now);
             self.turns.catch_up(band, served);
         }
     }
 
-    /// A task of the queue ran to its end in so many milliseconds.
+    /// Milliseconds that a task of the queue runs, as a mean over the last ones; `None` before the first.
+    pub fn mean_ms(&self, id: QueueId) -> Option<f64> {
+        self.get(self.whole(id)).mean_ms
+    }
+
+    /// A task of the queue ran to its end in this many milliseconds.
     pub fn learn(&mut self, id: QueueId, ms: f64) {
-        let mean = &mut self.all[id.0 as usize].mean_ms;
+        let whole = self.whole(id);
+        let mean = &mut self.all[whole.0 as usize].mean_ms;
         *mean = Some(mean.map_or(ms, |mean| mean + (ms - mean) / 8.0));
     }
 
     /// An attempt of the queue ended.
     pub fn settle(&mut self, id: QueueId, cpu: u32) {
-        let queue = &mut self.all[id.0 as usize];
-        queue.active = queue.active.saturating_sub(1);
-        if queue.active == 0 {
-            self.active.remove(&id);
+        self.user_settles(id);
+        for id in self.with_whole(id) {
+            let queue = &mut self.all[id.0 as usize];
+            queue.active = queue.active.saturating_sub(1);
+            if queue.active == 0 {
+                self.active.remove(&id);
+            }
+            queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
         }
-        queue.booked_cpu = queue.booked_cpu.saturating_sub(u64::from(cpu));
     }
 
-    /// The queue with ready steps whose turn is next, if it is not this one.
-    pub fn first_ahead(&self, id: QueueId) -> Option<&str> {
-        self.turns.first().filter(|first| *first != id).map(|first| self.get(first).name())
+    /// The quota of a queue that would be exceeded by this many hundredths of a core more; `alone`: nobody else can use
+    /// them.
+    pub fn over_quota(&self, id: QueueId, cpu: u32, alone: bool) -> Option<u32> {
+        self.get(self.whole(id)).over_quota(cpu, alone)
+    }
+
+    /// Who is next, if it is not this queue or this user's part of it.
+    pub fn first_ahead(&self, id: QueueId) -> Option<Ahead<'_>> {
+        let whole = self.whole(id);
+        match self.turns.first() {
+            Some(first) if first != whole => Some(Ahead::Queue(self.get(first).name())),
+            _ => {
+                let first = self.users_in_turn(whole).next().filter(|first| *first != id)?;
+                self.get(first).user().map(Ahead::User)
+            }
+        }
     }
 
     /// How many queues with ready steps come before this one.
     pub fn queues_ahead(&self, id: QueueId) -> usize {
-        self.turns.iter().take_while(|other| *other != id).count()
+        let whole = self.whole(id);
+        self.turns.iter().take_while(|other| *other != whole).count()
+    }
+
+    /// How many other users of its queue come before this user.
+    pub fn users_ahead(&self, id: QueueId) -> usize {
+        self.users_in_turn(self.whole(id)).take_while(|other| *other != id).count()
     }
 }

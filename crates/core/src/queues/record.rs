@@ -2,7 +2,7 @@
 
 use super::band_of;
 use crate::bounds::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The weight of a queue that nobody set.
 pub const WEIGHT_DEFAULT: u32 = 100;
@@ -16,6 +16,16 @@ const BAND_OPEN_MAX: u8 = 3;
 
 /// The highest band.
 pub const BAND_MAX: u8 = 9;
+
+/// Who takes turns inside a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TurnsBy {
+    /// Its users, each by a weight; the jobs of one user in order of priority and time.
+    #[default]
+    Users,
+    /// Nobody: all jobs stand in one line, in order of priority and time.
+    Jobs,
+}
 
 /// A queue as somebody set it, and as a store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +45,11 @@ pub struct QueueRecord {
     pub paused: Option<String>,
     /// Who may submit to it besides administrators, and besides the user whose name it has; `*` is everybody.
     pub users: BTreeSet<String>,
+    /// Who takes turns inside it.
+    pub turns: TurnsBy,
+    /// Each user's share of what the queue gets, against the other users': 1 to 10,000; [`WEIGHT_DEFAULT`] of one
+    /// that is not listed.
+    pub user_weights: BTreeMap<String, u32>,
 }
 
 impl QueueRecord {
@@ -48,7 +63,14 @@ impl QueueRecord {
             burst_cpu: None,
             paused: None,
             users: BTreeSet::new(),
+            turns: TurnsBy::Users,
+            user_weights: BTreeMap::new(),
         }
+    }
+
+    /// A user's weight inside the queue.
+    pub fn weight_of(&self, user: &str) -> u32 {
+        self.user_weights.get(user).copied().unwrap_or(WEIGHT_DEFAULT)
     }
 
     /// True if that user may submit to it: those who are listed may, and everybody to the queue of their own name
@@ -73,11 +95,18 @@ impl QueueRecord {
         if let Some(bytes) = self.paused.as_ref().map(String::len).filter(|bytes| *bytes > NOTE_BYTES_MAX) {
             return Err(BadSetting::Note(bytes));
         }
-        if self.users.len() > QUEUE_USERS_MAX {
-            return Err(BadSetting::Users(self.users.len()));
+        if let Some(users) =
+            [self.users.len(), self.user_weights.len()].into_iter().find(|users| *users > QUEUE_USERS_MAX)
+        {
+            return Err(BadSetting::Users(users));
         }
-        for user in &self.users {
+        for user in self.users.iter().chain(self.user_weights.keys()) {
             check_name("the name of a user", user)?;
+        }
+        if let Some((user, weight)) =
+            self.user_weights.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(*weight))
+        {
+            return Err(BadSetting::UserWeight { user: user.clone(), weight: *weight });
         }
         match (self.quota_cpu, self.burst_cpu) {
             _ if !(1..=WEIGHT_MAX).contains(&self.weight) => Err(BadSetting::Weight(self.weight)),
@@ -103,6 +132,14 @@ pub enum BadSetting {
     /// A weight out of range.
     #[error("weight must be from 1 to {WEIGHT_MAX}, not {0}")]
     Weight(u32),
+    /// The weight of a user out of range.
+    #[error("the weight of '{user}' must be from 1 to {WEIGHT_MAX}, not {weight}")]
+    UserWeight {
+        /// Whose.
+        user: String,
+        /// The weight.
+        weight: u32,
+    },
     /// A band out of range.
     #[error("band must be from 0 to {BAND_MAX}, not {0}")]
     Band(u8),

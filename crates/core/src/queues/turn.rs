@@ -68,6 +68,11 @@ impl TurnOrder {
         TurnOrder { express: settings.express, charge: settings.charge, ..TurnOrder::default() }
     }
 
+    /// Another order with the same settings, without queues.
+    pub fn alike(&self) -> TurnOrder {
+        TurnOrder { express: self.express, charge: self.charge, ..TurnOrder::default() }
+    }
+
     /// The queue of a band that stands in line and had least.
     pub fn least(&self, band: u8) -> Option<QueueId> {
         self.bands.get(&Reverse(band))?.starts.keys().next().map(|(_, id)| *id)

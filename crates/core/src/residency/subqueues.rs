@@ -1,5 +1,5 @@
-//! Parked jobs: a store keeps every job, the engine holds the first of each line. A line is what one queue has
-//! of one class of work, in the queue's order.
+//! Parked jobs: a store keeps every job, the engine holds the first of each line. A line is what one user has in one
+//! queue of one class of work, in the queue's order.
 //!
 //! What holds: of every line with parked jobs the engine holds some or has asked for some, and every parked
 //! job before [`Subqueue::resident_before`] is held. So whose turn it is does not depend on what is parked, and every
@@ -37,12 +37,13 @@ pub struct ParkedDrift {
     pub found: BacklogCounts,
 }
 
-/// The number of what the first steps of a job ask of workers: requirements, tags, targets and licences, by
-/// FNV-1a of 64 bits. Jobs of one number fit the same workers.
+/// The number of a job's user, and of what its first steps ask of workers: requirements, tags, targets and licences, by
+/// FNV-1a of 64 bits. Jobs of one number fit the same workers, and take turns as one.
 pub fn class_number(spec: &JobSpec) -> u64 {
     let first = spec.steps.iter().filter(|step| step.depends.is_empty());
     let classes: BTreeSet<u64> = first.map(step_number).collect();
     let mut all = Fnv::default();
+    text(&mut all, &spec.user);
     classes.iter().for_each(|class| all.number(*class));
     all.value()
 }
@@ -80,6 +81,8 @@ fn text(fnv: &mut Fnv, text: &str) {
 pub struct Evictable {
     /// Which line.
     pub subqueue: SubqueueKey,
+    /// The part of the queue that is its user's.
+    pub part: QueueId,
     /// How it is parked, or would be.
     pub parked: Parked,
     /// How many steps it has.
@@ -103,6 +106,8 @@ pub struct Subqueue {
     resident_before: Option<QueuePos>,
     /// A page is being read.
     reading: Option<Reading>,
+    /// The part of the queue that is its user's, once a job of it was here.
+    part: Option<QueueId>,
 }
 
 /// A page that is being read.
@@ -168,6 +173,8 @@ pub struct Subqueues {
     steps: usize,
     /// How many lines of each queue have work that is parked and not held.
     away: BTreeMap<QueueId, usize>,
+    /// How many lines of each user's part of a queue have.
+    part_away: BTreeMap<QueueId, usize>,
 }
 
 impl Subqueues {
@@ -189,6 +196,16 @@ impl Subqueues {
     /// True if work of the queue is parked and not held.
     pub fn is_away(&self, queue: QueueId) -> bool {
         self.away.contains_key(&queue)
+    }
+
+    /// The part of its queue that a line is of, where that is known.
+    pub fn part_of(&self, key: SubqueueKey) -> Option<QueueId> {
+        self.all.get(&key)?.part
+    }
+
+    /// True if work of a user's part of a queue is parked and not held.
+    pub fn is_part_away(&self, part: QueueId) -> bool {
+        self.part_away.contains_key(&part)
     }
 
     /// How many there are.
@@ -219,6 +236,7 @@ impl Subqueues {
     /// A job that nobody touched is held from now on.
     pub fn stand(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
+            subqueue.part = Some(job.part);
             subqueue.positions.insert(job.parked.place, job.steps);
             subqueue.steps += job.steps;
             if job.stored {
@@ -311,21 +329,13 @@ impl Subqueues {
         self.by_steps.remove(&(subqueue.steps, key));
         (self.parked, self.held) = (self.parked.less(subqueue.parked), self.held.less(subqueue.held));
         self.steps -= subqueue.steps;
-        let was_away = subqueue.away().jobs > 0;
+        let (was_away, part) = (subqueue.away().jobs > 0, subqueue.part);
         let result = change(subqueue);
         (self.parked, self.held) = (self.parked.plus(subqueue.parked), self.held.plus(subqueue.held));
         self.steps += subqueue.steps;
-        match (was_away, subqueue.away().jobs > 0) {
-            (false, true) => *self.away.entry(key.0).or_default() += 1,
-            (true, false) => {
-                let subqueues = self.away.entry(key.0).or_default();
-                *subqueues -= 1;
-                if *subqueues == 0 {
-                    self.away.remove(&key.0);
-                }
-            }
-            _ => {}
-        }
+        let is_away = subqueue.away().jobs > 0;
+        count(&mut self.away, was_away.then_some(key.0), is_away.then_some(key.0));
+        count(&mut self.part_away, part.filter(|_| was_away), subqueue.part.filter(|_| is_away));
         if subqueue.positions.len() > 1 {
             self.by_steps.insert((subqueue.steps, key));
         }
@@ -333,6 +343,21 @@ impl Subqueues {
             self.all.remove(&key);
         }
         result
+    }
+}
+
+/// One less of `before`, and one more of `after`.
+fn count(counts: &mut BTreeMap<QueueId, usize>, before: Option<QueueId>, after: Option<QueueId>) {
+    if before == after {
+        return;
+    }
+    after.into_iter().for_each(|id| *counts.entry(id).or_default() += 1);
+    let Some(id) = before else { return };
+    let left = counts.get(&id).map_or(0, |count| count - 1);
+    if left == 0 {
+        counts.remove(&id);
+    } else {
+        counts.insert(id, left);
     }
 }
 

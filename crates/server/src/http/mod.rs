@@ -51,7 +51,7 @@ use tokio::task::JoinSet;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
-use windlass_api::ErrorCode;
+use windlass_api::{ErrorCode, SetQueue};
 use windlass_core::TaskId;
 
 /// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
@@ -92,6 +92,8 @@ struct AppShared {
     noted: rights::Rates,
     /// Whether users read the output and the commands of others' jobs.
     read_all: bool,
+    /// Settings of queues that only the server's settings file changes.
+    file_queues: BTreeMap<String, SetQueue>,
     /// Tasks that lend their cpus, and how many waits of each are under way.
     loans: Mutex<BTreeMap<TaskId, usize>>,
 }
@@ -138,6 +140,8 @@ pub struct ServeOptions {
     pub read_all: bool,
     /// Old files of the audit log that are kept.
     pub audit_files: u32,
+    /// Settings of queues from the server's settings file, by name.
+    pub queues: BTreeMap<String, SetQueue>,
 }
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
@@ -158,9 +162,14 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         rates: rights::Rates::new(options.user_limits.submissions_per_minute),
         noted: rights::Rates::new(NOTED_PER_MINUTE),
         read_all: options.read_all,
+        file_queues: options.queues,
         loans: Mutex::default(),
     };
     let app = App { handle: handle.clone(), shared: Arc::new(shared) };
+    if let Err(error) = queues::set_from_file(&app).await {
+        tracing::error!("the queues of the settings file cannot be set: {error}");
+        return handle.close();
+    }
     let mut tasks = JoinSet::new();
     tasks.spawn(refresh(app.clone()));
     if let Some(idle) = options.idle {

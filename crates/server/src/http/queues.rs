@@ -72,17 +72,47 @@ pub async fn set(
 ) -> Result<Json<Queue>, ApiError> {
     let Path(name) = name?;
     let change: SetQueue = read_body(body)?;
-    let wanted = name.clone();
+    let of_file = app.shared.file_queues.get(&name).map(SetQueue::fields).unwrap_or_default();
+    if let Some(field) = change.fields().into_iter().find(|field| of_file.contains(field)) {
+        let why = format!("{field} of queue '{name}' is set in the server's settings file");
+        let hint = format!("change it under [queues.{name}] in that file, and restart the server");
+        return Err(ApiError::new(ErrorCode::Conflict, why).hint(hint));
+    }
+    apply(&app, &name, change).await?;
+    find(&app, name).await.map(Json)
+}
+
+async fn apply(app: &App, name: &str, change: SetQueue) -> Result<(), ApiError> {
+    let wanted = name.to_owned();
     let over = move |engine: &Engine| {
-        let now = engine.queues().by_name().find(|queue| queue.name() == wanted);
+        let now = engine.queues().id(&wanted).map(|id| engine.queues().get(id));
         change.over(&wanted, now)
     };
     let queue = app.handle.query(over).await?;
     let queue = queue.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.to_string()))?;
     match app.handle.request(move |request| Event::SetQueue { request, queue }).await? {
-        Reply::Done => find(&app, name).await.map(Json),
+        Reply::Done => Ok(()),
         other => Err(unexpected(other)),
     }
+}
+
+/// Sets the queues of the server's settings file. The weights of users in the file replace those that were set before.
+pub async fn set_from_file(app: &App) -> Result<(), ApiError> {
+    for (name, change) in &app.shared.file_queues {
+        let mut change = change.clone();
+        if !change.user_weights.is_empty() {
+            let wanted = name.clone();
+            let weights = move |engine: &Engine| {
+                let now = engine.queues().id(&wanted).map(|id| engine.queues().get(id));
+                now.map(|queue| queue.record.user_weights.clone()).unwrap_or_default()
+            };
+            let before = app.handle.query(weights).await?;
+            let removed = before.into_keys().map(|user| (user, None));
+            change.user_weights = removed.chain(change.user_weights).collect();
+        }
+        apply(app, name, change).await?;
+    }
+    Ok(())
 }
 
 async fn find(app: &App, name: String) -> Result<Queue, ApiError> {

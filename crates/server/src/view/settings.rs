@@ -30,6 +30,10 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
         let ready = job.steps.iter().map(|step| u64::from(step.ready.len())).sum::<u64>();
         *waiting.entry(engine.queues().get(job.queue).name()).or_default() += ready;
     }
+    let parts = |from: &core::Queue| {
+        let whole = engine.queues().id(from.name()).into_iter();
+        whole.flat_map(|id| engine.queues().parts(id)).map(|id| engine.queues().get(id))
+    };
     let away = |from: &core::Queue| {
         let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.subqueues().of(id));
         lines.fold((0, 0), |(jobs, ready), line| (jobs + line.away().jobs, ready + line.away().ready))
@@ -46,10 +50,12 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
         burst_cpus: from.record.burst_cpu.map(cores),
         paused: from.record.paused.clone(),
         users: from.record.users.clone(),
+        turns: from.record.turns.into(),
+        user_weights: from.record.user_weights.clone(),
         running: from.active,
         running_cpus: from.booked_cpu as f64 / 100.0,
         waiting: waiting.get(from.name()).copied().unwrap_or(0) + away(from).1,
-        ready_steps: from.steps(),
+        ready_steps: parts(from).map(core::Queue::steps).sum(),
         parked_jobs: away(from).0,
         booked: from.share().tasks(),
         charge: charge.to_owned(),

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction, params};
 use std::collections::BTreeMap;
 use windlass_core::job::BackOff;
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::score::history::Sample;
 use windlass_core::{JobId, Time};
 
@@ -50,16 +50,18 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
 
 /// Replaces the settings of a queue.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
-    let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users } = queue;
+    let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights } = queue;
     let users = (!users.is_empty()).then(|| spec::users_to_json(users));
+    let turns = *turns == TurnsBy::Jobs;
+    let user_weights = (!user_weights.is_empty()).then(|| spec::user_weights_to_json(user_weights));
     tx.prepare_cached(
-        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
          ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, band = excluded.band,
              quota_cpu = excluded.quota_cpu, burst_cpu = excluded.burst_cpu, paused = excluded.paused,
-             users = excluded.users",
+             users = excluded.users, turns = excluded.turns, user_weights = excluded.user_weights",
     )?
-    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users])
+    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights])
 }
 
 fn unreadable(column: usize, error: serde_json::Error) -> rusqlite::Error {
@@ -68,7 +70,8 @@ fn unreadable(column: usize, error: serde_json::Error) -> rusqlite::Error {
 
 /// All queues that have settings, by name.
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
-    let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused, users FROM queues ORDER BY name";
+    let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights
+               FROM queues ORDER BY name";
     let mut rows = db.prepare_cached(sql)?;
     let rows = rows.query_map([], |row| {
         Ok(QueueRecord {
@@ -80,6 +83,8 @@ pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
             paused: row.get(5)?,
             // An empty list would open some queues to all users.
             users: spec::users_from_json(row.get(6)?).map_err(|e| unreadable(6, e))?,
+            turns: if row.get(7)? { TurnsBy::Jobs } else { TurnsBy::Users },
+            user_weights: spec::user_weights_from_json(row.get(8)?).map_err(|e| unreadable(8, e))?,
         })
     })?;
     rows.collect()
