@@ -56,7 +56,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         reads: &reads,
         kind: 0,
         avoids: None,
-        predicted_ms: None,
+        longest_ms: None,
         others_wait: false,
         locality: false,
         prefers: &NONE,
@@ -99,10 +99,10 @@ proptest! {
             if let Some(id) = found {
                 let chosen = workers.get(id).unwrap();
                 prop_assert!(placement::fits_now(&class, chosen) && placement::eligible_when_idle(&class, chosen));
-                // Of equal points the least loaded of those that fit, or the fullest.
+                // Of equal points the least loaded of those that fit, or that with least free.
                 let rank = |w: &Worker| {
                     let load = w.load_with(request.cpu, workers.load_settings());
-                    if memory { w.free().memory as f64 } else if cores { -load } else { load }
+                    if memory { w.free().memory as f64 } else if cores { w.free().cpu.into() } else { load }
                 };
                 prop_assert!(fitting.iter().all(|w| rank(chosen) <= rank(w)));
                 workers.update(id, |w| w.booked.add(&request));

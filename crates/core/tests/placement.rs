@@ -116,6 +116,60 @@ fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
     assert!(wide.iter().all(|job| farm.starts.iter().any(|start| start.task == task(*job, 0))));
 }
 
+/// A worker of eight cores. Half of it runs for 100 s by its time limit, and wide work of that many cores waits behind
+/// it: the worker is reserved for it, as soon as a first narrow task has overtaken it.
+fn with_reservation(wide_cores: u32) -> LiveFarm {
+    let mut settings = Settings::default();
+    settings.reserve.after_ns = 0;
+    let mut farm = live(Farm::with_workers(settings, vec![Resources::new(800, 64 * GIB)]));
+    farm.accept(spec("base", [limited("base", 4, 100, Some(100))]));
+    farm.settle();
+    farm.accept(spec("wide", [step("wide", 1, cores(wide_cores), (5, 5))]));
+    farm.advance(1);
+    farm.accept(spec("first", [step("first", 1, cores(1), (2, 2))]));
+    farm.advance(4);
+    assert_eq!(farm.engine.planner().reservations().holders().count(), 1, "the wide work has the worker");
+    farm
+}
+
+fn limited(name: &str, of_cores: u32, runs_s: u8, limit_s: Option<u64>) -> StepSpec {
+    StepSpec { time_limit_ms: limit_s.map(|s| s * 1_000), ..step(name, 1, cores(of_cores), (runs_s, runs_s)) }
+}
+
+fn is_started(farm: &mut LiveFarm, step: StepSpec) -> bool {
+    let name = step.name.clone();
+    let job = farm.accept(spec(&name, [step]));
+    farm.settle();
+    farm.starts.iter().any(|start| start.task == task(job, 0))
+}
+
+#[test]
+fn a_time_limit_lets_a_first_task_go_before_a_reservation() {
+    let mut farm = with_reservation(8);
+    assert!(!is_started(&mut farm, limited("unknown", 1, 10, None)), "it may run for ever");
+    assert!(
+        !is_started(&mut farm, limited("long", 1, 10, Some(200))),
+        "it may run when the wide task could start"
+    );
+    assert!(is_started(&mut farm, limited("short", 1, 10, Some(60))), "nothing like it ever ran");
+    farm.advance(100);
+    let wide = farm.starts_of(0, "wide").next().expect("it starts");
+    assert_eq!(wide.at.since(farm.starts[0].at), 100 * NS_PER_S, "nothing delayed it");
+}
+
+#[test]
+fn what_fits_beside_the_holder_of_a_reservation_may_run_as_long_as_it_likes() {
+    let mut farm = with_reservation(6);
+    // Of eight cores two are left beside the six.
+    assert!(is_started(&mut farm, limited("one", 1, 200, None)));
+    assert!(!is_started(&mut farm, limited("two", 2, 200, None)), "one core is left");
+    assert!(is_started(&mut farm, limited("another", 1, 200, None)));
+    assert!(!is_started(&mut farm, limited("late", 1, 200, None)));
+    farm.advance(100);
+    let wide = farm.starts_of(0, "wide").next().expect("it starts");
+    assert_eq!(wide.at.since(farm.starts[0].at), 100 * NS_PER_S, "nothing delayed it");
+}
+
 #[test]
 fn expected_starts_are_kept_where_lengths_are_known() {
     let mut farm = live(Farm::with_workers(Settings::default(), vec![cores(4); 3]));
@@ -300,6 +354,7 @@ proptest! {
         busy in prop::collection::vec(random_step(), 0..4),
         asked in random_step(),
         (reads, evaluation, predicted_s, waited_s) in (any::<bool>(), any::<bool>(), prop::option::of(1u64..20), 0u64..40),
+        spare_cpu in prop_oneof![Just(0u32), 50u32..400],
     ) {
         let mut farm = live(Farm::new(settings(policy)));
         for (n, (worker, load, cache)) in (1..).zip(workers) {
@@ -321,7 +376,8 @@ proptest! {
         let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
         let reserved: BTreeMap<WorkerId, Reservation> = reserved.into_iter().map(|(index, starts_s)| {
             let starts = starts_s.map(|s| farm.now.after(s * NS_PER_S));
-            (*index.get(&all), Reservation { class: ClassId(7), band: 3, starts })
+            let spare = Resources::new(spare_cpu, 64 * GIB);
+            (*index.get(&all), Reservation { class: ClassId(7), band: 3, starts, spare })
         }).collect();
         let class = Class { request: asked.request.clone(), needs: asked.needs.clone(), ..Class::default() };
         let hints = Hints { kind: if evaluation { Kind::Evaluation } else { Kind::Build }, ..Hints::default() };
@@ -337,7 +393,7 @@ proptest! {
             job: context,
             reads: &reads,
             kind: 0,
-            predicted_ms: predicted_s.map(|s| s as f64 * 1e3),
+            longest_ms: predicted_s.map(|s| s as f64 * 1e3),
             others_wait: false,
             locality: true,
             prefers: &NONE,
@@ -355,7 +411,8 @@ proptest! {
         let ends = predicted_s.map(|s| farm.now.after(s * NS_PER_S));
         let delays = |id: &WorkerId| {
             let starts = reserved.get(id).map(|reserved| reserved.starts);
-            starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts))
+            let met = starts.is_some_and(|starts| ends.zip(starts).is_none_or(|(ends, starts)| ends > starts));
+            met && !class.request.fits(&Resources::new(spare_cpu, 64 * GIB))
         };
         let fitting: Vec<_> = context.workers.iter().filter(|worker| placement::fits_now(&class, worker)).collect();
         for worker in context.workers.iter() {

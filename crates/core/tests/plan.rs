@@ -171,6 +171,7 @@ impl Work for Frames {
             avoids: None,
             mean_ms: Some(layer.frame_s as f64 * 1e3),
             prediction: None,
+            time_limit_ms: None,
         })
     }
 
@@ -182,7 +183,13 @@ impl Work for Frames {
         let frame = self.running.get(&task)?;
         let layer = &self.layers[&frame.layer];
         let due = Some(frame.began.after(layer.frame_s * NS_PER_S));
-        Some(RunningTask { request: &frame.request, limits: &layer.limits, began: frame.began, due })
+        Some(RunningTask {
+            request: &frame.request,
+            limits: &layer.limits,
+            began: frame.began,
+            due,
+            ends_by: due,
+        })
     }
 
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Vec<Booking>) {

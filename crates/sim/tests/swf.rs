@@ -8,7 +8,8 @@ use windlass_core::engine::Settings;
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::worker::Saturation;
 use windlass_sim::swf::{
-    self, Baseline, Farm, Figures, MachineGroup, Omitted, Record, Schedule, Trace, TraceError, Work, Workload,
+    self, Baseline, Farm, Figures, MachineGroup, Omitted, Record, Schedule, Trace, TraceError, Turns, Work,
+    Workload,
 };
 
 const LCG: &str = include_str!("swf/lcg.swf");
@@ -48,7 +49,7 @@ fn traces_are_read_as_their_format_says() {
     assert_eq!(nasa.queues[&1], "batch");
     assert_eq!((nasa.jobs[0].cpus, nasa.jobs.len()), (Some(128), 40));
     let wagap = trace(WAGAP);
-    let nodes = wagap.jobs[0].nodes.as_ref().unwrap();
+    let [nodes] = &wagap.jobs[0].nodes[..] else { panic!() };
     assert_eq!((nodes.nodes, nodes.cpu, nodes.exclusive), (1, Some(6_400), true));
     assert_eq!(wagap.jobs[0].asked_memory, Some(64 << 30));
 }
@@ -93,7 +94,7 @@ fn bad_lines_are_refused_with_their_place_and_a_remedy() {
     }
     let odd = trace(&with(4, "-1359980917"));
     assert_eq!(odd.jobs[0].run_ms, None, "archived traces have such");
-    let missing = Trace::open(&PathBuf::from("/nowhere/x.swf")).unwrap_err();
+    let missing = Trace::open(&PathBuf::from("/nowhere/x.swf"), false).unwrap_err();
     assert!(matches!(&missing, TraceError::File { .. }) && missing.to_string().contains("/nowhere/x.swf"));
 }
 
@@ -194,11 +195,12 @@ fn jobs_become_tasks_of_machines() {
     let left_out = [(Omitted::RunTime, 1), (Omitted::Processors, 1), (Omitted::Amount, 1)];
     assert_eq!(workload.left_out, left_out.into());
     let [first, second] = &workload.jobs[..] else { panic!("{workload:?}") };
+    let of = |work: &Work| work.parts[0].clone();
     assert_eq!((first.submit_ms, second.submit_ms, first.limit_ms), (0, 10_000, Some(60_000)));
     // 2,048 KiB for each of two; 1,024 were held by each, and two seconds each of the processor.
-    assert_eq!((first.request.cpu, first.request.memory), (200, 4 << 20));
-    assert_eq!((first.peak_memory, first.cpu_ms), (Some(2 << 20), Some(4_000)));
-    assert_eq!((second.request.cpu, second.request.memory, second.limit_ms), (300, 0, None));
+    assert_eq!((of(first).request.cpu, of(first).request.memory), (200, 4 << 20));
+    assert_eq!((of(first).peak_memory, of(first).cpu_ms), (Some(2 << 20), Some(4_000)));
+    assert_eq!((of(second).request.cpu, of(second).request.memory, second.limit_ms), (300, 0, None));
     assert_eq!((first.queue.as_str(), first.name.as_str(), first.fits), ("user7", "program3", true));
 }
 
@@ -216,15 +218,58 @@ fn tags_and_names_of_machines_are_met() {
     ];
     let text: String = specs.iter().map(|spec| line(spec)).collect();
     let workload = Workload::new(&trace(&text), Farm::parse_machines(WAGAP_MACHINES).unwrap(), false);
-    let of = |work: &Work| (work.tasks, work.request.cpu, work.fits);
+    let of = |work: &Work| (work.tasks, work.parts[0].request.cpu, work.fits);
     let all: Vec<_> = workload.jobs.iter().map(of).collect();
     let (pair, whole, smallest, not_there, named) =
         ((2, 800, true), (1, 8_000, true), (1, 1_200, true), (1, 100, true), (1, 400, true));
     assert_eq!(all, [pair, whole, smallest, not_there, named, (1, 1_300, false), (1, 100, false)]);
-    let [need] = &workload.jobs[3].needs[..] else { panic!("{:?}", workload.jobs[3].needs) };
+    let [need] = &workload.jobs[3].parts[0].needs[..] else {
+        panic!("{:?}", workload.jobs[3].parts[0].needs)
+    };
     assert_eq!((need.any_of.len(), need.any_of.contains("zewura12")), (19, false));
-    assert_eq!(workload.jobs[4].needs[0].to_string(), "host=zegox7");
+    assert_eq!(workload.jobs[4].parts[0].needs[0].to_string(), "host=zegox7");
     assert_eq!(workload.ignored_tags, [("x86_64".to_owned(), 1)].into());
+}
+
+#[test]
+fn a_job_may_ask_for_machines_of_several_kinds() {
+    let line = |spec: &str| format!("1 0 -1 10 8 -1 -1 8 60 1000000000 1 7 1 3 1 -1 -1 -1 {{5}} q {spec}\n");
+    let text = line("2:ppn=1:cl_zegox+3:ppn=2:cl_zewura") + &line("1:ppn=1:cl_zegox+1:ppn=81");
+    let workload = Workload::new(&trace(&text), Farm::parse_machines(WAGAP_MACHINES).unwrap(), false);
+    let parts: Vec<_> = workload.jobs[0].parts.iter().map(|part| (part.tasks, part.request.cpu)).collect();
+    assert_eq!((workload.jobs[0].tasks, parts), (5, vec![(2, 100), (3, 200)]));
+    assert_eq!((workload.jobs[0].fits, workload.jobs[1].fits), (true, false), "one part fits nowhere");
+    let engine = swf::replay(&workload, Settings::default(), Turns::Shares);
+    let backfill = swf::reference(&workload, Baseline::Backfill);
+    assert_eq!(workload.jobs[0].start_ms(&backfill), Some(0));
+    for schedule in [engine, backfill] {
+        assert!(workload.jobs[0].starts_ms(&schedule).iter().all(Option::is_some));
+        assert_eq!(workload.jobs[1].starts_ms(&schedule), [None, None]);
+    }
+}
+
+#[test]
+fn lines_that_are_no_job_can_be_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.swf");
+    let text = job(0, 5, 1, -1, 1) + "1 2 3\n" + &job(1, 5, 1, -1, 1) + "x\n";
+    std::fs::write(&path, text).unwrap();
+    assert!(Trace::open(&path, false).unwrap_err().to_string().contains("--skip-bad"));
+    let trace = Trace::open(&path, true).unwrap();
+    let (lines, first) = trace.skipped.unwrap();
+    assert_eq!((trace.jobs.len(), lines, first.line), (2, 2, 2));
+}
+
+#[test]
+fn without_turns_jobs_start_in_the_order_of_submission() {
+    // Two users, one slot: by shares they alternate, in one line the first user's jobs come first.
+    let text: String =
+        (0..3).map(|_| job(0, 10, 1, 20, 1)).chain((0..3).map(|_| job(1, 10, 1, 20, 2))).collect();
+    let workload = workload(&text, 1);
+    let in_line = swf::replay(&workload, Settings::default(), Turns::Submission);
+    assert_eq!(starts(&workload, &in_line), [0, 10, 20, 30, 40, 50]);
+    let shares = swf::replay(&workload, Settings::default(), Turns::Shares);
+    assert_ne!(starts(&workload, &shares), [0, 10, 20, 30, 40, 50]);
 }
 
 #[test]
@@ -281,14 +326,15 @@ fn the_engine_runs_all_that_fits_and_never_too_much() {
         [(LCG, Farm::slots(7)), (NASA, Farm::slots(128)), (WAGAP, Farm::parse_machines(WAGAP_MACHINES))]
     {
         let workload = Workload::new(&trace(text), farm.unwrap(), false);
-        let schedule = swf::replay(&workload, Settings::default());
-        assert_eq!(schedule.starts_ms, swf::replay(&workload, Settings::default()).starts_ms);
+        let schedule = swf::replay(&workload, Settings::default(), Turns::Shares);
+        assert_eq!(schedule.starts_ms, swf::replay(&workload, Settings::default(), Turns::Shares).starts_ms);
         let mut changes = Vec::new();
         for job in &workload.jobs {
             assert_eq!(job.start_ms(&schedule).is_some(), job.fits, "{job:?}");
-            for start_ms in job.starts_ms(&schedule).iter().flatten() {
+            for (task, start_ms) in (0..).zip(job.starts_ms(&schedule)) {
+                let Some(start_ms) = start_ms else { continue };
                 assert!(*start_ms >= job.submit_ms);
-                let cpu = i64::from(job.request.cpu);
+                let cpu = i64::from(job.part_of(task).request.cpu);
                 changes.extend([(*start_ms, cpu), (start_ms + job.run_ms, -cpu)]);
             }
         }
@@ -308,7 +354,7 @@ fn a_user_who_comes_late_gets_the_next_slot() {
     text += &job(150, 100, 1, -1, 2);
     let workload = workload(&text, 4);
     let late = |schedule: &Schedule| workload.jobs[200].start_ms(schedule).unwrap() / 1000;
-    assert_eq!(late(&swf::replay(&workload, Settings::default())), 200);
+    assert_eq!(late(&swf::replay(&workload, Settings::default(), Turns::Shares)), 200);
     assert_eq!(late(&swf::reference(&workload, Baseline::Fifo)), 5_000);
 }
 
@@ -316,7 +362,7 @@ fn a_user_who_comes_late_gets_the_next_slot() {
 fn a_backlog_larger_than_the_cache_is_worked_off() {
     let text: String = (0..12_000).map(|place| job(place / 4_000, 10, 1, 30, place as u32 % 7)).collect();
     let workload = workload(&text, 4_000);
-    let figures = Figures::of(&workload, &swf::replay(&workload, Settings::default()), 0);
+    let figures = Figures::of(&workload, &swf::replay(&workload, Settings::default(), Turns::Shares), 0);
     assert_eq!((figures.starved, figures.placed), (0, 12_000));
 }
 
@@ -328,7 +374,7 @@ fn recorded(name: &str, jobs: usize) -> Option<Trace> {
         println!("SKIP replay of {name}: there is no ../shared/traces");
         return None;
     };
-    let mut trace = Trace::open(&path).unwrap();
+    let mut trace = Trace::open(&path, false).unwrap();
     if cfg!(debug_assertions) {
         trace.jobs.truncate(jobs);
     }
@@ -346,8 +392,10 @@ fn a_grid_of_short_and_long_jobs_is_shared() {
     let workload = Workload::new(&trace, Farm::slots(slots).unwrap(), false);
     let of = |schedule| Figures::of(&workload, &schedule, 200);
     let fifo = of(swf::reference(&workload, Baseline::Fifo));
-    let (time, task) =
-        (of(swf::replay(&workload, turns(Charge::Time))), of(swf::replay(&workload, turns(Charge::Task))));
+    let (time, task) = (
+        of(swf::replay(&workload, turns(Charge::Time), Turns::Shares)),
+        of(swf::replay(&workload, turns(Charge::Task), Turns::Shares)),
+    );
     for figures in [&fifo, &time, &task] {
         assert_eq!((figures.starved, figures.unplaceable, figures.placed), (0, 0, workload.jobs.len()));
     }
@@ -371,7 +419,8 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     let filling = Saturation { cores: true, memory: false };
     let settings = Settings { saturation: filling, ..Settings::default() };
     let of = |schedule| Figures::of(&workload, &schedule, 200);
-    let (fifo, time) = (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings)));
+    let (fifo, time) =
+        (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings, Turns::Shares)));
     println!("{fifo:?}\n{time:?}");
     assert_eq!((time.starved, time.unplaceable), (0, 0));
     // Whole machines run jobs of up to two weeks; nobody waits longer than for one of these.
@@ -379,4 +428,13 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     assert!(time.wait_s.max < longest_s, "{} {longest_s}", time.wait_s.max);
     assert!(time.wait_s.mean * 5.0 < fifo.wait_s.mean && time.wait_s.p99 < fifo.wait_s.p99);
     assert!(time.utilisation.unwrap() > fifo.utilisation.unwrap() - 0.01);
+    let backfill = of(swf::reference(&workload, Baseline::Backfill));
+    let order = of(swf::replay(&workload, settings, Turns::Submission));
+    println!("{backfill:?}\n{order:?}");
+    for engine in [&time, &order] {
+        assert!(engine.wait_s.mean <= backfill.wait_s.mean && engine.wait_s.max <= backfill.wait_s.max);
+        assert!(engine.light_wait_s.mean <= backfill.light_wait_s.mean);
+        assert!(engine.slowdown.max <= backfill.slowdown.max * 1.05, "{:?}", engine.slowdown);
+    }
+    assert!(time.slowdown.p90 <= 1.9, "{:?}", time.slowdown);
 }

@@ -16,7 +16,7 @@ use windlass_core::plan::Policy;
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::score::policy::{POLICIES, packing, policy_by_name};
 use windlass_core::worker::Saturation;
-use windlass_sim::swf::{self, Farm, Figures, Trace, Workload};
+use windlass_sim::swf::{self, Farm, Figures, Trace, Turns, Workload};
 
 /// Replays and exports workloads.
 #[derive(Subcommand, Debug)]
@@ -50,8 +50,15 @@ pub struct ReplayArgs {
     /// Fill the fullest worker first instead of spreading, by memory
     #[arg(long)]
     memory_saturation: bool,
-    /// What users are charged for bookings, separated by commas
-    #[arg(long, value_name = "time|task", value_delimiter = ',', default_value = "time,task", value_enum)]
+    /// What users are charged for bookings, separated by commas; order: no turns, but the engine's placement in the order
+    /// of submission
+    #[arg(
+        long,
+        value_name = "time|task|order",
+        value_delimiter = ',',
+        default_value = "time,task,order",
+        value_enum
+    )]
     charge: Vec<Cost>,
     /// Let a newly backlogged user go first, in at most one of N bookings; off for never
     #[arg(long, value_name = "N|off", value_parser = parse_express)]
@@ -74,6 +81,9 @@ pub struct ReplayArgs {
     /// Only the first N jobs of the trace
     #[arg(long, value_name = "N")]
     first: Option<usize>,
+    /// Leave out lines that describe no job, and count them
+    #[arg(long)]
+    skip_bad: bool,
 }
 
 /// What a user is charged for a booking.
@@ -83,6 +93,8 @@ enum Cost {
     Time,
     /// One each.
     Task,
+    /// Nothing: all jobs stand in one line, in the order of submission.
+    Order,
 }
 
 /// The value of --express; `None` for `off`.
@@ -124,7 +136,7 @@ fn run(context: &Context, args: &ReplayArgs) -> Result<(), CliError> {
     for setting in settings(args) {
         talk!("replaying {} by {} …", count(workload.jobs.len() as u64, "job"), setting.name);
         let schedule = match setting.how {
-            How::Engine(settings) => swf::replay(&workload, *settings),
+            How::Engine(settings, turns) => swf::replay(&workload, *settings, turns),
             How::Reference(baseline) => swf::reference(&workload, baseline),
         };
         let figures = Figures::of(&workload, &schedule, args.light);
@@ -146,7 +158,7 @@ struct Setting {
 }
 
 enum How {
-    Engine(Box<Settings>),
+    Engine(Box<Settings>, Turns),
     Reference(swf::Baseline),
 }
 
@@ -166,14 +178,16 @@ fn settings(args: &ReplayArgs) -> Vec<Setting> {
             let (word, charge) = match charge {
                 Cost::Time => ("time", Charge::Time),
                 Cost::Task => ("task", Charge::Task),
+                Cost::Order => ("order", Charge::Time),
             };
+            let turns = if word == "order" { Turns::Submission } else { Turns::Shares };
             let default = Settings::default();
             let express = args.express.map_or(default.turn.express, |Express(every)| every);
             let turn = TurnSettings { charge, express };
             let rules = if policy == "packing" { packing(saturation) } else { policy_by_name(policy).0 };
             let settings = Settings { policy: Policy(rules), saturation, turn, ..default };
             let name = if args.policy.len() > 1 { format!("{policy}/{word}") } else { word.to_owned() };
-            Setting { name, how: How::Engine(Box::new(settings)) }
+            Setting { name, how: How::Engine(Box::new(settings), turns) }
         })
     });
     baselines.chain(policies).collect()
@@ -185,7 +199,15 @@ fn workload(args: &ReplayArgs) -> Result<Workload, CliError> {
         (None, slots) => Farm::slots(slots.unwrap_or(0))
             .map_err(|_| CliError::usage("--slots must be from 1 to 40000000"))?,
     };
-    let mut trace = Trace::open(&args.trace).map_err(anyhow::Error::from)?;
+    let mut trace = Trace::open(&args.trace, args.skip_bad).map_err(anyhow::Error::from)?;
+    if let Some((lines, first)) = &trace.skipped {
+        talk!(
+            "note: {} left out; the first is line {}, which {}",
+            count(*lines as u64, "line"),
+            first.line,
+            first.what
+        );
+    }
     if let Some(first) = args.first {
         trace.jobs.truncate(first);
     }

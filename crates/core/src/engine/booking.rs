@@ -4,7 +4,7 @@ use super::{Attempt, Engine, Fact, Lent, Outbox};
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
 use crate::places::Places;
-use crate::plan::{Booking, HeldAmounts, Planner, RunningTask, StepFacts, Work};
+use crate::plan::{Booking, HeldAmounts, Planner, RunningTask, StepFacts, Work, within_limit};
 use crate::queues::RoundFilter;
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
@@ -38,6 +38,7 @@ impl Work for Engine {
             avoids: step.avoids(),
             mean_ms: step.mean_ms,
             prediction: self.profiles.prediction(step.profile),
+            time_limit_ms: job.spec.steps[usize::from(key.step)].time_limit_ms,
         })
     }
 
@@ -52,12 +53,16 @@ impl Work for Engine {
         let step = &job.steps[number];
         let expected_ms =
             step.mean_ms.or_else(|| self.profiles.prediction(step.profile).and_then(|p| p.wall_ms));
+        let limit_ms = job.spec.steps[number].time_limit_ms;
+        let expected_ms = within_limit(expected_ms, limit_ms);
+        let longest_ms = limit_ms.map(|ms| ms as f64).or(expected_ms);
         let began = attempt.started.unwrap_or(attempt.booked);
         Some(RunningTask {
             request: &attempt.request,
             limits: &job.spec.steps[number].limits,
             began,
             due: expected_ms.map(|ms| began.after((ms * NS_PER_MS as f64) as u64)),
+            ends_by: longest_ms.map(|ms| began.after((ms * NS_PER_MS as f64) as u64)),
         })
     }
 

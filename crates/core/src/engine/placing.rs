@@ -99,6 +99,7 @@ impl Engine {
             avoids: waiting.avoids,
             mean_ms: self.plan.queues.mean_ms(waiting.queue),
             prediction: None,
+            time_limit_ms: None,
         })
     }
 

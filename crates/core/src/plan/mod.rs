@@ -22,4 +22,4 @@ pub use reservations::{ReservationSettings, Reservations};
 pub use reserving::{ends_at, starts_at};
 pub use round::{placement_request, round};
 pub use vetoed::VetoedStep;
-pub use work::{Booking, RunningTask, StepFacts, Work};
+pub use work::{Booking, RunningTask, StepFacts, Work, within_limit};

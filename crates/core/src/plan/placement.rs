@@ -200,8 +200,8 @@ pub struct PlacementRequest<'a> {
     /// The worker on which its tasks failed the last time: they wait for another one that could run them, as long
     /// as one takes work.
     pub avoids: Option<WorkerId>,
-    /// Milliseconds that a task is expected to run.
-    pub predicted_ms: Option<f64>,
+    /// Milliseconds that a task runs at most; see [`StepFacts::longest_ms`](super::StepFacts::longest_ms).
+    pub longest_ms: Option<f64>,
     /// Other steps want room too.
     pub others_wait: bool,
     /// What ran on a worker counts for it. Not where a worker is looked for to run tasks that share no
@@ -212,7 +212,7 @@ pub struct PlacementRequest<'a> {
 }
 
 /// A worker reserved for a class.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Reservation {
     /// For which.
     pub class: ClassId,
@@ -220,6 +220,15 @@ pub struct Reservation {
     pub band: u8,
     /// When enough of it will be free; `None` is unknown.
     pub starts: Option<Time>,
+    /// What will be free there beside the holder's task. What fits into it never delays the holder.
+    pub spare: Resources,
+}
+
+impl Reservation {
+    /// True if a task that starts now and ends by then at the latest still runs when the holder could start.
+    pub fn is_met_by(&self, ends: Option<Time>) -> bool {
+        ends.zip(self.starts).is_none_or(|(ends, starts)| ends > starts)
+    }
 }
 
 /// What a choice is made among, and by.
@@ -267,12 +276,11 @@ impl MatchContext<'_> {
     /// What keeps a task of the step off a worker that has room for its class, or how it is judged there.
     pub fn judge(&self, request: &PlacementRequest, worker: &Worker) -> Result<ScoredWorker, Ineligible> {
         let reserved = self.reserved.get(&worker.id);
-        if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band) {
-            // It may go in front only if it is expected to be gone when the holder could start.
-            let ends = request.predicted_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
-            if ends.is_none() || reserved.starts.is_none_or(|starts| ends > Some(starts)) {
-                return Err(Ineligible::Reserved(reserved.class));
-            }
+        if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band)
+            && !request.class.request.fits(&reserved.spare)
+            && reserved.is_met_by(request.longest_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64)))
+        {
+            return Err(Ineligible::Reserved(reserved.class));
         }
         if !request.prefers.is_empty()
             && request.job.waited_ms < weights::PREFERRED_HOLD_MS
@@ -380,7 +388,7 @@ pub fn place_task(
         // The policy has said all; then the name.
         _ if worker.flags.class.most_memory_first => 0.0,
         (true, _) => worker.memory_room() as f64,
-        (false, true) => -load,
+        (false, true) => f64::from(worker.free().cpu),
         (false, false) => load,
     };
     let mut ranked: Vec<(ScoredWorker, f64, &str)> = Vec::new();

@@ -3,8 +3,11 @@
 //! A class earns a reservation when its bucket of net blocked time is full: the bucket fills while tasks of
 //! the class wait and none is placed, and drains otherwise; and when meanwhile other work, whose turn
 //! was not before its own, was placed on workers that the class would fit when they are empty. The workers
-//! reserved for it take only work of a higher band and what is expected to end before the holder could start
-//! there. A task then waits for what runs on one worker at that moment, and for no more.
+//! reserved for it take only work of a higher band, what ends before the holder could start there, and what fits
+//! beside the holder. A task then waits for what runs on one worker at that moment, and for no more.
+//!
+//! Ends are those of time limits where tasks have them, as in EASY backfill (Lifka 1995): a mean of earlier tasks is
+//! exceeded by every other one, and each of these would delay the holder. Without a limit the mean is all that is known.
 //!
 //! Threshold, width test and caps after the planner that OpenCue's scheduler was replaced by.
 

@@ -125,9 +125,13 @@ pub(super) fn update_reservation_starts<W: Work>(work: &mut W) {
     let mut reserved = BTreeMap::new();
     for (id, class) in plan.reservations.holders() {
         let Some((worker, asks)) = plan.workers.get(id).zip(plan.classes.find(class)) else { continue };
-        let starts = starts_when(work, asks, worker, |running| running.due);
         let band = plan.queues.band_of(class).unwrap_or(0);
-        reserved.insert(id, Reservation { class, band, starts });
+        let mut room = room_when(work, asks, worker, |running| running.ends_by);
+        if let Some((_, free)) = &mut room {
+            free.sub(&asks.request);
+        }
+        let (starts, spare) = room.unzip();
+        reserved.insert(id, Reservation { class, band, starts, spare: spare.unwrap_or_default() });
     }
     work.plan_mut().reserved = reserved;
 }
@@ -151,7 +155,8 @@ fn target<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
         if useless || reserved || worker.lending > 0 {
             continue;
         }
-        let starts = starts_at(work, asks, worker);
+        let starts =
+            room_when(work, asks, worker, |running| longest_end(running, plan.now)).map(|(at, _)| at);
         let rank = (starts.is_none(), starts, Reverse(worker.free().cpu), &*worker.name);
         if best.as_ref().is_none_or(|(first, _)| rank < *first) {
             best = Some((rank, worker.id));
@@ -183,6 +188,12 @@ fn avoided_by_all<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
         .then_some(first)
 }
 
+/// When a task ends at the latest. One that should have ended is assumed to be half done.
+fn longest_end(running: &RunningTask, now: Time) -> Option<Time> {
+    let by = running.ends_by?;
+    Some(if by > now { by } else { now.after(now.since(running.began)) })
+}
+
 /// When a task is expected to end. One that is overdue is assumed to be half done.
 pub fn ends_at<W: Work>(work: &W, task: TaskId) -> Option<Time> {
     let now = work.plan().now;
@@ -198,21 +209,22 @@ fn expected_end(running: &RunningTask, now: Time) -> Option<Time> {
 /// on one whose length is not known.
 pub fn starts_at<W: Work>(work: &W, class: &Class, worker: &Worker) -> Option<Time> {
     let now = work.plan().now;
-    starts_when(work, class, worker, |running| expected_end(running, now))
+    room_when(work, class, worker, |running| expected_end(running, now)).map(|(at, _)| at)
 }
 
-fn starts_when<W: Work>(
+/// When the class fits a worker, and what is free there then.
+fn room_when<W: Work>(
     work: &W,
     class: &Class,
     worker: &Worker,
     ends: impl Fn(&RunningTask) -> Option<Time>,
-) -> Option<Time> {
+) -> Option<(Time, Resources)> {
     let (mut free, mut licences) = (worker.free(), worker.licences.clone());
     let fits = |free: &Resources, licences: &Licences| {
         class.request.fits(free) && licences.first_full(&class.limits).is_none()
     };
     if fits(&free, &licences) {
-        return Some(work.plan().now);
+        return Some((work.plan().now, free));
     }
     let mut running: Vec<(Time, TaskId, RunningTask)> = Vec::with_capacity(worker.running.len());
     for task in &worker.running {
@@ -225,7 +237,7 @@ fn starts_when<W: Work>(
             licences.give_back(name);
         }
         if fits(&free, &licences) {
-            return Some(at);
+            return Some((at, free));
         }
     }
     None

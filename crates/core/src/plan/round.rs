@@ -69,8 +69,9 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
         let worker = ranked[0].worker;
         let booking = Booking { queue, queued_step, worker, is_ahead: false };
         super::decision::record_decision(work, &booking, class, ranked);
+        let longest_ms = work.facts(booking.queued_step.step()).and_then(|facts| facts.longest_ms());
         book(work, &booking, &mut round.filter, out);
-        work.plan_mut().note_placement(&booking, class, &mut round);
+        work.plan_mut().note_placement(&booking, class, longest_ms, &mut round);
         booked += 1;
     }
     let plan = work.plan_mut();
@@ -160,15 +161,27 @@ impl Planner {
         before > round.blocked.over_quota.len()
     }
 
-    /// After a placement: classes that were passed over by it are marked as overtaken, and a reservation whose holder
-    /// was placed ends.
-    fn note_placement(&mut self, booking: &Booking, class: ClassId, round: &mut Round) {
+    /// After a placement: classes that were passed over by it are marked as overtaken, a reservation whose holder was
+    /// placed ends, and what a task takes that will still run then is no longer spare beside the holder.
+    fn note_placement(
+        &mut self,
+        booking: &Booking,
+        class: ClassId,
+        longest_ms: Option<f64>,
+        round: &mut Round,
+    ) {
         let Booking { queue, queued_step, worker, .. } = *booking;
         round.placed.insert(class);
         if self.reservations.holder(worker) == Some(class) {
             self.reservations.release(worker);
             self.reserved.remove(&worker);
             round.freed.push(worker);
+        }
+        let ends = longest_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
+        if let Some(reserved) = self.reserved.get_mut(&worker).filter(|reserved| reserved.is_met_by(ends))
+            && let Some(taken) = self.classes.find(class)
+        {
+            reserved.spare.sub(&taken.request);
         }
         let Some(worker) = self.workers.get(worker) else { return };
         let (classes, queues, reservations) = (&self.classes, &self.queues, &mut self.reservations);
@@ -299,7 +312,7 @@ pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Opt
         reads: facts.reads,
         kind: facts.profile,
         avoids: facts.avoids,
-        predicted_ms: facts.expected_ms(),
+        longest_ms: facts.longest_ms(),
         others_wait: plan.queues.has_choice(queue),
         locality: !facts.reads.is_empty() || facts.hints.prefer_local,
         prefers: &facts.hints.prefers,

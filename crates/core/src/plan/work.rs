@@ -74,13 +74,28 @@ pub struct StepFacts<'a> {
     pub mean_ms: Option<f64>,
     /// What earlier tasks of its signature held and took.
     pub prediction: Option<&'a Prediction>,
+    /// Milliseconds that a task may run; `None` is no limit.
+    pub time_limit_ms: Option<u64>,
 }
 
 impl StepFacts<'_> {
-    /// Milliseconds that a task is expected to run.
+    /// Milliseconds that a task is expected to run: by those that ran, else by its time limit.
     pub fn expected_ms(&self) -> Option<f64> {
-        self.mean_ms.or_else(|| self.prediction.and_then(|prediction| prediction.wall_ms))
+        let known = self.mean_ms.or_else(|| self.prediction.and_then(|prediction| prediction.wall_ms));
+        within_limit(known, self.time_limit_ms)
     }
+
+    /// Milliseconds that a task runs at most: its time limit, where it has one; else what is expected of it. Whether it
+    /// would delay the holder of a reservation is judged by this, for a mean is exceeded by every other task.
+    pub fn longest_ms(&self) -> Option<f64> {
+        self.time_limit_ms.map(|ms| ms as f64).or_else(|| self.expected_ms())
+    }
+}
+
+/// Milliseconds that a task is expected to run of which this is known, and that may run no longer than its time limit.
+pub fn within_limit(known_ms: Option<f64>, time_limit_ms: Option<u64>) -> Option<f64> {
+    let limit_ms = time_limit_ms.map(|ms| ms as f64);
+    known_ms.zip(limit_ms).map(|(known, limit)| known.min(limit)).or(known_ms).or(limit_ms)
 }
 
 /// A task that runs, as the planner sees it.
@@ -94,6 +109,8 @@ pub struct RunningTask<'a> {
     pub began: Time,
     /// When it was expected to end, as of its start; `None` is unknown.
     pub due: Option<Time>,
+    /// When its time limit ends it at the latest; without a limit, when it was expected to end.
+    pub ends_by: Option<Time>,
 }
 
 /// A task of a step goes to a worker.

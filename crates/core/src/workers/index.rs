@@ -174,7 +174,7 @@ impl Index {
         let key = match self.saturation {
             _ if worker.flags.class.most_memory_first => u32::MAX - memory,
             Saturation { memory: true, .. } => memory,
-            Saturation { cores: true, .. } => u32::MAX - load,
+            Saturation { cores: true, .. } => free_cpu,
             _ => load,
         };
         Spot {

@@ -133,12 +133,12 @@ fn jain(values: impl Iterator<Item = f64>) -> Part {
 fn utilisation(workload: &Workload, schedule: &Schedule) -> Part {
     let span_ms = workload.span_ms();
     let busy = |job: &Work| -> f64 {
-        let ran_ms = job
-            .starts_ms(schedule)
-            .iter()
-            .flatten()
-            .map(|start_ms| (start_ms + job.run_ms).min(span_ms).saturating_sub(*start_ms) as f64);
-        ran_ms.sum::<f64>() * f64::from(job.request.cpu)
+        let ran = (0..).zip(job.starts_ms(schedule)).filter_map(|(task, start_ms)| {
+            let start_ms = (*start_ms)?;
+            let ran_ms = (start_ms + job.run_ms).min(span_ms).saturating_sub(start_ms);
+            Some(ran_ms as f64 * f64::from(job.part_of(task).request.cpu))
+        });
+        ran.sum()
     };
     let there = span_ms as f64 * workload.farm.cpu() as f64;
     (there > 0.0).then(|| workload.jobs.iter().map(busy).sum::<f64>() / there)
@@ -150,9 +150,11 @@ type Change = (u64, usize, i64, i64);
 fn short_of_share(workload: &Workload, schedule: &Schedule) -> Part {
     let mut changes: Vec<Change> = Vec::new();
     for job in workload.jobs.iter().filter(|job| job.fits) {
-        let cpu = i64::from(job.request.cpu);
-        changes.push((job.submit_ms, job.user, cpu * i64::from(job.tasks), 0));
-        for start_ms in job.starts_ms(schedule).iter().flatten() {
+        let wants = job.parts.iter().map(|part| i64::from(part.request.cpu) * i64::from(part.tasks));
+        changes.push((job.submit_ms, job.user, wants.sum(), 0));
+        for (task, start_ms) in (0..).zip(job.starts_ms(schedule)) {
+            let Some(start_ms) = start_ms else { continue };
+            let cpu = i64::from(job.part_of(task).request.cpu);
             changes.push((*start_ms, job.user, 0, cpu));
             changes.push((start_ms + job.run_ms, job.user, -cpu, -cpu));
         }

@@ -23,6 +23,6 @@ pub use figures::{Figures, Part, Spread};
 pub use nodes::{BadNodes, NodeSpec};
 pub use read::{BadLine, Record, Trace, TraceError};
 pub use reference::{Baseline, reference};
-pub use replay::replay;
-pub use workload::{Omitted, Schedule, Work, Workload};
+pub use replay::{Turns, replay};
+pub use workload::{Omitted, Schedule, Work, WorkPart, Workload};
 pub use write::write;

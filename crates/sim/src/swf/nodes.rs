@@ -20,9 +20,9 @@ pub struct NodeSpec {
 /// Why a specification is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadNodes {
-    /// It has several parts for different machines.
-    #[error("asks for machines of several kinds ('+')")]
-    Several,
+    /// It has too many parts for different kinds of machines.
+    #[error("asks for more than {KINDS_MAX} kinds of machines ('+')")]
+    Kinds,
     /// The number of machines is not from 1 to 100,000.
     #[error("asks for no machine or too many")]
     Nodes,
@@ -33,23 +33,26 @@ pub enum BadNodes {
 
 /// Machines, and cores of each, that one job may ask for.
 const NODES_MAX: u32 = 100_000;
+/// Kinds of machines that one job may ask for.
+const KINDS_MAX: usize = 64;
 
 impl NodeSpec {
-    /// Parses a specification.
+    /// Parses a specification: one part for each kind of machine, separated by `+`. What follows `#` is for all parts.
     ///
     /// # Errors
     ///
-    /// Numbers out of range, and specifications with several parts.
-    pub fn parse(text: &str) -> Result<NodeSpec, BadNodes> {
+    /// Numbers out of range, and too many parts.
+    pub fn parse(text: &str) -> Result<Vec<NodeSpec>, BadNodes> {
         let (text, flags) = text.split_once('#').unwrap_or((text, ""));
-        if text.contains('+') {
-            return Err(BadNodes::Several);
+        let exclusive = flags.split('#').any(|flag| flag == "excl");
+        if text.split('+').count() > KINDS_MAX {
+            return Err(BadNodes::Kinds);
         }
-        let mut spec = NodeSpec {
-            nodes: 1,
-            exclusive: flags.split('#').any(|flag| flag == "excl"),
-            ..NodeSpec::default()
-        };
+        text.split('+').map(|part| NodeSpec::parse_part(part, exclusive)).collect()
+    }
+
+    fn parse_part(text: &str, exclusive: bool) -> Result<NodeSpec, BadNodes> {
+        let mut spec = NodeSpec { nodes: 1, exclusive, ..NodeSpec::default() };
         for (place, item) in text.split(':').filter(|item| !item.is_empty()).enumerate() {
             if place == 0 && item.bytes().all(|byte| byte.is_ascii_digit()) {
                 spec.nodes =
@@ -81,25 +84,42 @@ mod tests {
         of.iter().map(|tag| (*tag).to_owned()).collect()
     }
 
+    fn one(text: &str) -> NodeSpec {
+        let mut parts = NodeSpec::parse(text).unwrap();
+        assert_eq!(parts.len(), 1, "{text}");
+        parts.remove(0)
+    }
+
+    #[test]
+    fn kinds_of_machines_are_parts() {
+        let parts = NodeSpec::parse("2:ppn=1:a+3:ppn=2#excl").unwrap();
+        let of = |part: &NodeSpec| (part.nodes, part.cpu, part.tags.len(), part.exclusive);
+        assert_eq!(
+            parts.iter().map(of).collect::<Vec<_>>(),
+            [(2, Some(100), 1, true), (3, Some(200), 0, true)]
+        );
+    }
+
     #[test]
     fn all_that_a_specification_can_say() {
-        let spec = NodeSpec::parse("4:ppn=8:x86_64:brno:^zewura12.cerit-sc.cz#excl").unwrap();
+        let spec = one("4:ppn=8:x86_64:brno:^zewura12.cerit-sc.cz#excl");
         assert_eq!((spec.nodes, spec.cpu, spec.exclusive), (4, Some(800), true));
         assert_eq!((spec.tags, spec.without), (tags(&["brno", "x86_64"]), tags(&["zewura12.cerit-sc.cz"])));
     }
 
     #[test]
     fn what_is_not_said_is_one_machine() {
-        assert_eq!(NodeSpec::parse("1"), Ok(NodeSpec { nodes: 1, ..NodeSpec::default() }));
-        let named = NodeSpec::parse("zewura19.cerit-sc.cz:ppn=1.5:a:a").unwrap();
+        assert_eq!(one("1"), NodeSpec { nodes: 1, ..NodeSpec::default() });
+        let named = one("zewura19.cerit-sc.cz:ppn=1.5:a:a");
         assert_eq!((named.nodes, named.cpu), (1, Some(150)));
         assert_eq!(named.tags, tags(&["a", "zewura19.cerit-sc.cz"]));
-        assert_eq!(NodeSpec::parse("1:ppn=5:host=w10").unwrap().tags, tags(&["w10"]));
+        assert_eq!(one("1:ppn=5:host=w10").tags, tags(&["w10"]));
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        assert_eq!(NodeSpec::parse("1:ppn=2+2:ppn=4"), Err(BadNodes::Several));
+        assert_eq!(NodeSpec::parse(&"1+".repeat(KINDS_MAX)), Err(BadNodes::Kinds));
+        assert_eq!(NodeSpec::parse("1:ppn=2+0:ppn=4"), Err(BadNodes::Nodes));
         assert_eq!(NodeSpec::parse("0:ppn=2"), Err(BadNodes::Nodes));
         assert_eq!(NodeSpec::parse("99999999999"), Err(BadNodes::Nodes));
         for cpus in ["0", "-1", "x", "", "nan", "inf", "1e9"] {

@@ -53,6 +53,8 @@ pub struct Trace {
     pub users: BTreeMap<u64, String>,
     /// Names of programs by number, as far as the comments have them.
     pub programs: BTreeMap<u64, String>,
+    /// Lines that were left out because they describe no job, and the first of them.
+    pub skipped: Option<(usize, BadLine)>,
 }
 
 /// One job of a trace. `None` is unknown. Times are milliseconds, while the format has seconds, also with decimals.
@@ -90,13 +92,13 @@ pub struct Record {
     pub executable: Option<u64>,
     /// Number of its queue.
     pub queue: Option<u64>,
-    /// The machines that it requested; `None` if the trace has no node specifications.
-    pub nodes: Option<NodeSpec>,
+    /// The machines that it requested, by kind; empty if the trace has no node specifications.
+    pub nodes: Vec<NodeSpec>,
 }
 
 /// A line that does not describe a job.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}: {what}; mend the line, or put a ';' before it to leave it out")]
+#[error("line {line}: {what}; mend the line, or leave it out with --skip-bad")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub line: usize,
@@ -133,15 +135,15 @@ enum Stop {
 }
 
 impl Trace {
-    /// Reads a file, plain or gzipped.
+    /// Reads a file, plain or gzipped. With `skip_bad` lines that do not describe a job are left out and counted.
     ///
     /// # Errors
     ///
     /// A file that cannot be read, or the first line that does not describe a job.
-    pub fn open(path: &Path) -> Result<Trace, TraceError> {
+    pub fn open(path: &Path, skip_bad: bool) -> Result<Trace, TraceError> {
         let file = |source| TraceError::File { path: path.to_owned(), source };
         let input = File::open(path).map_err(file)?;
-        Trace::read(input).map_err(|stop| match stop {
+        Trace::read(input, skip_bad).map_err(|stop| match stop {
             Stop::Io(source) => file(source),
             Stop::Line(bad) => TraceError::Line { path: path.to_owned(), bad },
         })
@@ -153,22 +155,22 @@ impl Trace {
     ///
     /// The first line that does not describe a job.
     pub fn parse(text: &[u8]) -> Result<Trace, BadLine> {
-        Trace::read(text).map_err(|stop| match stop {
+        Trace::read(text, false).map_err(|stop| match stop {
             Stop::Line(bad) => bad,
             // Gzipped text can be truncated.
             Stop::Io(error) => BadLine { line: 0, what: error.to_string() },
         })
     }
 
-    fn read(input: impl Read) -> Result<Trace, Stop> {
+    fn read(input: impl Read, skip_bad: bool) -> Result<Trace, Stop> {
         let mut input = BufReader::new(input);
         if input.fill_buf().map_err(Stop::Io)?.starts_with(&[0x1f, 0x8b]) {
-            return Trace::lines(BufReader::new(MultiGzDecoder::new(input)));
+            return Trace::lines(BufReader::new(MultiGzDecoder::new(input)), skip_bad);
         }
-        Trace::lines(input)
+        Trace::lines(input, skip_bad)
     }
 
-    fn lines(mut input: impl BufRead) -> Result<Trace, Stop> {
+    fn lines(mut input: impl BufRead, skip_bad: bool) -> Result<Trace, Stop> {
         let mut trace = Trace::default();
         let mut bytes = Vec::new();
         for line in 1.. {
@@ -190,7 +192,14 @@ impl Trace {
                 if trace.jobs.len() == JOBS_MAX {
                     return Err(bad(format!("has more than {JOBS_MAX} jobs before it")));
                 }
-                trace.jobs.push(job(line, text).map_err(bad)?);
+                match job(line, text) {
+                    Ok(job) => trace.jobs.push(job),
+                    Err(what) if skip_bad => {
+                        let (lines, _) = trace.skipped.get_or_insert((0, BadLine { line, what }));
+                        *lines += 1;
+                    }
+                    Err(what) => return Err(bad(what)),
+                }
             }
         }
         trace.jobs.sort_by_key(|job| job.submit_ms);
@@ -257,11 +266,11 @@ fn job(line: usize, text: &str) -> Result<Record, String> {
         group: whole(13)?,
         executable: whole(14)?,
         queue: whole(15)?,
-        nodes: fields.get(FIELDS_WITH_NODES - 1).map(|text| nodes(text)).transpose()?,
+        nodes: fields.get(FIELDS_WITH_NODES - 1).map(|text| nodes(text)).transpose()?.unwrap_or_default(),
     })
 }
 
-fn nodes(text: &str) -> Result<NodeSpec, String> {
+fn nodes(text: &str) -> Result<Vec<NodeSpec>, String> {
     NodeSpec::parse(text).map_err(|why| format!("field 21 (node specification): '{}' {why}", shown(text)))
 }
 

@@ -2,7 +2,7 @@
 //! short enough to check by reading, and share no code with the engine but its types. `windlass sim run`
 //! plays a workload through them beside the engine.
 
-use super::workload::{Schedule, Workload, fits};
+use super::workload::{Schedule, WorkPart, Workload, fits};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Instant;
@@ -39,8 +39,18 @@ struct Class<'a> {
     limit_ms: Option<u64>,
     /// Machines that could run them when empty.
     machines: Vec<usize>,
-    /// Jobs by their index in the workload, and how many of their tasks wait.
-    waiting: VecDeque<(usize, u32)>,
+    /// Parts of jobs, in the order of submission.
+    waiting: VecDeque<WaitingPart>,
+}
+
+/// Tasks of one part of a job that wait.
+struct WaitingPart {
+    /// The job's index in the workload.
+    job: usize,
+    /// Index of the next task among those of all jobs.
+    next_task: usize,
+    /// How many wait.
+    left: u32,
 }
 
 struct Running {
@@ -54,7 +64,8 @@ struct ReferenceRun<'a> {
     baseline: Baseline,
     now_ms: u64,
     classes: Vec<Class<'a>>,
-    class_of: Vec<Option<usize>>,
+    /// The class of each part of each job; none of a job that fits nowhere.
+    class_of: Vec<Vec<usize>>,
     free: Vec<Room>,
     running: Vec<BTreeMap<u64, Running>>,
     /// Time of the end, machine, and number of the start.
@@ -90,21 +101,19 @@ impl<'a> ReferenceRun<'a> {
             workload.farm.each().map(|(name, m)| (m.attributes(&name), m.clone())).collect();
         let mut classes: Vec<Class> = Vec::new();
         let mut known: BTreeMap<(&Resources, &[Need], Option<u64>), usize> = BTreeMap::new();
-        let class_of = workload.jobs.iter().map(|job| {
-            let class = *known.entry((&job.request, &job.needs, job.limit_ms)).or_insert_with(|| {
-                let fitting = machines.iter().enumerate().filter(|(_, m)| fits(&job.request, &job.needs, m));
-                let machines = fitting.map(|(place, _)| place).collect();
-                classes.push(Class {
-                    request: &job.request,
-                    limit_ms: job.limit_ms,
-                    machines,
-                    waiting: VecDeque::new(),
-                });
-                classes.len() - 1
+        let mut class_of = Vec::with_capacity(workload.jobs.len());
+        for job in &workload.jobs {
+            let parts = job.parts.iter().filter(|_| job.fits).map(|WorkPart { request, needs, .. }| {
+                *known.entry((request, needs, job.limit_ms)).or_insert_with(|| {
+                    let fitting = machines.iter().enumerate().filter(|(_, m)| fits(request, needs, m));
+                    let machines = fitting.map(|(place, _)| place).collect();
+                    let waiting = VecDeque::new();
+                    classes.push(Class { request, limit_ms: job.limit_ms, machines, waiting });
+                    classes.len() - 1
+                })
             });
-            job.fits.then_some(class)
-        });
-        let class_of = class_of.collect();
+            class_of.push(parts.collect());
+        }
         ReferenceRun {
             workload,
             baseline,
@@ -136,8 +145,11 @@ impl<'a> ReferenceRun<'a> {
                 }
             }
             while let Some(job) = self.workload.jobs.get(coming).filter(|job| job.submit_ms <= next) {
-                if let Some(class) = self.class_of[coming] {
-                    self.classes[class].waiting.push_back((coming, job.tasks));
+                let mut next_task = job.first_task;
+                for (class, part) in self.class_of[coming].iter().zip(&job.parts) {
+                    let waiting = WaitingPart { job: coming, next_task, left: part.tasks };
+                    self.classes[*class].waiting.push_back(waiting);
+                    next_task += part.tasks as usize;
                 }
                 coming += 1;
             }
@@ -150,7 +162,7 @@ impl<'a> ReferenceRun<'a> {
         // The first job of each waiting class, in order. A class that is not put back cannot start anything
         // at this time.
         let heads = self.classes.iter().enumerate();
-        let heads = heads.filter_map(|(class, c)| Some(Reverse((c.waiting.front()?.0, class))));
+        let heads = heads.filter_map(|(class, c)| Some(Reverse((c.waiting.front()?.job, class))));
         let mut heads: BinaryHeap<_> = heads.collect();
         let mut shadow: Option<Shadow> = None;
         while let Some(Reverse((_, class))) = heads.pop() {
@@ -158,7 +170,7 @@ impl<'a> ReferenceRun<'a> {
                 Some(machine) => {
                     self.start(class, machine, &mut shadow);
                     let next = self.classes[class].waiting.front();
-                    heads.extend(next.map(|(job, _)| Reverse((*job, class))));
+                    heads.extend(next.map(|part| Reverse((part.job, class))));
                 }
                 None if self.baseline == Baseline::Fifo => return,
                 None if shadow.is_none() => shadow = self.shadow(class),
@@ -184,11 +196,11 @@ impl<'a> ReferenceRun<'a> {
 
     fn start(&mut self, class: usize, machine: usize, shadow: &mut Option<Shadow>) {
         let class = &mut self.classes[class];
-        let Some((place, left)) = class.waiting.front_mut() else { return };
-        let job = &self.workload.jobs[*place];
-        let index = job.first_task + (job.tasks - *left) as usize;
-        *left -= 1;
-        if *left == 0 {
+        let Some(part) = class.waiting.front_mut() else { return };
+        let (job, index) = (&self.workload.jobs[part.job], part.next_task);
+        part.left -= 1;
+        part.next_task += 1;
+        if part.left == 0 {
             class.waiting.pop_front();
         }
         let room = (class.request.cpu, class.request.memory);

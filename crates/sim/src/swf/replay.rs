@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 use windlass_core::engine::{Engine, Event, Hello, Pipeline, Reply, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
+use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
 
@@ -18,15 +19,27 @@ const BUDGET: usize = 1_000;
 /// Shortest time between two ticks of an idle engine. A server ticks each second, which over a trace of
 /// months would be most of a replay's work.
 const TICK_NS: u64 = 10 * NS_PER_S;
+/// The queue of all jobs where there are no turns.
+const ONE_LINE: &str = "all";
 /// How long the engine may still place waiting work after the last submission and the last end.
 const PATIENCE_NS: u64 = 24 * 3_600 * NS_PER_S;
 
+/// In whose turns jobs start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turns {
+    /// Each queue takes turns by its share, as on a farm.
+    Shares,
+    /// There are none: all jobs stand in one line, in the order of submission. What is left is the engine's placement.
+    Submission,
+}
+
 /// Plays a workload through an engine with these settings, but without leases, because nothing fails, and
 /// without parking, because there is no store.
-pub fn replay(workload: &Workload, settings: Settings) -> Schedule {
+pub fn replay(workload: &Workload, settings: Settings, turns: Turns) -> Schedule {
     let settings = Settings { lease_ns: None, cache_steps: usize::MAX, ..settings };
     let mut stage = ReplayRun {
         workload,
+        turns,
         engine: Engine::new(settings),
         now: Time(BEGIN_NS),
         pipeline: Pipeline::default(),
@@ -46,6 +59,7 @@ type Ending = Reverse<(Time, u64, WorkerId, TaskId, u32)>;
 
 struct ReplayRun<'a> {
     workload: &'a Workload,
+    turns: Turns,
     engine: Engine,
     now: Time,
     pipeline: Pipeline,
@@ -70,6 +84,10 @@ impl ReplayRun<'_> {
                 )
             };
             self.tell(Event::Hello(Box::new(hello)));
+        }
+        if self.turns == Turns::Submission {
+            let queue = QueueRecord { turns: TurnsBy::Jobs, ..QueueRecord::named(ONE_LINE) };
+            self.tell(Event::SetQueue { request: RequestId(0), queue });
         }
         self.decide();
     }
@@ -109,7 +127,10 @@ impl ReplayRun<'_> {
 
     fn submit(&mut self, place: usize) {
         let workload = self.workload;
-        let spec = spec_of(workload, &workload.jobs[place]);
+        let mut spec = spec_of(workload, &workload.jobs[place]);
+        if self.turns == Turns::Submission {
+            ONE_LINE.clone_into(&mut spec.queue);
+        }
         let request = RequestId(place as u64);
         let submit = Submit { placeable_only: true, ..Submit::new(request, spec) };
         self.tell(Event::Submit(Box::new(submit)));
@@ -117,12 +138,12 @@ impl ReplayRun<'_> {
 
     fn end(&mut self, worker: WorkerId, task: TaskId, attempt: u32) {
         let (job, index) = self.job_of(task);
-        let started = self.starts_ms[index].map(at);
+        let (started, part) = (self.starts_ms[index].map(at), job.part_of(task.index));
         let result = TaskResult {
             started,
             finished: Some(self.now),
-            cpu_ms: job.cpu_ms,
-            peak_memory: job.peak_memory.filter(|_| self.workload.farm.has_memory()),
+            cpu_ms: part.cpu_ms,
+            peak_memory: part.peak_memory.filter(|_| self.workload.farm.has_memory()),
             ..TaskResult::bare(End::Exited(0))
         };
         self.tell(Event::Finished { by: Report { worker, epoch: Epoch(1), task, attempt }, result });
@@ -181,11 +202,12 @@ fn at(ms: u64) -> Time {
 }
 
 fn spec_of(workload: &Workload, job: &Work) -> JobSpec {
-    let step = StepSpec {
-        name: job.name.clone(),
-        tasks: job.tasks,
-        request: job.request.clone(),
-        needs: job.needs.clone(),
+    let steps = (1..).zip(&job.parts).map(|(number, part)| StepSpec {
+        // Steps of one job have different names.
+        name: if number == 1 { job.name.clone() } else { format!("{}/{number}", job.name) },
+        tasks: part.tasks,
+        request: part.request.clone(),
+        needs: part.needs.clone(),
         time_limit_ms: job.limit_ms,
         // Jobs with different requested run times are taken for different work, because traces seldom name the program.
         hints: Hints {
@@ -193,12 +215,12 @@ fn spec_of(workload: &Workload, job: &Work) -> JobSpec {
             ..Hints::default()
         },
         ..StepSpec::default()
-    };
+    });
     JobSpec {
         name: job.name.clone(),
         queue: job.queue.clone(),
         user: workload.users[job.user].clone(),
-        steps: vec![step],
+        steps: steps.collect(),
         ..JobSpec::default()
     }
 }

@@ -24,8 +24,8 @@ pub struct Workload {
     pub ignored_tags: BTreeMap<String, usize>,
 }
 
-/// One job: equal tasks that may start at different times, one for each machine of its node specification, or a
-/// single task without one.
+/// One job: tasks that may start at different times, one for each machine of its node specification, or a single task
+/// without one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Work {
     /// Index of its user in [`Workload::users`].
@@ -42,14 +42,23 @@ pub struct Work {
     pub limit_ms: Option<u64>,
     /// Index of its first task among those of all jobs.
     pub first_task: usize,
+    /// Number of tasks of all parts.
+    pub tasks: u32,
+    /// Its tasks by the kind of machine that they need, in order; at least one part.
+    pub parts: Vec<WorkPart>,
+    /// Whether each of its tasks could run on some machine.
+    pub fits: bool,
+}
+
+/// Equal tasks of a job.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkPart {
     /// Number of tasks.
     pub tasks: u32,
     /// Amounts of each task.
     pub request: Resources,
     /// What the machine of each task must be.
     pub needs: Vec<Need>,
-    /// Whether some machine could run its tasks.
-    pub fits: bool,
     /// Processor time of each task.
     pub cpu_ms: Option<u64>,
     /// Peak memory of each task, in bytes.
@@ -109,7 +118,7 @@ impl Workload {
                     continue;
                 }
             };
-            for tag in asked.ignored {
+            for tag in asked.iter().flat_map(|asked| asked.ignored.iter().cloned()) {
                 *workload.ignored_tags.entry(tag).or_default() += 1;
             }
             let user = *users.entry(record.user).or_insert_with(|| {
@@ -120,22 +129,22 @@ impl Workload {
                 true => name_of(&trace.queues, record.queue, "queue"),
                 false => workload.users[user].clone(),
             };
+            let job_tasks = asked.iter().map(|asked| asked.tasks).sum();
+            let could =
+                |asked: &Asked| machines.iter().any(|machine| fits(&asked.request, &asked.needs, machine));
             workload.jobs.push(Work {
                 user,
                 queue,
                 name: name_of(&trace.programs, record.executable, "program"),
                 submit_ms: record.submit_ms - begin_ms,
-                run_ms: asked.run_ms,
+                run_ms: record.run_ms.unwrap_or(0),
                 limit_ms: record.asked_ms.filter(|ms| *ms > 0),
                 first_task: tasks,
-                tasks: asked.tasks,
-                fits: machines.iter().any(|machine| fits(&asked.request, &asked.needs, machine)),
-                cpu_ms: record.cpu_ms.map(|ms| ms.saturating_mul(u64::from(asked.request.cpu)) / 100),
-                peak_memory: record.memory_kib.map(|kib| bytes(kib, asked.request.cpu)),
-                request: asked.request,
-                needs: asked.needs,
+                tasks: job_tasks,
+                fits: asked.iter().all(could),
+                parts: asked.into_iter().map(|asked| asked.part(record)).collect(),
             });
-            tasks += asked.tasks as usize;
+            tasks += job_tasks as usize;
         }
         workload
     }
@@ -155,6 +164,16 @@ impl Work {
     /// When its last task started; `None` if one never did.
     pub fn start_ms(&self, schedule: &Schedule) -> Option<u64> {
         self.starts_ms(schedule).iter().copied().reduce(|a, b| a.zip(b).map(|(a, b)| a.max(b))).flatten()
+    }
+
+    /// The part that its task with this index belongs to.
+    pub fn part_of(&self, task: u32) -> &WorkPart {
+        let mut first = 0;
+        let part = self.parts.iter().find(|part| {
+            first += part.tasks;
+            task < first
+        });
+        part.unwrap_or(&self.parts[0])
     }
 
     /// When each of its tasks started.
@@ -182,10 +201,9 @@ fn bytes(kib_per_cpu: u64, cpu: u32) -> u64 {
     kib_per_cpu.saturating_mul(1024).saturating_mul(u64::from(cpu)) / 100
 }
 
-/// What a job asks of machines.
+/// What a job asks of machines of one kind.
 struct Asked {
     tasks: u32,
-    run_ms: u64,
     request: Resources,
     needs: Vec<Need>,
     ignored: Vec<String>,
@@ -196,21 +214,32 @@ impl Asked {
         record: &Record,
         machines: &[(Attributes, MachineGroup)],
         with_memory: bool,
-    ) -> Result<Asked, Omitted> {
-        let run_ms = record.run_ms.ok_or(Omitted::RunTime)?;
+    ) -> Result<Vec<Asked>, Omitted> {
+        record.run_ms.ok_or(Omitted::RunTime)?;
         let cpus = record.asked_cpus.filter(|cpus| *cpus > 0).or(record.cpus).filter(|cpus| *cpus > 0);
         let hundredths = |cpus: u64| u32::try_from(cpus.saturating_mul(100)).map_err(|_| Omitted::Amount);
         let asked_memory = record.asked_memory.filter(|_| with_memory).unwrap_or(0);
-        let Some(spec) = &record.nodes else {
+        if record.nodes.is_empty() {
             let cpu = hundredths(cpus.ok_or(Omitted::Processors)?)?;
             let request = Resources::new(cpu, bytes(asked_memory, cpu));
-            return Ok(Asked { tasks: 1, run_ms, request, needs: Vec::new(), ignored: Vec::new() });
-        };
-        let mut cpu = match (spec.cpu, cpus) {
-            (Some(cpu), _) => cpu,
-            (None, Some(cpus)) => hundredths(cpus.div_ceil(spec.nodes.into()))?,
-            (None, None) => return Err(Omitted::Processors),
-        };
+            return Ok(vec![Asked { tasks: 1, request, needs: Vec::new(), ignored: Vec::new() }]);
+        }
+        let nodes: u64 = record.nodes.iter().map(|spec| u64::from(spec.nodes)).sum();
+        let each = cpus.map(|cpus| hundredths(cpus.div_ceil(nodes))).transpose()?;
+        let asked = record.nodes.iter().map(|spec| {
+            let cpu = spec.cpu.or(each).ok_or(Omitted::Processors)?;
+            Ok(Asked::of_kind(spec, cpu, asked_memory, machines))
+        });
+        asked.collect()
+    }
+
+    /// `cpu` in hundredths of a core, and the memory, are for each machine.
+    fn of_kind(
+        spec: &NodeSpec,
+        mut cpu: u32,
+        asked_memory: u64,
+        machines: &[(Attributes, MachineGroup)],
+    ) -> Asked {
         let (needs, ignored) = needs(spec, machines);
         if spec.exclusive {
             // All cores of the smallest machine that fits, so that nothing else finds a core there.
@@ -218,7 +247,17 @@ impl Asked {
             let open = machines.iter().filter(|machine| fits(&request, &needs, machine));
             cpu = open.map(|(_, machine)| machine.cpu).min().unwrap_or(cpu);
         }
-        Ok(Asked { tasks: spec.nodes, run_ms, request: Resources::new(cpu, asked_memory), needs, ignored })
+        Asked { tasks: spec.nodes, request: Resources::new(cpu, asked_memory), needs, ignored }
+    }
+
+    fn part(self, record: &Record) -> WorkPart {
+        WorkPart {
+            tasks: self.tasks,
+            cpu_ms: record.cpu_ms.map(|ms| ms.saturating_mul(u64::from(self.request.cpu)) / 100),
+            peak_memory: record.memory_kib.map(|kib| bytes(kib, self.request.cpu)),
+            request: self.request,
+            needs: self.needs,
+        }
     }
 }
 

@@ -234,7 +234,7 @@ fn ask<'a>(class: &'a Class, reads: &'a Reads) -> PlacementRequest<'a> {
         reads,
         kind: 0,
         avoids: None,
-        predicted_ms: None,
+        longest_ms: None,
         others_wait: false,
         locality: false,
         prefers: &NONE,
