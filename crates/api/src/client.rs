@@ -300,32 +300,50 @@ impl Client {
         self.json(self.request(Method::POST, "/api/v1/jobs").json(request)).await
     }
 
-    /// Submits a job of Compass CI; returns its id.
+    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix.
     pub async fn submit_compass(
         &self,
         fields: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<u64, ClientError> {
-        let request = self.request(Method::POST, "/scheduler/v1/jobs/submit").json(fields);
-        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
-        let response = request.send().await.map_err(unreachable)?;
-        let status = response.status();
-        let text = response.text().await.map_err(unreachable)?;
+    ) -> Result<Vec<u64>, ClientError> {
+        let (status, text) = self.post_compass("/scheduler/v1/jobs/submit", fields).await?;
         let answer = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
-        let first = answer.get(0).unwrap_or(&answer);
-        let job = first["job_id"].as_str().and_then(|id| id.parse().ok()).filter(|id| *id > 0);
-        if let Some(job) = job.filter(|_| status.is_success()) {
-            return Ok(job);
-        }
-        let code = match status.as_u16() {
-            401 => ErrorCode::Unauthorized,
-            403 => ErrorCode::Forbidden,
-            404 => ErrorCode::NotFound,
-            503 => ErrorCode::Unavailable,
-            500.. => ErrorCode::Internal,
-            _ => ErrorCode::BadRequest,
+        let one = std::slice::from_ref(&answer);
+        let all = answer.as_array().map_or(one, Vec::as_slice);
+        let id_of = |one: &serde_json::Value| {
+            one["job_id"].as_str().and_then(|id| id.parse().ok()).filter(|id| *id > 0)
         };
-        let message = first["message"].as_str().map_or(text.trim(), str::trim).to_owned();
-        Err(ClientError::Refused(ErrorDetail { code, message, hint: None }))
+        let refused = all.iter().find(|one| id_of(one).is_none());
+        match refused {
+            None if status.is_success() && !all.is_empty() => Ok(all.iter().filter_map(id_of).collect()),
+            refused => {
+                let message = refused.and_then(|one| one["message"].as_str()).unwrap_or(&text);
+                let taken: Vec<String> = all.iter().filter_map(id_of).map(|id: u64| id.to_string()).collect();
+                let hint =
+                    (!taken.is_empty()).then(|| format!("these jobs were submitted: {}", taken.join(", ")));
+                Err(refused_by_compass(status.as_u16(), message, hint))
+            }
+        }
+    }
+
+    /// Says what a host of Compass CI is.
+    pub async fn register_compass_host(
+        &self,
+        name: &str,
+        fields: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<(), ClientError> {
+        let (status, text) =
+            self.post_compass(&format!("/scheduler/v1/hosts/{}", segment(name)), fields).await?;
+        if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
+    }
+
+    async fn post_compass(
+        &self,
+        path: &str,
+        fields: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<(reqwest::StatusCode, String), ClientError> {
+        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
+        let response = self.request(Method::POST, path).json(fields).send().await.map_err(unreachable)?;
+        Ok((response.status(), response.text().await.map_err(unreachable)?))
     }
 
     /// A page of the list of jobs, newest first.
@@ -619,6 +637,19 @@ fn segment(name: &str) -> String {
         false => format!("%{byte:02X}"),
     });
     each.collect()
+}
+
+/// What Compass CI's interface answers in words, as an error of this client.
+fn refused_by_compass(status: u16, message: &str, hint: Option<String>) -> ClientError {
+    let code = match status {
+        401 => ErrorCode::Unauthorized,
+        403 => ErrorCode::Forbidden,
+        404 => ErrorCode::NotFound,
+        503 => ErrorCode::Unavailable,
+        500.. => ErrorCode::Internal,
+        _ => ErrorCode::BadRequest,
+    };
+    ClientError::Refused(ErrorDetail { code, message: message.trim().to_owned(), hint })
 }
 
 #[cfg(test)]

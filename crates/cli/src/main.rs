@@ -12,8 +12,8 @@ use anstream::ColorChoice;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use commands::{
-    bench, ca, docs, doctor, gateway, limit, list, logs, queue, run, server, show, sim, token, verbs, why,
-    worker,
+    bench, ca, compass_import, docs, doctor, gateway, limit, list, logs, queue, run, server, show, sim,
+    token, verbs, why, worker,
 };
 use node::{credentials, nix_hook, serve};
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ const GLOBAL: &str = "Global options";
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events"]),
     ("Farm", &["workers", "worker", "queues", "queue", "limit"]),
-    ("Administration", &["server", "gateway", "nix-hook", "token", "ca", "doctor"]),
+    ("Administration", &["server", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
     ("Tools", &["sim", "bench", "version", "completion", "man"]),
 ];
 
@@ -145,6 +145,9 @@ enum Command {
     /// Run the scheduler's side of another system
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
+    /// Import a laboratory of Compass CI
+    #[command(subcommand)]
+    Compass(compass_import::CompassCommand),
     /// Be Nix's build hook: 'build-hook = windlass nix-hook' in nix.conf
     NixHook(nix_hook::NixHookArgs),
     /// Run benchmarks
@@ -318,6 +321,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Gateway(command) => gateway::command(command).await,
+        Command::Compass(command) => compass_import::command(context, command).await,
         Command::NixHook(_) => Err(CliError::usage("give the flags of the hook behind 'nix-hook'")),
         Command::Bench(args) => Ok(bench::run(*args).await?),
         Command::Sim(command) => sim::command(context, command).await,

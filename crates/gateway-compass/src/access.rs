@@ -5,12 +5,27 @@
 use crate::App;
 use crate::format::Fields;
 use crate::format::text_of;
+use crate::record::{BookedHost, Record};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use subtle::ConstantTimeEq as _;
+use windlass_core::JobId;
+use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Role};
 
 /// Where the interface is.
-const PATHS: [&str; 4] = ["/scheduler/v1/", "/boot.ipxe/", "/boot.grub/", "/submit_job"];
+const PATHS: [&str; 9] = [
+    "/scheduler/v1/",
+    "/boot.ipxe/",
+    "/boot.grub/",
+    "/boot.native/",
+    "/boot.libvirt/",
+    "/submit_job",
+    "/srv/",
+    "/result/",
+    "/job_initrd_tmpfs/",
+];
 
 /// True of paths on which the handlers ask who it is: a client may show its token in the body, and anybody may
 /// ask whether the scheduler is there.
@@ -21,9 +36,12 @@ pub(super) fn is_open(path: &str) -> bool {
 /// True where a token may come as a password: whoever boots a machine or opens a list in a browser has no other way.
 /// Nothing changes there, so it does no harm that browsers repeat a password for every page.
 pub(super) fn takes_password(method: &Method, path: &str) -> bool {
-    const PATHS: [&str; 6] = [
+    const PATHS: [&str; 9] = [
         "/boot.ipxe/",
         "/boot.grub/",
+        "/boot.native/",
+        "/boot.libvirt/",
+        "/srv/",
         "/scheduler/v1/jobs/dispatch",
         "/scheduler/v1/dashboard/",
         "/scheduler/v1/debug/",
@@ -44,10 +62,49 @@ pub(super) fn token_in(start: &[u8]) -> Option<&str> {
     std::str::from_utf8(&token[..bytes]).ok().filter(|token| !token.is_empty())
 }
 
+/// True of files, whose bodies are read as they come.
+pub(super) fn is_file(path: &str) -> bool {
+    path.starts_with("/srv/") || path.starts_with("/result/")
+}
+
 /// True of requests that tell or ask how far a job is, and change nothing for people.
 pub(super) fn is_report(path: &str) -> bool {
+    if is_file(path) {
+        return true;
+    }
     let Some(rest) = path.strip_prefix("/scheduler/v1/jobs/") else { return false };
     rest == "wait" || rest.ends_with("/update")
+}
+
+/// True of whoever may act as a job: it shows the job's token, or it is the host that has the job. A bare machine is
+/// also known by the address from which it booted, where that is allowed. A provider is not, because its guests come
+/// from there, too.
+fn speaks_for(
+    place: &BookedHost,
+    caller: Option<&Caller>,
+    token: Option<&str>,
+    address: Option<IpAddr>,
+) -> bool {
+    let knows = token.is_some_and(|token| bool::from(token.as_bytes().ct_eq(place.token.as_bytes())));
+    let is_host = caller.is_some_and(|caller| {
+        caller.role == Role::Worker && caller.worker.as_deref() == Some(place.host.as_str())
+    });
+    let is_machine = place.hw && address.is_some() && address == place.reached.address;
+    knows || is_host || is_machine
+}
+
+/// The same of a job by its number. No more than what is kept of its host is read before that is known.
+pub(super) async fn speaks_for_job(
+    app: &App,
+    job: JobId,
+    caller: Option<&Caller>,
+    token: Option<&str>,
+    address: Option<IpAddr>,
+) -> Result<bool, Unavailable> {
+    let kept = app.handle.store().foreign_job(job).await.map_err(|error| Unavailable::from_store(&error))?;
+    let record = kept.and_then(|text| serde_json::from_str::<Record>(&text).ok());
+    let place = record.and_then(|record| record.place);
+    Ok(place.is_some_and(|place| speaks_for(&place, caller, token, address)))
 }
 
 /// An answer that is not what was asked for.

@@ -1,13 +1,20 @@
 //! What a machine is told to start a job by: the message to a provider, the text for a boot loader.
 
 use super::record::BookedHost;
-use crate::format::{Fields, TboxType, result_root, text_of};
+use crate::fill::job_archive_path;
+use crate::format::{Fields, TboxType, parse_memory, text_of};
 use serde_json::{Value, json};
 use windlass_core::JobId;
+
+/// Suites whose jobs may bring a boot script of their own.
+const OWN_SCRIPT_SUITES: &str = "install-iso";
+/// Where an old machine uploads its results, if nothing says so.
+const WEBDAV_PORT: &str = "3080";
 
 /// A job that a machine is to start.
 pub(super) struct Boot<'a> {
     pub job: JobId,
+    /// All that the machine may read of it.
     pub fields: &'a Fields,
     pub place: &'a BookedHost,
 }
@@ -50,8 +57,7 @@ impl BootType {
 
 impl Boot<'_> {
     pub fn result_root(&self) -> String {
-        let date = text_of(self.fields, "submit_date").unwrap_or_default();
-        result_root(self.job, self.fields, &date)
+        text_of(self.fields, "result_root").unwrap_or_default()
     }
 
     /// The message by which a provider starts it.
@@ -70,23 +76,24 @@ impl Boot<'_> {
         }
         match kind {
             TboxType::Dc => {
-                let initrds = self.list("initrds_uri").unwrap_or_default();
-                put("initrds", Value::from(initrds).to_string());
+                put("initrds", Value::from(self.archives()).to_string());
                 for key in ["docker_image", "os", "osv"] {
                     put(key, text_of(self.fields, key).unwrap_or_default());
                 }
-                let some =
-                    ["build_mini_docker", "cpu_minimum", "memory_minimum", "ccache_enable", "bin_shareable"];
+                let some = ["build_mini_docker", "cpu_minimum", "ccache_enable", "bin_shareable"];
                 for key in some {
                     if let Some(text) = text_of(self.fields, key) {
                         put(key, text);
                     }
                 }
-                let hw = self.fields.get("hw").and_then(Value::as_object);
-                for key in ["nr_cpu", "memory"] {
-                    if let Some(text) = hw.and_then(|hw| text_of(hw, key)) {
-                        put(key, text);
-                    }
+                if let Some(least) = text_of(self.fields, "memory_minimum") {
+                    put("memory_minimum", least.chars().filter(char::is_ascii_digit).collect());
+                }
+                if let Some(cpus) = self.hardware("nr_cpu") {
+                    put("nr_cpu", cpus);
+                }
+                if let Some(memory) = self.memory_gb() {
+                    put("memory", memory.to_string());
                 }
             }
             _ => put("ipxe_script", self.ipxe()),
@@ -100,23 +107,52 @@ impl Boot<'_> {
             BootType::Ipxe => self.ipxe(),
             BootType::Grub => self.grub(),
             BootType::Native => {
-                let initrds = Value::from(self.list("initrds_uri").unwrap_or_default()).to_string();
+                let initrds = Value::from(self.archives()).to_string();
                 json!({"job_id": self.job.to_string(), "initrds": initrds}).to_string()
             }
-            BootType::Libvirt => json!({
-                "job_id": self.job.to_string(),
-                "kernel_uri": self.fields.get("kernel_uri"),
-                "initrds_uri": self.fields.get("initrds_uri"),
-                "kernel_params": self.list("kernel_params").map(|params| params.join(" ")),
-                "result_root": self.result_root(),
-                "vt": self.fields.get("vt").cloned().unwrap_or_else(|| json!({})),
-            })
-            .to_string(),
+            BootType::Libvirt => self.libvirt(),
         }
     }
 
+    fn libvirt(&self) -> String {
+        let service = |key: &str| {
+            let services = self.fields.get("services").and_then(Value::as_object);
+            services.and_then(|services| text_of(services, key))
+        };
+        let (host, port) =
+            (service("sched_host").unwrap_or_default(), service("sched_port").unwrap_or_default());
+        let text = json!({
+            "job_id": self.job.to_string(),
+            "kernel_uri": self.fields.get("kernel_uri"),
+            "initrds_uri": self.archives(),
+            "kernel_params": self.list("kernel_params").map(|params| params.join(" ")),
+            "result_root": self.result_root(),
+            "LKP_SERVER": service("LKP_SERVER").unwrap_or_else(|| host.clone()),
+            "vt": self.fields.get("vt").cloned().unwrap_or_else(|| json!({})),
+            "RESULT_WEBDAV_PORT": service("RESULT_WEBDAV_PORT").unwrap_or_else(|| WEBDAV_PORT.to_owned()),
+            "SRV_HTTP_CCI_HOST": host,
+            "SRV_HTTP_CCI_PORT": port,
+        });
+        text.to_string()
+    }
+
+    /// Something that the testbox has.
+    fn hardware(&self, key: &str) -> Option<String> {
+        text_of(self.fields.get("hw")?.as_object()?, key)
+    }
+
+    /// Memory of a container in whole gibibytes, without a unit: its provider's script adds that.
+    fn memory_gb(&self) -> Option<u64> {
+        let booked = Some(self.place.memory).filter(|bytes| *bytes > 0);
+        let bytes = booked.or_else(|| parse_memory(&self.hardware("memory")?))?;
+        Some(bytes.div_ceil(1 << 30))
+    }
+
     fn ipxe(&self) -> String {
-        if let Some(own) = text_of(self.fields, "custom_ipxe") {
+        let suite = text_of(self.fields, "suite").unwrap_or_default();
+        if let Some(own) =
+            text_of(self.fields, "custom_ipxe").filter(|_| suite.starts_with(OWN_SCRIPT_SUITES))
+        {
             return own;
         }
         let mut text = String::from("#!ipxe\n\n");
@@ -146,7 +182,7 @@ impl Boot<'_> {
         let (initrds, mut text) = (self.initrds(), String::from("#!grub\n\n"));
         if let Some(kernel) = self.word("kernel_uri") {
             let params = self.list("kernel_params").unwrap_or_default().join(" ");
-            text.push_str(&format!("linux {} {params}\n", in_grub(&kernel)));
+            text.push_str(&format!("linux {} {params} RESULT_ROOT=/result/job\n", in_grub(&kernel)));
         }
         if !initrds.is_empty() {
             let all: Vec<String> = initrds.iter().map(|uri| in_grub(uri)).collect();
@@ -158,18 +194,32 @@ impl Boot<'_> {
 
     /// Modules come right behind the first.
     fn initrds(&self) -> Vec<String> {
-        let mut all = self.list("initrds_uri").unwrap_or_default();
+        let mut all = self.archives();
         let modules = self.list("modules_uri").unwrap_or_default();
         let at = all.len().min(1);
         all.splice(at..at, modules);
         all
     }
 
+    /// The archives of the job. The URL of its own one shows its token.
+    fn archives(&self) -> Vec<String> {
+        let (plain, token) = (job_archive_path(self.job, None), Some(self.place.token.as_str()));
+        let mut all = self.list("initrds_uri").unwrap_or_default();
+        for uri in &mut all {
+            if let Some(start) = uri.strip_suffix(&plain) {
+                *uri = format!("{start}{}", job_archive_path(self.job, token));
+            }
+        }
+        all
+    }
+
     fn kernel_params(&self, initrds: &[String]) -> Vec<String> {
         let mut params = self.list("kernel_params").unwrap_or_default();
         params.extend(initrds.iter().map(|uri| format!("initrd={}", uri.rsplit('/').next().unwrap_or(uri))));
-        let disk = self.fields.get("hw").and_then(Value::as_object).and_then(|hw| text_of(hw, "rootfs_disk"));
-        params.extend(disk.map(|disk| format!("rootfs_disk={}", one_line(&disk.replace('\n', ".")))));
+        params.extend(
+            self.hardware("rootfs_disk")
+                .map(|disk| format!("rootfs_disk={}", one_line(&disk.replace('\n', ".")))),
+        );
         if let Some(reserve) = self.word("crashkernel")
             && !params.iter().any(|param| param.starts_with("crashkernel="))
         {
@@ -214,6 +264,7 @@ mod tests {
             memory: 0,
             token: "secret".to_owned(),
             timeout_s: 1,
+            reached: crate::record::Reached::default(),
         }
     }
 
@@ -222,9 +273,10 @@ mod tests {
             "suite": "lkp", "os": "openeuler", "os_version": "22.03", "os_arch": "aarch64",
             "tbox_group": "vm-2p8g", "submit_date": "2026-01-02", "docker_image": "centos:7",
             "kernel_uri": "http://os/vmlinuz", "kernel_params": ["user=lkp", "a\nb"],
-            "initrds_uri": ["http://os/root.cgz", "http://os/job.cgz"], "modules_uri": ["http://os/modules.cgz"],
+            "initrds_uri": ["http://os/root.cgz", "http://s/srv/scheduler/pending-jobs/7/job.cgz"],
+            "result_root": "/result/lkp/7", "services": {"sched_host": "s"}, "modules_uri": ["http://os/modules.cgz"],
             "cache_dirs": ["1-ccache/a", "1-git/b"], "hw": {"nr_cpu": 2, "memory": "8g"},
-            "pp": {"iperf": {"runtime": 30}},
+            "memory_minimum": "12g",
         });
         fields.as_object().unwrap().clone()
     }
@@ -236,12 +288,11 @@ mod tests {
         let said: Value = serde_json::from_str(&boot.message()).unwrap();
         assert_eq!(said["type"], "boot-job");
         assert_eq!((&said["job_id"], &said["job_token"]), (&json!("7"), &json!("secret")));
-        assert_eq!(said["initrds"], r#"["http://os/root.cgz","http://os/job.cgz"]"#);
+        let own = "http://s/srv/scheduler/pending-jobs/7/secret/job.cgz";
+        assert_eq!(said["initrds"], format!(r#"["http://os/root.cgz","{own}"]"#));
+        assert_eq!((&said["memory"], &said["memory_minimum"]), (&json!("8"), &json!("12")));
         assert_eq!((&said["nr_cpu"], &said["cache_dirs"]), (&json!("2"), &json!("1-ccache/a 1-git/b")));
-        assert_eq!(
-            said["result_root"],
-            "/result/lkp/2026-01-02/vm-2p8g/openeuler-22.03-aarch64/runtime=30/7"
-        );
+        assert_eq!(said["result_root"], "/result/lkp/7");
     }
 
     #[test]
@@ -253,7 +304,11 @@ mod tests {
             "kernel http://os/vmlinuz user=lkp a b initrd=root.cgz initrd=modules.cgz initrd=job.cgz";
         assert!(text.starts_with("#!ipxe\n") && text.lines().any(|line| line == kernel), "{text}");
         assert!(text.ends_with("\nboot\n"));
-        assert!(boot.text(BootType::Grub).contains("linux (http,os)/vmlinuz user=lkp a b\n"));
+        assert!(
+            boot.text(BootType::Grub)
+                .contains("linux (http,os)/vmlinuz user=lkp a b RESULT_ROOT=/result/job\n")
+        );
+        assert!(boot.text(BootType::Libvirt).contains("\"LKP_SERVER\":\"s\""));
         assert!(boot.text(BootType::Native).contains("\"job_id\":\"7\""));
         let again = |server| BootType::Ipxe.no_job("No job now", server);
         assert!(again(Some("s:3000")).contains("chain http://s:3000/boot.ipxe/mac/"));

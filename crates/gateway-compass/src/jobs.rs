@@ -1,13 +1,11 @@
 //! Jobs: submit, show, wait, update, cancel, terminate.
 
 use super::access::{Refused, account_of, check_look, check_owner, say};
-use super::lab::{Ask, Lab, Speaker, now_s};
+use super::lab::{Ask, Speaker};
 use super::record::{BadUpdate, Params};
-use super::view::{View, date_text, time_text};
-use crate::App;
-use crate::format::{
-    BadJob, CompassJob, Fields, Stage, WaitSpec, Waited, public_fields, result_root, text_of,
-};
+use super::view::View;
+use crate::format::{Fields, SECTION_ORDER, Stage, WaitSpec, Waited, public_fields, section_order, text_of};
+use crate::{App, MaybePeer, peer_address};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, Query, State};
@@ -18,23 +16,15 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
-use windlass_core::bounds::PREFERS_PER_STEP_MAX;
-use windlass_core::engine::{Event, Reply, Submit};
-use windlass_core::queues::QueueRecord;
-use windlass_core::tags::Attributes;
+use windlass_core::engine::{Event, Reply};
 use windlass_core::{JobId, TaskId};
 use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Role};
 
 /// How long somebody may wait for jobs at a time.
 const WAIT: Duration = Duration::from_secs(10);
-/// Queues that anybody may name; all others are for those whom an administrator lists, and so is the one that goes
-/// before everything.
-const SHARED_QUEUES: [&str; 3] = ["idle", "single-build", "bisect"];
-const URGENT_QUEUE: &str = "vip";
-
 /// An answer that cannot be.
-const OTHER_QUESTION: &str = "unexpected reply of the engine";
+pub(super) const OTHER_QUESTION: &str = "unexpected reply of the engine";
 
 /// Whoever asks, where that is known.
 pub(super) type Who = Option<Extension<Caller>>;
@@ -54,7 +44,7 @@ fn job_id(text: &str) -> Result<JobId, Refused> {
 }
 
 /// A body that is a JSON object, or a YAML mapping where the request says that it is YAML.
-async fn read_fields(
+pub(super) async fn read_fields(
     app: &App,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -66,10 +56,11 @@ async fn read_fields(
     fields.map_err(|why| bad_request(json!({"message": why})).into())
 }
 
+/// With the order of what a machine runs, which the fields do not keep.
 fn read_yaml(body: &[u8]) -> Result<Fields, String> {
     let read = std::str::from_utf8(body).map_err(|e| e.to_string());
     match read.and_then(|text| serde_saphyr::from_str::<Value>(text).map_err(|e| e.to_string())) {
-        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, true))),
         Ok(_) => Err("Invalid YAML in request body: it is no mapping".to_owned()),
         Err(why) => Err(format!("Invalid YAML in request body: {why}")),
     }
@@ -77,142 +68,21 @@ fn read_yaml(body: &[u8]) -> Result<Fields, String> {
 
 fn read_json(body: &[u8]) -> Result<Fields, String> {
     match serde_json::from_slice(body) {
-        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, false))),
         _ => Err("Invalid JSON in request body".to_owned()),
     }
 }
 
+/// A client that read the job from a file says the order itself.
+fn in_order(mut fields: Fields, order: Option<Value>) -> Fields {
+    if let Some(order) = order {
+        fields.entry(SECTION_ORDER).or_insert(order);
+    }
+    fields
+}
+
 fn bad_request(body: Value) -> Response {
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
-}
-
-/// The answer to a job that is not taken, which clients tell by its number.
-fn not_taken(status: StatusCode, why: impl ToString) -> Response {
-    let body = json!([{"job_id": "0", "job_state": "submit", "message": why.to_string()}]);
-    (status, Json(body)).into_response()
-}
-
-/// Submits a job.
-pub(super) async fn submit(
-    State(app): State<App>,
-    caller: Who,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Refused> {
-    let fields = read_fields(&app, &headers, body).await?;
-    let caller = account_of(&app, who(&caller).cloned(), &fields)?;
-    let job = CompassJob::parse(fields).map_err(|bad| not_taken(StatusCode::BAD_REQUEST, bad))?;
-    Ok(Json(json!([accept(&app, &caller, job).await?])).into_response())
-}
-
-async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value, Refused> {
-    let bad = |why: &dyn ToString| not_taken(StatusCode::BAD_REQUEST, why.to_string());
-    let (now, waits) = (now_s(), !job.wait.wait_on.is_empty());
-    let date = date_text(now);
-    job.fields.insert("submit_time".to_owned(), time_text(now).into());
-    job.fields.insert("submit_date".to_owned(), date.clone().into());
-    for id in job.wait.wait_on.keys() {
-        if View::find(&app.handle, JobId(*id)).await.map_err(unavailable)?.is_none() {
-            return Err(bad(&format!("wait_on: there is no job {id}")).into());
-        }
-    }
-    let asked = job.clone();
-    let found = app.compass().look(move |lab| machines_for(lab, &asked)).await.map_err(unavailable)?;
-    let preferred = found.map_err(|e| bad(&e))?;
-    let queue = queue_of(app, caller, &job).await.map_err(unavailable)?;
-    let fields = job.fields.clone();
-    let spec = job.into_spec(queue, preferred).map_err(|e| bad(&e))?;
-    app.front.may_submit(caller, spec.priority).await.map_err(|e| not_taken(e.status(), e))?;
-    let submit = move |request| {
-        let (existing, outcomes) = (None, BTreeMap::new());
-        Event::Submit(Box::new(Submit {
-            request,
-            spec,
-            placeable_only: false,
-            held: waits,
-            existing,
-            outcomes,
-        }))
-    };
-    match app.handle.request(submit).await {
-        Ok(Reply::Submitted { job, .. }) => {
-            if waits {
-                app.compass().waits.watch(job).await;
-            }
-            Ok(json!({
-                "job_id": job.to_string(),
-                "message": "",
-                "version": env!("CARGO_PKG_VERSION"),
-                "job_state": "submit",
-                "result_root": format!("/srv{}", result_root(job, &fields, &date)),
-            }))
-        }
-        Ok(Reply::Refused(refusal)) => Err(bad(&refusal).into()),
-        Ok(_) => Err(not_taken(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),
-        Err(why) => Err(not_taken(StatusCode::SERVICE_UNAVAILABLE, why).into()),
-    }
-}
-
-/// The queue that a job names where it is for everybody, a project's that somebody set up too; else its
-/// account's own.
-async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String, Unavailable> {
-    let Some(named) = job.queue.clone() else { return Ok(job.account.clone()) };
-    if SHARED_QUEUES.contains(&named.as_str()) {
-        return Ok(named);
-    }
-    if app.front.may_use_queue(caller, &named).await.is_err() {
-        return Ok(job.account.clone());
-    }
-    if named == URGENT_QUEUE {
-        return Ok(named);
-    }
-    let name = named.clone();
-    let set_up = move |engine: &windlass_core::Engine| {
-        engine
-            .queues()
-            .by_name()
-            .any(|queue| queue.name() == name && queue.record != QueueRecord::named(&name))
-    };
-    // An account's own is nobody else's, whatever its weight.
-    let project = !app.auth().knows_user(&named) && app.handle.query(set_up).await?;
-    Ok(if project { named } else { job.account.clone() })
-}
-
-/// The machines whose caches hold most of what the job reads. Fails where no known machine has the devices.
-fn machines_for(lab: &Lab, job: &CompassJob) -> Result<BTreeSet<String>, BadJob> {
-    let needs = job.needs();
-    let (devices, others): (Vec<_>, Vec<_>) = needs.iter().partition(|need| need.key == "device");
-    let named = |host: &str| job.machines.as_ref().is_none_or(|machines| machines.contains(host));
-    let fits = |attributes: &Attributes| others.iter().all(|need| need.met_by(attributes));
-    let hosts = lab.hosts.values().filter(|host| named(&host.name)).map(|host| (host, host.described()));
-    let hosts: Vec<_> = hosts.filter(|(_, attributes)| fits(attributes)).collect();
-    let all = |attributes: &Attributes| devices.iter().all(|need| need.met_by(attributes));
-    if !devices.is_empty() && !hosts.iter().any(|(_, attributes)| all(attributes)) {
-        let lacking = |device: &&String| {
-            let has =
-                |attributes: &Attributes| attributes.get("device").is_some_and(|had| had.contains(*device));
-            !hosts.iter().any(|(_, attributes)| has(attributes))
-        };
-        let lacked: Vec<&str> = job.devices.iter().filter(lacking).map(String::as_str).collect();
-        let why = match lacked.as_slice() {
-            [] => "each is there, but no machine that the job may have has them all".to_owned(),
-            some => format!("no machine that the job may have has {}", some.join(", ")),
-        };
-        return Err(BadJob::Field { field: "sched.devices".to_owned(), why });
-    }
-    if job.cache_dirs.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let hosts = hosts.iter().filter(|(_, attributes)| all(attributes));
-    let hits = hosts.filter_map(|(host, _)| {
-        let hits = host.request.as_ref()?.cache_dirs.intersection(&job.cache_dirs).count();
-        (hits > 0).then(|| (hits, host.name.clone()))
-    });
-    let hits: Vec<(usize, String)> = hits.collect();
-    let most = hits.iter().map(|(hits, _)| *hits).max().unwrap_or(0);
-    let best: BTreeSet<String> = hits.into_iter().filter(|(n, _)| *n == most).map(|(_, name)| name).collect();
-    // Where so many are as good, there is nothing to wait for.
-    Ok(if best.len() > PREFERS_PER_STEP_MAX { BTreeSet::new() } else { best })
 }
 
 /// Shows a job.
@@ -315,6 +185,7 @@ async fn look(app: &App, spec: &WaitSpec, fields: &Fields) -> Result<(Value, boo
 pub(super) async fn update(
     State(app): State<App>,
     caller: Who,
+    peer: MaybePeer,
     Path(id): Path<String>,
     Query(mut params): Query<Params>,
 ) -> Response {
@@ -332,7 +203,12 @@ pub(super) async fn update(
                 }
                 Speaker::Trusted
             }
-            _ => Speaker::Token(params.remove("job_token").ok_or(BadUpdate::NotYours)?),
+            _ => match (params.remove("job_token"), peer_address(&peer)) {
+                (Some(token), _) => Speaker::Token(token),
+                // Scripts of bare machines show nothing.
+                (None, Some(address)) => Speaker::Address(address),
+                (None, None) => return Err(BadUpdate::NotYours),
+            },
         };
         let failed = |why: Unavailable| BadUpdate::Unavailable(why.to_string());
         let ask = |reply| Ask::Update { job: id, params, speaker, reply: Some(reply) };

@@ -6,26 +6,37 @@
 //! before anybody is told.
 
 mod access;
+mod accounts;
 mod boot;
+mod files;
+mod fill;
 pub mod format;
 mod jobs;
 mod lab;
 mod lists;
+mod max_run;
+mod parcel;
 mod record;
+mod sealed;
 mod sockets;
+mod submit;
 mod view;
 mod waits;
 
-use axum::Router;
 use axum::body::Bytes;
+use axum::extract::ConnectInfo;
 use axum::http::Method;
 use axum::routing::{any, get, post};
+use axum::{Extension, Router};
+use files::Files;
 use lab::{Ask, Lab};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use windlass_core::JobId;
-use windlass_server::auth::Auth;
+use windlass_server::auth::{Auth, Peer};
 use windlass_server::{Front, Gateway, Handle, Starting, Unavailable};
 use windlass_store::StoreError;
 
@@ -36,9 +47,85 @@ const CHANGES_MAX: usize = 4_096;
 /// Sockets of providers and clients that may be open at a time.
 const SOCKETS_MAX: usize = 10_000;
 
+/// Bytes of a submission, with the files that it brings.
+const SUBMISSION_BYTES_MAX: usize = 24 << 20;
+/// Bytes of one file that a job uploads, and of all of one job, where the settings do not say.
+const UPLOAD_BYTES_MAX: u64 = 1 << 30;
+const RESULTS_BYTES_MAX: u64 = 8 << 30;
+
+/// How the interface is set up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CompassOptions {
+    /// The directory that is served as `/srv`, and takes results; `None` serves and takes none.
+    pub srv: Option<PathBuf>,
+    /// The beginning of URLs that machines get; `None` is how each reaches the server.
+    pub url: Option<String>,
+    /// True where what users' jobs and submissions bring may be what others' machines boot.
+    pub shared_uploads: bool,
+    /// True where a bare machine is known by the address from which it booted, so that its scripts need show nothing.
+    pub trust_addresses: bool,
+    /// Bytes of one file that a job uploads.
+    pub upload_bytes_max: u64,
+    /// Bytes of all files that one job uploads.
+    pub results_bytes_max: u64,
+    /// The file with the key of secrets. It is made when it is first needed.
+    pub key: PathBuf,
+}
+
+impl CompassOptions {
+    /// The defaults, without a directory of files.
+    pub fn new(key: PathBuf) -> CompassOptions {
+        CompassOptions {
+            srv: None,
+            url: None,
+            shared_uploads: false,
+            trust_addresses: false,
+            upload_bytes_max: UPLOAD_BYTES_MAX,
+            results_bytes_max: RESULTS_BYTES_MAX,
+            key,
+        }
+    }
+}
+
+/// Why the interface cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum CompassError {
+    /// The directory of files cannot be opened.
+    #[error("cannot open the directory of files {}, srv of [compass]: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The beginning of URLs is none.
+    #[error("url of [compass] must begin with http:// or https:// and have no spaces, not '{0}'")]
+    Url(String),
+}
+
 /// The interface, to be given to a server.
-#[derive(Clone, Copy, Debug)]
-pub struct CompassGateway;
+pub struct CompassGateway {
+    files: Arc<Files>,
+}
+
+impl CompassGateway {
+    /// The interface with these options.
+    ///
+    /// # Errors
+    ///
+    /// Names the option that cannot be.
+    pub fn new(options: CompassOptions) -> Result<CompassGateway, CompassError> {
+        let is_url = |url: &&String| {
+            let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+            rest.is_some_and(|rest| !rest.is_empty())
+                && !url.contains(|c: char| c.is_whitespace() || c.is_control())
+        };
+        if let Some(url) = options.url.as_ref().filter(|url| !is_url(url)) {
+            return Err(CompassError::Url(url.clone()));
+        }
+        Ok(CompassGateway { files: Arc::new(Files::open(options)?) })
+    }
+}
 
 impl Gateway for CompassGateway {
     fn name(&self) -> &'static str {
@@ -47,8 +134,9 @@ impl Gateway for CompassGateway {
 
     fn start(&self, front: Front) -> Starting<'_> {
         Box::pin(async move {
-            let compass = Compass::start(front.handle().clone()).await?;
-            Ok(routes().with_state(App { handle: front.handle().clone(), front, compass }))
+            let files = self.files.clone();
+            let compass = Compass::start(front.handle().clone(), files.clone()).await?;
+            Ok(routes().with_state(App { handle: front.handle().clone(), front, compass, files }))
         })
     }
 
@@ -56,9 +144,12 @@ impl Gateway for CompassGateway {
         access::is_open(path)
     }
 
-    /// A job, and some more around it.
     fn body_bytes_max(&self) -> usize {
-        format::JOB_BYTES_MAX + (64 << 10)
+        SUBMISSION_BYTES_MAX
+    }
+
+    fn reads_body(&self, path: &str) -> bool {
+        access::is_file(path)
     }
 
     fn takes_password(&self, method: &Method, path: &str) -> bool {
@@ -80,6 +171,7 @@ struct App {
     handle: Handle,
     front: Front,
     compass: Compass,
+    files: Arc<Files>,
 }
 
 impl App {
@@ -89,6 +181,10 @@ impl App {
 
     fn compass(&self) -> &Compass {
         &self.compass
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
     }
 
     async fn parse<T: Send + 'static>(
@@ -108,18 +204,19 @@ struct Compass {
     sockets: Arc<Semaphore>,
     last_id: Arc<AtomicU64>,
     waits: waits::Waits,
+    max_runs: Arc<max_run::MaxRuns>,
 }
 
 impl Compass {
     /// Reads what is kept of jobs and hosts, and starts.
-    pub async fn start(handle: Handle) -> Result<Compass, StoreError> {
+    pub async fn start(handle: Handle, files: Arc<Files>) -> Result<Compass, StoreError> {
         let (asks, inbox) = mpsc::channel(ASKS_MAX);
         let changes = broadcast::channel(CHANGES_MAX).0;
-        let lab = Lab::load(handle.clone(), changes.clone()).await?;
+        let lab = Lab::load(handle.clone(), changes.clone(), files).await?;
         tokio::spawn(lab.run(inbox));
         let waits = waits::Waits::start(handle, changes.clone());
         let (sockets, last_id) = (Arc::new(Semaphore::new(SOCKETS_MAX)), Arc::default());
-        Ok(Compass { asks, changes, sockets, last_id, waits })
+        Ok(Compass { asks, changes, sockets, last_id, waits, max_runs: Arc::default() })
     }
 
     /// Tells the laboratory something. False once it has ended.
@@ -154,6 +251,15 @@ impl Compass {
     }
 }
 
+/// Who is at the other end of a request's connection.
+type MaybePeer = Option<Extension<ConnectInfo<Peer>>>;
+
+/// The address from which a request came; `None` over a unix socket.
+fn peer_address(peer: &MaybePeer) -> Option<IpAddr> {
+    let Extension(ConnectInfo(peer)) = peer.as_ref()?;
+    peer.address.map(|address| address.ip().to_canonical())
+}
+
 /// Comes when the server ends.
 async fn ended(closing: &mut watch::Receiver<bool>) {
     _ = closing.wait_for(|closing| *closing).await;
@@ -162,7 +268,7 @@ async fn ended(closing: &mut watch::Receiver<bool>) {
 /// The paths of the interface.
 fn routes() -> Router<App> {
     let jobs = Router::new()
-        .route("/submit", post(jobs::submit))
+        .route("/submit", post(submit::submit))
         .route("/dispatch", get(sockets::dispatch))
         .route("/wait", post(jobs::wait))
         .route("/{id}", get(jobs::show))
@@ -173,19 +279,25 @@ fn routes() -> Router<App> {
         .route("/jobs/pending", get(lists::pending))
         .route("/jobs/running", get(lists::running))
         .route("/hosts", get(lists::hosts))
-        .route("/accounts", get(lists::accounts));
+        .route("/accounts", get(accounts::list));
     let api = Router::new()
         .nest("/jobs", jobs)
         .nest("/dashboard", dashboard)
         .route("/health", get(lists::health))
         .route("/debug/dispatch", get(lists::debug))
         .route("/hosts/{hostname}", get(lists::host).post(lists::register))
+        .route("/accounts/{name}", post(accounts::create))
         .route("/client", any(sockets::client))
         .route("/vm-container-provider/{host}", any(sockets::provider));
     Router::new()
         .nest("/scheduler/v1", api)
         .route("/", get(lists::health))
-        .route("/submit_job", post(jobs::submit))
+        .route("/submit_job", post(submit::submit))
         .route("/boot.ipxe/{parameter}/{value}", get(sockets::boot_ipxe))
         .route("/boot.grub/{parameter}/{value}", get(sockets::boot_grub))
+        .route("/boot.native/{parameter}/{value}", get(sockets::boot_native))
+        .route("/boot.libvirt/{parameter}/{value}", get(sockets::boot_libvirt))
+        .route("/job_initrd_tmpfs/{id}/job.cgz", get(files::get_archive))
+        .route("/srv/{*path}", get(files::get_file).post(files::put_file).put(files::put_file))
+        .route("/result/{*path}", post(files::put_result).put(files::put_result))
 }

@@ -22,9 +22,9 @@ use windlass_store::JobFilter;
 /// Rows of one list.
 const ROWS_MAX: usize = 1_000;
 /// Jobs that are looked through for one list.
-const LOOKED_MAX: usize = 10_000;
+pub(super) const LOOKED_MAX: usize = 10_000;
 
-type Words = BTreeMap<String, String>;
+pub(super) type Words = BTreeMap<String, String>;
 
 /// Says that it is there.
 pub(super) async fn health() -> String {
@@ -145,7 +145,7 @@ pub(super) async fn hosts(
 ) -> Result<Response, Refused> {
     check_look(who(&caller))?;
     let all = |lab: &super::lab::Lab| {
-        let hosts = lab.hosts.values().take(LOOKED_MAX);
+        let hosts = lab.hosts.values().filter(|host| host.is_machine()).take(LOOKED_MAX);
         hosts
             .map(|host| {
                 let mut fields = host_fields(host);
@@ -158,29 +158,6 @@ pub(super) async fn hosts(
     let rows = app.compass().look(all).await.map_err(unavailable)?;
     let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
     Ok(table("Hosts", rows, &columns, &query))
-}
-
-/// Lists accounts by their queues.
-pub(super) async fn accounts(
-    State(app): State<App>,
-    caller: Who,
-    Query(query): Query<Words>,
-) -> Result<Response, Refused> {
-    check_look(who(&caller))?;
-    let all = |engine: &windlass_core::Engine| {
-        let queues = engine.queues().by_name().take(LOOKED_MAX);
-        let row = |queue: &windlass_core::queues::Queue| {
-            let row = json!({
-                "my_account": queue.name(), "weight": queue.share().weight(), "priority": queue.band(),
-                "nr_waiting": queue.steps(), "nr_running": queue.active,
-            });
-            row.as_object().cloned().unwrap_or_default()
-        };
-        queues.map(row).collect::<Vec<Fields>>()
-    };
-    let rows = app.handle.query(all).await.map_err(unavailable)?;
-    let columns = ["my_account", "priority", "weight", "nr_waiting", "nr_running"];
-    Ok(table("Accounts", rows, &columns, &query))
 }
 
 const JOB_COLUMNS: [&str; 10] = [
@@ -197,7 +174,7 @@ const JOB_COLUMNS: [&str; 10] = [
 ];
 
 /// Rows as a table: text, JSON, or HTML for browsers.
-fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Words) -> Response {
+pub(super) fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Words) -> Response {
     let mut rows: Vec<Fields> = rows.into_iter().map(|row| public_fields(row, None)).collect();
     if let Some(key) = given(query, "sort") {
         rows.sort_by_cached_key(|row| sort_key(row, &key));

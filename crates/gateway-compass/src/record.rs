@@ -55,6 +55,26 @@ pub(super) struct Record {
     /// Who has or had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<BookedHost>,
+    /// What was filled in for that host; `None` until it is, and before that no host was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filled: Option<Fields>,
+    /// Why it could not be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// How a host reaches the scheduler.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Reached {
+    /// HOST:PORT at which it came; empty if that is not known.
+    #[serde(default)]
+    pub server: String,
+    /// What it says of that itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, String>,
+    /// The address from which a bare machine booted, where it is known by that. A provider's address is also that of its guests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<std::net::IpAddr>,
 }
 
 /// An attempt at a host.
@@ -72,6 +92,9 @@ pub(super) struct BookedHost {
     pub token: String,
     /// Seconds that its program may run.
     pub timeout_s: u64,
+    /// How the host reaches the scheduler.
+    #[serde(default)]
+    pub reached: Reached,
 }
 
 /// Why an update is not taken.
@@ -120,6 +143,8 @@ impl Record {
             renew_to: None,
             waited: None,
             place: None,
+            filled: None,
+            why: None,
         }
     }
 
@@ -187,6 +212,24 @@ impl Record {
         }
         self.enter(Stage::Finish, now);
         self.readiness = self.readiness.max(Readiness::Incomplete);
+    }
+
+    /// True of a job whose results may be uploaded: it runs, or it ended a moment ago and they are on their way.
+    pub fn takes_results(&self) -> bool {
+        self.stage >= Stage::Dispatch && self.readiness < Readiness::Uploaded
+    }
+
+    /// True of a job that said itself that its results are uploaded, and whose provider has yet to say what its console
+    /// showed.
+    pub fn takes_console(&self, now: u64) -> bool {
+        let complete = self.times.get(Readiness::Complete.as_str());
+        self.readiness == Readiness::Complete
+            && complete.is_some_and(|at| at.saturating_add(RESULTS_S_MAX) > now)
+    }
+
+    /// True of a job whose machine may still begin it.
+    pub fn may_begin(&self) -> bool {
+        self.stage >= Stage::Dispatch && !self.stage.is_end()
     }
 
     /// True of a job that has ended, and whose results do not come: nothing was told of it for an hour.
@@ -306,6 +349,7 @@ mod tests {
             memory: 0,
             token: "t".to_owned(),
             timeout_s: 900,
+            reached: Reached::default(),
         };
         Record::dispatched(place, None, 100)
     }

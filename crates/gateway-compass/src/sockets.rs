@@ -2,16 +2,19 @@
 
 use super::access::{Refused, check_any_host, check_host, check_look, say};
 use super::jobs::{Who, given, unavailable, who};
-use super::lab::{Ask, Machine, Session, Speaker, UnsentMessages};
-use super::record::Params;
+use super::lab::{Ask, Machine, MachineName, Session, Speaker, UnsentMessages};
+use super::record::{Params, Reached};
 use super::view::View;
-use crate::App;
+use super::{App, MaybePeer, peer_address};
 use crate::boot::BootType;
+use crate::fill::DEFAULT_SERVER;
 use crate::format::{Fields, text_of};
+use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,7 +23,7 @@ use tokio::sync::oneshot;
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_server::Unavailable;
-use windlass_server::auth::Caller;
+use windlass_server::auth::{Caller, Peer};
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -36,6 +39,7 @@ pub(super) async fn provider(
     State(app): State<App>,
     caller: Who,
     Path(host): Path<String>,
+    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
     check_host(who(&caller), &host)?;
@@ -45,9 +49,10 @@ pub(super) async fn provider(
         return Err(say(StatusCode::BAD_REQUEST, why).into());
     }
     let token = who(&caller).and_then(|caller| caller.token.clone());
+    let server = server_of(&headers);
     Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
         let id = session.id;
-        app.compass().tell(Ask::Opened { host: host.clone(), session }).await;
+        app.compass().tell(Ask::Opened { host: host.clone(), session, server }).await;
         let (to, from) = (app.clone(), host.clone());
         talk(app.clone(), token, socket, ear, move |text| {
             let (to, from) = (to.clone(), from.clone());
@@ -206,38 +211,109 @@ async fn talk<F>(
     _ = tokio::time::timeout(SEND_PATIENCE, socket.send(Message::Close(None))).await;
 }
 
-/// A machine boots.
-pub(super) async fn dispatch(
-    State(app): State<App>,
+/// What a machine that boots says with its request.
+pub(super) struct Asking {
     caller: Who,
-    Query(query): Query<BTreeMap<String, String>>,
-) -> Result<Response, Refused> {
-    let missing = || say(StatusCode::BAD_REQUEST, "Missing MAC address");
-    let mac = given(&query, "mac").ok_or_else(missing)?;
-    let Some(boot) = BootType::parse(&given(&query, "boot_type").unwrap_or_else(|| "ipxe".to_owned())) else {
+    peer: MaybePeer,
+    headers: HeaderMap,
+    query: BTreeMap<String, String>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Asking {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let query = Query::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?;
+        let caller = parts.extensions.get::<Caller>().cloned().map(Extension);
+        let peer = parts.extensions.get::<ConnectInfo<Peer>>().cloned().map(Extension);
+        Ok(Asking { caller, peer, headers: parts.headers.clone(), query: query.0 })
+    }
+}
+
+/// A machine boots.
+pub(super) async fn dispatch(State(app): State<App>, asking: Asking) -> Result<Response, Refused> {
+    let of = |key: &str| given(&asking.query, key);
+    let name = MachineName { mac: of("mac"), hostname: of("hostname"), ip: of("ip") };
+    if name.mac.is_none() && name.hostname.is_none() && name.ip.is_none() {
+        return Err(say(StatusCode::BAD_REQUEST, "Missing MAC address").into());
+    }
+    let Some(boot) = BootType::parse(&of("boot_type").unwrap_or_else(|| "ipxe".to_owned())) else {
         return Err(say(StatusCode::BAD_REQUEST, "boot_type must be ipxe, grub, native or libvirt").into());
     };
-    wait_for_job(app, caller, (mac, boot), &query).await
+    wait_for_job(app, asking, name, boot).await
 }
 
-/// The same where iPXE asks.
+/// The same where a boot loader asks, which names itself in the path.
+async fn boot_by_path(
+    app: App,
+    (parameter, value): (String, String),
+    asking: Asking,
+    boot: BootType,
+) -> Result<Response, Refused> {
+    let of = |key: &str| given(&asking.query, key);
+    let mut name = MachineName { mac: of("mac"), hostname: of("hostname"), ip: of("ip") };
+    match parameter.as_str() {
+        "hostname" => name.hostname = Some(value),
+        "ip" => name.ip = Some(value),
+        _ => name.mac = Some(value),
+    }
+    wait_for_job(app, asking, name, boot).await
+}
+
+/// iPXE asks.
 pub(super) async fn boot_ipxe(
     State(app): State<App>,
-    caller: Who,
-    Path((_, mac)): Path<(String, String)>,
-    Query(query): Query<BTreeMap<String, String>>,
+    Path(path): Path<(String, String)>,
+    asking: Asking,
 ) -> Result<Response, Refused> {
-    wait_for_job(app, caller, (mac, BootType::Ipxe), &query).await
+    boot_by_path(app, path, asking, BootType::Ipxe).await
 }
 
-/// The same where grub asks.
+/// Grub asks.
 pub(super) async fn boot_grub(
     State(app): State<App>,
-    caller: Who,
-    Path((_, mac)): Path<(String, String)>,
-    Query(query): Query<BTreeMap<String, String>>,
+    Path(path): Path<(String, String)>,
+    asking: Asking,
 ) -> Result<Response, Refused> {
-    wait_for_job(app, caller, (mac, BootType::Grub), &query).await
+    boot_by_path(app, path, asking, BootType::Grub).await
+}
+
+/// A machine asks that runs jobs in the system that it has.
+pub(super) async fn boot_native(
+    State(app): State<App>,
+    Path(path): Path<(String, String)>,
+    asking: Asking,
+) -> Result<Response, Refused> {
+    boot_by_path(app, path, asking, BootType::Native).await
+}
+
+/// A host of libvirt asks.
+pub(super) async fn boot_libvirt(
+    State(app): State<App>,
+    Path(path): Path<(String, String)>,
+    asking: Asking,
+) -> Result<Response, Refused> {
+    boot_by_path(app, path, asking, BootType::Libvirt).await
+}
+
+/// HOST:PORT as a part of a script may have it.
+fn plain_address(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect()
+}
+
+/// The address of this server that a request went to.
+fn server_of(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = plain_address(host);
+    let port = if host.is_empty() || host.rsplit(']').next().is_some_and(|end| end.contains(':')) {
+        ""
+    } else {
+        ":80"
+    };
+    match host.as_str() {
+        "" => DEFAULT_SERVER.to_owned(),
+        host => format!("{host}{port}"),
+    }
 }
 
 /// Says that a machine does not wait any more, also where its connection broke.
@@ -255,20 +331,25 @@ impl Drop for WaitingMachine {
 
 async fn wait_for_job(
     app: App,
-    caller: Who,
-    (mac, boot): (String, BootType),
-    query: &BTreeMap<String, String>,
+    asking: Asking,
+    name: MachineName,
+    boot: BootType,
 ) -> Result<Response, Refused> {
+    let Asking { caller, peer, headers, query } = asking;
     check_any_host(who(&caller))?;
-    let server = given(query, "sched_host").map(|host| {
-        let port = given(query, "sched_port");
-        let server = format!("{host}:{}", port.as_deref().unwrap_or("3000"));
-        // It becomes part of a script.
-        server.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect::<String>()
+    let server = given(&query, "sched_host").map(|host| {
+        let port = given(&query, "sched_port");
+        plain_address(&format!("{host}:{}", port.as_deref().unwrap_or("3000")))
     });
+    let address = peer_address(&peer).filter(|_| app.files().trusts_addresses());
+    let reached = Reached {
+        server: server.clone().unwrap_or_else(|| server_of(&headers)),
+        address,
+        ..Reached::default()
+    };
     let (ticket, (reply, mut answer)) = (app.compass().next_id(), oneshot::channel());
     let worker = who(&caller).and_then(|caller| caller.worker.clone());
-    let machine = Machine { mac, arch: given(query, "arch"), worker, boot, server, ticket, reply };
+    let machine = Machine { name, arch: given(&query, "arch"), worker, boot, server, reached, ticket, reply };
     let waiting = WaitingMachine { app: app.clone(), ticket };
     if !app.compass().tell(Ask::Booting { machine }).await {
         return Err(say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending").into());
@@ -284,4 +365,29 @@ async fn wait_for_job(
     let answer = answered.map_err(|_| unavailable(Unavailable::new("the server is ending")))?;
     let status = if answer.found { StatusCode::OK } else { StatusCode::NOT_FOUND };
     Ok((status, [(header::CONTENT_TYPE, "text/plain")], answer.text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn a_host_reaches_the_server_where_it_came() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"10.0.0.1:3000", "10.0.0.1:3000"),
+            (b"lab.example", "lab.example:80"),
+            (b"[::1]:7117", "[::1]:7117"),
+            (b"[::1]", "[::1]:80"),
+            (b"a b\tc:1", "abc:1"),
+            (b"\xff", DEFAULT_SERVER),
+            (b"", DEFAULT_SERVER),
+        ];
+        for (host, server) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_bytes(host).unwrap());
+            assert_eq!(server_of(&headers), server, "{}", String::from_utf8_lossy(host));
+        }
+        assert_eq!(server_of(&HeaderMap::new()), DEFAULT_SERVER);
+    }
 }

@@ -70,9 +70,16 @@ impl View {
         Ok(Some(View { spec: job.spec, submitted, record }))
     }
 
+    /// The directory of its results.
+    pub fn result_root(&self, id: JobId) -> String {
+        let date = text_of(&self.submitted, "submit_date").unwrap_or_default();
+        result_root(id, &self.submitted, &date)
+    }
+
     /// All fields that anybody may see or wait for.
     pub fn fields(&self, id: JobId) -> Fields {
         let mut fields = self.submitted.clone();
+        fields.extend(self.record.filled.clone().unwrap_or_default());
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
         let Record { stage, health, readiness, last_success_stage, .. } = &self.record;
         put("id", id.to_string().into());
@@ -94,8 +101,7 @@ impl View {
         // Old clients read one word for both.
         let state = health.filter(|health| *health >= Health::Fail).map_or(stage.as_str(), Health::as_str);
         put("job_state", state.into());
-        let date = text_of(&self.submitted, "submit_date").unwrap_or_default();
-        put("result_root", result_root(id, &self.submitted, &date).into());
+        put("result_root", self.result_root(id).into());
         self.put_progress(&mut fields);
         fields
     }
@@ -120,6 +126,9 @@ impl View {
             words.into_iter().chain([("host_machine", place.as_ref().map(|place| place.host.clone()))]);
         for (key, text) in words.filter_map(|(key, text)| Some((key, text?))) {
             put(key, text.into());
+        }
+        if let Some(why) = &self.record.why {
+            put("job_error", why.clone().into());
         }
         if let Some(until) = renew_to {
             put("renew_to_utc", (*until).into());
@@ -195,9 +204,18 @@ mod tests {
 
     fn at_host(attempt: u32) -> Record {
         let host = "h".to_owned();
-        let token = String::new();
-        let place =
-            BookedHost { host, hw: false, dc: true, attempt, epoch: 1, memory: 0, token, timeout_s: 1 };
+        let (token, reached) = (String::new(), crate::record::Reached::default());
+        let place = BookedHost {
+            host,
+            hw: false,
+            dc: true,
+            attempt,
+            epoch: 1,
+            memory: 0,
+            token,
+            timeout_s: 1,
+            reached,
+        };
         Record::dispatched(place, None, 1)
     }
 

@@ -80,15 +80,24 @@ fn secrets_of_the_user_are_kept_by_nobody_and_the_rest_as_it_is() {
     for gone in ["my_token", "my_email", "my_name", "job_health", "stats"] {
         assert!(!job.fields.contains_key(gone), "{gone}");
     }
-    assert!(job.fields.contains_key("secrets"), "its machine needs them");
-    assert!(!public_fields(job.fields, None).contains_key("secrets"));
+    assert!(!job.fields.contains_key("secrets"));
+    assert_eq!(
+        (&job.secrets["k"], &job.secrets["my_email"]),
+        (&json!("v"), &json!("e")),
+        "its machine needs them"
+    );
+    for bad in [json!({"a b": "x"}), json!({"k": ["x"]}), json!({"k": "two\nlines"})] {
+        assert!(CompassJob::parse(fields(json!({"secrets": bad}))).is_err());
+    }
+    let private = json!({"secrets": {}, "sealed_secrets": "x", "suite": "s"});
+    assert_eq!(public_fields(private.as_object().unwrap().clone(), None).len(), 1);
 }
 
 #[test]
 fn results_have_a_place_that_no_job_can_leave() {
     let job = parse(json!({"suite": "../../etc", "pp": {"a": {"z": "1/2", "b": true}}}));
     let root = result_root(JobId(7), &job.fields, "2026-01-02");
-    assert_eq!(root, "/result/_.._.._etc/2026-01-02/vm-2p8g/openeuler-22.03-aarch64/b=true-z=1_2/7");
+    assert_eq!(root, "/result/_.._.._etc/2026-01-02/vm-2p8g/openeuler-22.03-aarch64/true-1-2/7");
 }
 
 #[test]

@@ -142,11 +142,23 @@ pub struct Connections {
 }
 
 /// The interface of Compass CI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompassConfig {
     /// True where its clients, providers and machines come to this server.
     pub enabled: bool,
+    /// The directory that is served as `/srv` and takes results; absent serves and takes none.
+    pub srv: Option<PathBuf>,
+    /// The beginning of the URLs that machines get; absent is how each machine reaches the server.
+    pub url: Option<String>,
+    /// True where packages that users' jobs upload may be what the machines of others boot.
+    pub shared_uploads: bool,
+    /// True where a bare machine is known by the address from which it booted; not behind a proxy.
+    pub trust_addresses: bool,
+    /// Bytes of one file that a job uploads: 1 GiB by default.
+    pub upload_bytes_max: Option<u64>,
+    /// Bytes of all files that one job uploads: 8 GiB by default.
+    pub results_bytes_max: Option<u64>,
 }
 
 /// How long a worker may be silent before its tasks are run elsewhere.

@@ -39,6 +39,12 @@ pub trait Gateway: Send + Sync {
     /// Bytes that a request to these paths may bring.
     fn body_bytes_max(&self) -> usize;
 
+    /// True where the handler reads the body itself, as it comes, once it knows who asks. It bounds the bytes and the
+    /// time of that body.
+    fn reads_body(&self, _path: &str) -> bool {
+        false
+    }
+
     /// True where a token may come as a password, for clients that have no other way.
     fn takes_password(&self, _method: &Method, _path: &str) -> bool {
         false

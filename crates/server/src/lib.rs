@@ -29,7 +29,9 @@ mod shell;
 mod tls;
 mod view;
 
-pub use config::{AuthConfig, Charge, Config, ConfigError, Lease, Reads, SccacheConfig, Tls as TlsConfig};
+pub use config::{
+    AuthConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig, Tls as TlsConfig,
+};
 pub use events::Subscription;
 pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};

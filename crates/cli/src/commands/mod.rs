@@ -4,6 +4,7 @@ pub mod args;
 pub mod bench;
 pub mod ca;
 pub mod compass;
+pub mod compass_import;
 pub mod docs;
 pub mod doctor;
 pub mod follow;

@@ -175,17 +175,23 @@ async fn submit_compass(
     fields: &windlass_gateway_compass::format::Fields,
 ) -> Result<(), CliError> {
     let mut link = ServerLink::new(context.client().await?, context.server.clone());
-    let job = link.client.submit_compass(fields).await.doing("submit the job")?;
-    let submitted = Submitted { job, existing: false, unplaceable: Vec::new() };
-    // It has one step of one task.
-    let request = SubmitRequest { steps: vec![Default::default()], ..SubmitRequest::default() };
+    let jobs = link.client.submit_compass(fields).await.doing("submit the job")?;
     let waits = args.wait || args.progress;
-    if !waits || !context.format.is_json() {
-        print_submitted(context.format, &submitted, &request, args.quiet)?;
+    if waits && jobs.len() > 1 {
+        let all = jobs.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        return Err(CliError::usage(format!(
+            "the matrix became several jobs; wait for them: windlass job wait {all}"
+        )));
     }
-    if !waits {
-        return Ok(());
+    for job in &jobs {
+        let submitted = Submitted { job: *job, existing: false, unplaceable: Vec::new() };
+        // It has one step of one task.
+        let request = SubmitRequest { steps: vec![Default::default()], ..SubmitRequest::default() };
+        if !waits || !context.format.is_json() {
+            print_submitted(context.format, &submitted, &request, args.quiet)?;
+        }
     }
+    let Some(job) = jobs.first().copied().filter(|_| waits) else { return Ok(()) };
     let stop = Stop::listen(link.client.clone(), false)?;
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
     let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };

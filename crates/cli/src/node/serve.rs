@@ -22,12 +22,13 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use windlass_api::client::{Address, Client};
+use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
 use windlass_server::auth::Auth;
 use windlass_server::{
-    Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, SccacheConfig, ShellOptions,
-    WorkerTerms,
+    CompassConfig, Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, SccacheConfig,
+    ShellOptions, WorkerTerms,
 };
 use windlass_store::Store;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
@@ -38,6 +39,8 @@ pub const ADMIN_SOCKET: &str = "admin.sock";
 const AUDIT_FILES: u32 = 8;
 /// Bytes of the background server's log after which its next start begins a new file.
 const LOG_BYTES_MAX: u64 = 16 << 20;
+/// The key of Compass CI's secrets, in the state directory.
+const COMPASS_KEY: &str = "compass.key";
 /// The audit log, in the state directory.
 const AUDIT_LOG: &str = "audit.log";
 /// How long the background server may take to answer its first request.
@@ -304,7 +307,7 @@ impl OwnServer {
         let nix = windlass_gateway_nix::NixGateway::default();
         let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = vec![Arc::new(nix)];
         if config.compass.enabled {
-            gateways.push(Arc::new(windlass_gateway_compass::CompassGateway));
+            gateways.push(Arc::new(compass_gateway(&config.compass, state)?));
         }
         if let Some(sccache) = &config.gateway.sccache {
             gateways.push(Arc::new(sccache_gateway(sccache)?));
@@ -348,6 +351,21 @@ pub fn sccache_settings(path: &Path) -> anyhow::Result<SchedulerConfig> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     SchedulerConfig::parse(&text, is_json).with_context(|| path.display().to_string())
+}
+
+/// The key of secrets is made in the state directory, never in the database.
+fn compass_gateway(config: &CompassConfig, state: &Path) -> anyhow::Result<CompassGateway> {
+    let defaults = CompassOptions::new(state.join(COMPASS_KEY));
+    let options = CompassOptions {
+        srv: config.srv.clone(),
+        url: config.url.clone(),
+        shared_uploads: config.shared_uploads,
+        trust_addresses: config.trust_addresses,
+        upload_bytes_max: config.upload_bytes_max.unwrap_or(defaults.upload_bytes_max),
+        results_bytes_max: config.results_bytes_max.unwrap_or(defaults.results_bytes_max),
+        ..defaults
+    };
+    Ok(CompassGateway::new(options)?)
 }
 
 fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {

@@ -321,7 +321,7 @@ fn lists_are_for_people_and_programs() {
 fn the_command_line_submits_jobs_in_yaml_and_json() {
     let lab = Lab::open(&[]);
     let dir = lab.farm.work();
-    let yaml = "suite: iperf\ntestbox: vm-2p8g\nos: openeuler\nos_version: '22.03'\nos_arch: aarch64\nmy_account: ann\n\
+    let yaml = "suite: iperf\ntestbox: vm-2p8g\nkernel_uri: http://os/vmlinuz\nos: openeuler\nos_version: '22.03'\nos_arch: aarch64\nmy_account: ann\n\
                 cache_dirs: [1-ccache/redis]\nhw: {nr_cpu: 2, memory: 8g}\npp:\n  iperf:\n    runtime: 30\n";
     std::fs::write(dir.join("job.yaml"), yaml).unwrap();
     let id =

@@ -5,9 +5,11 @@
 mod support;
 
 mod ambiguities;
+mod boots;
 mod farm;
 mod flow;
 mod lab;
 mod losses;
 mod matching;
 mod refusals;
+mod uploads;

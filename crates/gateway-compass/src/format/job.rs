@@ -8,10 +8,10 @@ use super::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::StepBody;
+use windlass_core::Resources;
 use windlass_core::bounds::{CACHES_PER_STEP_MAX, NAME_BYTES_MAX, NEEDS_PER_STEP_MAX, SHAPE_BYTES_MAX};
 use windlass_core::job::{Hints, JobSpec, StepSpec};
 use windlass_core::tags::{EXECUTOR, Need};
-use windlass_core::{JobId, Resources};
 
 /// The word for any machine in `target_machines`.
 pub const ANY: &str = "ANY";
@@ -76,8 +76,10 @@ const NESTED: [&str; 10] =
 /// Required fields. The account is checked separately.
 const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
 /// Fields that an earlier run left in a job that is submitted again.
-const STALE: [&str; 13] = [
+const STALE: [&str; 15] = [
     "id",
+    "filled",
+    "sealed_secrets",
     "job_id",
     "plugins",
     "errid",
@@ -94,12 +96,29 @@ const STALE: [&str; 13] = [
 /// Fields that are not stored.
 const SECRET: [&str; 4] = ["my_email", "my_name", "my_token", "job_token"];
 /// Fields that are stored for the machine, and not shown to users.
-const PRIVATE: [&str; 7] =
-    ["my_email", "my_token", "job_token", "my_ssh_pubkey", "secrets", "pkg_data", "stats"];
+const PRIVATE: [&str; 8] =
+    ["my_email", "my_token", "job_token", "my_ssh_pubkey", "secrets", SEALED_SECRETS, "pkg_data", "stats"];
+/// How the system comes to a machine; the first is the default.
+const OS_MOUNTS: [&str; 5] = ["initramfs", "nfs", "cifs", "local", "container"];
+/// Fields that ask for what this server does not do, and what to do instead.
+const UNSUPPORTED: [(&str, &str); 4] = [
+    ("custom_bootstrap", "is not supported: give initrds_uri, kernel_uri and kernel_params instead"),
+    (
+        "kernel_rpms_url",
+        "is not supported, for the server unpacks no packages: give kernel_uri and modules_uri",
+    ),
+    (
+        "upload_fields",
+        "is not supported, for the server builds no packages: give the built one in need_file_store",
+    ),
+    ("upload_image_dir", "is not supported: a job uploads to its own result_root"),
+];
 /// Seconds that a job may run by default.
 const TIMEOUT_S: u64 = 3_600;
 /// Most seconds for which a machine may be borrowed.
 const BORROW_S_MAX: u64 = 30 * 86_400;
+/// The field in which a job's secrets are kept, sealed.
+pub(crate) const SEALED_SECRETS: &str = "sealed_secrets";
 /// Most bytes of a job's fields.
 pub const JOB_BYTES_MAX: usize = 4 << 20;
 
@@ -143,6 +162,8 @@ pub enum BadJob {
 pub struct CompassJob {
     /// All fields, but for secrets of the user and what an earlier run left.
     pub fields: Fields,
+    /// What only the job's machine may read, with the submitter's address.
+    pub secrets: Fields,
     /// The account of the submitter.
     pub account: String,
     /// The token that the submitter gave for the account.
@@ -177,7 +198,7 @@ impl CompassJob {
             return Err(BadJob::TooLarge(bytes));
         }
         check_types(&fields)?;
-        let token = text_of(&fields, "my_token");
+        let (token, secrets) = (text_of(&fields, "my_token"), secrets_of(&mut fields)?);
         for key in STALE.iter().chain(&SECRET) {
             fields.remove(*key);
         }
@@ -200,6 +221,8 @@ impl CompassJob {
         fields.insert("tbox_group".to_owned(), testbox.group.clone().into());
         fields.insert("tbox_type".to_owned(), testbox.kind.as_str().into());
         fields.insert("timeout_seconds".to_owned(), timeout_s.into());
+        settle_system(&mut fields, testbox.kind)?;
+        fields.insert("all_params_md5".to_owned(), super::all_params_md5(&fields).into());
         Ok(CompassJob {
             account,
             token,
@@ -214,6 +237,7 @@ impl CompassJob {
             wait: WaitSpec::parse(&fields)?,
             testbox,
             fields,
+            secrets,
         })
     }
 
@@ -323,31 +347,61 @@ pub fn public_fields(mut fields: Fields, wanted: Option<&BTreeSet<String>>) -> F
     fields
 }
 
-/// The directory of a job's results. `date` is the day of its submission.
-pub fn result_root(id: JobId, fields: &Fields, date: &str) -> String {
-    let safe = |text: String| -> String {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-=+".contains(c);
-        let text: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(NAME_BYTES_MAX).collect();
-        if text.is_empty() || text.starts_with('.') { format!("_{text}") } else { text }
+/// Takes a job's secrets out of its fields. On the machine each is a variable, so its name must be one.
+fn secrets_of(fields: &mut Fields) -> Result<Fields, BadJob> {
+    let mut secrets = match fields.remove("secrets") {
+        Some(Value::Object(secrets)) => secrets,
+        _ => Fields::new(),
     };
-    let part = |key: &str| safe(text_of(fields, key).unwrap_or_default());
-    let arch = text_of(fields, "os_arch").or_else(|| text_of(fields, "arch")).unwrap_or_default();
-    let params = fields.get("pp").and_then(Value::as_object).into_iter().flatten();
-    let mut params: Vec<String> = params
-        .filter_map(|(_, values)| values.as_object())
-        .flatten()
-        .filter_map(|(key, value)| Some(format!("{key}={}", scalar(value)?)))
-        .collect();
-    params.sort();
-    let params = if params.is_empty() { "defaults".to_owned() } else { params.join("-") };
-    let (os, version) = (part("os"), part("os_version"));
-    format!(
-        "/result/{}/{date}/{}/{os}-{version}-{}/{}/{id}",
-        part("suite"),
-        part("tbox_group"),
-        safe(arch),
-        safe(params)
-    )
+    secrets.retain(|_, value| !value.is_null());
+    for (name, value) in &secrets {
+        let text =
+            scalar(value).ok_or_else(|| field(&format!("secrets.{name}"), "must be a single value"))?;
+        if !is_variable(name) {
+            return Err(field(
+                "secrets",
+                format!("'{name}' is not the name of a variable; use letters, digits and _"),
+            ));
+        }
+        if text.contains(['\n', '\r', '\0']) {
+            return Err(field(&format!("secrets.{name}"), "must be one line; encode it, such as by base64"));
+        }
+    }
+    if let Some(email) = text_of(fields, "my_email").filter(|email| !email.contains(char::is_control)) {
+        secrets.entry("my_email").or_insert_with(|| email.into());
+    }
+    Ok(secrets)
+}
+
+/// True of what can name a variable of a shell.
+pub(crate) fn is_variable(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(fits)
+}
+
+/// How and as what the machine's system comes to it.
+fn settle_system(fields: &mut Fields, kind: TboxType) -> Result<(), BadJob> {
+    let mount = match (kind, word(fields, "os_mount")?) {
+        (TboxType::Dc, _) => "container".to_owned(),
+        (_, None) => OS_MOUNTS[0].to_owned(),
+        (_, Some(mount)) if OS_MOUNTS.contains(&mount.as_str()) => mount,
+        (_, Some(mount)) => {
+            return Err(field("os_mount", format!("'{mount}' is not one of {}", OS_MOUNTS.join(", "))));
+        }
+    };
+    if let Some(arch) = word(fields, "arch")? {
+        fields.entry("os_arch").or_insert_with(|| arch.into());
+    }
+    let mut version = word(fields, "os_version")?.unwrap_or_default();
+    if mount == "local" && !version.ends_with("-iso") {
+        version.push_str("-iso");
+        fields.insert("os_version".to_owned(), version.clone().into());
+    }
+    let os = word(fields, "os")?.unwrap_or_default();
+    fields.insert("os_mount".to_owned(), mount.into());
+    fields.insert("osv".to_owned(), format!("{os}@{version}").into());
+    fields.insert("rootfs".to_owned(), super::rootfs(fields).into());
+    Ok(())
 }
 
 fn field(name: &str, why: impl Into<String>) -> BadJob {
@@ -375,6 +429,11 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
         let nested = |all: &Fields| all.values().all(|inner| inner.is_null() || inner.is_object());
         if NESTED.contains(&name) && !value.as_object().is_some_and(nested) {
             return expect(name, "hash of hash");
+        }
+    }
+    for (name, why) in UNSUPPORTED {
+        if fields.get(name).is_some_and(|value| !value.is_null()) {
+            return Err(field(name, why));
         }
     }
     if fields.contains_key("cache_dir") {

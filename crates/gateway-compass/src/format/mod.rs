@@ -3,14 +3,24 @@
 
 mod host;
 mod job;
+mod lab_file;
+mod matrix;
 mod quantity;
+mod result_root;
+mod sections;
 mod stage;
 mod testbox;
 mod wait;
 
 pub use host::{BadHost, HostRequest};
-pub use job::{ANY, BadJob, CompassJob, JOB_BYTES_MAX, is_compass, public_fields, result_root};
+pub use job::{ANY, BadJob, CompassJob, JOB_BYTES_MAX, is_compass, public_fields};
+pub(crate) use job::{SEALED_SECRETS, is_variable};
+pub use lab_file::host_of_file;
+pub use matrix::{MATRIX_JOBS_MAX, jobs_of};
 pub use quantity::{parse_memory, parse_seconds};
+pub(crate) use result_root::md5_of;
+pub use result_root::{all_params_md5, result_root, rootfs};
+pub use sections::{SECTION_ORDER, SECTIONS, entries_of, section_order};
 pub use stage::{Health, Readiness, Stage};
 pub use testbox::{BadTestbox, TboxType, Testbox};
 pub use wait::{Condition, WaitSpec, Waited};

@@ -1,11 +1,12 @@
 //! Hosts: what they say of themselves, what the engine is told of them, and when they are silent.
 
 use super::clients::Session;
+use super::fills::Again;
 use super::link::HostLink;
 use super::{Effect, Lab, now_s};
 use crate::boot::BootType;
-use crate::format::{BOX, Fields, HostRequest, parse_memory, text_of};
-use crate::record::Record;
+use crate::format::{BOX, Fields, HostRequest, TboxType, is_variable, parse_memory, scalar, text_of, texts};
+use crate::record::{Reached, Record};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,15 +34,29 @@ const CPU_UNKNOWN: u32 = 6_553_600;
 /// Bytes of a machine that nobody knows the memory of.
 const MEMORY_UNKNOWN: u64 = 1 << 50;
 
+/// Services that a host may name, and bytes of each.
+const SERVICES_MAX: usize = 32;
+const SERVICE_BYTES_MAX: usize = 256;
+
+/// By what a machine that boots is known: the first of these by which a host is registered.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct MachineName {
+    pub mac: Option<String>,
+    pub hostname: Option<String>,
+    pub ip: Option<String>,
+}
+
 /// A machine that boots, and asks what.
 pub(crate) struct Machine {
-    pub mac: String,
+    pub name: MachineName,
     pub arch: Option<String>,
     /// The host for which whoever asks may speak; `None` is any.
     pub worker: Option<String>,
     pub boot: BootType,
     /// Where it asks again.
     pub server: Option<String>,
+    /// How it came here.
+    pub reached: Reached,
     pub ticket: u64,
     pub reply: oneshot::Sender<BootReply>,
 }
@@ -67,6 +82,8 @@ pub(crate) struct Host {
     pub attributes: Attributes,
     pub capacity: Resources,
     pub session: Option<Session>,
+    /// Where its provider reached this server.
+    server: String,
     pub ticket: Option<Machine>,
     /// Set while the engine gives it work.
     pub(super) link: Option<Arc<HostLink>>,
@@ -99,6 +116,7 @@ impl Host {
             attributes: Attributes::new(),
             capacity: Resources::default(),
             session: None,
+            server: String::new(),
             ticket: None,
             link: None,
             epoch: Epoch(0),
@@ -128,6 +146,34 @@ impl Host {
         macs_of(&self.info).iter().any(|known| known == mac)
     }
 
+    /// False of what is registered of a size of guests, such as `vm-2p8g`.
+    pub fn is_machine(&self) -> bool {
+        TboxType::of(&self.name) == TboxType::Hw || self.session.is_some() || self.request.is_some()
+    }
+
+    /// True if it is registered at this address.
+    fn has_ip(&self, ip: &str) -> bool {
+        self.info.get("ip").and_then(texts).is_some_and(|all| all.iter().any(|known| known == ip))
+    }
+
+    /// How it reaches the scheduler.
+    pub(super) fn reached(&self) -> Reached {
+        if let Some(machine) = self.ticket.as_ref().filter(|_| self.session.is_none()) {
+            return machine.reached.clone();
+        }
+        let said = self.said.get("services").and_then(Value::as_object).into_iter().flatten();
+        let services = said.filter_map(|(key, value)| {
+            let text = scalar(value).filter(|text| !text.is_empty() && text.len() <= SERVICE_BYTES_MAX)?;
+            let fits = is_variable(key) && !text.contains(|c: char| c.is_control() || c.is_whitespace());
+            fits.then(|| (key.clone(), text))
+        });
+        Reached {
+            server: self.server.clone(),
+            services: services.take(SERVICES_MAX).collect(),
+            address: None,
+        }
+    }
+
     /// Takes in what it asks for work by. True if the engine must be told what it is.
     fn describe(&mut self, request: HostRequest, held: u64) -> bool {
         let registered = text_of(&self.info, "memory").and_then(|text| parse_memory(&text));
@@ -152,7 +198,7 @@ pub(super) fn normal_mac(mac: &str) -> String {
 
 impl Lab {
     /// A provider is connected; who was connected under its name is not any more.
-    pub(super) fn opened(&mut self, name: String, session: Session) {
+    pub(super) fn opened(&mut self, name: String, session: Session, server: String) {
         if !self.hosts.contains_key(&name) && self.hosts.len() >= WORKERS_MAX {
             return;
         }
@@ -161,7 +207,7 @@ impl Lab {
         if host.session.as_ref().is_some_and(|known| known.id > session.id) {
             return;
         }
-        host.session = Some(session);
+        (host.session, host.server) = (Some(session), server);
         host.heard = Some(Instant::now());
         self.go_down(&name);
     }
@@ -174,15 +220,19 @@ impl Lab {
         }
     }
 
-    /// A provider says what it has.
-    pub(super) fn requested(&mut self, name: &str, session: u64, fields: Fields) {
+    /// A provider says what it has. True where it is there again, or is something else.
+    pub(super) fn requested(&mut self, name: &str, session: u64, fields: Fields) -> bool {
         let held = self.held_on(name, None);
-        let Some(host) = self.hosts.get_mut(name) else { return };
-        let Some(speaker) = host.session.clone().filter(|known| known.id == session) else { return };
+        let Some(host) = self.hosts.get_mut(name) else { return false };
+        let Some(speaker) = host.session.clone().filter(|known| known.id == session) else { return false };
         let request = match HostRequest::parse(&fields) {
             Ok(request) if request.hostname == name => request,
-            Ok(_) => return complain(&speaker, "hostname is not that of the path"),
-            Err(bad) => return complain(&speaker, &bad.to_string()),
+            bad => {
+                let why =
+                    bad.err().map_or("hostname is not that of the path".to_owned(), |bad| bad.to_string());
+                complain(&speaker, &why);
+                return false;
+            }
         };
         let before = host.request.as_ref();
         let rebooted = before.and_then(|b| b.uptime_minutes) > request.uptime_minutes
@@ -193,7 +243,8 @@ impl Lab {
         if rebooted {
             self.rebooted(name);
         }
-        if changed || rebooted || self.hosts.get(name).is_some_and(|host| host.link.is_none()) {
+        let again = changed || rebooted || self.hosts.get(name).is_some_and(|host| host.link.is_none());
+        if again {
             self.say_hello(name);
             self.repeat_kills(name);
         }
@@ -203,6 +254,7 @@ impl Lab {
         }
         messages.extend(self.free(name, true));
         self.tell(name, messages);
+        again
     }
 
     /// What a host says is free, and how much of what it runs is gone from that already.
@@ -411,6 +463,8 @@ impl Lab {
         let Some(host) = self.hosts.get_mut(name) else { return };
         let Ok((mut attributes, cpus, memory)) = HostRequest::bare_metal(name, &host.info) else { return };
         if let Some(arch) = arch.filter(|arch| !arch.is_empty()) {
+            // Boot loaders have another word for it than systems.
+            let arch = if arch == "arm64" { "aarch64" } else { arch };
             attributes.entry("arch".to_owned()).or_insert_with(|| BTreeSet::from([arch.to_owned()]));
         }
         host.attributes = attributes;
@@ -420,23 +474,41 @@ impl Lab {
         };
     }
 
+    /// The host that a machine is, of those for which it may speak.
+    fn registered(&self, machine: &Machine) -> Option<String> {
+        let may = |host: &&Host| machine.worker.as_ref().is_none_or(|name| *name == host.name);
+        let hosts = || self.hosts.values().filter(may);
+        let MachineName { mac, hostname, ip } = &machine.name;
+        let by_mac =
+            mac.as_ref().map(|mac| normal_mac(mac)).and_then(|mac| hosts().find(|host| host.has_mac(&mac)));
+        // A host that a provider has is none that boots, and neither is one that nobody registered.
+        let registered = |host: &&Host| !host.info.is_empty() && host.session.is_none();
+        let by_name = || hosts().filter(registered).find(|host| hostname.as_ref() == Some(&host.name));
+        let by_ip = || ip.as_ref().and_then(|ip| hosts().filter(registered).find(|host| host.has_ip(ip)));
+        by_mac.or_else(by_name).or_else(by_ip).map(|host| host.name.clone())
+    }
+
     /// A machine boots: it has nothing else to do, whatever it did before.
     pub(super) async fn booting(&mut self, machine: Machine) {
-        let mac = normal_mac(&machine.mac);
-        let may = |host: &&Host| machine.worker.as_ref().is_none_or(|name| *name == host.name);
-        let found = self.hosts.values().filter(may).find(|host| host.has_mac(&mac));
-        let Some(name) = found.map(|host| host.name.clone()) else {
-            let text =
-                machine.boot.no_job("No job now: nobody registered this machine", machine.server.as_deref());
+        let Some(name) = self.registered(&machine) else {
+            let why = "No job now: nobody registered this machine";
+            let text = machine.boot.no_job(why, machine.server.as_deref());
             return self.after(move || _ = machine.reply.send(BootReply { found: false, text }));
         };
         let here: Vec<JobId> = self.runs_on(&name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
         for job in here {
-            if let Some(text) = self.boot_again(job, machine.boot).await {
-                return self.after(move || _ = machine.reply.send(BootReply { found: true, text }));
+            match self.boot_again(job, machine.boot).await {
+                Again::Text(text) => {
+                    return self.after(move || _ = machine.reply.send(BootReply { found: true, text }));
+                }
+                Again::Soon => {
+                    let before = self.hosts.get_mut(&name).and_then(|host| host.ticket.replace(machine));
+                    before.into_iter().for_each(give_up);
+                    return self.fill(job).await;
+                }
+                // Whatever it was, it is over.
+                Again::Over => self.end_run(job, crate::format::Health::Abort),
             }
-            // Whatever it was, it is over.
-            self.end_run(job, crate::format::Health::Abort);
         }
         self.describe_registered(&name, machine.arch.as_deref());
         let Some(host) = self.hosts.get_mut(&name) else { return };

@@ -2,16 +2,19 @@
 //! one transaction, and only then is anybody told: a provider, a machine that boots, the engine, whoever asked.
 
 mod clients;
+mod fills;
 mod hosts;
 mod link;
 mod runs;
 
 pub(super) use clients::{Session, UnsentMessages};
-pub(super) use hosts::{Host, Machine};
+pub(super) use hosts::{Host, Machine, MachineName};
 pub(super) use runs::{Runs, Speaker};
 
 use super::ended;
 use super::record::{BadUpdate, Params, Record};
+use crate::files::Files;
+use crate::fill::Unfilled;
 use crate::format::Fields;
 use clients::Clients;
 use link::HostLink;
@@ -46,8 +49,8 @@ pub(super) enum Ask {
         speaker: Speaker,
         reply: Option<oneshot::Sender<Result<String, BadUpdate>>>,
     },
-    /// A provider is connected.
-    Opened { host: String, session: Session },
+    /// A provider is connected, at this address of the server.
+    Opened { host: String, session: Session, server: String },
     /// It says what it has, and asks for work.
     Requested { host: String, session: u64, fields: Box<Fields> },
     /// It passes something on to those who watch a job.
@@ -60,6 +63,8 @@ pub(super) enum Ask {
     Left { ticket: u64 },
     /// The engine wants something of a host.
     Delivered { host: String, parcel: Vec<Delivery> },
+    /// What a job's machine gets is known, or why it cannot start.
+    Filled { job: JobId, attempt: u32, filled: Result<Fields, Unfilled> },
     /// The engine does not take a host.
     Refused { host: String, link: u64, why: String },
     /// Somebody says what a host is.
@@ -88,6 +93,8 @@ enum Effect {
 pub(super) struct Lab {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
+    /// Jobs of which it is to be looked up what their machines get.
+    fills: mpsc::UnboundedSender<fills::Fill>,
     /// The way back here, for links.
     itself: mpsc::UnboundedSender<Ask>,
     links: mpsc::UnboundedReceiver<Ask>,
@@ -106,11 +113,18 @@ pub(super) struct Lab {
 
 impl Lab {
     /// As the store has it.
-    pub async fn load(handle: Handle, changes: broadcast::Sender<JobId>) -> Result<Lab, StoreError> {
+    pub async fn load(
+        handle: Handle,
+        changes: broadcast::Sender<JobId>,
+        files: Arc<Files>,
+    ) -> Result<Lab, StoreError> {
         // Parcels come from the engine's thread, which must not wait; they are as many as hosts have tasks.
         let (itself, links) = mpsc::unbounded_channel();
+        let (fills, to_fill) = mpsc::unbounded_channel();
+        tokio::spawn(fills::fill_all(to_fill, files, itself.clone()));
         let mut lab = Lab {
             changes,
+            fills,
             itself,
             links,
             events: None,
@@ -181,8 +195,13 @@ impl Lab {
                     tracing::warn!("an update of job {job} by its host is not taken: {why}");
                 }
             }
-            Ask::Opened { host, session } => self.opened(host, session),
-            Ask::Requested { host, session, fields } => self.requested(&host, session, *fields),
+            Ask::Opened { host, session, server } => self.opened(host, session, server),
+            Ask::Requested { host, session, fields } => {
+                if self.requested(&host, session, *fields) {
+                    self.fill_rest(&host).await;
+                }
+            }
+            Ask::Filled { job, attempt, filled } => self.filled(job, attempt, filled),
             Ask::Passed { host, job, text, console } => self.passed(&host, job, &text, console),
             Ask::Closed { host, session } => self.closed(&host, session),
             Ask::Booting { machine } => self.booting(machine).await,

@@ -1,12 +1,15 @@
 //! Jobs at hosts: given to them, told of by them, ended.
 
+use super::fills::Again;
 use super::hosts::{BootReply, finished};
-use super::{Effect, Lab, now_s};
+use super::{Lab, now_s};
 use crate::boot::{Boot, BootType};
+use crate::fill::machine_fields;
 use crate::format::{Fields, Health, Readiness, Stage};
 use crate::record::{BadUpdate, BookedHost, Params, Record};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
@@ -30,18 +33,20 @@ pub(crate) enum Speaker {
     Host(String),
     /// Whoever knows the job's own token.
     Token(String),
+    /// Whoever is at this address, which is enough of the bare machine that booted from it.
+    Address(IpAddr),
 }
 
 /// A job that a host has, or had until the engine heard of its end.
 pub(crate) struct Run {
     pub record: Record,
     /// What is run; absent of one that was taken over from an earlier server.
-    body: Option<Arc<StepBody>>,
+    pub(super) body: Option<Arc<StepBody>>,
     /// How it ended, once it did.
     pub(super) told: Option<TaskResult>,
     /// The engine knows, and that is durable.
     pub(super) acknowledged: bool,
-    kill: Option<Kill>,
+    pub(super) kill: Option<Kill>,
 }
 
 /// All of these, and which of them each host has.
@@ -89,7 +94,7 @@ impl Runs {
 }
 
 /// A job that is to end.
-struct Kill {
+pub(super) struct Kill {
     /// Because its user wants it no more, and not because it took too long.
     cancelled: bool,
     /// When its host was told, on a connection that still holds.
@@ -161,6 +166,7 @@ impl Lab {
             memory,
             token,
             timeout_s: time_limit_ms.map_or(3_600, |ms| ms / 1_000),
+            reached: reached.reached(),
         };
         // The engine may give it away again before it is heard that an earlier attempt was given up.
         self.orphan(task.job);
@@ -169,7 +175,7 @@ impl Lab {
         let run = Run { record, body: Some(start.body), told: None, acknowledged: false, kill: None };
         self.runs.insert(task.job, run);
         self.keep(task.job);
-        self.effects.push(Effect::Boot(task.job));
+        self.fill(task.job).await;
     }
 
     /// What was told of the jobs that this one waited for.
@@ -191,9 +197,10 @@ impl Lab {
     pub(super) fn boot_now(&mut self, job: JobId) {
         let Some(run) = self.runs.get(job) else { return };
         let (place, name) = (run.place().clone(), run.host().to_owned());
-        let fields = run.body.as_ref().and_then(|body| body.compass.as_ref());
+        let submitted = run.body.as_ref().and_then(|body| body.compass.as_ref());
+        let fields = submitted.map(|submitted| machine_fields(job, submitted, &run.record));
         let (Some(fields), Some(host)) = (fields, self.hosts.get_mut(&name)) else { return };
-        let boot = Boot { job, fields, place: &place };
+        let boot = Boot { job, fields: &fields, place: &place };
         let sent = match (place.hw, &host.session, host.ticket.take()) {
             (true, _, Some(machine)) => {
                 let text = boot.text(machine.boot);
@@ -226,22 +233,20 @@ impl Lab {
         }
     }
 
-    /// The text of a job that a machine was given and asks for again, because it never got it; `None` where
-    /// it did.
-    pub(super) async fn boot_again(&mut self, job: JobId, boot: BootType) -> Option<String> {
-        let run = self.runs.get(job)?;
-        if run.record.stage != Stage::Dispatch || run.kill.is_some() {
-            return None;
+    /// What a machine gets that was given a job and asks again.
+    pub(super) async fn boot_again(&mut self, job: JobId, boot: BootType) -> Again {
+        let waits = |run: &&Run| run.record.stage == Stage::Dispatch && run.kill.is_none();
+        if self.runs.get(job).filter(waits).is_none() {
+            return Again::Over;
         }
-        let body = match &run.body {
-            Some(body) => body.clone(),
-            None => {
-                let raw = self.handle.store().body(job, 0).await.ok()??;
-                Arc::new(serde_json::from_slice::<StepBody>(&raw).ok()?)
-            }
-        };
-        let fields = body.compass.as_ref()?;
-        Some(Boot { job, fields, place: run.place() }.text(boot))
+        let body = self.body_of(job).await;
+        let (Some(body), Some(run)) = (body, self.runs.get(job)) else { return Again::Over };
+        let Some(submitted) = body.compass.as_ref() else { return Again::Over };
+        if run.record.filled.is_none() && !run.place().reached.server.is_empty() {
+            return Again::Soon;
+        }
+        let fields = machine_fields(job, submitted, &run.record);
+        Again::Text(Boot { job, fields: &fields, place: run.place() }.text(boot))
     }
 
     /// Somebody tells of a job.
@@ -258,6 +263,7 @@ impl Lab {
             Speaker::Trusted => params.get("job_token").is_none_or(|token| knows(token)),
             Speaker::Host(host) => place.host == *host,
             Speaker::Token(token) => knows(token),
+            Speaker::Address(address) => place.hw && place.reached.address == Some(*address),
         };
         if !may {
             return Err(BadUpdate::NotYours);
@@ -473,7 +479,9 @@ fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
     TaskResult {
         started: time(Stage::Dispatch),
         finished: time(record.stage),
-        message: failed.then(|| record.health.map(|health| health.to_string())).flatten(),
+        message: failed
+            .then(|| record.why.clone().or(record.health.map(|health| health.to_string())))
+            .flatten(),
         ..TaskResult::bare(end)
     }
 }

@@ -158,7 +158,7 @@ fn limit(
     caller: Option<&Caller>,
     gateway: Option<&dyn Gateway>,
 ) -> Option<usize> {
-    if path.starts_with(WORKER_PATHS) {
+    if path.starts_with(WORKER_PATHS) || gateway.is_some_and(|gateway| gateway.reads_body(path)) {
         return None;
     }
     Some(match caller {
@@ -287,6 +287,10 @@ mod tests {
             GATE_BYTES_MAX
         }
 
+        fn reads_body(&self, path: &str) -> bool {
+            path.starts_with("/gate/files/")
+        }
+
         fn token_in<'a>(&self, start: &'a [u8]) -> Option<&'a str> {
             std::str::from_utf8(start).ok()?.split_once(' ').map(|(token, _)| token)
         }
@@ -308,6 +312,7 @@ mod tests {
         assert_eq!(limit("/api/v1/queues/q", Some(&ann)), Some(SMALL_BYTES_MAX));
         assert_eq!(limit("/gate/x", None), Some(STRANGER_BYTES_MAX));
         assert_eq!(limit("/gate/x", Some(&ann)), Some(GATE_BYTES_MAX));
+        assert_eq!(limit("/gate/files/x", None), None);
         assert_eq!(limit("/windlass.worker.v1.Workers/Work", Some(&ann)), None);
     }
 

@@ -1,0 +1,184 @@
+//! Files that are fetched: what machines boot is for everybody, as boot loaders have no token to show; results are for
+//! those who may look at jobs; and a job's own archive is for its machine alone.
+
+use super::turns::Turn;
+use super::{FileError, InnerPath};
+use crate::access::{check_look, say, speaks_for_job};
+use crate::fill::machine_fields;
+use crate::format::{Fields, SEALED_SECRETS, Stage, text_of};
+use crate::jobs::{Who, unavailable, who};
+use crate::lab::{Ask, Speaker};
+use crate::lists::Words;
+use crate::parcel::job_archive;
+use crate::record::Params;
+use crate::view::View;
+use crate::{App, MaybePeer, peer_address};
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use std::net::{IpAddr, Ipv4Addr};
+use tokio::io::AsyncReadExt as _;
+use windlass_core::JobId;
+
+/// Bytes that are read of a file at a time.
+const PART_BYTES: usize = 256 << 10;
+/// Where requests over a unix socket count as coming from.
+const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+/// What there is beneath the directory of archives of jobs.
+const ARCHIVES: &str = "scheduler/pending-jobs/";
+/// What of the scheduler's own directory machines fetch.
+const PACKAGES: &str = "scheduler/upload-files";
+
+/// Fetches a file of `/srv`.
+pub(crate) async fn get_file(
+    State(app): State<App>,
+    caller: Who,
+    peer: MaybePeer,
+    Path(path): Path<String>,
+    Query(query): Query<Words>,
+) -> Response {
+    let address = peer_address(&peer);
+    if let Some(archive) = path.strip_prefix(ARCHIVES).and_then(|rest| rest.strip_suffix("/job.cgz")) {
+        let (id, token) = archive.split_once('/').unwrap_or((archive, ""));
+        let shown =
+            Some(token).filter(|token| !token.is_empty()).or(query.get("job_token").map(String::as_str));
+        return archive_of(&app, &caller, address, id, shown).await;
+    }
+    let Some(inner) = InnerPath::parse(&path) else {
+        return say(StatusCode::FORBIDDEN, "Invalid file path");
+    };
+    if inner.is_in("result")
+        && let Err(refused) = may_read_results(&app, &caller, address, &query, &inner).await
+    {
+        return refused;
+    }
+    if inner.is_in("scheduler") && !inner.is_in(PACKAGES) {
+        return say(StatusCode::NOT_FOUND, "File not found");
+    }
+    if app.files().dir().is_none() {
+        let text =
+            "File not found: this server has no directory of files; set srv of [compass] in its settings";
+        return say(StatusCode::NOT_FOUND, text);
+    }
+    let own = address.unwrap_or(NO_ADDRESS);
+    let Some(turn) = app.files().downloads.take(own).await else {
+        return say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
+    };
+    let files = app.files.clone();
+    let opened = tokio::task::spawn_blocking(move || files.dir().map(|dir| dir.file(&inner))).await;
+    match opened {
+        Ok(Some(Ok((file, bytes)))) => streamed(tokio::fs::File::from_std(file), bytes, turn),
+        Ok(None | Some(Err(FileError::Missing | FileError::Exists))) => {
+            say(StatusCode::NOT_FOUND, "File not found")
+        }
+        Ok(Some(Err(error))) => {
+            tracing::warn!("a file is not served: {error}");
+            say(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read; see the server's log")
+        }
+        Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "internal server error; see the server's log"),
+    }
+}
+
+/// A file as an answer. It has no time: machines unpack what they fetch in the order of these, and so in the order in
+/// which they fetched it.
+fn streamed(file: tokio::fs::File, bytes: u64, turn: Turn) -> Response {
+    let parts = stream::try_unfold((file, bytes, turn), |(mut file, left, turn)| async move {
+        let mut part = Vec::with_capacity(PART_BYTES.min(usize::try_from(left).unwrap_or(PART_BYTES)));
+        if left == 0 || (&mut file).take(left).read_buf(&mut part).await? == 0 {
+            return Ok::<_, std::io::Error>(None);
+        }
+        let left = left - part.len() as u64;
+        Ok(Some((Bytes::from(part), (file, left, turn))))
+    });
+    let kind = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
+    let length = (header::CONTENT_LENGTH, bytes.to_string());
+    ([kind, length], Body::from_stream(parts)).into_response()
+}
+
+/// Results are for those who may look at jobs, and for the job itself.
+async fn may_read_results(
+    app: &App,
+    caller: &Who,
+    address: Option<IpAddr>,
+    query: &Words,
+    path: &InnerPath,
+) -> Result<(), Response> {
+    let refused = match check_look(who(caller)) {
+        Ok(_) => return Ok(()),
+        Err(refused) => refused.into_response(),
+    };
+    let Some(id) = query.get("job_id").and_then(|id| id.parse().ok()).map(JobId) else { return Err(refused) };
+    let token = query.get("job_token").map(String::as_str);
+    if !speaks_for_job(app, id, who(caller), token, address).await.map_err(unavailable)? {
+        return Err(refused);
+    }
+    match View::find(&app.handle, id).await.map_err(unavailable)? {
+        Some(view) if path.is_in(&view.result_root(id)) => Ok(()),
+        _ => Err(refused),
+    }
+}
+
+/// Fetches the archive of a job by its old path.
+pub(crate) async fn get_archive(
+    State(app): State<App>,
+    caller: Who,
+    peer: MaybePeer,
+    Path(id): Path<String>,
+    Query(query): Query<Words>,
+) -> Response {
+    archive_of(&app, &caller, peer_address(&peer), &id, query.get("job_token").map(String::as_str)).await
+}
+
+/// The archive of a job. It is made now, and kept nowhere. A job whose archive was fetched is in stage `boot`.
+async fn archive_of(
+    app: &App,
+    caller: &Who,
+    address: Option<IpAddr>,
+    id: &str,
+    token: Option<&str>,
+) -> Response {
+    let denied = || {
+        say(StatusCode::UNAUTHORIZED, "Unauthorized - this is neither the job's machine nor its job_token")
+    };
+    let Ok(job) = id.parse().map(JobId) else { return denied() };
+    match speaks_for_job(app, job, who(caller), token, address).await {
+        Ok(true) => {}
+        Ok(false) => return denied(),
+        Err(why) => return unavailable(why),
+    }
+    let view = match View::find(&app.handle, job).await {
+        Ok(Some(view)) => view,
+        Ok(None) => return denied(),
+        Err(why) => return unavailable(why),
+    };
+    if !view.record.may_begin() || view.record.filled.is_none() {
+        return say(StatusCode::LOCKED, "the job has ended, or does not run yet");
+    }
+    let secrets = match text_of(&view.submitted, SEALED_SECRETS) {
+        None => Fields::new(),
+        Some(sealed) => match app.files().seal().open(&view.spec.user, &sealed) {
+            Ok(secrets) => secrets,
+            Err(error) => {
+                tracing::error!("job {job} does not get its secrets: {error}");
+                return say(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the job's secrets cannot be opened; see the server's log",
+                );
+            }
+        },
+    };
+    let fields = machine_fields(job, &view.submitted, &view.record);
+    if view.record.stage == Stage::Dispatch {
+        let params = Params::from([("job_stage".to_owned(), Stage::Boot.as_str().to_owned())]);
+        let update = Ask::Update { job, params, speaker: Speaker::Trusted, reply: None };
+        app.compass().tell(update).await;
+    }
+    let own = address.unwrap_or(NO_ADDRESS);
+    let _turn = app.files().downloads.take(own).await;
+    match tokio::task::spawn_blocking(move || job_archive(&fields, &secrets)).await {
+        Ok(archive) => ([(header::CONTENT_TYPE, "application/octet-stream")], archive).into_response(),
+        Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "internal server error; see the server's log"),
+    }
+}

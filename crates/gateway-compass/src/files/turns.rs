@@ -1,0 +1,62 @@
+//! Transfers at a time: of all together, and of one job or one address, so that neither takes all of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Room for transfers.
+pub struct Turns<K> {
+    all: Arc<Semaphore>,
+    each: usize,
+    own: Mutex<BTreeMap<K, Weak<Semaphore>>>,
+}
+
+/// A transfer under way.
+pub struct Turn {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl<K: Ord> Turns<K> {
+    /// Room for `all` transfers, and for `each` of them of one key.
+    pub fn new(all: usize, each: usize) -> Turns<K> {
+        Turns { all: Arc::new(Semaphore::new(all)), each, own: Mutex::default() }
+    }
+
+    /// Waits for a turn. First comes the own one: whoever waits for that must not hold what others could use.
+    pub async fn take(&self, key: K) -> Option<Turn> {
+        let own = {
+            let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+            match known.get(&key).and_then(Weak::upgrade) {
+                Some(own) => own,
+                None => {
+                    known.retain(|_, own| own.strong_count() > 0);
+                    let own = Arc::new(Semaphore::new(self.each));
+                    known.insert(key, Arc::downgrade(&own));
+                    own
+                }
+            }
+        };
+        // Nobody closes the semaphores.
+        let own = own.acquire_owned().await.ok()?;
+        Some(Turn { _own: own, _all: self.all.clone().acquire_owned().await.ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    #[test]
+    fn one_leaves_room_for_others() {
+        let turns = Turns::new(3, 2);
+        let now = |key: &'static str| turns.take(key).now_or_never().flatten();
+        let (first, second) = (now("a"), now("a"));
+        assert!(first.is_some() && second.is_some() && now("a").is_none());
+        let other = now("b");
+        assert!(other.is_some() && now("c").is_none());
+        drop((first, second));
+        assert!(now("a").is_some());
+    }
+}

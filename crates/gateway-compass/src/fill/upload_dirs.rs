@@ -1,0 +1,64 @@
+//! Directories outside of its results to which a job uploads, by the programs that it runs. Other jobs boot what is
+//! there, so an administrator allows it for the whole laboratory.
+
+use crate::format::{Fields, text_of};
+use serde_json::Value;
+
+/// Programs that make packages.
+const BUILDERS: [&str; 6] = ["makepkg", "cci-makepkg", "cci-depends", "build-pkg", "pkgbuild", "rpmbuild"];
+/// Directories by a field that the job has.
+const BY_FIELD: [(&str, &str); 5] = [
+    ("sysbench-mysql", "initrd/build-pkg"),
+    ("benchmark-sql", "initrd/build-pkg"),
+    ("hpc-build", "kunpeng"),
+    ("gather-profile", "cci/profile"),
+    ("rpm2vmlinuz", "kernel"),
+];
+
+/// The directories beneath `/srv`, without its results.
+pub(crate) fn upload_dirs(fields: &Fields) -> Vec<String> {
+    let by_field = BY_FIELD.iter().filter(|(field, _)| fields.contains_key(*field));
+    let mut dirs: Vec<String> = by_field.map(|(_, dir)| (*dir).to_owned()).collect();
+    let pp = fields.get("pp").and_then(Value::as_object);
+    let program = |name: &str| pp.and_then(|pp| pp.get(name)?.as_object());
+    let Some((name, params)) = BUILDERS.iter().find_map(|name| Some((*name, program(name)?))) else {
+        return dirs;
+    };
+    let word = |key: &str| text_of(params, key).or_else(|| text_of(fields, key)).unwrap_or_default();
+    let mount = if word("os_mount") == "cifs" { "nfs".to_owned() } else { word("os_mount") };
+    let place = format!("{mount}/{}/{}/{}", word("os"), word("os_arch"), word("os_version"));
+    match name {
+        "makepkg" => dirs.push("file-store/ss".to_owned()),
+        "cci-makepkg" => dirs.push(format!("initrd/pkg/{place}/{}", word("benchmark"))),
+        "cci-depends" => dirs.push(format!("initrd/deps/{place}/{}", word("benchmark"))),
+        "rpmbuild" => dirs.push(format!("rpm/upload/{}-{}", word("os"), word("os_version"))),
+        _ => {
+            let repository = word("upstream_repo");
+            let package = repository.rsplit('/').next().unwrap_or_default();
+            if !package.is_empty() {
+                dirs.push(format!("initrd/build-pkg/{place}/{package}"));
+            }
+        }
+    }
+    dirs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn programs_that_build_have_their_directories() {
+        let dirs = |pp: Value| {
+            let job = json!({"os": "debian", "os_version": "12", "os_arch": "x86_64", "os_mount": "cifs", "pp": pp});
+            upload_dirs(job.as_object().unwrap())
+        };
+        assert!(dirs(json!({"iperf": {"runtime": 1}})).is_empty());
+        assert_eq!(dirs(json!({"makepkg": {"project": "x"}})), ["file-store/ss"]);
+        let built = dirs(json!({"cci-makepkg": {"benchmark": "iperf"}}));
+        assert_eq!(built, ["initrd/pkg/nfs/debian/x86_64/12/iperf"]);
+        let built = dirs(json!({"build-pkg": {"upstream_repo": "l/linux/linux"}}));
+        assert_eq!(built, ["initrd/build-pkg/nfs/debian/x86_64/12/linux"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! What a job's machine gets besides what was submitted is looked up beside the laboratory's own task, because the
+//! directory of files may be slow. The machine is told once that is durable.
+
+use super::{Ask, Effect, Lab};
+use crate::files::Files;
+use crate::fill::{Filling, Unfilled};
+use crate::format::{Fields, Health, Stage, text_of};
+use crate::record::BookedHost;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use windlass_api::StepBody;
+use windlass_core::JobId;
+
+/// A job of which it is to be looked up what its machine gets.
+pub(super) struct Fill {
+    job: JobId,
+    body: Arc<StepBody>,
+    place: BookedHost,
+    arch: Option<String>,
+    testbox: Fields,
+}
+
+/// Looks up one job after the other, so that hosts are told of their jobs in the order in which they got them. There
+/// are as many at most as hosts have tasks.
+pub(super) async fn fill_all(
+    mut fills: mpsc::UnboundedReceiver<Fill>,
+    files: Arc<Files>,
+    lab: mpsc::UnboundedSender<Ask>,
+) {
+    while let Some(Fill { job, body, place, arch, testbox }) = fills.recv().await {
+        let (files, attempt) = (files.clone(), place.attempt);
+        let look = tokio::task::spawn_blocking(move || {
+            let fields = body.compass.as_ref()?;
+            let (arch, dir, url) = (arch.as_deref(), files.dir(), files.url());
+            Some(Filling { job, fields, place: &place, arch, testbox: &testbox, dir, url }.fill())
+        });
+        if let Ok(Some(filled)) = look.await
+            && lab.send(Ask::Filled { job, attempt, filled }).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// What a machine gets that asks again.
+pub(super) enum Again {
+    /// The job that it was given, for it never got it.
+    Text(String),
+    /// The same, once it is filled in.
+    Soon,
+    /// It had that job.
+    Over,
+}
+
+impl Lab {
+    /// What is run, also of a job that an earlier server gave to its host.
+    pub(super) async fn body_of(&mut self, job: JobId) -> Option<Arc<StepBody>> {
+        if let Some(body) = self.runs.get(job)?.body.clone() {
+            return Some(body);
+        }
+        let raw = self.handle.store().body(job, 0).await.ok()??;
+        let body = Arc::new(serde_json::from_slice::<StepBody>(&raw).ok()?);
+        self.runs.get_mut(job)?.body = Some(body.clone());
+        Some(body)
+    }
+
+    /// Looks up what the job's machine gets; [`Lab::filled`] comes after it.
+    pub(super) async fn fill(&mut self, job: JobId) {
+        let Some(body) = self.body_of(job).await else { return };
+        let Some(run) = self.runs.get(job) else { return };
+        let place = run.place().clone();
+        let host = self.hosts.get(run.host());
+        let arch = host.and_then(|host| host.attributes.get("arch")?.first().cloned());
+        let named = body.compass.as_ref().and_then(|fields| text_of(fields, "testbox")).unwrap_or_default();
+        // A guest of a certain host is described as all guests of its size.
+        let named = named.split('.').next().unwrap_or_default();
+        let testbox = self.hosts.get(named).or(host.filter(|_| place.hw)).map(|host| host.info.clone());
+        let fill = Fill { job, body, place, arch, testbox: testbox.unwrap_or_default() };
+        // The one who fills in is gone only with the laboratory.
+        _ = self.fills.send(fill);
+    }
+
+    /// What a job's machine gets is known, or why it cannot start.
+    pub(super) fn filled(&mut self, job: JobId, attempt: u32, filled: Result<Fields, Unfilled>) {
+        let waits = |run: &&mut super::runs::Run| {
+            run.place().attempt == attempt
+                && run.record.filled.is_none()
+                && run.record.stage == Stage::Dispatch
+        };
+        let Some(run) = self.runs.get_mut(job).filter(waits) else { return };
+        if run.kill.is_some() {
+            // Its host was never told of it.
+            return self.end_run(job, Health::Terminate);
+        }
+        match filled {
+            Ok(fields) => {
+                run.record.filled = Some(fields);
+                self.keep(job);
+                self.effects.push(Effect::Boot(job));
+            }
+            Err(why) => {
+                run.record.why = Some(why.to_string());
+                self.end_run(job, Health::AbortInvalid);
+            }
+        }
+    }
+
+    /// A provider is there: it gets what an earlier server had decided to give it and never did.
+    pub(super) async fn fill_rest(&mut self, name: &str) {
+        let untold = |run: &super::runs::Run| {
+            run.record.filled.is_none()
+                && run.record.stage == Stage::Dispatch
+                && run.kill.is_none()
+                && run.body.is_none()
+                && !run.place().reached.server.is_empty()
+        };
+        let untold: Vec<JobId> =
+            self.runs.on(name).filter(|(_, run)| untold(run)).map(|(job, _)| job).collect();
+        for job in untold {
+            self.fill(job).await;
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The archive by which a job comes to its machine: the script that runs it, its fields, and its secrets.
+
+mod archive;
+mod script;
+mod yaml;
+
+use crate::format::{Fields, SECTION_ORDER};
+use archive::{Archive, Entry};
+
+pub(crate) use yaml::to_yaml;
+
+/// Fields of which the machine reads nothing in `job.yaml`.
+const LEFT_OUT: [&str; 7] =
+    ["sealed_secrets", "secrets", "job2sh", "my_email", "my_name", "my_token", SECTION_ORDER];
+
+/// The archive of a job with these fields, compressed. Made for each request, because it holds secrets.
+pub(crate) fn job_archive(fields: &Fields, secrets: &Fields) -> Vec<u8> {
+    let mut shown = fields.clone();
+    shown.retain(|key, _| !LEFT_OUT.contains(&key.as_str()));
+    let mut archive = Archive::default();
+    archive.add("lkp", Entry::Directory);
+    archive.add("lkp/scheduled", Entry::Directory);
+    archive.add(
+        "lkp/scheduled/job.sh",
+        Entry::File { mode: 0o775, bytes: script::job_script(fields).as_bytes() },
+    );
+    archive.add("lkp/scheduled/job.yaml", Entry::File { mode: 0o644, bytes: to_yaml(&shown).as_bytes() });
+    archive.add(
+        "lkp/scheduled/secrets.yaml",
+        Entry::File { mode: 0o600, bytes: secrets_yaml(secrets).as_bytes() },
+    );
+    archive.compressed()
+}
+
+/// The secrets as the machine's scripts read them: line by line, without undoing any quoting.
+fn secrets_yaml(secrets: &Fields) -> String {
+    let line = |(name, value)| {
+        let text = crate::format::scalar(value).unwrap_or_default();
+        format!("{name}: {text}\n")
+    };
+    std::iter::once("---\n".to_owned()).chain(secrets.iter().map(line)).collect()
+}

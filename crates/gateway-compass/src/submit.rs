@@ -1,0 +1,242 @@
+//! Submissions: what a client sends becomes one job or several, each for the queue and the machines that it may have.
+
+use super::access::{Refused, account_of};
+use super::jobs::{OTHER_QUESTION, Who, read_fields, who};
+use super::lab::{Lab, now_s};
+use super::max_run::TooManyRuns;
+use super::view::{View, date_text, time_text};
+use crate::App;
+use crate::files::PackageError;
+use crate::format::{BadJob, CompassJob, Fields, SEALED_SECRETS, jobs_of, result_root};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::JobId;
+use windlass_core::bounds::PREFERS_PER_STEP_MAX;
+use windlass_core::engine::{Event, Reply, Submit};
+use windlass_core::queues::QueueRecord;
+use windlass_core::tags::Attributes;
+use windlass_server::Unavailable;
+use windlass_server::auth::{Caller, Role};
+
+/// Queues that anybody may name; all others are for those whom an administrator lists, and so is the one that goes
+/// before everything.
+const SHARED_QUEUES: [&str; 3] = ["idle", "single-build", "bisect"];
+const URGENT_QUEUE: &str = "vip";
+
+/// Why a job is not taken.
+struct NotTaken {
+    status: StatusCode,
+    why: String,
+}
+
+impl NotTaken {
+    fn new(status: StatusCode, why: impl ToString) -> NotTaken {
+        NotTaken { status, why: why.to_string() }
+    }
+
+    fn bad(why: impl ToString) -> NotTaken {
+        NotTaken::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    /// What clients tell it by.
+    fn body(&self) -> Value {
+        json!({"job_id": "0", "job_state": "submit", "message": self.why})
+    }
+}
+
+impl From<Unavailable> for NotTaken {
+    fn from(why: Unavailable) -> NotTaken {
+        NotTaken::new(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+}
+
+impl From<NotTaken> for Refused {
+    fn from(not: NotTaken) -> Refused {
+        (not.status, Json(json!([not.body()]))).into_response().into()
+    }
+}
+
+/// Submits a job, or those of a matrix.
+pub(super) async fn submit(
+    State(app): State<App>,
+    caller: Who,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refused> {
+    let fields = read_fields(&app, &headers, body).await?;
+    let caller = account_of(&app, who(&caller).cloned(), &fields)?;
+    let fields = without_packages(&app, &caller, fields).await?;
+    let jobs = jobs_of(fields).map_err(NotTaken::bad)?;
+    // All are right before the first is taken.
+    let jobs: Result<Vec<CompassJob>, BadJob> = jobs.into_iter().map(CompassJob::parse).collect();
+    let jobs = jobs.map_err(NotTaken::bad)?;
+    for job in &jobs {
+        app.files().check_kernel(&job.fields).map_err(NotTaken::bad)?;
+    }
+    let (mut answers, mut taken) = (Vec::new(), false);
+    for job in jobs {
+        match accept(&app, &caller, job).await {
+            Ok(answer) => {
+                taken = true;
+                answers.push(answer);
+            }
+            // Clients see by each answer what became of it.
+            Err(not) if taken => answers.push(not.body()),
+            Err(not) => return Err(not.into()),
+        }
+    }
+    Ok(Json(answers).into_response())
+}
+
+/// Stores the files that a submission brings. It may be told to bring more.
+async fn without_packages(app: &App, caller: &Caller, mut fields: Fields) -> Result<Fields, Refused> {
+    let (files, trusted) = (app.files.clone(), caller.role == Role::Admin);
+    let taken =
+        tokio::task::spawn_blocking(move || files.take_packages(&mut fields, trusted).map(|()| fields));
+    let error = match taken.await {
+        Ok(Ok(fields)) => return Ok(fields),
+        Ok(Err(error)) => error,
+        Err(error) => return Err(NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, error).into()),
+    };
+    if let PackageError::File(error) = &error {
+        tracing::warn!("a file of a submission is not taken: {error}");
+    }
+    let status = if error.is_ours() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
+    Err((status, Json(error.body())).into_response().into())
+}
+
+async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value, NotTaken> {
+    let (now, waits) = (now_s(), !job.wait.wait_on.is_empty());
+    let date = date_text(now);
+    job.fields.insert("submit_time".to_owned(), time_text(now).into());
+    job.fields.insert("submit_date".to_owned(), date.clone().into());
+    for id in job.wait.wait_on.keys() {
+        if View::find(&app.handle, JobId(*id)).await?.is_none() {
+            return Err(NotTaken::bad(format!("wait_on: there is no job {id}")));
+        }
+    }
+    let asked = job.clone();
+    let preferred = app.compass().look(move |lab| machines_for(lab, &asked)).await?.map_err(NotTaken::bad)?;
+    let queue = queue_of(app, caller, &job).await?;
+    seal(app, &mut job)?;
+    let fields = job.fields.clone();
+    let spec = job.into_spec(queue, preferred).map_err(NotTaken::bad)?;
+    app.front.may_submit(caller, spec.priority).await.map_err(|e| NotTaken::new(e.status(), e))?;
+    let _turn = app.compass().max_runs.enter(&app.handle, &fields).await.map_err(|why| match why {
+        TooManyRuns::Reached { .. } => NotTaken::new(StatusCode::CONFLICT, why),
+        TooManyRuns::Bad(_) => NotTaken::bad(why),
+        TooManyRuns::Unavailable(why) => why.into(),
+    })?;
+    let submit = move |request| {
+        let (existing, outcomes) = (None, BTreeMap::new());
+        Event::Submit(Box::new(Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: waits,
+            existing,
+            outcomes,
+        }))
+    };
+    match app.handle.request(submit).await {
+        Ok(Reply::Submitted { job, .. }) => {
+            app.compass().max_runs.add(job, &fields);
+            if waits {
+                app.compass().waits.watch(job).await;
+            }
+            Ok(json!({
+                "job_id": job.to_string(),
+                "message": "",
+                "version": env!("CARGO_PKG_VERSION"),
+                "job_state": "submit",
+                "result_root": format!("/srv{}", result_root(job, &fields, &date)),
+            }))
+        }
+        Ok(Reply::Refused(refusal)) => Err(NotTaken::bad(refusal)),
+        Ok(_) => Err(NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION)),
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// Secrets are stored sealed, for the job's machine.
+fn seal(app: &App, job: &mut CompassJob) -> Result<(), NotTaken> {
+    let secrets = std::mem::take(&mut job.secrets);
+    if secrets.is_empty() {
+        return Ok(());
+    }
+    let sealed = app.files().seal().close(&job.account, &secrets).map_err(|error| {
+        tracing::error!("a job with secrets is not taken: {error}");
+        NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets: the server cannot seal them; see its log")
+    })?;
+    job.fields.insert(SEALED_SECRETS.to_owned(), sealed.into());
+    Ok(())
+}
+
+/// The queue that a job names where it is for everybody, a project's that somebody set up too; else its
+/// account's own.
+async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String, Unavailable> {
+    let Some(named) = job.queue.clone() else { return Ok(job.account.clone()) };
+    if SHARED_QUEUES.contains(&named.as_str()) {
+        return Ok(named);
+    }
+    if app.front.may_use_queue(caller, &named).await.is_err() {
+        return Ok(job.account.clone());
+    }
+    if named == URGENT_QUEUE {
+        return Ok(named);
+    }
+    let name = named.clone();
+    let set_up = move |engine: &windlass_core::Engine| {
+        engine
+            .queues()
+            .by_name()
+            .any(|queue| queue.name() == name && queue.record != QueueRecord::named(&name))
+    };
+    // An account's own is nobody else's, whatever its weight.
+    let project = !app.auth().knows_user(&named) && app.handle.query(set_up).await?;
+    Ok(if project { named } else { job.account.clone() })
+}
+
+/// The machines whose caches hold most of what the job reads. Fails where no known machine has the devices.
+fn machines_for(lab: &Lab, job: &CompassJob) -> Result<BTreeSet<String>, BadJob> {
+    let needs = job.needs();
+    let (devices, others): (Vec<_>, Vec<_>) = needs.iter().partition(|need| need.key == "device");
+    let named = |host: &str| job.machines.as_ref().is_none_or(|machines| machines.contains(host));
+    let fits = |attributes: &Attributes| others.iter().all(|need| need.met_by(attributes));
+    let hosts = lab.hosts.values().filter(|host| host.is_machine()).filter(|host| named(&host.name));
+    let hosts = hosts.map(|host| (host, host.described()));
+    let hosts: Vec<_> = hosts.filter(|(_, attributes)| fits(attributes)).collect();
+    let all = |attributes: &Attributes| devices.iter().all(|need| need.met_by(attributes));
+    if !devices.is_empty() && !hosts.iter().any(|(_, attributes)| all(attributes)) {
+        let lacking = |device: &&String| {
+            let has =
+                |attributes: &Attributes| attributes.get("device").is_some_and(|had| had.contains(*device));
+            !hosts.iter().any(|(_, attributes)| has(attributes))
+        };
+        let lacked: Vec<&str> = job.devices.iter().filter(lacking).map(String::as_str).collect();
+        let why = match lacked.as_slice() {
+            [] => "each is there, but no machine that the job may have has them all".to_owned(),
+            some => format!("no machine that the job may have has {}", some.join(", ")),
+        };
+        return Err(BadJob::Field { field: "sched.devices".to_owned(), why });
+    }
+    if job.cache_dirs.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let hosts = hosts.iter().filter(|(_, attributes)| all(attributes));
+    let hits = hosts.filter_map(|(host, _)| {
+        let hits = host.request.as_ref()?.cache_dirs.intersection(&job.cache_dirs).count();
+        (hits > 0).then(|| (hits, host.name.clone()))
+    });
+    let hits: Vec<(usize, String)> = hits.collect();
+    let most = hits.iter().map(|(hits, _)| *hits).max().unwrap_or(0);
+    let best: BTreeSet<String> = hits.into_iter().filter(|(n, _)| *n == most).map(|(_, name)| name).collect();
+    // Where so many are as good, there is nothing to wait for.
+    Ok(if best.len() > PREFERS_PER_STEP_MAX { BTreeSet::new() } else { best })
+}
