@@ -157,6 +157,7 @@ const CORE_EDGES: [(&str, &[&str]); 23] = [
             "plan",
             "queues",
             "resources",
+            "tags",
             "time",
             "worker",
         ],

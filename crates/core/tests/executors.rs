@@ -2,11 +2,12 @@
 
 mod kit;
 
-use kit::{Farm, GIB, REQUEST, hello, spec, starts, step};
+use kit::{Farm, GIB, REQUEST, hello, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use windlass_core::Resources;
 use windlass_core::engine::{Event, Hello, Reply, Settings, Submit};
+use windlass_core::explain::{Change, Reason};
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::{EXECUTOR, Need};
@@ -113,4 +114,16 @@ proptest! {
         }
         prop_assert!(farm.engine.workers().is_consistent());
     }
+}
+
+#[test]
+fn work_of_another_system_waits_for_one_of_its_hosts_and_no_tag_is_advised() {
+    let mut farm = Farm::with_workers(Settings::default(), [Resources::new(400, 8 * GIB)]);
+    let job = farm.submit(for_executor(GIB));
+    let why = farm.why(task(job, 0));
+    let connect = Change::Connect { system: "x".to_owned(), needs: Vec::new() };
+    assert_eq!((&why.reason, &why.changes[..]), (&Reason::FitsNowhere, &[connect.clone()][..]));
+    assert_eq!(connect.steps(), ["connect a provider of x, or register a machine and boot it"]);
+    executor(&mut farm, "host", 64);
+    assert!(!matches!(farm.why(task(job, 0)).reason, Reason::FitsNowhere));
 }

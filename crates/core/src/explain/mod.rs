@@ -23,6 +23,7 @@ use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision, Judged};
 use crate::queues::{Ahead, Queue};
+use crate::tags::{EXECUTOR, Need, asks_executor};
 use crate::time::Time;
 use crate::worker::Worker;
 use std::collections::BTreeMap;
@@ -197,6 +198,13 @@ pub enum Change {
     TryAgain(String, u64),
     /// Its job is let go on.
     Release,
+    /// Connect a host of another system: only its hosts run this work.
+    Connect {
+        /// The system.
+        system: String,
+        /// What the host must be.
+        needs: Vec<Need>,
+    },
     /// Less work of this queue before it, or more weight for its own.
     Ahead(String),
     /// More weight for its user in its queue.
@@ -209,6 +217,14 @@ pub enum Change {
 }
 
 impl Change {
+    /// For work of another system; `None` for other work.
+    fn connect(needs: &[Need]) -> Option<Change> {
+        let executor = needs.iter().find(|need| need.key == EXECUTOR)?;
+        let system = executor.any_of.first().cloned().unwrap_or_default();
+        let needs = needs.iter().filter(|need| need.key != EXECUTOR).cloned().collect();
+        Some(Change::Connect { system, needs })
+    }
+
     /// For a task of this queue and user.
     fn behind(ahead: Ahead<'_>, queue: &str, user: &str) -> Change {
         match ahead {
@@ -393,7 +409,11 @@ fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Expl
         if examples.len() < bounds::EXAMPLES_MAX {
             examples.push(worker.name.to_string());
         }
-        changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
+        // Nobody gives an ordinary worker what makes it a host of another system.
+        let is_other = unmet.iter().any(|why| matches!(why, Ineligible::Attribute(_)));
+        if !(is_other && asks_executor(&request.class.needs)) {
+            changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
+        }
     }
     if mixed {
         found.closed = None;
@@ -403,6 +423,9 @@ fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Expl
     explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
     changes.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     explanation.changes = changes.into_iter().take(bounds::EXAMPLES_MAX).map(|(_, change)| change).collect();
+    if open.is_empty() && explanation.changes.is_empty() {
+        explanation.changes.extend(Change::connect(&request.class.needs));
+    }
     open.sort_by(|(a, w), (b, v)| {
         b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.name.cmp(&v.name))
     });

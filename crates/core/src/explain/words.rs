@@ -275,6 +275,13 @@ impl Change {
                 "wait, or end the back-off now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
             ),
             Change::Release => "release its job: 'windlass job release'".to_owned(),
+            Change::Connect { system, needs } if needs.is_empty() => {
+                format!("connect a provider of {system}, or register a machine and boot it")
+            }
+            Change::Connect { system, needs } => {
+                let needs = needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                format!("connect a provider of {system}, or register a machine and boot it, with {needs}")
+            }
             Change::Ahead(queue) => format!(
                 "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
             ),
