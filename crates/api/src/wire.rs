@@ -41,6 +41,9 @@ pub enum BadHello {
     /// A required field is missing.
     #[error("the worker does not say {0}")]
     Lacks(&'static str),
+    /// A machine without cpus, which could run nothing.
+    #[error("the worker declares no cpus; start it with --cpus 1 or more")]
+    NoCpus,
     /// More of something than the limit.
     #[error("{what}: {is} is more than the limit of {max}")]
     TooMany {
@@ -126,6 +129,9 @@ impl Hello {
             return Err(BadHello::Lacks(what));
         }
         let capacity: Resources = self.capacity.ok_or(BadHello::Lacks("what it has"))?.into();
+        if capacity.cpu == 0 {
+            return Err(BadHello::NoCpus);
+        }
         let values = self.attributes.iter().map(|attribute| attribute.values.len()).sum();
         within("attributes", self.attributes.len(), ATTRIBUTES_MAX)?;
         within("values of attributes", values, VALUES_MAX)?;

@@ -25,7 +25,7 @@ fn hello() -> Hello {
         name: "w1".to_owned(),
         identity: 1,
         incarnation: 1,
-        capacity: Some(Amounts::default()),
+        capacity: Some(Amounts { cpu: 100, ..Amounts::default() }),
         ..Hello::default()
     }
 }
@@ -80,6 +80,12 @@ proptest! {
 }
 
 #[test]
+fn a_worker_without_cpus_is_refused() {
+    let none = Hello { capacity: Some(Amounts::default()), ..hello() };
+    assert_eq!(none.into_core(), Err(BadHello::NoCpus));
+}
+
+#[test]
 fn a_hello_has_limits() {
     assert!(hello().into_core().is_ok());
     let attribute =
@@ -88,7 +94,7 @@ fn a_hello_has_limits() {
     let too_much = [
         Hello { attributes: (0..=ATTRIBUTES_MAX).map(|_| attribute(0)).collect(), ..hello() },
         Hello { attributes: vec![attribute(VALUES_MAX), attribute(1)], ..hello() },
-        Hello { capacity: Some(Amounts { custom, ..Amounts::default() }), ..hello() },
+        Hello { capacity: Some(Amounts { custom, cpu: 100, ..Amounts::default() }), ..hello() },
         Hello { inventory: Some(Inventory { seq: 1, held: vec![Held::default(); HELD_MAX + 1] }), ..hello() },
     ];
     for (hello, limit) in too_much.into_iter().zip([ATTRIBUTES_MAX, VALUES_MAX, AMOUNTS_MAX, HELD_MAX]) {

@@ -4,7 +4,7 @@ mod kit;
 
 use kit::{Farm, GIB, REQUEST, hello, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
-use windlass_core::engine::{Event, Hello, Settings, WorkerCommand};
+use windlass_core::engine::{Event, Fact, Hello, Settings, WorkerCommand};
 use windlass_core::explain::{Change, Explanation, Reason};
 use windlass_core::job::{Dependency, DependencyKind, StepSpec, TaskState};
 use windlass_core::licences::{Busy, Limit};
@@ -111,10 +111,22 @@ fn a_saturated_worker() {
     let why = farm.why(task(job, 0));
     assert_eq!(why.reason, Reason::Closed(Ineligible::UnderPressure("memory")));
     assert_eq!(unmet(&why), [Ineligible::UnderPressure("memory")]);
+    assert_eq!(noted(&mut farm, "large"), ["up", "held by memory pressure"]);
     memory_pressure(&mut farm, 1, 41.0);
     assert!(!is_placed(&farm, job, 0), "released below four fifths of 50");
     memory_pressure(&mut farm, 1, 39.0);
     assert!(is_placed(&farm, job, 0));
+    assert_eq!(noted(&mut farm, "large"), ["no longer held by pressure"]);
+}
+
+/// What was told of a worker since the last time.
+fn noted(farm: &mut Farm, of: &str) -> Vec<&'static str> {
+    let notes = farm.take().notes.into_iter();
+    let of_worker = notes.filter_map(|note| match note {
+        Fact::Worker { name, what, .. } if name == of => Some(what),
+        _ => None,
+    });
+    of_worker.collect()
 }
 
 #[test]

@@ -73,6 +73,7 @@ impl Events {
                 }
                 Fact::JobEnded { job, state, counts } => jobs.push(job_event(*job, *state, false, *counts)),
                 Fact::Worker { name, what, .. } => {
+                    tracing::info!("worker {name}: {what}");
                     let event = WorkerEvent { worker: name.clone(), what: (*what).to_owned() };
                     jobs.push(ServerEvent::Worker(event));
                 }

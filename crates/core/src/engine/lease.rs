@@ -9,6 +9,7 @@ use super::event::Hello;
 use super::{Engine, Fact, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds;
 use crate::ids::{RequestId, WorkerId};
+use crate::load::formula::Saturated;
 use crate::time::Time;
 use crate::worker::{Worker, WorkerState};
 
@@ -150,6 +151,19 @@ impl Engine {
         self.lose_attempts(id, out);
         self.drop_places(id);
         self.plan.request_round();
+    }
+
+    /// Tells of workers that pressure begins or ceases to hold.
+    pub(super) fn note_pressure(&mut self, out: &mut Outbox) {
+        for (worker, held) in self.plan.workers.take_pressed() {
+            let what = match held {
+                Saturated { memory: true, .. } => "held by memory pressure",
+                Saturated { io: true, .. } => "held by io pressure",
+                Saturated { cpu: true, .. } => "held by cpu pressure",
+                _ => "no longer held by pressure",
+            };
+            self.note_worker(worker, what, out);
+        }
     }
 
     pub(super) fn note_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {

@@ -600,7 +600,7 @@ pub enum Fact {
         /// Who reported it.
         worker: WorkerId,
     },
-    /// A worker came, went, or was told to drain.
+    /// A worker came, went, was told to drain, or is held by pressure from now on or no longer.
     Worker {
         /// The worker.
         worker: WorkerId,

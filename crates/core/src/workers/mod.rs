@@ -5,7 +5,7 @@ mod index;
 pub use index::Index;
 
 use crate::ids::WorkerId;
-use crate::load::formula::LoadSettings;
+use crate::load::formula::{LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 
 use crate::resources::Resources;
@@ -43,6 +43,8 @@ pub struct Workers {
     opened: u64,
     /// The same, and the times that one ceased to.
     shifts: u64,
+    /// Workers that pressure holds since somebody asked last, or holds no longer.
+    pressed: BTreeMap<WorkerId, Saturated>,
 }
 
 impl Workers {
@@ -274,6 +276,7 @@ impl Workers {
     /// might not take before.
     pub fn bears(&mut self, id: WorkerId, now: Time, report: Option<Box<LoadReport>>) -> bool {
         let load = self.load;
+        let before = self.get(id).map(|worker| worker.saturated);
         let eased = self.update(id, |worker| {
             let (takes, room) = (worker.takes_work(), worker.room());
             worker.load = report.map(|report| (now, report));
@@ -288,7 +291,16 @@ impl Workers {
             worker.reach = reach.or(worker.reach.filter(|_| is_trusted));
             worker.takes_work() && (!takes || worker.room().memory > room.memory)
         });
+        let after = self.get(id).map(|worker| worker.saturated);
+        if before != after {
+            self.pressed.extend(after.map(|after| (id, after)));
+        }
         eased.unwrap_or(false)
+    }
+
+    /// Workers that pressure holds since this was asked last, or holds for another reason or no longer.
+    pub fn take_pressed(&mut self) -> BTreeMap<WorkerId, Saturated> {
+        std::mem::take(&mut self.pressed)
     }
 
     /// Gives a worker a name that no other has.
