@@ -29,6 +29,9 @@ pub struct Job {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
+    /// How many of its tasks may run at a time; absent is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
     /// Jobs that must succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u64>,
@@ -151,6 +154,9 @@ pub struct Step {
     /// Milliseconds that a task may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
+    /// How many of its tasks may run at a time; absent is any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
     /// How often a failed task is run again.
     pub retries: u32,
     /// Steps of the job that it depends on.
@@ -234,6 +240,7 @@ impl Step {
                 tags: step.needs.iter().map(ToString::to_string).collect(),
                 workers: step.targets.iter().cloned().collect(),
                 time_limit_ms: step.time_limit_ms,
+                max_running: step.max_running,
                 retries: step.retries,
                 depends: step.depends.iter().map(|d| depends_from(spec, d)).collect(),
                 limits: step.limits.iter().cloned().collect(),

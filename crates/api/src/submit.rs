@@ -40,6 +40,9 @@ pub struct SubmitRequest {
     /// What a failed task does to the rest of the job; by default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail_fast: Option<FailFast>,
+    /// How many of the job's tasks may run at a time; by default any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
     /// Refuse the job if no worker of the farm could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
@@ -91,6 +94,9 @@ pub struct StepRequest {
     /// Milliseconds that a task may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
+    /// How many of the step's tasks may run at a time; by default any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
     /// How often a failed task is run again.
     #[serde(default)]
     pub retries: u32,
@@ -259,6 +265,9 @@ pub enum SubmitError {
     /// A step without a command.
     #[error("step '{0}' has no command")]
     NoCommand(String),
+    /// A cap under which nothing would ever start.
+    #[error("max_running must be at least 1; hold the job to start nothing")]
+    MaxRunning,
     /// An empty range.
     #[error("step '{step}': the range {start}-{end}:{by} is empty")]
     BadRange {
@@ -376,6 +385,10 @@ pub enum SubmitError {
 impl SubmitRequest {
     /// The job for the engine. `user` is used if the request names none.
     pub fn into_spec(self, user: &str) -> Result<JobSpec, SubmitError> {
+        let caps = self.steps.iter().map(|step| step.max_running).chain([self.max_running]);
+        if caps.flatten().any(|max| max == 0) {
+            return Err(SubmitError::MaxRunning);
+        }
         let user = self.user.unwrap_or_else(|| user.to_owned());
         let names: Vec<String> = self.steps.iter().map(StepRequest::name_or_default).collect();
         let program = self.steps.first().and_then(|s| s.command.first());
@@ -394,6 +407,7 @@ impl SubmitRequest {
                 Some(FailFast::Finish) => windlass_core::job::FailFast::Finish,
                 Some(FailFast::Kill) => windlass_core::job::FailFast::Kill,
             },
+            max_running: self.max_running,
             steps: steps.collect::<Result<_, _>>()?,
         })
     }
@@ -455,6 +469,7 @@ impl StepRequest {
             needs: self.tags.iter().map(|tag| Need::parse(tag)).collect(),
             targets: self.workers.into_iter().collect(),
             time_limit_ms: self.time_limit_ms,
+            max_running: self.max_running,
             retries: self.retries,
             depends,
             limits: self.limits.into_iter().collect(),

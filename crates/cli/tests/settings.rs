@@ -52,6 +52,25 @@ fn a_limit_is_set_counted_and_removed() {
 }
 
 #[test]
+fn a_job_runs_no_more_tasks_at_a_time_than_it_may() {
+    let mut farm = Farm::with_server(&["--cpus", "4"]);
+    let gate = farm.work().join("gate");
+    let script = format!("until [ -e {} ]; do read -t 0.01 x </dev/zero; done; true", gate.display());
+    let wait = ["submit", "-o", "name", "--max-running", "2", "--array", "1-4", "--", "bash", "-c", &script];
+    let job = farm.ok(&wait);
+    let job = job.trim();
+    support::wait_until("two run", || farm.json(&["job", "show", job])["counts"]["running"] == 2);
+    farm.kill_server();
+    farm.start();
+    let why = farm.json(&["why", &format!("{job}.3")]);
+    assert_eq!(why["reason"], "max_running", "{why}");
+    assert_eq!(farm.json(&["job", "show", job])["max_running"], 2);
+    std::fs::write(&gate, "").unwrap();
+    farm.ok(&["job", "wait", job]);
+    assert!(farm.fails(2, &["submit", "--max-running", "0", "--", "true"]).contains("max-running"));
+}
+
+#[test]
 fn a_paused_queue_says_what_lets_it_go_on() {
     let mut farm = Farm::with_server(&["--cpus", "1"]);
     farm.ok(&["queue", "set", "film", "--band", "5", "--quota", "1", "--burst", "4"]);

@@ -121,6 +121,7 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
         name: format!("s{number}"),
         tasks,
         request: Resources::new(cpu, memory),
+        max_running: rng.chance(60).then(|| rng.between(1, 3) as u32),
         retries: [0, 0, 1, 2][rng.below(4) as usize],
         body: profile.body([0, 0, 10, 50][rng.below(4) as usize]),
         ..StepSpec::default()
@@ -188,6 +189,7 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
         parent: None,
         after,
         fail_fast: [FailFast::No, FailFast::No, FailFast::Finish, FailFast::Kill][rng.below(4) as usize],
+        max_running: rng.chance(100).then(|| rng.between(1, 4) as u32),
         steps,
     }
 }

@@ -299,6 +299,7 @@ impl Promises {
                     !explanation.changes.is_empty()
                 }
                 Reason::Probing { running } => *running > 0,
+                Reason::MaxRunning(cap) => cap.max > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 // Only jobs that are not resident have this reason.

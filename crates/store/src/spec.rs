@@ -25,6 +25,8 @@ struct JobJson {
     after: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fail_fast: Option<FailFastJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_running: Option<u32>,
     steps: Vec<StepJson>,
 }
 
@@ -46,6 +48,8 @@ struct StepJson {
     targets: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     time_limit_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_running: Option<u32>,
     #[serde(default)]
     retries: u32,
     /// Index of the step that it depends on, and whether task by task.
@@ -119,6 +123,7 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
             FailFast::Finish => Some(FailFastJson::Finish),
             FailFast::Kill => Some(FailFastJson::Kill),
         },
+        max_running: spec.max_running,
         steps: spec.steps.iter().map(step_to_json).collect(),
     };
     serde_json::to_string(&json).expect("strings, numbers and lists always serialize")
@@ -132,6 +137,7 @@ fn step_to_json(step: &StepSpec) -> StepJson {
         needs: step.needs.iter().map(|need| (need.key.clone(), need.any_of.clone())).collect(),
         targets: step.targets.clone(),
         time_limit_ms: step.time_limit_ms,
+        max_running: step.max_running,
         retries: step.retries,
         depends: step.depends.iter().map(|d| (d.on, d.kind == DependencyKind::Task)).collect(),
         limits: step.limits.clone(),
@@ -188,6 +194,7 @@ pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
             Some(FailFastJson::Finish) => FailFast::Finish,
             Some(FailFastJson::Kill) => FailFast::Kill,
         },
+        max_running: json.max_running,
         steps: json.steps.into_iter().map(step_from_json).collect(),
     })
 }
@@ -201,6 +208,7 @@ fn step_from_json(step: StepJson) -> StepSpec {
         needs: step.needs.into_iter().map(|(key, any_of)| Need { key, any_of }).collect(),
         targets: step.targets,
         time_limit_ms: step.time_limit_ms,
+        max_running: step.max_running,
         retries: step.retries,
         depends: step.depends.into_iter().map(|(on, task)| Dependency { on, kind: kind(task) }).collect(),
         limits: step.limits,

@@ -24,6 +24,7 @@ fn task(job: u64, index: u32) -> TaskId {
 
 fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
     let step = |name: &str, tasks| StepSpec {
+        max_running: Some(3),
         name: name.to_owned(),
         tasks,
         request: Resources { custom: [("scratch".to_owned(), 7)].into(), ..Resources::new(150, 1 << 30) },
@@ -50,6 +51,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
     let mut second = step("second", 3);
     second.depends = vec![Dependency { on: 0, kind: DependencyKind::Task }];
     JobSpec {
+        max_running: Some(u32::MAX),
         name: name.to_owned(),
         queue: format!("{user}-queue"),
         user: user.to_owned(),

@@ -45,6 +45,9 @@ pub struct TaskArgs {
     /// Kill a task that runs longer than this: 90s, 1h30m, 00:10:00, or seconds
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub time_limit: Option<u64>,
+    /// How many of its tasks may run at a time [default: any number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Placement")]
+    pub max_running: Option<u32>,
     /// Queue to submit to [default: your own]
     #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub queue: Option<String>,
@@ -182,6 +185,7 @@ impl TaskArgs {
             priority: self.priority,
             key: Some(self.key.clone().unwrap_or_else(fresh_key)),
             fail_fast: self.fail_fast.map(Into::into),
+            max_running: self.max_running,
             steps: vec![step],
             ..Default::default()
         })

@@ -386,6 +386,7 @@ mod tests {
             queue: "q".to_owned(),
             user: "u".to_owned(),
             priority: 0,
+            max_running: None,
             state: JobState::Failed,
             stopped: None,
             created_ms: 1_000,

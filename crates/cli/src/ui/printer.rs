@@ -336,6 +336,7 @@ mod tests {
             tags: Vec::new(),
             workers: Vec::new(),
             time_limit_ms: Some(2000),
+            max_running: None,
             retries: 0,
             depends: Vec::new(),
             limits: Vec::new(),

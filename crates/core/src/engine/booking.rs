@@ -129,6 +129,7 @@ impl Work for Engine {
         if is_drained {
             self.refresh(key);
         }
+        self.refresh_capped(key);
     }
 }
 

@@ -60,6 +60,9 @@ impl Engine {
                 if running != step.active {
                     return Err(format!("{key:?}: {running} attempts, counted {}", step.active));
                 }
+                if job.spec.steps[number].max_running.is_some_and(|max| step.active > max) {
+                    return Err(format!("{key:?}: {} tasks, more than may run at a time", step.active));
+                }
                 let mut seen = BTreeSet::new();
                 for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
                     for index in set.iter() {
@@ -79,12 +82,15 @@ impl Engine {
                 }
                 let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
                 let open = open && self.profiles.throttled(step.profile).is_none();
-                let open = open && self.licences.back_off(key).is_none();
+                let open = open && self.licences.back_off(key).is_none() && job.cap_reached(number).is_none();
                 let wanted = (open && !step.ready.is_empty())
                     .then(|| QueuedStep::new(job.spec.priority, ranked_since(step), key));
                 if wanted != step.enlisted {
                     return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
                 }
+            }
+            if job.spec.max_running.is_some_and(|max| job.steps.iter().map(|s| s.active).sum::<u32>() > max) {
+                return Err(format!("job {}: more tasks than may run at a time", job.id));
             }
             if job.ended.is_some() && active > 0 {
                 return Err(format!("job {} ended with {active} attempts", job.id));

@@ -20,6 +20,7 @@ impl Engine {
     pub(super) fn refresh(&mut self, key: StepKey) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
+        let open = open && job.cap_reached(key.step.into()).is_none();
         let (queue, priority) = (job.queue, job.spec.priority);
         let step = &mut job.steps[usize::from(key.step)];
         let open = open && self.profiles.throttled(step.profile).is_none();
@@ -36,6 +37,16 @@ impl Engine {
             self.plan.enlist(queue, step.class, new);
         }
         step.enlisted = wanted;
+    }
+
+    /// One more or one less task of the step is booked or runs: caps on these may be reached, or no longer.
+    pub(super) fn refresh_capped(&mut self, key: StepKey) {
+        let Some(job) = self.jobs.get(&key.job) else { return };
+        if job.spec.max_running.is_some() {
+            self.refresh_all(key.job);
+        } else if job.spec.steps[usize::from(key.step)].max_running.is_some() {
+            self.refresh(key);
+        }
     }
 
     pub(super) fn refresh_all(&mut self, id: JobId) {
@@ -205,6 +216,7 @@ impl Engine {
             }
             _ => {}
         }
+        self.refresh_capped(key);
         if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
         {
             self.stop_job(task.job, Stop::FailFast, out);

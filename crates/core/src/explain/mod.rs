@@ -18,7 +18,7 @@ use crate::bounds;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::{BackOff, DependencyKind, Stop, TaskState};
+use crate::job::{BackOff, DependencyKind, RunningCap, Stop, TaskState};
 use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision, Judged};
@@ -114,6 +114,8 @@ pub enum Reason {
         /// Some of them are other users', who take turns with its user.
         is_at_most: bool,
     },
+    /// As many tasks of its step or job run as may.
+    MaxRunning(RunningCap),
     /// Every worker that could run it is full, or takes no new work.
     Full,
     /// The same, and what becomes free goes to this queue first.
@@ -325,6 +327,7 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
             explanation.changes.insert(0, try_again_now(engine, known));
             Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
         }
+        () if let Some(cap) = job.cap_reached(key.step.into()) => Reason::MaxRunning(cap),
         () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
         () => match (over_quota(engine, job.queue, key), limit, found.closed) {
             (Some(quota_cpu), ..) => {

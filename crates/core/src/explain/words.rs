@@ -3,7 +3,7 @@
 
 use super::{Change, Explanation, PassedVerdict, Reason, WorkerReason};
 use crate::WorkerId;
-use crate::job::Stop;
+use crate::job::{RunningCap, Stop};
 use crate::plan::placement::Ineligible;
 use crate::resources::{Bytes, Cpus, Short};
 
@@ -53,6 +53,7 @@ words! {
     Limit "limit",
     LicenceBusy "licence_busy",
     Probing "probing",
+    MaxRunning "max_running",
     Parked "parked",
     Full "full",
     Behind "behind",
@@ -126,6 +127,13 @@ fn say_waits(reason: &Reason) -> (Word, String) {
             (Word::Limit, format!("the limit '{name}' is 0: no task may hold it"))
         }
         Reason::Limit { name, max } => (Word::Limit, format!("all {max} of the limit '{name}' are taken")),
+        Reason::MaxRunning(RunningCap { max, is_of_job }) => {
+            let of = if *is_of_job { "job" } else { "step" };
+            (
+                Word::MaxRunning,
+                format!("{max} tasks of its {of} run, and no more may at a time (max_running)"),
+            )
+        }
         Reason::Probing { running } => (
             Word::Probing,
             format!("{running} tasks of its profile run first, to show how much memory they need"),

@@ -36,6 +36,8 @@ pub struct JobSpec {
     pub after: Vec<JobId>,
     /// What a failed task does to the rest of the job.
     pub fail_fast: FailFast,
+    /// How many of its tasks may be booked or run at a time; `None` is any number.
+    pub max_running: Option<u32>,
     /// The steps; a step may depend only on steps of this list.
     pub steps: Vec<StepSpec>,
 }
@@ -59,6 +61,15 @@ impl JobSpec {
     }
 }
 
+/// A cap on running tasks that is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunningCap {
+    /// The most tasks.
+    pub max: u32,
+    /// It is the whole job's, and not the step's.
+    pub is_of_job: bool,
+}
+
 /// Tasks alike in command, requirements and tags.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StepSpec {
@@ -74,6 +85,8 @@ pub struct StepSpec {
     pub targets: BTreeSet<String>,
     /// Milliseconds that a task may run.
     pub time_limit_ms: Option<u64>,
+    /// How many of its tasks may be booked or run at a time; `None` is any number.
+    pub max_running: Option<u32>,
     /// How often a failed task is run again.
     pub retries: u32,
     /// Steps of the same job that come first.
@@ -467,6 +480,17 @@ impl Step {
 }
 
 impl Job {
+    /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are.
+    pub fn cap_reached(&self, step: usize) -> Option<RunningCap> {
+        let max = self.spec.steps[step].max_running.filter(|max| self.steps[step].active >= *max);
+        let of_step = max.map(|max| RunningCap { max, is_of_job: false });
+        of_step.or_else(|| {
+            let max = self.spec.max_running?;
+            let active = self.steps.iter().map(|step| step.active).sum::<u32>();
+            (active >= max).then_some(RunningCap { max, is_of_job: true })
+        })
+    }
+
     /// The place in the job of the step that task `index` belongs to.
     pub fn step_of(&self, index: u32) -> u16 {
         let next = self.steps.partition_point(|s| s.base <= index);

@@ -352,6 +352,7 @@ fn to_wire(view: &JobView) -> Job {
         queue: view.spec.queue.clone(),
         user: view.spec.user.clone(),
         priority: view.spec.priority,
+        max_running: view.spec.max_running,
         state: JobState::from_core(view.state, view.held, &counts),
         stopped: view.stop.map(|stop| match stop {
             Stop::Canceled => "cancelled".to_owned(),
