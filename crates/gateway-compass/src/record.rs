@@ -227,9 +227,9 @@ impl Record {
             && complete.is_some_and(|at| at.saturating_add(RESULTS_S_MAX) > now)
     }
 
-    /// True of a job whose machine may still begin it.
-    pub fn may_begin(&self) -> bool {
-        self.stage >= Stage::Dispatch && !self.stage.is_end()
+    /// True of a job whose machine boots: only then is its archive served, whose URL logs of machines show.
+    pub fn is_booting(&self) -> bool {
+        matches!(self.stage, Stage::Dispatch | Stage::Boot)
     }
 
     /// True of a job that has ended, and whose results do not come: nothing was told of it for an hour.

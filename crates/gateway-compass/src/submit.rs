@@ -7,7 +7,7 @@ use super::max_run::TooManyRuns;
 use super::view::{View, date_text, time_text};
 use crate::App;
 use crate::files::PackageError;
-use crate::format::{BadJob, CompassJob, Fields, SEALED_SECRETS, jobs_of, result_root};
+use crate::format::{BadJob, CompassJob, Fields, SEALED_SECRETS, jobs_of, result_root, text_of};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -71,12 +71,20 @@ pub(super) async fn submit(
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
     let caller = account_of(&app, who(&caller).cloned(), &fields)?;
+    let account = text_of(&fields, "my_account");
     let fields = without_packages(&app, &caller, fields).await?;
-    let jobs = jobs_of(fields).map_err(NotTaken::bad)?;
-    // All are right before the first is taken.
-    let jobs: Result<Vec<CompassJob>, BadJob> = jobs.into_iter().map(CompassJob::parse).collect();
-    let jobs = jobs.map_err(NotTaken::bad)?;
+    // All are right before the first is taken. That of many large jobs takes a while.
+    let parsed = tokio::task::spawn_blocking(|| -> Result<Vec<CompassJob>, BadJob> {
+        jobs_of(fields)?.into_iter().map(CompassJob::parse).collect()
+    });
+    let parsed = parsed.await.map_err(|e| NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, e))?;
+    let jobs = parsed.map_err(NotTaken::bad)?;
     for job in &jobs {
+        // The account was checked before the matrix was expanded.
+        if account.as_deref() != Some(&*job.account) {
+            let why = format!("my_account '{}' is not the account of this submission", job.account);
+            return Err(NotTaken::new(StatusCode::FORBIDDEN, why).into());
+        }
         app.files().check_kernel(&job.fields).map_err(NotTaken::bad)?;
     }
     let (mut answers, mut taken) = (Vec::new(), false);

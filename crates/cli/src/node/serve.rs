@@ -355,6 +355,19 @@ pub fn sccache_settings(path: &Path) -> anyhow::Result<SchedulerConfig> {
 
 /// The key of secrets is made in the state directory, never in the database.
 fn compass_gateway(config: &CompassConfig, state: &Path) -> anyhow::Result<CompassGateway> {
+    if let Some(srv) = &config.srv
+        && let (Ok(srv), Ok(state)) = (srv.canonicalize(), state.canonicalize())
+    {
+        // Whatever is beneath srv is served, the key of secrets and the database too.
+        let apart = !srv.starts_with(&state) && !state.starts_with(&srv);
+        anyhow::ensure!(
+            apart,
+            "srv of [compass], {}, and the state directory, {}, must not be inside each other: all files of srv are \
+             served to machines",
+            srv.display(),
+            state.display()
+        );
+    }
     let defaults = CompassOptions::new(state.join(COMPASS_KEY));
     let options = CompassOptions {
         srv: config.srv.clone(),

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 /// Files of the file store that one job may name.
 const NEEDED_MAX: usize = 1_000;
+/// Files, or archives, that one submission brings.
+const PACKAGES_MAX: usize = 64;
 /// Where packages are that a server builds itself, if it builds any.
 const BUILT: &str = "ss/pkgbuild/";
 
@@ -59,7 +61,16 @@ impl Files {
         let trusted = trusted || self.options.shared_uploads;
         let needed = needed_files(fields)?;
         let brought = fields.remove("upload_file_store");
-        for (path, content) in brought.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        let brought = brought.as_ref().and_then(Value::as_object);
+        let archives = fields.get("pkg_data").and_then(Value::as_object);
+        for (name, all) in [("upload_file_store", brought), ("pkg_data", archives)] {
+            if all.is_some_and(|all| all.len() > PACKAGES_MAX) {
+                let why =
+                    format!("has more than {PACKAGES_MAX} entries; send the files in several submissions");
+                return Err(bad(name, why).into());
+            }
+        }
+        for (path, content) in brought.into_iter().flatten() {
             self.store(path, content, trusted)?;
         }
         self.take_archives(fields)?;

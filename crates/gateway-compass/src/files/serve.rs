@@ -153,8 +153,8 @@ async fn archive_of(
         Ok(None) => return denied(),
         Err(why) => return unavailable(why),
     };
-    if !view.record.may_begin() || view.record.filled.is_none() {
-        return say(StatusCode::LOCKED, "the job has ended, or does not run yet");
+    if !view.record.is_booting() || view.record.filled.is_none() {
+        return say(StatusCode::LOCKED, "the job's machine does not boot now");
     }
     let secrets = match text_of(&view.submitted, SEALED_SECRETS) {
         None => Fields::new(),

@@ -252,13 +252,16 @@ async fn begin(app: &App, Allowed { job, path, root }: Allowed) -> Result<(NewFi
         if dir.is_full(DISK_FREE_BYTES) {
             return Err(Refusal::DiskFull);
         }
+        files.remember(job, || {
+            let (bytes, files) = dir.size_of(&root);
+            Used { bytes, files }
+        });
+        // Before its directories are made, which nothing counts.
+        if files.has_all_files(job) {
+            return Err(Refusal::TooMany);
+        }
         let mut new = dir.create(&path)?;
         let file = new.file.take().ok_or(Refusal::Exists)?;
-        files.remember(job, || {
-            let (bytes, count) = dir.size_of(&root);
-            // The one that is begun is counted when it is whole.
-            Used { bytes, files: count.saturating_sub(1) }
-        });
         Ok((new, file))
     });
     begun.await.map_err(|e| failed(std::io::Error::other(e)))?
@@ -329,6 +332,12 @@ impl Drop for Written<'_> {
 
 impl Files {
     /// Counts what a job has uploaded, unless that is known.
+    /// True of a job that has as many files as it may.
+    fn has_all_files(&self, job: JobId) -> bool {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.get(&job).is_some_and(|used| used.files >= RESULT_FILES_MAX)
+    }
+
     fn remember(&self, job: JobId, count: impl FnOnce() -> Used) {
         let known = |used: &std::collections::BTreeMap<JobId, Used>| used.contains_key(&job);
         if known(&self.used.lock().unwrap_or_else(PoisonError::into_inner)) {

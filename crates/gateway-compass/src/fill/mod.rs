@@ -16,8 +16,11 @@ use windlass_core::JobId;
 pub(crate) use initrds::job_archive_path;
 pub(crate) use upload_dirs::upload_dirs;
 
-/// What is registered of a host and no business of its jobs.
-const NO_HARDWARE: [&str; 3] = ["ipmi_ip", "ipmi_user", "ipmi_password"];
+/// True of what is registered of a host and is no business of its jobs: how its power is switched.
+fn is_private(key: &str) -> bool {
+    key.starts_with("ipmi") || key.starts_with("bmc") || key.contains("pass")
+}
+
 /// Where a machine reaches the scheduler, if nothing says so.
 pub(crate) const DEFAULT_SERVER: &str = "172.17.0.1:3000";
 
@@ -167,7 +170,7 @@ impl Filling<'_> {
         if let Some(bytes) = booked.or(named.and_then(|testbox| testbox.memory)) {
             hardware.insert("memory".to_owned(), (bytes >> 20).to_string().into());
         }
-        for (key, value) in self.testbox.iter().filter(|(key, _)| !NO_HARDWARE.contains(&key.as_str())) {
+        for (key, value) in self.testbox.iter().filter(|(key, _)| !is_private(key)) {
             let text = match value {
                 Value::Array(all) => Some(all.iter().filter_map(scalar).collect::<Vec<_>>().join("\n")),
                 value => scalar(value),

@@ -1,4 +1,4 @@
-//! One submission that stands for several jobs: `matrix` is expanded here, and `cluster` will be.
+//! One submission that stands for several jobs: `matrix` is expanded here. `cluster` is refused.
 
 use super::{BadJob, Fields, scalar};
 use serde_json::Value;
@@ -9,6 +9,21 @@ pub const MATRIX_JOBS_MAX: usize = 100;
 const MATRIX_BYTES_MAX: usize = 32 << 20;
 /// Names between the dots of a key of `matrix`.
 const DEPTH_MAX: usize = 4;
+/// Keys of `matrix`.
+const AXES_MAX: usize = 16;
+/// Fields that are checked before a matrix is expanded, or that nobody may see: no matrix sets them.
+const NOT_IN_MATRIX: [&str; 10] = [
+    "matrix",
+    "my_account",
+    "my_token",
+    "my_email",
+    "my_name",
+    "secrets",
+    "cluster",
+    "need_file_store",
+    "upload_file_store",
+    "pkg_data",
+];
 
 /// The jobs for which a submission stands: one for each combination of the lists in `matrix`, in their order. A key
 /// names a field, or a field of a hash by dots (`pp.iperf.protocol`), or several by `|`, whose values then come
@@ -26,10 +41,13 @@ pub fn jobs_of(fields: Fields) -> Result<Vec<Fields>, BadJob> {
     let Some(matrix) = fields.get("matrix").and_then(Value::as_object) else { return Ok(vec![fields]) };
     let axes: Vec<(String, Vec<Value>)> =
         matrix.iter().filter_map(|(key, values)| Some((key.clone(), values.as_array()?.clone()))).collect();
+    if axes.len() > AXES_MAX {
+        return Err(bad("matrix", format!("has more than {AXES_MAX} keys; submit it in parts")));
+    }
     let product = axes.iter().try_fold(1usize, |n, (_, values)| n.checked_mul(values.len()));
     match product.unwrap_or(usize::MAX) {
         0 => return Err(bad("matrix", "a list of it is empty; give at least one value")),
-        n if n > 1 && bytes_of(&fields).saturating_mul(n) > MATRIX_BYTES_MAX => {
+        n if n <= MATRIX_JOBS_MAX && bytes_of(&fields).saturating_mul(n) > MATRIX_BYTES_MAX => {
             let why =
                 format!("stands for jobs of more than {MATRIX_BYTES_MAX} bytes together; submit it in parts");
             return Err(bad("matrix", why));
@@ -79,7 +97,10 @@ fn choose(job: &mut Fields, key: &str, value: &Value) -> Result<(), BadJob> {
 
 fn set(job: &mut Fields, name: &str, value: Value) -> Result<(), BadJob> {
     let names: Vec<&str> = name.split('.').collect();
-    if names.len() > DEPTH_MAX || names.iter().any(|name| name.is_empty()) || names[0] == "matrix" {
+    if NOT_IN_MATRIX.contains(&names[0]) {
+        return Err(bad(&format!("matrix.{name}"), "cannot be set by a matrix; give it once, outside"));
+    }
+    if names.len() > DEPTH_MAX || names.iter().any(|name| name.is_empty()) {
         return Err(bad(
             &format!("matrix.{name}"),
             "is not the name of a field such as os or pp.iperf.protocol",
@@ -118,6 +139,24 @@ fn bad(name: &str, why: impl Into<String>) -> BadJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_matrix_sets_nothing_that_is_checked_before_it_or_kept_secret() {
+        for name in NOT_IN_MATRIX.iter().chain(&["secrets.password", "pkg_data.lkp.md5", "os|my_account"]) {
+            let value = if name.contains('|') { "a|b" } else { "a" };
+            let job = serde_json::json!({"suite": "x", "matrix": {*name: [value]}});
+            let Value::Object(job) = job else { panic!() };
+            let refused = jobs_of(job).unwrap_err().to_string();
+            assert!(refused.contains("cannot be set by a matrix") && !refused.contains("[\"a"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_matrix_has_few_keys() {
+        let keys: Fields = (0..=AXES_MAX).map(|n| (format!("a{n}"), serde_json::json!(["x"]))).collect();
+        let job = Fields::from_iter([("matrix".to_owned(), Value::Object(keys))]);
+        assert!(jobs_of(job).unwrap_err().to_string().contains("more than 16 keys"));
+    }
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -457,10 +457,12 @@ impl Lab {
 
     /// A provider passes something on to those who watch a job of its.
     pub(super) fn passed(&mut self, host: &str, job: JobId, text: &str, console: bool) {
-        if self.runs.get(job).is_some_and(|run| run.host() == host) {
-            let told = self.clients.pass(job, text, console);
-            self.after(told);
-        }
+        let Some(run) = self.runs.get(job).filter(|run| run.host() == host) else { return };
+        // Logs of providers show the URLs that they fetch. Whoever watches a log must not speak for the job.
+        let token = run.record.place.as_ref().map(|place| &*place.token).filter(|token| !token.is_empty());
+        let text = token.map_or_else(|| text.to_owned(), |token| text.replace(token, "***"));
+        let told = self.clients.pass(job, &text, console);
+        self.after(told);
     }
 }
 
