@@ -25,7 +25,7 @@ fn a_farms_own_history_is_a_trace_that_can_be_replayed() {
     assert_eq!((&replayed["jobs"], &replayed["cpus"]), (&4.into(), &2.0.into()));
     let settings = replayed["settings"].as_array().unwrap();
     let names: Vec<&str> = settings.iter().filter_map(|setting| setting["name"].as_str()).collect();
-    assert_eq!(names, ["fifo", "backfill", "time", "task"]);
+    assert_eq!(names, ["fifo", "backfill", "time", "task", "order"]);
     for setting in settings {
         assert_eq!((&setting["never_started"], &setting["decisions"]), (&0.into(), &4.into()), "{setting}");
     }
