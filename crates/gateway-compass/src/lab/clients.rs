@@ -207,7 +207,9 @@ impl Lab {
                 return;
             }
         }
-        let host = self.runs.get(job).and_then(|run| self.hosts.get(run.host()));
+        // A provider that was not told of the job yet could make nothing of what is said about it.
+        let told = self.runs.get(job).filter(|run| !run.awaits_filling());
+        let host = told.and_then(|run| self.hosts.get(run.host()));
         match host.and_then(|host| host.session.clone()) {
             Some(provider) => _ = provider.send(text),
             None if kind.starts_with("console") || kind.starts_with("resize") => {}

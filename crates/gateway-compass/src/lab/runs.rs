@@ -102,6 +102,12 @@ pub(super) struct Kill {
 }
 
 impl Run {
+    /// True until it is known what its machine gets, and before that machine is told of it. Records of earlier releases
+    /// name no server, and their machines were told.
+    pub(super) fn awaits_filling(&self) -> bool {
+        self.record.filled.is_none() && !self.place().reached.server.is_empty()
+    }
+
     pub fn place(&self) -> &BookedHost {
         self.record.place.as_ref().expect("what has no place is no run")
     }
@@ -242,7 +248,7 @@ impl Lab {
         let body = self.body_of(job).await;
         let (Some(body), Some(run)) = (body, self.runs.get(job)) else { return Again::Over };
         let Some(submitted) = body.compass.as_ref() else { return Again::Over };
-        if run.record.filled.is_none() && !run.place().reached.server.is_empty() {
+        if run.awaits_filling() {
             return Again::Soon;
         }
         let fields = machine_fields(job, submitted, &run.record);
