@@ -109,7 +109,8 @@ fn started(farm: &LiveFarm, from: usize, job: JobId) -> usize {
     farm.starts[from..].iter().filter(|start| start.task.job == job).count()
 }
 
-/// How many other tasks of its project start before the only task of a user who comes when another user has many.
+/// A user has `backlog` tasks in a project, and another user submits one there. Returns how many tasks of the project
+/// start before that one.
 fn wait_beside(backlog: u32, express: Option<u32>) -> usize {
     let mut farm = farm_of(1, Charge::Task, express);
     for project in ["film", "game", "ads"] {

@@ -88,6 +88,7 @@ impl Work for Engine {
         step.ready.remove(index);
         let tries = step.tries.remove(index).unwrap_or_default();
         step.active += 1;
+        job.active += 1;
         let sized = &self.plan.classes.get(step.class).request;
         let request = Resources { memory: spec.request.memory, ..sized.clone() };
         let expects = sized.memory.saturating_sub(request.memory);

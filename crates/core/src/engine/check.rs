@@ -89,7 +89,10 @@ impl Engine {
                     return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
                 }
             }
-            if job.spec.max_running.is_some_and(|max| job.steps.iter().map(|s| s.active).sum::<u32>() > max) {
+            if job.active != job.steps.iter().map(|step| step.active).sum::<u32>() {
+                return Err(format!("job {}: counts {} active tasks", job.id, job.active));
+            }
+            if job.spec.max_running.is_some_and(|max| job.active > max) {
                 return Err(format!("job {}: more tasks than may run at a time", job.id));
             }
             if job.ended.is_some() && active > 0 {

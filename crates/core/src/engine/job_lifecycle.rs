@@ -42,7 +42,7 @@ impl Engine {
     /// One more or one less task of the step is booked or runs: caps on these may be reached, or no longer.
     pub(super) fn refresh_capped(&mut self, key: StepKey) {
         let Some(job) = self.jobs.get(&key.job) else { return };
-        if job.spec.max_running.is_some() {
+        if job.spec.max_running.is_some_and(|max| job.active == max || job.active + 1 == max) {
             self.refresh_all(key.job);
         } else if job.spec.steps[usize::from(key.step)].max_running.is_some() {
             self.refresh(key);
@@ -94,6 +94,7 @@ impl Engine {
             TaskState::Canceled => _ = step.canceled.insert(row.index),
             TaskState::Booked | TaskState::Running => {
                 step.active += 1;
+                job.active += 1;
                 self.adopt_attempt(id, number, &row);
                 return;
             }
@@ -178,6 +179,7 @@ impl Engine {
         let StepSpec { retries, is_external, .. } = job.spec.steps[number];
         let step = &mut job.steps[number];
         step.active -= 1;
+        job.active -= 1;
         self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
         let failed =

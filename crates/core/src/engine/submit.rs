@@ -301,6 +301,7 @@ impl Engine {
             id: record.id,
             spec: record.spec.without_caches(),
             queue,
+            active: 0,
             created: record.created,
             stop: record.stop,
             held: record.held,

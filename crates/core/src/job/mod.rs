@@ -442,6 +442,8 @@ pub struct Job {
     pub spec: Arc<JobSpec>,
     /// Its queue.
     pub queue: QueueId,
+    /// Tasks of all its steps that are booked or run.
+    pub active: u32,
     /// When it was accepted.
     pub created: Time,
     /// Why no further task starts.
@@ -486,8 +488,7 @@ impl Job {
         let of_step = max.map(|max| RunningCap { max, is_of_job: false });
         of_step.or_else(|| {
             let max = self.spec.max_running?;
-            let active = self.steps.iter().map(|step| step.active).sum::<u32>();
-            (active >= max).then_some(RunningCap { max, is_of_job: true })
+            (self.active >= max).then_some(RunningCap { max, is_of_job: true })
         })
     }
 

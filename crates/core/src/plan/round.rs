@@ -161,8 +161,8 @@ impl Planner {
         before > round.blocked.over_quota.len()
     }
 
-    /// After a placement: classes that were passed over by it are marked as overtaken, a reservation whose holder was
-    /// placed ends, and what a task takes that will still run then is no longer spare beside the holder.
+    /// After a placement: classes that were passed over by it are marked as overtaken. A reservation whose holder was
+    /// placed ends. A task that will still run when another holder starts uses up what is spare beside that holder.
     fn note_placement(
         &mut self,
         booking: &Booking,

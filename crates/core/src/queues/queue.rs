@@ -193,8 +193,8 @@ impl Queue {
         self.user.as_deref()
     }
 
-    /// The quota that would be exceeded by so many hundredths of a core more; `alone`: nobody else can use
-    /// them.
+    /// The quota that this many hundredths of a core more would exceed; with `alone` the burst, for no other queue can
+    /// use them.
     pub(super) fn over_quota(&self, cpu: u32, alone: bool) -> Option<u32> {
         let burst = self.record.burst_cpu.filter(|_| alone);
         let cap = burst.or(self.record.quota_cpu);

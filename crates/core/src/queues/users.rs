@@ -189,7 +189,8 @@ impl Queues {
         });
     }
 
-    /// Where a user begins who comes back, as `Queues::wake` has it for queues.
+    /// The level at which a user with new work enters: that of the least served user who waits, or else the highest of
+    /// those whose tasks run.
     fn level_of_users(&self, id: QueueId) -> Option<super::fair::Virtual> {
         let users = self.get(self.whole(id)).users.as_ref()?;
         let served = |id: &QueueId| self.user_share(*id).map(|share| share.served(self.now));

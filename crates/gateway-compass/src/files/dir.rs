@@ -59,7 +59,7 @@ impl InnerPath {
 /// Why a file is not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is no such file, or a link of it leads out of the directory.
+    /// The file does not exist, or a symbolic link in its path leads out of the directory.
     #[error("File not found")]
     Missing,
     /// There is one already.
@@ -106,7 +106,7 @@ impl LabDir {
         opened.map_err(|errno| FileError::of(path, errno))
     }
 
-    /// True where less is free on the disk than stays free: so many bytes, or a twentieth if that is less.
+    /// True if the disk has less free than `free_bytes`, or, on a small disk, less than a twentieth of it.
     pub fn is_full(&self, free_bytes: u64) -> bool {
         let Ok(disk) = rustix::fs::fstatvfs(&self.root) else { return false };
         let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
