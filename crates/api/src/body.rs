@@ -14,7 +14,7 @@ pub const BODY_BYTES_MAX: usize = 4 << 20;
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 
 /// The command of a step with the values of its tasks.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StepBody {
     /// Program and arguments, with replacement strings; no shell is involved.
     pub command: Vec<String>,
@@ -24,6 +24,9 @@ pub struct StepBody {
     pub cwd: String,
     /// The values of the tasks.
     pub params: Params,
+    /// How many tasks in a row have the same value, because they start together.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub nodes: u32,
     /// What is set up once on a worker. With it, texts hold references instead of replacement strings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
@@ -32,20 +35,47 @@ pub struct StepBody {
     pub compass: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
+impl Default for StepBody {
+    fn default() -> Self {
+        StepBody {
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: String::new(),
+            params: Params::None,
+            nodes: 1,
+            session: None,
+            compass: None,
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
 impl StepBody {
     /// Bytes of the part that a worker gets, as JSON.
     pub fn sent_bytes(&self) -> usize {
-        let StepBody { command, env, cwd, params: _, session, compass } = self;
+        let StepBody { command, env, cwd, params: _, nodes: _, session, compass } = self;
         let mut count = Count(0);
         let sent = serde_json::to_writer(&mut count, &(command, env, cwd, session, compass));
         sent.expect("strings and maps always serialize");
         count.0
     }
 
+    /// The value of the task with this index in its step, as a text.
+    pub fn value(&self, place: u32) -> Option<Cow<'_, str>> {
+        self.params.value(place / self.nodes.max(1))
+    }
+
     /// The named values of the task with this index in its step; empty without a parameter space.
     pub fn task_values(&self, place: u32) -> Vec<TaskValue> {
         let Params::Space(space) = &self.params else { return Vec::new() };
-        let values = space.values(place).into_iter().map(|(param, raw)| {
+        let values = space.values(place / self.nodes.max(1)).into_iter().map(|(param, raw)| {
             let name = param.name.clone();
             let mapped = self.session.as_ref().filter(|_| param.path).map(|session| session.map_path(&raw));
             match mapped.map(Cow::into_owned).filter(|mapped| *mapped != raw) {

@@ -157,6 +157,12 @@ pub struct Step {
     /// How many of its tasks may run at a time; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
+    /// So many tasks in a row start together, each on another worker; absent is one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// The name of the step with which it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
     /// How often a failed task is run again.
     pub retries: u32,
     /// Steps of the job that it depends on.
@@ -241,6 +247,8 @@ impl Step {
                 workers: step.targets.iter().cloned().collect(),
                 time_limit_ms: step.time_limit_ms,
                 max_running: step.max_running,
+                nodes: step.nodes,
+                with: step.with.and_then(|with| Some(spec.steps.get(usize::from(with))?.name.clone())),
                 retries: step.retries,
                 depends: step.depends.iter().map(|d| depends_from(spec, d)).collect(),
                 limits: step.limits.iter().cloned().collect(),

@@ -97,6 +97,12 @@ pub struct StepRequest {
     /// How many of the step's tasks may run at a time; by default any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
+    /// For each value, so many tasks start together, each on another worker, or none does; by default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// The name of an earlier step with which it starts: the tasks of the first values of both together, and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
     /// How often a failed task is run again.
     #[serde(default)]
     pub retries: u32,
@@ -268,6 +274,9 @@ pub enum SubmitError {
     /// A cap under which nothing would ever start.
     #[error("max_running must be at least 1; hold the job to start nothing")]
     MaxRunning,
+    /// No node at all.
+    #[error("step '{0}': nodes must be at least 1")]
+    NoNodes(String),
     /// An empty range.
     #[error("step '{step}': the range {start}-{end}:{by} is empty")]
     BadRange {
@@ -422,7 +431,12 @@ impl StepRequest {
         let name = self.name_or_default();
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
-        let (params, tasks) = params_of(self.param, &name)?;
+        let (params, values) = params_of(self.param, &name)?;
+        let nodes = self.nodes.unwrap_or(1);
+        if nodes == 0 {
+            return Err(SubmitError::NoNodes(name));
+        }
+        let tasks = values.saturating_mul(nodes.into());
         let Some(tasks) = u32::try_from(tasks).ok().filter(|n| *n <= bounds::TASKS_PER_JOB_MAX) else {
             return Err(SubmitError::TooManyTasks { step: name, is: tasks });
         };
@@ -435,6 +449,12 @@ impl StepRequest {
             let kind = if by == By::Task { DependencyKind::Task } else { DependencyKind::Step };
             depends.push(Dependency { on, kind });
         }
+        let with = self.with.map(|with| {
+            let place =
+                names.iter().position(|name| *name == with).and_then(|place| u16::try_from(place).ok());
+            place.ok_or(SubmitError::UnknownStep { step: name.clone(), on: with })
+        });
+        let with = with.transpose()?;
         let resources = self.resources.unwrap_or(Resources { cpus: 1.0, ..Default::default() });
         let Some(request) = resources.to_core() else {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
@@ -455,7 +475,8 @@ impl StepRequest {
         };
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
-        let body = StepBody { command: self.command, env: self.env, cwd, params, session, compass: None };
+        let body =
+            StepBody { command: self.command, env: self.env, cwd, params, nodes, session, compass: None };
         let stored = serde_json::to_vec(&body).expect("strings and numbers always serialize");
         // A worker gets a part of the body, which is only measured if the whole is large.
         let bytes = if stored.len() > BODY_BYTES_MAX { body.sent_bytes() } else { 0 };
@@ -470,6 +491,8 @@ impl StepRequest {
             targets: self.workers.into_iter().collect(),
             time_limit_ms: self.time_limit_ms,
             max_running: self.max_running,
+            nodes: self.nodes.filter(|nodes| *nodes > 1),
+            with,
             retries: self.retries,
             depends,
             limits: self.limits.into_iter().collect(),

@@ -3,6 +3,8 @@
 use crate::time::NS_PER_S;
 use std::ops::RangeInclusive;
 
+/// Tasks that start together, over all steps that do.
+pub const GANG_TASKS_MAX: u32 = 1_000;
 /// Steps of one job.
 pub const STEPS_PER_JOB_MAX: usize = 1_000;
 /// Tasks of one job, over all its steps.

@@ -22,6 +22,10 @@ pub struct Class {
     pub limits: BTreeSet<String>,
     /// An outside client runs it: it is a place, or a task that its submitter runs.
     pub is_external: bool,
+    /// So many of its tasks start together; `None` is one by one.
+    pub nodes: Option<u32>,
+    /// The classes of the steps that start with it.
+    pub mates: Vec<Class>,
 }
 
 impl Class {
@@ -29,6 +33,33 @@ impl Class {
     /// that names such a worker's attributes does not get there.
     pub fn suits_exclusive(&self) -> bool {
         self.is_external || asks_executor(&self.needs)
+    }
+
+    /// True of the step that leads gangs.
+    pub fn is_gang(&self) -> bool {
+        self.nodes.is_some() || !self.mates.is_empty()
+    }
+
+    /// Its own part of a gang, and those of the steps that start with it.
+    pub fn parts(&self) -> impl Iterator<Item = &Class> {
+        std::iter::once(self).chain(&self.mates)
+    }
+
+    /// Tasks that start at a time, over all parts.
+    pub fn tasks_at_a_time(&self) -> u32 {
+        self.parts().map(|part| part.nodes.unwrap_or(1)).sum()
+    }
+
+    /// Hundredths of a core that tasks take that start at a time.
+    pub fn cpu_at_a_time(&self) -> u32 {
+        let cpu = |part: &Class| part.nodes.unwrap_or(1).saturating_mul(part.request.cpu);
+        self.parts().map(cpu).fold(0, u32::saturating_add)
+    }
+
+    /// How many of a limit tasks take that start at a time.
+    pub fn takes(&self, limit: &str) -> u32 {
+        let takes = self.parts().filter(|part| part.limits.contains(limit));
+        takes.map(|part| part.nodes.unwrap_or(1)).sum()
     }
 }
 

@@ -188,7 +188,7 @@ fn workers_that_hold_all_that_they_may_are_not_looked_at() {
         let limits = limits.iter().map(ToString::to_string).collect();
         let class = Class { request: cores(1), limits, ..Class::default() };
         let mut seen = 0;
-        farm.engine.workers().index().candidates(&class, |_| {
+        farm.engine.workers().index().candidates(&class, 1, |_| {
             seen += 1;
             false
         });

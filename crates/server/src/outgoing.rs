@@ -124,7 +124,7 @@ impl Outgoing {
             BodyLookup::None => return Need::Gone,
         };
         let place = task.index - base;
-        let value = body.params.value(place).map(std::borrow::Cow::into_owned);
+        let value = body.value(place).map(std::borrow::Cow::into_owned);
         let params = body.task_values(place);
         Need::Here(StartInfo { body, value, params, job: job.spec.clone() })
     }

@@ -161,14 +161,37 @@ fn random_dependencies(rng: &mut Rng, steps: &mut [StepSpec]) {
     }
 }
 
+/// Makes some tasks start together. Rarely they cannot, which must be refused.
+fn random_gangs(rng: &mut Rng, steps: &mut [StepSpec]) {
+    if !rng.chance(120) {
+        return;
+    }
+    let nodes = rng.between(1, 3) as u32;
+    steps[0].nodes = Some(nodes);
+    if rng.chance(950) {
+        steps[0].tasks = nodes * rng.between(1, 3) as u32;
+    }
+    let gangs = steps[0].tasks / nodes;
+    for step in &mut steps[1..] {
+        if rng.chance(500) {
+            (step.with, step.max_running) = (Some(0), None);
+            if rng.chance(900) {
+                (step.tasks, step.depends) = (gangs, Vec::new());
+            }
+        }
+    }
+}
+
 /// A random job. `known` are jobs that it may come after.
 pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
     let equal_tasks = rng.between(1, 5) as u32;
     let mut steps: Vec<StepSpec> =
         (0..rng.between(1, 4) as usize).map(|number| random_step(rng, number, equal_tasks)).collect();
     random_dependencies(rng, &mut steps);
+    random_gangs(rng, &mut steps);
     if rng.chance(150) {
         steps.truncate(1);
+        steps[0].nodes = None;
         steps[0].tasks = rng.between(1, 2) as u32;
         steps[0].request = Resources::new(100, 64 * MIB);
         steps[0].body = Profile::Parent.body(10);

@@ -300,6 +300,8 @@ impl Promises {
                 }
                 Reason::Probing { running } => *running > 0,
                 Reason::MaxRunning(cap) => cap.max > 0,
+                Reason::Together { tasks, placed } => placed < tasks,
+                Reason::Mates { waiting, .. } => *waiting > 0,
                 Reason::NoWorkers => engine.workers().present().next().is_none(),
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 // Only jobs that are not resident have this reason.

@@ -50,6 +50,11 @@ struct StepJson {
     time_limit_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_running: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodes: Option<u32>,
+    /// Index of the step with which it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    with: Option<u16>,
     #[serde(default)]
     retries: u32,
     /// Index of the step that it depends on, and whether task by task.
@@ -138,6 +143,8 @@ fn step_to_json(step: &StepSpec) -> StepJson {
         targets: step.targets.clone(),
         time_limit_ms: step.time_limit_ms,
         max_running: step.max_running,
+        nodes: step.nodes,
+        with: step.with,
         retries: step.retries,
         depends: step.depends.iter().map(|d| (d.on, d.kind == DependencyKind::Task)).collect(),
         limits: step.limits.clone(),
@@ -209,6 +216,8 @@ fn step_from_json(step: StepJson) -> StepSpec {
         targets: step.targets,
         time_limit_ms: step.time_limit_ms,
         max_running: step.max_running,
+        nodes: step.nodes,
+        with: step.with,
         retries: step.retries,
         depends: step.depends.into_iter().map(|(on, task)| Dependency { on, kind: kind(task) }).collect(),
         limits: step.limits,

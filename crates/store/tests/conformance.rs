@@ -25,6 +25,8 @@ fn task(job: u64, index: u32) -> TaskId {
 fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
     let step = |name: &str, tasks| StepSpec {
         max_running: Some(3),
+        nodes: Some(1),
+        with: Some(0),
         name: name.to_owned(),
         tasks,
         request: Resources { custom: [("scratch".to_owned(), 7)].into(), ..Resources::new(150, 1 << 30) },

@@ -16,6 +16,15 @@ use windlass_core::{JobId, Resources, TaskId, Time, engine};
 /// Bytes of one line; a longer one ends the connection.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
+/// Where an attempt stands among the tasks with which it starts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Its place in `workers`.
+    pub rank: u32,
+    /// The name of each task's worker.
+    pub workers: Vec<String>,
+}
+
 /// An attempt of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct TaskRef {
@@ -115,6 +124,9 @@ pub enum ToKeeper {
         /// Values that references in a session's texts stand for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         params: Vec<TaskValue>,
+        /// The tasks with which it starts; `None` of one that starts by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nodes: Option<Nodes>,
     },
     /// Ends an attempt with all of its processes.
     Kill {

@@ -526,6 +526,19 @@ pub struct Start {
     /// Bytes beyond which it is killed; 0 is no limit. Absent, the memory of its request is its limit.
     #[prost(uint64, optional, tag = "7")]
     pub memory_limit: ::core::option::Option<u64>,
+    /// The tasks with which it starts; absent of one that starts by itself.
+    #[prost(message, optional, tag = "8")]
+    pub nodes: ::core::option::Option<Nodes>,
+}
+/// Where a task stands among those with which it starts.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Nodes {
+    /// Its place in workers.
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    /// The name of each task's worker.
+    #[prost(string, repeated, tag = "2")]
+    pub workers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {

@@ -48,6 +48,9 @@ pub struct TaskArgs {
     /// How many of its tasks may run at a time [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Placement")]
     pub max_running: Option<u32>,
+    /// Start so many tasks of the command together, each on another worker, or none; WINDLASS_NODE_FILE names these
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Placement")]
+    pub nodes: Option<u32>,
     /// Queue to submit to [default: your own]
     #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub queue: Option<String>,
@@ -174,6 +177,7 @@ impl TaskArgs {
             tags: self.tag.clone(),
             workers: self.worker.clone(),
             time_limit_ms: self.time_limit,
+            nodes: self.nodes,
             retries: self.retries,
             cpus_auto,
             ..Default::default()

@@ -102,6 +102,8 @@ fn progress_text(tasks: &[Task]) -> String {
 fn step_text(step: &Step) -> String {
     let mut parts = vec![count(u64::from(step.tasks), "task"), resources(&step.resources)];
     parts.extend(step.time_limit_ms.map(|limit| format!("time limit {}", exact(limit))));
+    parts.extend(step.nodes.map(|nodes| format!("{nodes} start together")));
+    parts.extend(step.with.as_ref().map(|with| format!("starts with {with}")));
     parts.extend(step.max_running.map(|max| format!("at most {max} at a time")));
     if step.retries > 0 {
         parts.push(if step.retries == 1 {

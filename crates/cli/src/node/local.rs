@@ -18,7 +18,7 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
     WorkerMessage,
 };
-use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Stream, TaskRef, ToKeeper};
+use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Nodes, Stream, TaskRef, ToKeeper};
 
 /// The worker of this machine.
 pub struct LocalWorker {
@@ -197,7 +197,7 @@ impl KeeperLink {
                     _ = welcomed.send(());
                 }
             }
-            WorkerCommand::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
+            WorkerCommand::Start { task, step, attempt, request, memory_limit, time_limit_ms, gang } => {
                 let Some(start) = start else { return };
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
@@ -210,6 +210,7 @@ impl KeeperLink {
                     time_limit_ms,
                     value: start.value,
                     params: start.params,
+                    nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
                 });
             }
             WorkerCommand::Kill { task, attempt } => {

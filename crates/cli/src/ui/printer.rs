@@ -337,6 +337,8 @@ mod tests {
             workers: Vec::new(),
             time_limit_ms: Some(2000),
             max_running: None,
+            nodes: None,
+            with: None,
             retries: 0,
             depends: Vec::new(),
             limits: Vec::new(),

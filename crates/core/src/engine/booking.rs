@@ -2,9 +2,12 @@
 
 use super::{Attempt, Engine, Fact, Lent, Outbox};
 use crate::class::Class;
-use crate::ids::{StepKey, TaskId};
+use crate::ids::{QueueId, StepKey, TaskId};
+use crate::job::QueuedStep;
 use crate::places::Places;
-use crate::plan::{Booking, HeldAmounts, Planner, RunningTask, StepFacts, Work, within_limit};
+use crate::plan::{
+    Booking, HeldAmounts, Planner, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit,
+};
 use crate::queues::RoundFilter;
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
@@ -75,16 +78,53 @@ impl Work for Engine {
     }
 
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) {
-        let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
-        let key: StepKey = queued_step.step();
+        let (id, key) = (booking.worker, booking.queued_step.step());
         if Places::is_key(key) {
             return self.book_place(booking, filter, out);
         }
+        let Some(step) = self.step(key) else { return };
+        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
+        self.book_task(booking, index, filter, out);
+        if let Some(order) = self.start_order(TaskId { job: key.job, index }) {
+            self.send(id, order, out);
+        }
+        if self.step(key).is_some_and(|step| step.ready.is_empty()) {
+            self.refresh(key);
+        }
+        self.refresh_capped(key);
+    }
+
+    fn gang(&self, step: StepKey) -> Option<Vec<TogetherPart>> {
+        self.next_gang(step)
+    }
+
+    fn book_gang(
+        &mut self,
+        tasks: &[TogetherTask],
+        queued_step: QueuedStep,
+        queue: QueueId,
+        filter: &mut RoundFilter,
+        out: &mut Outbox,
+    ) {
+        self.book_together(tasks, queued_step, queue, filter, out);
+    }
+}
+
+impl Engine {
+    /// Books this task of a step. What the step may start now is to be looked at again, and the worker to be told.
+    pub(super) fn book_task(
+        &mut self,
+        booking: &Booking,
+        index: u32,
+        filter: &mut RoundFilter,
+        out: &mut Outbox,
+    ) {
+        let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
+        let key: StepKey = queued_step.step();
         self.pin(key.job, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
-        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
         step.ready.remove(index);
         let tries = step.tries.remove(index).unwrap_or_default();
         step.active += 1;
@@ -94,7 +134,6 @@ impl Work for Engine {
         let expects = sized.memory.saturating_sub(request.memory);
         let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
         let waited_ns = self.now.since(step.ready_since);
-        let is_drained = step.ready.is_empty();
         let task = TaskId { job: key.job, index };
         self.take_limits(key, id, 1);
         let held = HeldAmounts { request: &request, expected_bytes: expects, expected_ms: ms };
@@ -123,18 +162,9 @@ impl Work for Engine {
         self.plan.queues.charge(queue, self.cost_of(&attempt.charged), filter);
         self.count_advance(key.job, &attempt, true);
         self.attempts.insert(task, attempt);
-        if let Some(order) = self.start_order(task) {
-            self.send(id, order, out);
-        }
         self.profile_booked(profile, self.now);
-        if is_drained {
-            self.refresh(key);
-        }
-        self.refresh_capped(key);
     }
-}
 
-impl Engine {
     /// Books up to `budget` tasks. Returns how many it booked. See [`plan::round`](crate::plan::round).
     pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
         self.set_now(now);

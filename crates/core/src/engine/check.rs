@@ -3,9 +3,7 @@
 use super::{Engine, Lent};
 
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
-use crate::job::QueuedStep;
 use crate::resources::Resources;
-use crate::score::dependents::ranked_since;
 use crate::worker::{Licences, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,12 +78,8 @@ impl Engine {
                         return Err(format!("{key:?}: task {lost} could start and is not ready"));
                     }
                 }
-                let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
-                let open = open && self.profiles.throttled(step.profile).is_none();
-                let open = open && self.licences.back_off(key).is_none() && job.cap_reached(number).is_none();
-                let wanted = (open && !step.ready.is_empty())
-                    .then(|| QueuedStep::new(job.spec.priority, ranked_since(step), key));
-                if wanted != step.enlisted {
+                let follows = job.spec.steps[number].with.is_some();
+                if self.wanted_place(key).filter(|_| !follows) != step.enlisted {
                     return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
                 }
             }
@@ -94,6 +88,9 @@ impl Engine {
             }
             if job.spec.max_running.is_some_and(|max| job.active > max) {
                 return Err(format!("job {}: more tasks than may run at a time", job.id));
+            }
+            if job.has_gangs {
+                self.check_gangs(job)?;
             }
             if job.ended.is_some() && active > 0 {
                 return Err(format!("job {} ended with {active} attempts", job.id));

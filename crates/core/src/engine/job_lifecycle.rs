@@ -18,15 +18,11 @@ use std::ops::Range;
 impl Engine {
     /// Brings a step's place in its queue in line with whether it may start tasks.
     pub(super) fn refresh(&mut self, key: StepKey) {
+        let key = self.leader_of(key).unwrap_or(key);
+        let wanted = self.wanted_place(key);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        let open = !job.held && job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
-        let open = open && job.cap_reached(key.step.into()).is_none();
-        let (queue, priority) = (job.queue, job.spec.priority);
+        let queue = job.queue;
         let step = &mut job.steps[usize::from(key.step)];
-        let open = open && self.profiles.throttled(step.profile).is_none();
-        let open = open && self.licences.back_off(key).is_none();
-        let wanted =
-            (open && !step.ready.is_empty()).then(|| QueuedStep::new(priority, ranked_since(step), key));
         if wanted == step.enlisted {
             return;
         }
@@ -39,10 +35,29 @@ impl Engine {
         step.enlisted = wanted;
     }
 
+    /// Where a step should stand in its queue; `None` if it may start nothing now.
+    pub(super) fn wanted_place(&self, key: StepKey) -> Option<QueuedStep> {
+        let job = self.jobs.get(&key.job)?;
+        if job.held || job.stop.is_some() || job.ended.is_some() || !job.after.is_empty() {
+            return None;
+        }
+        let may_start = |number: usize| {
+            let key = StepKey { step: number as u16, ..key };
+            self.profiles.throttled(job.steps[number].profile).is_none()
+                && self.licences.back_off(key).is_none()
+        };
+        let number = usize::from(key.step);
+        let open = job.cap_reached(number).is_none() && job.has_startable(number);
+        let open = open && job.gang_steps(number).all(may_start);
+        open.then(|| QueuedStep::new(job.spec.priority, ranked_since(&job.steps[number]), key))
+    }
+
     /// One more or one less task of the step is booked or runs: caps on these may be reached, or no longer.
     pub(super) fn refresh_capped(&mut self, key: StepKey) {
         let Some(job) = self.jobs.get(&key.job) else { return };
-        if job.spec.max_running.is_some_and(|max| job.active == max || job.active + 1 == max) {
+        // Tasks that start together need more room below the cap than one.
+        let is_crossed = |max: u32| job.has_gangs || job.active == max || job.active + 1 == max;
+        if job.spec.max_running.is_some_and(is_crossed) {
             self.refresh_all(key.job);
         } else if job.spec.steps[usize::from(key.step)].max_running.is_some() {
             self.refresh(key);
@@ -196,9 +211,18 @@ impl Engine {
                 state_after(&result.end, is_unasked(attempt, &result.end), &mut tries, retries, stopped)
             }
         };
-        settle_task(step, task.index, state, tries, self.now);
+        let gang = job.gang_of(task.index);
+        // Those with whom it started are lost, and it does not start without them.
+        let state = match gang.filter(|gang| state == TaskState::Ready && job.is_lost(gang)) {
+            Some(_) => TaskState::Canceled,
+            None => state,
+        };
+        settle_task(&mut job.steps[number], task.index, state, tries, self.now);
+        let lost = gang.filter(|gang| job.is_lost(gang));
+        lost.iter().for_each(|gang| job.close_gang(gang));
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
+        let result_end = result.end.clone();
         let note = Fact::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
         out.notes.push(note);
         out.writes.push(if state == TaskState::Ready {
@@ -217,6 +241,9 @@ impl Engine {
                 self.unlock(task, number);
             }
             _ => {}
+        }
+        if let Some(gang) = gang {
+            self.end_mates(task, gang, (state, &result_end), out);
         }
         self.refresh_capped(key);
         if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
@@ -263,7 +290,7 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
         step.mean_ms = Some(mean_ms);
-        if mean_ms < bounds::PREFETCH_MS {
+        if mean_ms < bounds::PREFETCH_MS && !job.is_in_gang(key.step.into()) {
             self.short.insert(key);
         } else {
             self.short.remove(&key);

@@ -4,17 +4,31 @@ use super::{Attempt, Engine, Outbox, Write};
 use crate::bounds::PEAK_BYTES_MAX;
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{End, StepSpec, TaskResult};
+use crate::job::{End, JobSpec, StepSpec, TaskResult};
 use crate::plan::placement;
 use crate::score::history::{History, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
+use std::collections::BTreeMap;
 
 impl Engine {
-    /// The class of a step as it is sized now.
-    pub(super) fn sized_class(&mut self, spec: &StepSpec, profile: u64) -> Class {
-        self.profiles.size(super::submit::class_of(spec), spec, profile, &self.plan.workers)
+    /// The class of a step as it is sized now, with those of its `mates`, the steps that start with it. `profile_of`
+    /// returns the number of a step's signature.
+    pub(super) fn sized_class(
+        &mut self,
+        spec: &JobSpec,
+        number: usize,
+        mates: &[usize],
+        profile_of: impl Fn(usize) -> u64,
+    ) -> Class {
+        let (profiles, workers) = (&mut self.profiles, &self.plan.workers);
+        let mut size = |number: usize| {
+            let step = &spec.steps[number];
+            profiles.size(super::submit::class_of(step), step, profile_of(number), workers)
+        };
+        let class = size(number);
+        Class { mates: mates.iter().map(|mate| size(*mate)).collect(), ..class }
     }
 
     /// An attempt is booked, or was when the engine started.
@@ -71,10 +85,17 @@ impl Engine {
 
     /// Gives the steps of a signature the class that they are of now.
     fn resize(&mut self, profile: u64) {
-        let steps: Vec<StepKey> = self.profiles.steps(profile).collect();
+        let mut steps: Vec<StepKey> = self.profiles.steps(profile).collect();
+        // The class of a leader has those of its followers.
+        let leaders: Vec<StepKey> = steps.iter().filter_map(|key| self.leader_of(*key)).collect();
+        steps.extend(leaders);
         for key in steps {
-            let Some(job) = self.jobs.get(&key.job).map(|job| job.spec.clone()) else { continue };
-            let class = self.sized_class(&job.steps[usize::from(key.step)], profile);
+            let Some(job) = self.jobs.get(&key.job) else { continue };
+            let number = usize::from(key.step);
+            let mates: Vec<usize> = job.gang_steps(number).skip(1).collect();
+            let profiles: BTreeMap<usize, u64> =
+                job.gang_steps(number).map(|step| (step, job.steps[step].profile)).collect();
+            let class = self.sized_class(&job.spec.clone(), number, &mates, |step| profiles[&step]);
             let Some(step) = self.step(key) else { continue };
             if *self.plan.classes.get(step.class) == class {
                 continue;

@@ -16,6 +16,7 @@ mod charge;
 mod check;
 mod commit_outcome;
 mod event;
+mod gangs;
 mod job_lifecycle;
 mod learning;
 mod lease;
@@ -34,7 +35,8 @@ mod worker_events;
 
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, PlaceInUse, Report, Submit};
 pub use outbox::{
-    Fact, Fetch, FetchQuery, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable, WorkerCommand, Write,
+    Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
+    WorkerCommand, Write,
 };
 pub use pipeline::{Committed, NextBatch, Pipeline};
 pub(crate) use submit::class_of;

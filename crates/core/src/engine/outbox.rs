@@ -349,6 +349,8 @@ pub enum WorkerCommand {
         memory_limit: Option<u64>,
         /// Milliseconds that it may run.
         time_limit_ms: Option<u64>,
+        /// The tasks with which it starts; `None` of one that starts by itself.
+        gang: Option<GangPlace>,
     },
     /// End this attempt and all of its processes.
     Kill {
@@ -492,6 +494,14 @@ pub enum Refusal {
         /// How many are allowed.
         max: u64,
     },
+    /// Tasks that cannot start together.
+    #[error("step '{step}' cannot start as it says: {why}")]
+    BadGang {
+        /// The step.
+        step: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
     /// A dependency on a step that is not there, or on tasks that do not correspond.
     #[error("step '{step}' cannot depend on '{on}': {why}")]
     BadDependency {
@@ -541,6 +551,15 @@ impl Holder {
             ),
         }
     }
+}
+
+/// Where a task stands among those with which it starts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GangPlace {
+    /// Its place in `workers`, from 0.
+    pub rank: u32,
+    /// The name of each task's worker, in the order of steps and tasks.
+    pub workers: Vec<String>,
 }
 
 /// What happened, for events, metrics and logs.

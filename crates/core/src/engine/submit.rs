@@ -7,6 +7,7 @@ use crate::class::Class;
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
 use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap};
 use crate::plan::placement::{self, Ineligible};
+use crate::plan::room_when_empty;
 use crate::ranges::RangeSet;
 use crate::score::dependents::dependents;
 use crate::time::Time;
@@ -116,9 +117,9 @@ impl Engine {
     /// The steps that no worker could run even if it were empty.
     fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
         let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
-        let mut present: Option<usize> = None;
-        let steps = spec.steps.iter().filter_map(|step| {
-            let reasons = known.entry(class_of(step));
+        let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
+        let steps = spec.steps.iter().enumerate().filter_map(|(number, step)| {
+            let reasons = known.entry(class_with_mates(spec, number, has_gangs));
             let reasons = reasons.or_insert_with_key(|class| self.all_ruled_out(class, &mut present)).clone();
             Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
         });
@@ -137,9 +138,21 @@ impl Engine {
         }
         let mut reasons: BTreeMap<Ineligible, usize> = BTreeMap::new();
         for worker in self.plan.workers.present() {
-            *reasons.entry(placement::ineligibilities(class, worker, false).next()?).or_default() += 1;
+            let Some(why) = placement::ineligibilities(class, worker, false).next() else {
+                return self.too_few_at_a_time(class).map(|why| vec![(why, 1)]);
+            };
+            *reasons.entry(why).or_default() += 1;
         }
         Some(reasons.into_iter().collect())
+    }
+
+    /// Why tasks that start together never could, although each alone could.
+    pub(crate) fn too_few_at_a_time(&self, class: &Class) -> Option<Ineligible> {
+        if !class.is_gang() {
+            return None;
+        }
+        let (could, tasks) = room_when_empty(&self.plan, class);
+        (could < tasks).then_some(Ineligible::TooFew { tasks, could })
     }
 
     pub(super) fn cancel(&mut self, request: RequestId, job: JobId, out: &mut Outbox) {
@@ -227,6 +240,7 @@ impl Engine {
         out.ended.retain(|ended| *ended != id);
         self.recent.remove(&BTreeSet::from([id]));
         self.recompute_ready(id, None);
+        self.end_broken_gangs(id, out);
         out.writes.push(Write::JobRetry { job: id });
         out.notes.push(Fact::Job { job: id, state: JobState::Active });
         out.answers.push((request, Reply::Done));
@@ -297,10 +311,12 @@ impl Engine {
             self.pin_in_next_batch(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
+        let has_gangs = record.spec.has_gangs();
         let job = crate::job::Job {
             id: record.id,
             spec: record.spec.without_caches(),
             queue,
+            has_gangs,
             active: 0,
             created: record.created,
             stop: record.stop,
@@ -322,6 +338,7 @@ impl Engine {
             self.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));
+        self.mark_broken_gangs(record.id);
         self.stand(record.id, record.parked);
     }
 
@@ -333,16 +350,18 @@ impl Engine {
         }
         let known_ms = |step: usize| self.profiles.prediction(profile[step]).and_then(|known| known.wall_ms);
         let dependents = dependents(&spec.steps, known_ms);
-        let mut base = 0;
-        let steps = spec.steps.iter().zip(&profile).zip(dependents).map(|((spec, profile), dependents)| {
-            let class = self.sized_class(spec, *profile);
+        let (mut base, has_gangs) = (0, spec.has_gangs());
+        let all = spec.steps.iter().zip(&profile).zip(dependents).enumerate();
+        let steps = all.map(|(number, ((step_spec, profile_id), dependents))| {
+            let mates = if has_gangs { spec.followers(number).collect() } else { Vec::new() };
+            let class = self.sized_class(spec, number, &mates, |step| profile[step]);
             let step = Step {
-                profile: *profile,
+                profile: *profile_id,
                 dependents: dependents.weight(),
-                reads: Reads::of(&spec.hints.caches),
+                reads: Reads::of(&step_spec.hints.caches),
                 ..new_step(base, self.plan.classes.intern(class), created)
             };
-            base += spec.tasks;
+            base += step_spec.tasks;
             step
         });
         steps.collect()
@@ -363,7 +382,20 @@ pub(crate) fn class_of(step: &StepSpec) -> Class {
         limits: step.limits.clone(),
         guess: 0,
         is_external: step.is_external,
+        nodes: step.nodes,
+        mates: Vec::new(),
     }
+}
+
+/// What a step of a job and those that start with it ask of workers, as submitted.
+fn class_with_mates(spec: &JobSpec, number: usize, has_gangs: bool) -> Class {
+    let mates = has_gangs
+        .then(|| spec.followers(number))
+        .into_iter()
+        .flatten()
+        .map(|mate| class_of(&spec.steps[mate]))
+        .collect();
+    Class { mates, ..class_of(&spec.steps[number]) }
 }
 
 fn new_step(base: u32, class: ClassId, created: Time) -> Step {
@@ -416,6 +448,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         }
         check_dependencies(spec, step)?;
     }
+    super::gangs::check_gangs(spec)?;
     check_cycles(spec)
 }
 

@@ -252,6 +252,7 @@ impl Engine {
             // Where nobody asked for memory the amount is a guess, and nothing is killed for a guess.
             memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.expects),
             time_limit_ms: spec.time_limit_ms,
+            gang: self.gang_place(task),
         })
     }
 

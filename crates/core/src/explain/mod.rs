@@ -18,10 +18,10 @@ use crate::bounds;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::{BackOff, DependencyKind, RunningCap, Stop, TaskState};
+use crate::job::{BackOff, DependencyKind, Job, RunningCap, Stop, TaskState};
 use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
-use crate::plan::{self, Decision, Judged};
+use crate::plan::{self, Decision, GangOutcome, Judged};
 use crate::queues::{Ahead, Queue};
 use crate::tags::{EXECUTOR, Need, asks_executor};
 use crate::time::Time;
@@ -116,6 +116,20 @@ pub enum Reason {
     },
     /// As many tasks of its step or job run as may.
     MaxRunning(RunningCap),
+    /// It starts together with others, and not all have a worker with room.
+    Together {
+        /// How many start together.
+        tasks: u32,
+        /// How many have one.
+        placed: u32,
+    },
+    /// It starts together with others, and some are not ready.
+    Mates {
+        /// How many are not.
+        waiting: u32,
+        /// Some failed for good.
+        lost: bool,
+    },
     /// Every worker that could run it is full, or takes no new work.
     Full,
     /// The same, and what becomes free goes to this queue first.
@@ -287,6 +301,9 @@ fn with_decision(engine: &Engine, task: TaskId, mut explanation: Explanation) ->
 
 fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
     let Some(job) = engine.job(key.job) else { return Reason::Ended };
+    if let Some(mates) = unready_mates(job, index).filter(|_| job.is_unlocked_alone(key.step.into(), index)) {
+        return mates;
+    }
     let (step, spec) = (&job.steps[usize::from(key.step)], &job.spec.steps[usize::from(key.step)]);
     let open = spec.depends.iter().filter_map(|dependency| {
         let on = usize::from(dependency.on);
@@ -306,6 +323,39 @@ fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
     Reason::Steps(open.collect())
 }
 
+/// The farm never has room for all tasks that start together.
+fn say_too_few(engine: &Engine, request: &PlacementRequest, why: &Ineligible, explanation: &mut Explanation) {
+    let present = engine.workers().present();
+    let fitting = present.filter(|worker| placement::eligible_when_idle(request.class, worker));
+    let names: Vec<String> =
+        fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.name.to_string()).collect();
+    let worker = names.first().cloned().unwrap_or_default();
+    explanation.changes.insert(0, Change::Worker { worker, unmet: vec![why.clone()] });
+    explanation.ruled_out.insert(0, (why.clone(), names.len(), names));
+}
+
+/// Why a task waits for those with which it starts; `None` if it does not.
+fn unready_mates(job: &Job, index: u32) -> Option<Reason> {
+    let gang = job.gang_of(index)?;
+    let mut waiting = 0;
+    for mate in job.gang_tasks(gang).filter(|mate| mate.index != index) {
+        let step = &job.steps[mate.step];
+        waiting += u32::from(!step.ready.contains(mate.index) && !step.succeeded.contains(mate.index));
+    }
+    (waiting > 0).then(|| Reason::Mates { waiting, lost: job.is_lost(&gang) })
+}
+
+/// Why tasks that start together do not, although each is ready; `None` if all have a worker with room.
+fn too_little_room(engine: &Engine, job: &Job, leader: StepKey) -> Option<Reason> {
+    if !job.is_in_gang(leader.step.into()) {
+        return None;
+    }
+    match plan::place_gang(engine, leader, job.queue)? {
+        GangOutcome::Placed(_) => None,
+        GangOutcome::Short { placed, tasks, .. } => Some(Reason::Together { tasks, placed }),
+    }
+}
+
 fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
     let mut explanation = Explanation::bare(state, Reason::Turn);
     let (Some(step), Some(job)) = (engine.step(key), engine.job(key.job)) else { return explanation };
@@ -314,24 +364,34 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     let part = engine.queues().get(job.queue);
     let (found, ahead) =
         (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
-    let throttled = engine.profiles().throttled(step.profile);
-    let limit = engine.licences().reached(request.class).map(|(name, max, _)| (name.to_owned(), max));
+    // What starts together is held back together.
+    let leader = StepKey { step: job.leader_of(key.step.into()) as u16, ..key };
+    let Some(whole) = engine.class_of(leader) else { return explanation };
+    let too_few = engine.too_few_at_a_time(whole).filter(|_| found.could > 0);
+    if let Some(why) = &too_few {
+        say_too_few(engine, &request, why, &mut explanation);
+    }
+    // What keeps one of those with which it starts keeps it, too.
+    let mates = || job.gang_steps(leader.step.into());
+    let throttled = mates().find_map(|step| engine.profiles().throttled(job.steps[step].profile));
+    let back_off = mates().find_map(|step| engine.licences().back_off(StepKey { step: step as u16, ..key }));
+    let limit = engine.licences().reached(whole).map(|(name, max, _)| (name.to_owned(), max));
     explanation.reason = match () {
         () if found.workers == 0 => Reason::NoWorkers,
-        () if found.could == 0 => Reason::FitsNowhere,
+        () if found.could == 0 || too_few.is_some() => Reason::FitsNowhere,
         () if queue.record.paused.is_some() => {
             explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
             Reason::Paused(queue.record.paused.clone().unwrap_or_default())
         }
-        () if let Some(known) = engine.licences().back_off(key) => {
+        () if let Some(known) = back_off => {
             explanation.changes.insert(0, try_again_now(engine, known));
             Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
         }
-        () if let Some(cap) = job.cap_reached(key.step.into()) => Reason::MaxRunning(cap),
+        () if let Some(cap) = job.cap_reached(leader.step.into()) => Reason::MaxRunning(cap),
         () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
-        () => match (over_quota(engine, job.queue, key), limit, found.closed) {
+        () => match (over_quota(engine, job.queue, leader), limit, found.closed) {
             (Some(quota_cpu), ..) => {
-                let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
+                let needed = queue.booked_cpu + u64::from(whole.cpu_at_a_time());
                 explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
                 Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
             }
@@ -339,6 +399,8 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
                 explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));
                 Reason::Limit { name, max }
             }
+            _ if let Some(mates) = unready_mates(job, task.index) => mates,
+            _ if let Some(together) = too_little_room(engine, job, leader) => together,
             // What its hold hung on has changed since it was judged last: it is judged again soon.
             _ if explanation.open_workers > 0 => match engine.planner().vetoed_step(key) {
                 Some(held) => Reason::Closed(held.why.clone()),

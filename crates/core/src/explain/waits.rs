@@ -103,7 +103,7 @@ pub fn wait_reason(
 /// The quota, or the burst, that keeps a step's tasks from being placed: the same caps as a round's.
 pub(super) fn over_quota(engine: &Engine, queue: QueueId, key: StepKey) -> Option<u32> {
     let class = engine.step(key)?.class;
-    let cpu = engine.planner().classes.get(class).request.cpu;
+    let cpu = engine.planner().classes.get(class).cpu_at_a_time();
     let plan = engine.planner();
     let of_queue = plan.queues.over_quota(queue, cpu, true);
     of_queue.or_else(|| plan.blocked().over_quota.get(&(plan.queues.whole(queue), class)).copied())

@@ -54,6 +54,7 @@ words! {
     LicenceBusy "licence_busy",
     Probing "probing",
     MaxRunning "max_running",
+    Together "together",
     Parked "parked",
     Full "full",
     Behind "behind",
@@ -134,6 +135,22 @@ fn say_waits(reason: &Reason) -> (Word, String) {
                 format!("{max} tasks of its {of} run, and no more may at a time (max_running)"),
             )
         }
+        Reason::Together { tasks, placed } => (
+            Word::Together,
+            format!(
+                "it starts together with {} others, and {placed} of these {tasks} tasks have room now",
+                tasks - 1
+            ),
+        ),
+        Reason::Mates { waiting, lost: true } => (
+            Word::Together,
+            format!(
+                "a task with which it starts failed, so it cannot run unless that is retried ({waiting} are not ready)"
+            ),
+        ),
+        Reason::Mates { waiting, .. } => {
+            (Word::Together, format!("it starts together with others, of which {waiting} are not ready yet"))
+        }
         Reason::Probing { running } => (
             Word::Probing,
             format!("{running} tasks of its profile run first, to show how much memory they need"),
@@ -199,6 +216,7 @@ impl Ineligible {
             Ineligible::Executor => Word::Executor,
             Ineligible::Attribute(_) => Word::Attribute,
             Ineligible::TooSmall(_) => Word::TooSmall,
+            Ineligible::TooFew { .. } => Word::Together,
             Ineligible::Suspect => Word::Suspect,
             Ineligible::Draining => Word::Draining,
             Ineligible::Quarantined { .. } => Word::LeftOut,
@@ -218,6 +236,11 @@ impl Ineligible {
             Ineligible::Executor => format!("run it on another worker: {worker} {self}"),
             Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
             Ineligible::TooSmall(short) => ask_for(short),
+            Ineligible::TooFew { could, .. } => {
+                format!(
+                    "connect more workers like {worker}, or let no more than {could} tasks start together"
+                )
+            }
             Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
             Ineligible::Draining => format!("resume {worker}"),
             Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),

@@ -1,8 +1,10 @@
 //! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
 
+mod gang;
 mod queued;
 mod tries;
 
+pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use tries::TriesMap;
 
@@ -87,6 +89,10 @@ pub struct StepSpec {
     pub time_limit_ms: Option<u64>,
     /// How many of its tasks may be booked or run at a time; `None` is any number.
     pub max_running: Option<u32>,
+    /// Each so many tasks in a row start together, on as many workers; `None` is one by one. See [`Gang`].
+    pub nodes: Option<u32>,
+    /// The place of an earlier step with which it starts: the first tasks of both together, and so on.
+    pub with: Option<u16>,
     /// How often a failed task is run again.
     pub retries: u32,
     /// Steps of the same job that come first.
@@ -442,6 +448,8 @@ pub struct Job {
     pub spec: Arc<JobSpec>,
     /// Its queue.
     pub queue: QueueId,
+    /// Some of its tasks start together.
+    pub has_gangs: bool,
     /// Tasks of all its steps that are booked or run.
     pub active: u32,
     /// When it was accepted.
@@ -484,12 +492,17 @@ impl Step {
 impl Job {
     /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are.
     pub fn cap_reached(&self, step: usize) -> Option<RunningCap> {
-        let max = self.spec.steps[step].max_running.filter(|max| self.steps[step].active >= *max);
-        let of_step = max.map(|max| RunningCap { max, is_of_job: false });
-        of_step.or_else(|| {
-            let max = self.spec.max_running?;
-            (self.active >= max).then_some(RunningCap { max, is_of_job: true })
-        })
+        let nodes = |step: usize| self.spec.steps[step].nodes.unwrap_or(1);
+        let mut all = 0;
+        for step in self.gang_steps(step) {
+            all += nodes(step);
+            let max = self.spec.steps[step].max_running;
+            if let Some(max) = max.filter(|max| self.steps[step].active + nodes(step) > *max) {
+                return Some(RunningCap { max, is_of_job: false });
+            }
+        }
+        let max = self.spec.max_running?;
+        (self.active + all > max).then_some(RunningCap { max, is_of_job: true })
     }
 
     /// The place in the job of the step that task `index` belongs to.
@@ -516,8 +529,16 @@ impl Job {
         }
     }
 
-    /// The tasks of step number `step` whose dependencies are met.
+    /// The tasks of step number `step` whose dependencies are met, but for those of gangs that cannot start any more.
     pub fn unlocked(&self, step: usize) -> RangeSet {
+        let mut open = self.with_dependencies_met(step);
+        if self.is_in_gang(step) {
+            open.subtract(&self.tasks_of_lost_gangs(step));
+        }
+        open
+    }
+
+    fn with_dependencies_met(&self, step: usize) -> RangeSet {
         let base = self.steps[step].base;
         let mut open = RangeSet::from_range(base..base + self.spec.steps[step].tasks);
         for dependency in &self.spec.steps[step].depends {
@@ -534,8 +555,13 @@ impl Job {
         open
     }
 
-    /// True if the dependencies of one task of step number `step` are met.
+    /// True if the dependencies of one task of step number `step` are met, and its gang may still start.
     pub fn is_unlocked(&self, step: usize, index: u32) -> bool {
+        self.gang_of(index).is_none_or(|gang| !self.is_lost(&gang)) && self.is_unlocked_alone(step, index)
+    }
+
+    /// The same, whatever became of its gang.
+    pub fn is_unlocked_alone(&self, step: usize, index: u32) -> bool {
         let offset = index - self.steps[step].base;
         self.spec.steps[step].depends.iter().all(|dependency| {
             let on = usize::from(dependency.on);

@@ -29,6 +29,11 @@ impl QueuedStep {
         self.step
     }
 
+    /// Another step at this one's place: it starts when this one does.
+    pub fn of_step(self, step: StepKey) -> QueuedStep {
+        QueuedStep { step, ..self }
+    }
+
     /// Its job.
     pub fn job(&self) -> JobId {
         self.step.job

@@ -1,6 +1,6 @@
 //! Decisions as they were made, and what a round could not place.
 
-use super::placement::{self, ScoredWorker};
+use super::placement;
 use super::planner::Policy;
 use super::round::placement_request;
 use super::work::{Booking, Work};
@@ -85,25 +85,19 @@ pub struct BlockedWork {
     pub over_quota: BTreeMap<(QueueId, ClassId), u32>,
 }
 
-/// Remembers a decision with what the rules saw of the winner and the runners-up.
-pub(super) fn record_decision<W: Work>(
-    work: &mut W,
-    booking: &Booking,
-    class: ClassId,
-    ranked: Vec<ScoredWorker>,
-) {
+/// Remembers where a task goes, with what the rules saw of the winner and the runners-up.
+pub(super) fn record_decision<W: Work>(work: &mut W, booking: &Booking, index: u32, ranked: &[WorkerId]) {
     let key = booking.queued_step.step();
-    let Some(index) = work.facts(key).and_then(|facts| facts.first_ready) else { return };
     let Some(request) = placement_request(work, key, booking.queue) else { return };
-    debug_assert_eq!(request.class_id, class);
     let plan = work.plan();
     let farm = plan.match_context();
-    let ranked = ranked.into_iter().filter_map(|ranked| {
-        let worker = farm.workers.get(ranked.worker)?;
+    let ranked = ranked.iter().filter_map(|id| {
+        let worker = farm.workers.get(*id)?;
+        let load = worker.load_with(request.class.request.cpu, farm.workers.load_settings());
         let context = placement::worker_context(worker, farm.workers.load_settings());
-        let pair = farm.pair(&request, worker, &context, ranked.load);
+        let pair = farm.pair(&request, worker, &context, load);
         let Pair { missing, step_cpu, warmth, load, .. } = pair;
-        Some(Seen { worker: ranked.worker, context, missing, step_cpu, warmth, load })
+        Some(Seen { worker: *id, context, missing, step_cpu, warmth, load })
     });
     let decision = Decision {
         task: TaskId { job: key.job, index },

@@ -33,7 +33,8 @@ impl FullClasses {
     }
 
     pub(super) fn insert(&mut self, id: ClassId, class: &Class) {
-        let (cpu, memory) = (class.request.cpu, class.request.memory - class.guess);
+        let cpu = class.parts().map(|part| part.request.cpu).min().unwrap_or(0);
+        let memory = class.parts().map(|part| part.request.memory - part.guess).min().unwrap_or(0);
         if self.all.insert(id, (cpu, memory)).is_none() {
             self.by_request.insert((cpu, memory, id));
         }
@@ -50,7 +51,7 @@ impl FullClasses {
         self.by_request.clear();
     }
 
-    /// Those that fit one of these workers now.
+    /// Those of which a task fits one of these workers now.
     pub(super) fn fitting<'a>(
         &'a self,
         classes: &'a Classes,
@@ -60,7 +61,7 @@ impl FullClasses {
             let (cpu, memory) = (worker.free().cpu, worker.memory_room());
             let small = self.by_request.range(..=(cpu, u64::MAX, ClassId(u32::MAX)));
             let small = small.filter(move |(_, asks, _)| *asks <= memory).map(|(.., id)| *id);
-            small.filter(move |id| placement::fits_now(classes.get(*id), worker))
+            small.filter(move |id| placement::takes_part_now(classes.get(*id), worker))
         })
     }
 }

@@ -7,6 +7,7 @@
 
 mod decision;
 mod full_classes;
+mod gang;
 pub mod placement;
 mod planner;
 mod prefetch;
@@ -17,9 +18,10 @@ mod vetoed;
 mod work;
 
 pub use decision::{BlockedWork, Decision, Judged};
+pub use gang::{GangOutcome, place_gang, room_when_empty};
 pub use planner::{HeldAmounts, PlanSettings, Planner, Policy};
 pub use reservations::{ReservationSettings, Reservations};
 pub use reserving::{ends_at, starts_at};
 pub use round::{placement_request, round};
 pub use vetoed::VetoedStep;
-pub use work::{Booking, RunningTask, StepFacts, Work, within_limit};
+pub use work::{Booking, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit};

@@ -35,6 +35,13 @@ pub enum Ineligible {
     Attribute(Need),
     /// Even an empty worker is too small.
     TooSmall(Short),
+    /// It could run a task, and the farm never has room for all that start together with it.
+    TooFew {
+        /// How many start together.
+        tasks: u32,
+        /// How many of these could run at a time if all workers were empty.
+        could: u32,
+    },
     /// Not heard from.
     Suspect,
     /// Told to take nothing new.
@@ -75,7 +82,11 @@ impl Ineligible {
     pub fn is_lasting(&self) -> bool {
         matches!(
             self,
-            Ineligible::NotTarget | Ineligible::Executor | Ineligible::Attribute(_) | Ineligible::TooSmall(_)
+            Ineligible::NotTarget
+                | Ineligible::Executor
+                | Ineligible::Attribute(_)
+                | Ineligible::TooSmall(_)
+                | Ineligible::TooFew { .. }
         )
     }
 }
@@ -87,6 +98,9 @@ impl fmt::Display for Ineligible {
             Ineligible::Executor => write!(f, "takes only the work of another system"),
             Ineligible::Attribute(need) => write!(f, "lacks {need}"),
             Ineligible::TooSmall(short) => write!(f, "too small, {short}"),
+            Ineligible::TooFew { tasks, could } => {
+                write!(f, "{tasks} tasks start together, and the empty farm has room for {could} of them")
+            }
             Ineligible::Suspect => write!(f, "not heard from"),
             Ineligible::Draining => write!(f, "draining"),
             Ineligible::Quarantined { fault, .. } => write!(f, "in quarantine: {fault}"),
@@ -178,6 +192,16 @@ pub fn fits_now(class: &Class, worker: &Worker) -> bool {
         && worker.takes_work()
         && worker.licences.first_full(&class.limits).is_none()
         && eligible_when_idle(class, worker)
+}
+
+/// True if the worker can take a task of the class now, or one of those that start with it.
+pub fn takes_part_now(class: &Class, worker: &Worker) -> bool {
+    fits_now(class, worker) || class.mates.iter().any(|mate| fits_now(mate, worker))
+}
+
+/// True if the worker could run a task of the class when it is empty, or one of those that start with it.
+pub fn could_take_part(class: &Class, worker: &Worker) -> bool {
+    class.parts().any(|part| eligible_when_idle(part, worker))
 }
 
 /// A step of which a task looks for a worker.
@@ -382,6 +406,31 @@ pub fn place_task(
     context: &MatchContext,
     among: Option<&[WorkerId]>,
 ) -> PlacementOutcome {
+    let Ranking { mut ranked, held, looks } = rank(request, context, among, 1);
+    if ranked.is_empty() {
+        return held.map_or(PlacementOutcome::NoRoom, |why| PlacementOutcome::Vetoed(why, looks));
+    }
+    ranked.truncate(bounds::RANKED_MAX);
+    PlacementOutcome::Best(ranked)
+}
+
+/// Workers with room for a step, as they were judged.
+pub(super) struct Ranking {
+    /// Those that may have a task of it, best first: as many as are wanted and some more.
+    pub(super) ranked: Vec<ScoredWorker>,
+    /// The first reason that keeps it off a worker with room.
+    pub(super) held: Option<Ineligible>,
+    /// How many workers with room were judged.
+    pub(super) looks: u32,
+}
+
+/// Judges workers for a step of which so many tasks are `wanted` on different workers.
+pub(super) fn rank(
+    request: &PlacementRequest,
+    context: &MatchContext,
+    among: Option<&[WorkerId]>,
+    wanted: usize,
+) -> Ranking {
     let saturation = context.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
@@ -407,7 +456,7 @@ pub fn place_task(
     if let Some(among) = among {
         among.iter().for_each(|id| _ = consider(*id));
     } else if request.class.targets.is_empty() {
-        context.workers.index().candidates(request.class, &mut consider);
+        context.workers.index().candidates(request.class, wanted, &mut consider);
         if request.class.guess > 0 {
             // The index goes by what is sized.
             let seen = |id: &WorkerId| {
@@ -420,18 +469,16 @@ pub fn place_task(
         let named = request.class.targets.iter().filter_map(|name| context.workers.by_name(name));
         named.for_each(|worker| _ = consider(worker.id));
     }
-    if ranked.is_empty() {
-        return held.map_or(PlacementOutcome::NoRoom, |why| PlacementOutcome::Vetoed(why, looks));
-    }
     let order = |a: &(ScoredWorker, f64, &str), b: &(ScoredWorker, f64, &str)| {
         b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
     };
-    if ranked.len() > bounds::RANKED_MAX {
-        ranked.select_nth_unstable_by(bounds::RANKED_MAX, order);
-        ranked.truncate(bounds::RANKED_MAX);
+    let most = wanted.max(bounds::RANKED_MAX);
+    if ranked.len() > most {
+        ranked.select_nth_unstable_by(most, order);
+        ranked.truncate(most);
     }
     ranked.sort_by(order);
-    PlacementOutcome::Best(ranked.into_iter().map(|(ranked, ..)| ranked).collect())
+    Ranking { ranked: ranked.into_iter().map(|(ranked, ..)| ranked).collect(), held, looks }
 }
 
 /// The best of several steps for a worker that has room: most points, then the one that comes first.

@@ -29,7 +29,7 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
             filter.blocked_classes.insert(class);
             continue;
         }
-        if work.plan().queues.over_quota(queue, asks.request.cpu, false).is_some() {
+        if work.plan().queues.over_quota(queue, asks.cpu_at_a_time(), false).is_some() {
             filter.blocked_in_queue.insert((queue, class));
             continue;
         }

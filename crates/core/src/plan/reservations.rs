@@ -61,6 +61,8 @@ pub struct Reservations {
     settings: ReservationSettings,
     buckets: BTreeMap<ClassId, BlockedTime>,
     holders: BTreeMap<WorkerId, ClassId>,
+    /// The holders whose tasks start together: each counts as one, however many workers it has.
+    gangs: BTreeSet<ClassId>,
     observed: Time,
     /// Of more classes than are watched, which is looked at next.
     next: ClassId,
@@ -189,7 +191,8 @@ impl Reservations {
 
     /// True if no more workers may be reserved.
     pub fn is_full(&self) -> bool {
-        self.holders.len() >= self.settings.holders_max
+        let single = self.holders.values().filter(|class| !self.gangs.contains(class)).count();
+        single + self.gangs.len() >= self.settings.holders_max
     }
 
     /// When the next bucket will be full if nothing of its class is placed.
@@ -205,6 +208,12 @@ impl Reservations {
     /// Reserves a worker for a class.
     pub fn reserve(&mut self, worker: WorkerId, class: ClassId) {
         self.holders.insert(worker, class);
+    }
+
+    /// Reserves workers for tasks that start together.
+    pub fn reserve_all(&mut self, workers: Vec<WorkerId>, class: ClassId) {
+        self.gangs.insert(class);
+        self.holders.extend(workers.into_iter().map(|worker| (worker, class)));
     }
 
     /// How long a class was blocked, net.
@@ -229,11 +238,18 @@ impl Reservations {
     /// The holder started there, or the worker can be its no more.
     pub fn release(&mut self, worker: WorkerId) {
         self.holders.remove(&worker);
+        self.forget_gangs();
     }
 
     /// Drops the reservations that `keep` does not want.
     pub fn retain(&mut self, mut keep: impl FnMut(WorkerId, ClassId) -> bool) {
         self.holders.retain(|worker, class| keep(*worker, *class));
+        self.forget_gangs();
+    }
+
+    fn forget_gangs(&mut self) {
+        let holders = &self.holders;
+        self.gangs.retain(|class| holders.values().any(|holder| holder == class));
     }
 }
 

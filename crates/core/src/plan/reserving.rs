@@ -1,6 +1,7 @@
 //! Which worker is reserved for which class, when the class could start there, and when the reservation ends.
 
 use super::Planner;
+use super::gang::{self, GangTarget};
 use super::placement::{self, Reservation};
 use super::work::{RunningTask, Work};
 use crate::bounds;
@@ -36,7 +37,7 @@ impl Planner {
     fn could_run(&mut self, id: ClassId) -> bool {
         let Some(class) = self.classes.find(id) else { return false };
         let (opened, shifts) = (self.workers.opened(), self.workers.shifts());
-        let could = |w: &&Worker| w.takes_work() && placement::eligible_when_idle(class, w);
+        let could = |w: &&Worker| w.takes_work() && placement::could_take_part(class, w);
         let known = &mut self.feasible_workers.0;
         match known.get(&id) {
             Some(FeasibleWorker::By(_, at)) if *at == shifts => return true,
@@ -48,7 +49,7 @@ impl Planner {
             Some(FeasibleWorker::Nobody(before)) if *before == opened => return false,
             _ => {}
         }
-        let found = if class.targets.is_empty() {
+        let found = if class.targets.is_empty() || class.is_gang() {
             self.workers.present().find(could)
         } else {
             class.targets.iter().filter_map(|name| self.workers.by_name(name)).find(could)
@@ -65,6 +66,16 @@ impl Planner {
     fn drop_unneeded(&mut self, blocked: &BTreeSet<ClassId>) -> Vec<WorkerId> {
         let (workers, classes) = (&self.workers, &self.classes);
         let (mut freed, mut refused) = (Vec::new(), Vec::new());
+        // Tasks that start together wait until all their workers have room.
+        let waiting: BTreeSet<ClassId> = self
+            .reservations
+            .holders()
+            .filter_map(|(id, class)| {
+                let asks = classes.find(class).filter(|asks| asks.is_gang())?;
+                let is_open = workers.get(id).is_some_and(|worker| placement::takes_part_now(asks, worker));
+                (!is_open).then_some(class)
+            })
+            .collect();
         self.reservations.retain(|id, class| {
             // A task that waits for jobs of its own does not end before these have run, perhaps on this worker.
             let is_lending = workers.get(id).is_some_and(|worker| worker.lending > 0);
@@ -72,10 +83,11 @@ impl Planner {
             let both = worker.zip(classes.find(class));
             let needed = blocked.contains(&class)
                 && !is_lending
-                && both.is_some_and(|(worker, class)| placement::eligible_when_idle(class, worker));
+                && both.is_some_and(|(worker, class)| placement::could_take_part(class, worker));
             // The round that ends left the room free: a rule, a limit or a quota keeps the holder from it. Two
             // classes that each wait for the worker of the other would otherwise wait for ever.
-            let unused = both.is_some_and(|(worker, class)| placement::fits_now(class, worker));
+            let unused = both.is_some_and(|(worker, class)| placement::takes_part_now(class, worker))
+                && !waiting.contains(&class);
             if needed && unused {
                 refused.push(class);
             }
@@ -103,6 +115,12 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
         if work.plan().reservations.is_full() {
             break;
         }
+        if let Some(asks) = work.plan().classes.find(class).filter(|asks| asks.is_gang()) {
+            if !reserve_gang(work, class, gang::target(work, asks)) {
+                break;
+            }
+            continue;
+        }
         let target = target(work, class);
         let reservations = &mut work.plan_mut().reservations;
         match target {
@@ -117,6 +135,21 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     }
 }
 
+/// Reserves all workers that a gang needs, or none. Returns false where some are reserved for others: nobody else gets one
+/// then before the gang, or it would find some reserved each time.
+fn reserve_gang<W: Work>(work: &mut W, class: ClassId, target: GangTarget) -> bool {
+    let reservations = &mut work.plan_mut().reservations;
+    if reservations.held_by(class) > 0 {
+        return true;
+    }
+    match target {
+        GangTarget::Workers(workers) => reservations.reserve_all(workers, class),
+        GangTarget::Taken => return false,
+        GangTarget::TooFew => reservations.disappoint(class),
+    }
+    true
+}
+
 /// Works out when the holders of reservations could start. A task that is overdue is assumed to end now. If it were
 /// assumed to run on, other work would be let in front for as long as anything is late, and would itself be late in
 /// turn.
@@ -126,14 +159,35 @@ pub(super) fn update_reservation_starts<W: Work>(work: &mut W) {
     for (id, class) in plan.reservations.holders() {
         let Some((worker, asks)) = plan.workers.get(id).zip(plan.classes.find(class)) else { continue };
         let band = plan.queues.band_of(class).unwrap_or(0);
-        let mut room = room_when(work, asks, worker, |running| running.ends_by);
-        if let Some((_, free)) = &mut room {
-            free.sub(&asks.request);
-        }
-        let (starts, spare) = room.unzip();
-        reserved.insert(id, Reservation { class, band, starts, spare: spare.unwrap_or_default() });
+        let fitting = asks.parts().filter(|part| placement::eligible_when_idle(part, worker));
+        let rooms = fitting.filter_map(|part| {
+            let (at, mut free) = room_when(work, part, worker, |running| running.ends_by)?;
+            free.sub(&part.request);
+            Some((at, free))
+        });
+        let (starts, spare) = rooms.min_by_key(|(at, _)| *at).unzip();
+        // Which part of a gang comes here is open, and so is what is spare beside it.
+        let spare = spare.filter(|_| asks.mates.is_empty()).unwrap_or_default();
+        reserved.insert(id, Reservation { class, band, starts, spare });
     }
+    start_together(plan, &mut reserved);
     work.plan_mut().reserved = reserved;
+}
+
+/// Tasks that start together do so when the last of their workers has room.
+fn start_together(plan: &Planner, reserved: &mut BTreeMap<WorkerId, Reservation>) {
+    let mut last: BTreeMap<ClassId, Option<Time>> = BTreeMap::new();
+    for reservation in reserved.values() {
+        if plan.classes.find(reservation.class).is_some_and(Class::is_gang) {
+            let starts = last.entry(reservation.class).or_insert(reservation.starts);
+            *starts = starts.zip(reservation.starts).map(|(a, b)| a.max(b));
+        }
+    }
+    for reservation in reserved.values_mut() {
+        if let Some(starts) = last.get(&reservation.class) {
+            reservation.starts = *starts;
+        }
+    }
 }
 
 /// The worker to reserve for a class: of those that would fit it when empty, the one that is expected to have room
@@ -213,7 +267,7 @@ pub fn starts_at<W: Work>(work: &W, class: &Class, worker: &Worker) -> Option<Ti
 }
 
 /// When the class fits a worker, and what is free there then.
-fn room_when<W: Work>(
+pub(super) fn room_when<W: Work>(
     work: &W,
     class: &Class,
     worker: &Worker,

@@ -2,16 +2,16 @@
 //! tasks are short.
 
 use super::decision::BlockedWork;
-use super::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
+use super::placement::{self, Ineligible, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
 use super::reserving;
 use super::work::{Booking, Work};
-use super::{Planner, prefetch};
+use super::{Planner, gang, prefetch};
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
 use crate::job::QueuedStep;
 use crate::queues::RoundFilter;
 use crate::score::context::JobContext;
 use crate::score::windows::Metric;
-use crate::time::NS_PER_MS;
+use crate::time::{NS_PER_MS, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a round finds out.
@@ -22,6 +22,8 @@ pub(super) struct Round {
     /// Workers that have more room than when the last full round ended.
     gained: Vec<WorkerId>,
     placed: BTreeSet<ClassId>,
+    /// Classes for which too little room was found.
+    crowded: BTreeSet<ClassId>,
     /// Steps of each queue and class that a rule was found to veto.
     misses: BTreeMap<(QueueId, ClassId), usize>,
     /// Steps of some queue and class were left for the next round.
@@ -62,16 +64,25 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
             }
             break;
         };
+        if work.plan().classes.get(class).is_gang() {
+            booked += gang::book_gang(work, (queue, queued_step, class), &mut round, out);
+            continue;
+        }
         let Some((queued_step, class, ranked)) = find_placement(work, queue, queued_step, class, &mut round)
         else {
             continue;
         };
         let worker = ranked[0].worker;
         let booking = Booking { queue, queued_step, worker, is_ahead: false };
-        super::decision::record_decision(work, &booking, class, ranked);
-        let longest_ms = work.facts(booking.queued_step.step()).and_then(|facts| facts.longest_ms());
+        let facts = work.facts(booking.queued_step.step());
+        let (first, longest_ms) =
+            (facts.and_then(|facts| facts.first_ready), facts.and_then(|facts| facts.longest_ms()));
+        if let Some(index) = first {
+            let ranked: Vec<WorkerId> = ranked.iter().map(|ranked| ranked.worker).collect();
+            super::decision::record_decision(work, &booking, index, &ranked);
+        }
         book(work, &booking, &mut round.filter, out);
-        work.plan_mut().note_placement(&booking, class, longest_ms, &mut round);
+        work.plan_mut().note_placement(&booking, (class, class), longest_ms, &mut round);
         booked += 1;
     }
     let plan = work.plan_mut();
@@ -89,6 +100,12 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
 
 /// Records what the booked task waited for and must fetch, then has it booked.
 pub(super) fn book<W: Work>(work: &mut W, booking: &Booking, filter: &mut RoundFilter, out: &mut W::Out) {
+    record_booking(work, booking);
+    work.book(booking, filter, out);
+}
+
+/// Records what a task that is about to be booked waited for and must fetch.
+pub(super) fn record_booking<W: Work>(work: &mut W, booking: &Booking) {
     let key = booking.queued_step.step();
     if let Some(facts) = work.facts(key) {
         let (wait_s, dependents) = (work.plan().now.since(facts.ready_since) as f64 / 1e9, facts.dependents);
@@ -102,7 +119,6 @@ pub(super) fn book<W: Work>(work: &mut W, booking: &Booking, filter: &mut RoundF
             plan.record(Metric::MissingBytes, missing.bytes as f64);
         }
     }
-    work.book(booking, filter, out);
 }
 
 fn missing<W: Work>(work: &W, booking: &Booking) -> Option<crate::cache_keys::Missing> {
@@ -134,7 +150,8 @@ impl Planner {
         if !some_open && !full.fitting(classes, gained()).any(|class| !blocked_classes.contains(&class)) {
             return None;
         }
-        let fits = |class: ClassId| gained().any(|worker| placement::fits_now(classes.get(class), worker));
+        let fits =
+            |class: ClassId| gained().any(|worker| placement::takes_part_now(classes.get(class), worker));
         self.queues.next(&mut round.filter, &|class| !full.contains(class) || fits(class))
     }
 
@@ -163,10 +180,11 @@ impl Planner {
 
     /// After a placement: classes that were passed over by it are marked as overtaken. A reservation whose holder was
     /// placed ends. A task that will still run when another holder starts uses up what is spare beside that holder.
-    fn note_placement(
+    /// `part` is the class of the task, and `class` that whose turn it was; they differ where tasks start together.
+    pub(super) fn note_placement(
         &mut self,
         booking: &Booking,
-        class: ClassId,
+        (class, part): (ClassId, ClassId),
         longest_ms: Option<f64>,
         round: &mut Round,
     ) {
@@ -179,7 +197,7 @@ impl Planner {
         }
         let ends = longest_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
         if let Some(reserved) = self.reserved.get_mut(&worker).filter(|reserved| reserved.is_met_by(ends))
-            && let Some(taken) = self.classes.find(class)
+            && let Some(taken) = self.classes.find(part)
         {
             reserved.spare.sub(&taken.request);
         }
@@ -187,9 +205,7 @@ impl Planner {
         let (classes, queues, reservations) = (&self.classes, &self.queues, &mut self.reservations);
         round.watched.retain(|waiting| {
             let passed = *waiting != class
-                && classes
-                    .find(*waiting)
-                    .is_some_and(|waiting| placement::eligible_when_idle(waiting, worker))
+                && classes.find(*waiting).is_some_and(|waiting| placement::could_take_part(waiting, worker))
                 && queues.overtakes(queue, &queued_step, *waiting);
             if passed {
                 reservations.overtaken(*waiting);
@@ -208,41 +224,68 @@ fn find_placement<W: Work>(
     class: ClassId,
     round: &mut Round,
 ) -> Option<Placement> {
-    let key = queued_step.step();
-    let plan = work.plan();
-    let cpu = plan.classes.get(class).request.cpu;
-    if let Some(quota) = plan.queues.over_quota(queue, cpu, round.in_burst) {
-        let whole = plan.queues.whole(queue);
-        round.filter.blocked_in_queue.insert((whole, class));
-        round.blocked.over_quota.insert((whole, class), quota);
+    if is_capped(work, queue, class, round) {
         return None;
     }
-    if work.is_limit_reached(plan.classes.get(class)) {
-        round.filter.blocked_classes.insert(class);
-        round.blocked.out_of_licences.insert(class);
-        return None;
-    }
+    let (key, plan) = (queued_step.step(), work.plan());
     // A full class fits no worker but those that gained room.
     let among = plan.full.contains(class).then_some(&*round.gained);
     let request = placement_request(work, key, queue)?;
     match placement::place_task(&request, &plan.match_context(), among) {
         PlacementOutcome::Best(ranked) => Some(prefer_rival(work, queue, queued_step, class, ranked, round)),
         PlacementOutcome::NoRoom => {
-            round.filter.blocked_classes.insert(class);
-            let Planner { full, classes, .. } = work.plan_mut();
-            full.insert(class, classes.get(class));
+            round.has_no_room(work, class);
             None
         }
         PlacementOutcome::Vetoed(why, looks) => {
             let since = work.facts(key)?.ready_since;
-            work.plan_mut().set_aside((queue, class, queued_step), since, (why, looks));
-            let misses = round.misses.entry((queue, class)).or_default();
-            *misses += 1;
-            if *misses >= work.plan().step_misses_max {
-                round.filter.blocked_in_queue.insert((queue, class));
-                round.unjudged = true;
-            }
+            round.set_aside(work, (queue, class, queued_step), since, (why, looks));
             None
+        }
+    }
+}
+
+/// True if the queue's quota or a farm-wide limit keeps the class from being started. `round` notes which.
+pub(super) fn is_capped<W: Work>(work: &W, queue: QueueId, class: ClassId, round: &mut Round) -> bool {
+    let plan = work.plan();
+    let cpu = plan.classes.get(class).cpu_at_a_time();
+    if let Some(quota) = plan.queues.over_quota(queue, cpu, round.in_burst) {
+        let whole = plan.queues.whole(queue);
+        round.filter.blocked_in_queue.insert((whole, class));
+        round.blocked.over_quota.insert((whole, class), quota);
+        return true;
+    }
+    if work.is_limit_reached(plan.classes.get(class)) {
+        round.filter.blocked_classes.insert(class);
+        round.blocked.out_of_licences.insert(class);
+        return true;
+    }
+    false
+}
+
+impl Round {
+    /// No worker has room for the class, or too few have for tasks that start together.
+    pub(super) fn has_no_room<W: Work>(&mut self, work: &mut W, class: ClassId) {
+        self.filter.blocked_classes.insert(class);
+        self.crowded.insert(class);
+        let Planner { full, classes, .. } = work.plan_mut();
+        full.insert(class, classes.get(class));
+    }
+
+    /// A rule vetoes the step on the workers with room; how many of these were judged.
+    pub(super) fn set_aside<W: Work>(
+        &mut self,
+        work: &mut W,
+        (queue, class, queued_step): (QueueId, ClassId, QueuedStep),
+        since: Time,
+        veto: (Ineligible, u32),
+    ) {
+        work.plan_mut().set_aside((queue, class, queued_step), since, veto);
+        let misses = self.misses.entry((queue, class)).or_default();
+        *misses += 1;
+        if *misses >= work.plan().step_misses_max {
+            self.filter.blocked_in_queue.insert((queue, class));
+            self.unjudged = true;
         }
     }
 }
@@ -262,7 +305,11 @@ fn prefer_rival<W: Work>(
     if worker.flags.class.keeps_queue_order {
         return (queued_step, class, ranked);
     }
-    let is_open = |class| !plan.full.contains(class) || placement::fits_now(plan.classes.get(class), worker);
+    // A gang has more to find than this worker.
+    let is_open = |class| {
+        let asks = plan.classes.get(class);
+        !asks.is_gang() && (!plan.full.contains(class) || placement::fits_now(asks, worker))
+    };
     let rivals = plan.queues.get(queue).rivals(queue, &queued_step, &round.filter, &is_open);
     let rivals: Vec<_> = rivals.collect();
     if rivals.is_empty() {
@@ -365,7 +412,10 @@ fn end_round<W: Work>(work: &mut W, round: Round) {
     let plan = work.plan_mut();
     // Something else than room kept these off a worker that has room: the next step of the class is tried.
     let gained = round.gained.iter().filter_map(|id| plan.workers.get(*id));
-    let fitting: Vec<ClassId> = plan.full.fitting(&plan.classes, gained).collect();
+    let fitting = plan.full.fitting(&plan.classes, gained);
+    // Tasks that start together may have found too few such workers.
+    let is_open = |class: &ClassId| !plan.classes.get(*class).is_gang() || !round.crowded.contains(class);
+    let fitting: Vec<ClassId> = fitting.filter(is_open).collect();
     fitting.into_iter().for_each(|class| plan.full.remove(class));
     plan.workers.settle_gains();
     plan.blocked = round.blocked;

@@ -47,6 +47,45 @@ pub trait Work {
     /// [`Planner::take`]), charges its queue (see [`Queues::charge`](crate::queues::Queues::charge)), and takes the
     /// step out of its queue if it has no ready task left.
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Self::Out);
+
+    /// The tasks that start together when it is the turn of a step whose class [is a gang](Class::is_gang).
+    fn gang(&self, _step: StepKey) -> Option<Vec<TogetherPart>> {
+        None
+    }
+
+    /// Books the tasks of a [`gang`](Work::gang), all of them, as [`book`](Work::book) does one. The step whose turn it
+    /// is stands in `queue` as `queued_step`.
+    fn book_gang(
+        &mut self,
+        _tasks: &[TogetherTask],
+        _queued_step: QueuedStep,
+        _queue: QueueId,
+        _filter: &mut RoundFilter,
+        _out: &mut Self::Out,
+    ) {
+    }
+}
+
+/// Tasks of one step that start together with others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TogetherPart {
+    /// The step.
+    pub step: StepKey,
+    /// Workers that there must be room on.
+    pub nodes: u32,
+    /// Its tasks, each for one of these. Fewer than nodes where some have succeeded before.
+    pub tasks: Vec<u32>,
+}
+
+/// A task that starts together with others, and its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TogetherTask {
+    /// Its step.
+    pub step: StepKey,
+    /// Its number in the job.
+    pub index: u32,
+    /// The worker.
+    pub worker: WorkerId,
 }
 
 /// A step as the planner sees it.

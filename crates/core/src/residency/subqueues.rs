@@ -67,6 +67,9 @@ fn step_number(step: &StepSpec) -> u64 {
         fnv.number(names.len() as u64);
         names.iter().for_each(|name| text(&mut fnv, name));
     }
+    // Nothing for other steps, so that their numbers are what they were before there were gangs.
+    step.nodes.iter().for_each(|nodes| fnv.number(u64::from(*nodes)));
+    step.with.iter().for_each(|leader| fnv.number(u64::from(*leader)));
     fnv.value()
 }
 

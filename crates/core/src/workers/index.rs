@@ -274,9 +274,10 @@ impl Index {
     }
 
     /// Shows `consider` the workers that seem to have room for the class, least loaded first (or as the
-    /// policy of saturation has it) and by id, until it has accepted as many as are scored for one task.
-    pub fn candidates(&self, class: &Class, mut consider: impl FnMut(WorkerId) -> bool) {
-        let mut accepted = 0;
+    /// policy of saturation has it) and by id, until it has accepted as many as are `wanted`, and no fewer than are
+    /// scored for one task.
+    pub fn candidates(&self, class: &Class, wanted: usize, mut consider: impl FnMut(WorkerId) -> bool) {
+        let (mut accepted, wanted) = (0, wanted.max(self.candidates_max));
         if self.unmet(&class.needs).is_some() {
             return;
         }
@@ -296,7 +297,7 @@ impl Index {
                 open.extend(entries.next().map(|first| Head(Reverse(*first), entries)));
             }
         }
-        while accepted < self.candidates_max
+        while accepted < wanted
             && let Some(Head(Reverse((_, id)), mut entries)) = open.pop()
         {
             accepted += usize::from(consider(id));

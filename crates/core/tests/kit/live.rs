@@ -23,6 +23,7 @@ pub struct Running {
     pub by: Report,
     pub began: Time,
     pub exit: i32,
+    pub is_killed: bool,
 }
 
 /// It hears and answers as the farm that it has. What it is sent starts when a test lets it settle or lets time pass.
@@ -83,16 +84,28 @@ impl LiveFarm {
             }
         }
         for send in out.sends {
+            if let WorkerCommand::Kill { task, .. } = send.order {
+                self.kill(task);
+            }
             let WorkerCommand::Start { task, step, .. } = send.order else { continue };
             let (by, began) = (self.report(task), self.now);
             let spec = &self.specs[&task.job];
             let (ms, exit) = run_of(&spec.steps[usize::from(step)], task);
             self.starts.push(Start { at: began, queue: spec.queue.clone(), task, worker: send.worker });
-            self.ends.insert((began.after(ms * NS_PER_MS), task), Running { by, began, exit });
+            self.ends
+                .insert((began.after(ms * NS_PER_MS), task), Running { by, began, exit, is_killed: false });
             if self.says_start {
                 let at = self.lie.map_or(began, |(started, _)| started);
                 self.hear(Event::Started { by, at });
             }
+        }
+    }
+
+    /// What was killed ends at once.
+    fn kill(&mut self, task: TaskId) {
+        let Some((due, _)) = self.ends.keys().find(|(_, running)| *running == task).copied() else { return };
+        if let Some(running) = self.ends.remove(&(due, task)) {
+            self.ends.insert((self.farm.now, task), Running { is_killed: true, ..running });
         }
     }
 
@@ -127,7 +140,7 @@ impl LiveFarm {
     pub fn end_first(&mut self) -> (Report, TaskResult) {
         let ((at, _), run) = self.ends.pop_first().expect("something runs");
         let (started, finished) = self.lie.unwrap_or((run.began, at));
-        let bare = TaskResult::bare(End::Exited(run.exit));
+        let bare = TaskResult::bare(if run.is_killed { End::Canceled } else { End::Exited(run.exit) });
         let peak_memory = self.peak_memory;
         (run.by, TaskResult { started: Some(started), finished: Some(finished), peak_memory, ..bare })
     }

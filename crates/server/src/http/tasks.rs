@@ -392,8 +392,7 @@ impl Snapshot {
                     unknown.insert(raw.and_then(|raw| serde_json::from_slice(&raw).ok()))
                 }
             };
-            task.value =
-                body.as_ref().and_then(|body| body.params.value(place)).map(std::borrow::Cow::into_owned);
+            task.value = body.as_ref().and_then(|body| body.value(place)).map(std::borrow::Cow::into_owned);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use crate::cgroup::{Cgroups, Slot};
 use crate::keeper::MARKER;
+use crate::keeper::nodes::NodeFiles;
 use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::process::{self, Command, Launch, Setup, SpawnError, Step};
@@ -93,6 +94,8 @@ pub struct Ground {
     pub incarnation: u64,
     /// GPUs that each attempt holds, by their index on this machine.
     pub devices: BTreeMap<TaskRef, Vec<u32>>,
+    /// The files that name the workers of tasks that start together.
+    pub nodes: NodeFiles,
 }
 
 /// A process that was started for a task or an action, with its output files and control group.
@@ -303,11 +306,18 @@ impl Ground {
             ("WINDLASS_ATTEMPT", task.attempt.to_string()),
             ("WINDLASS_VALUE", value.unwrap_or("").to_owned()),
         ];
+        all.extend(self.nodes.variables(task));
         if let Some(devices) = self.devices.get(&task) {
             let places: Vec<String> = devices.iter().map(u32::to_string).collect();
             all.push(("CUDA_VISIBLE_DEVICES", places.join(",")));
         }
         all
+    }
+
+    /// The attempt is over, or did not start: its GPUs and its file of nodes are nobody's.
+    pub fn release(&mut self, task: TaskRef) {
+        self.devices.remove(&task);
+        self.nodes.remove(task);
     }
 
     /// Reserves GPUs for an attempt that no other attempt holds, so that two tasks with one GPU each do not

@@ -7,6 +7,7 @@ mod ground;
 mod lease;
 mod link;
 mod namespace;
+mod nodes;
 mod progress;
 mod session;
 mod tasks;
@@ -23,6 +24,7 @@ use crate::protocol::{FromKeeper, ToKeeper};
 use ground::Ground;
 use lease::Lease;
 use link::Link;
+use nodes::NodeFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use session::Sessions;
 use std::collections::BTreeMap;
@@ -197,6 +199,7 @@ impl Keeper {
             }
         };
         let ground = Keeper::ground(options, cgroups, namespaced)?;
+        ground.nodes.clear();
         let tasks = Tasks::new(ground, Sessions::new(&options.state));
         let link = Link::listen(&options.state)?;
         Keeper::with(options, (tasks, link, Lease::new()?), namespaced, notes)
@@ -215,6 +218,7 @@ impl Keeper {
             namespaced,
             incarnation: options.incarnation,
             devices: BTreeMap::new(),
+            nodes: NodeFiles::new(&options.state),
         })
     }
 

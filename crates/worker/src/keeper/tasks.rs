@@ -15,7 +15,7 @@ use super::upgrade;
 use crate::cgroup::Cgroups;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
-use crate::protocol::{FromKeeper, Held, HeldPhase, TaskRef, ToKeeper, WireEnd, WireResult};
+use crate::protocol::{FromKeeper, Held, HeldPhase, Nodes, TaskRef, ToKeeper, WireEnd, WireResult};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -74,6 +74,9 @@ struct Waiting {
     time_limit: Option<Duration>,
     value: Option<String>,
     params: Vec<TaskValue>,
+    /// The tasks with which it starts.
+    #[serde(default)]
+    nodes: Option<Nodes>,
     step: u16,
     body: Rc<Body>,
     /// Its room is booked, and it waits until another task has entered the session's environments.
@@ -111,6 +114,9 @@ struct Running {
     lent: bool,
     /// The task's state in its session, and the time limit of its command; `None` without a session.
     course: Option<(Course, Option<Duration>)>,
+    /// The tasks with which it started.
+    #[serde(default)]
+    nodes: Option<Nodes>,
     peak_bytes: u64,
     /// Disk traffic of the processes that have ended.
     #[serde(default)]
@@ -201,6 +207,9 @@ impl Tasks {
         (self.ended, self.reclaims, self.ground.devices) = (saved.ended, saved.reclaims, saved.devices);
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
+        let together =
+            self.running.iter().filter_map(|(task, running)| Some((*task, running.nodes.as_ref()?)));
+        together.for_each(|(task, nodes)| self.ground.nodes.adopt(task, nodes));
         self.ground.cgroups = cgroups;
         let alive = self.running.iter().filter(|(_, running)| running.exit.is_none());
         self.by_pid = alive.map(|(task, running)| (running.started.pid, *task)).collect();
@@ -286,7 +295,16 @@ impl Tasks {
     /// Queues the attempt of a start.
     fn enlist(&mut self, start: ToKeeper, link: &mut Link) {
         let ToKeeper::Start {
-            task, step, epoch, request, memory_limit, time_limit_ms, value, params, ..
+            task,
+            step,
+            epoch,
+            request,
+            memory_limit,
+            time_limit_ms,
+            value,
+            params,
+            nodes,
+            ..
         } = start
         else {
             return;
@@ -307,6 +325,7 @@ impl Tasks {
             time_limit: time_limit_ms.map(Duration::from_millis),
             value,
             params,
+            nodes,
             step,
             body,
             parked: false,
@@ -438,7 +457,7 @@ impl Tasks {
             }
             let launched = self.launch(place);
             if !matches!(launched, Ok(Some(_))) {
-                self.ground.devices.remove(&task);
+                self.ground.release(task);
             }
             match launched {
                 Ok(Some(launched)) => self.note_start(place, launched),
@@ -571,7 +590,7 @@ impl Tasks {
             held.cpu = 0;
         }
         self.booked.sub(&held);
-        self.ground.devices.remove(&task);
+        self.ground.release(task);
         let slot = running.started.slot.as_ref();
         let oom = slot.is_some_and(crate::cgroup::Slot::was_oom_killed);
         let exit = running.exit.map(|(exit, _)| exit);

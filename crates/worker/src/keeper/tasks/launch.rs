@@ -4,7 +4,7 @@
 //! between fork and its program.
 
 use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting, now_ns};
-use crate::keeper::ground::{Refused, Started, refuse_spawn};
+use crate::keeper::ground::{Refused, Started, refuse, refuse_spawn};
 use crate::keeper::link::Link;
 use crate::keeper::session::Course;
 use crate::logs::Stream;
@@ -20,6 +20,12 @@ impl Tasks {
     pub(super) fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
         self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
+        if let Some(nodes) = &next.nodes {
+            self.ground
+                .nodes
+                .write(next.task, nodes)
+                .map_err(|e| refuse("write the file of its nodes", e))?;
+        }
         let memory = next.memory_limit.bytes(&next.request);
         if next.body.session.is_none() {
             let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
@@ -59,6 +65,7 @@ impl Tasks {
             exit: None,
             lent: false,
             course,
+            nodes: waiting.nodes.clone(),
             peak_bytes: 0,
             disk_bytes: None,
             tail: None,
@@ -119,7 +126,7 @@ impl Tasks {
         let Some(running) = self.running.remove(&task) else { return };
         crate::keeper::say(format_args!("task {}.{} waits: {why}", task.job, task.index));
         self.booked.sub(&running.request);
-        self.ground.devices.remove(&task);
+        self.ground.release(task);
         self.ground.give_back(running.started.slot);
         [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.ground.logs.remove(task, stream));
         if let Some((course, _)) = &running.course {

@@ -1,0 +1,271 @@
+//! Placing tasks that start together: each on a worker with room, those of one step on different workers, or none.
+
+use super::Planner;
+use super::placement::{self, Ineligible, PlacementRequest};
+use super::reserving::room_when;
+use super::round::{Round, is_capped, placement_request, record_booking};
+use super::work::{Booking, TogetherPart, TogetherTask, Work};
+use crate::class::Class;
+use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
+use crate::job::QueuedStep;
+use crate::resources::Resources;
+use crate::time::Time;
+use crate::worker::Worker;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where tasks go that start together.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GangOutcome {
+    /// Each has a worker.
+    Placed(Vec<TogetherTask>),
+    /// Only so many have.
+    Short {
+        /// Tasks that have a worker with room.
+        placed: u32,
+        /// Tasks.
+        tasks: u32,
+        /// The first veto of a rule on a worker with room, and how many workers were judged.
+        veto: Option<(Ineligible, u32)>,
+    },
+}
+
+/// Tasks of one step that start with others, and the workers that they may have, best first.
+struct Part<'a> {
+    class: &'a Class,
+    workers: Vec<WorkerId>,
+    tasks: usize,
+}
+
+/// A choice of workers for tasks, of which each step's go to different ones.
+struct Matching<'a> {
+    parts: &'a [Part<'a>],
+    /// True if a worker has room for such amounts together, of which so many bytes are a guess.
+    has_room: &'a dyn Fn(WorkerId, &Resources, u64) -> bool,
+    /// The part of each task.
+    part_of: Vec<usize>,
+    /// The worker of each task that has one.
+    chosen: Vec<Option<WorkerId>>,
+    /// The tasks on each worker.
+    on: BTreeMap<WorkerId, Vec<usize>>,
+}
+
+/// Chooses workers for the tasks that start when it is the step's turn; `None` if there are none.
+pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<GangOutcome> {
+    let parts = work.gang(leader)?;
+    let class = work.facts(leader)?.class;
+    let context = work.plan().match_context();
+    let tasks: usize = parts.iter().map(|part| part.nodes as usize).sum();
+    let mut candidates = Vec::with_capacity(parts.len());
+    let (mut veto, mut looks) = (None, 0);
+    for TogetherPart { step, nodes, .. } in &parts {
+        // Workers that are reserved for the gang are reserved under the class of its leader. Where a task failed the last
+        // time is no place to avoid: the others may need it, and none starts without all.
+        let request = placement_request(work, *step, queue)?;
+        let request = PlacementRequest { class_id: class, avoids: None, ..request };
+        let ranking = placement::rank(&request, &context, None, tasks);
+        veto = veto.or(ranking.held);
+        looks += ranking.looks;
+        let workers = ranking.ranked.iter().map(|ranked| ranked.worker).collect();
+        candidates.push(Part { class: request.class, workers, tasks: *nodes as usize });
+    }
+    let has_room = |worker, sum: &Resources, guess| {
+        context.workers.get(worker).is_some_and(|worker| worker.has_room(sum, guess))
+    };
+    let chosen = Matching::of(&candidates, &has_room).chosen;
+    let placed = chosen.iter().flatten().count();
+    if placed < tasks {
+        let veto = veto.map(|why| (why, looks));
+        return Some(GangOutcome::Short { placed: placed as u32, tasks: tasks as u32, veto });
+    }
+    let mut chosen = chosen.into_iter().flatten();
+    let mut placed = Vec::with_capacity(tasks);
+    for TogetherPart { step, nodes, tasks } in parts {
+        let workers: Vec<WorkerId> = chosen.by_ref().take(nodes as usize).collect();
+        let own = tasks.into_iter().zip(workers);
+        placed.extend(own.map(|(index, worker)| TogetherTask { step, index, worker }));
+    }
+    Some(GangOutcome::Placed(placed))
+}
+
+impl<'a> Matching<'a> {
+    /// As many tasks with workers as can be. Each takes the best that is left; where none is, others move (Kuhn's
+    /// algorithm for bipartite matching).
+    fn of(parts: &'a [Part<'a>], has_room: &'a dyn Fn(WorkerId, &Resources, u64) -> bool) -> Matching<'a> {
+        let part_of: Vec<usize> =
+            parts.iter().enumerate().flat_map(|(n, part)| std::iter::repeat_n(n, part.tasks)).collect();
+        let chosen = vec![None; part_of.len()];
+        let mut matching = Matching { parts, has_room, part_of, chosen, on: BTreeMap::new() };
+        for task in 0..matching.part_of.len() {
+            matching.place(task, &mut BTreeSet::new());
+        }
+        matching
+    }
+
+    /// Finds a worker for a task, and moves others for it if need be. Looks at each worker once.
+    fn place(&mut self, task: usize, seen: &mut BTreeSet<WorkerId>) -> bool {
+        let parts = self.parts;
+        let workers = &parts[self.part_of[task]].workers;
+        if let Some(free) = workers.iter().find(|worker| self.has_room(task, **worker, None)) {
+            self.put(task, *free);
+            return true;
+        }
+        for worker in workers.iter().copied() {
+            if !seen.insert(worker) {
+                continue;
+            }
+            for other in self.on.get(&worker).cloned().unwrap_or_default() {
+                if !self.has_room(task, worker, Some(other)) {
+                    continue;
+                }
+                self.take_off(other, worker);
+                self.put(task, worker);
+                if self.place(other, seen) {
+                    return true;
+                }
+                self.take_off(task, worker);
+                self.put(other, worker);
+            }
+        }
+        false
+    }
+
+    fn put(&mut self, task: usize, worker: WorkerId) {
+        self.chosen[task] = Some(worker);
+        self.on.entry(worker).or_default().push(task);
+    }
+
+    fn take_off(&mut self, task: usize, worker: WorkerId) {
+        self.chosen[task] = None;
+        self.on.entry(worker).or_default().retain(|there| *there != task);
+    }
+
+    /// True if the worker has room for the task beside those that it was chosen for, but for one of them.
+    fn has_room(&self, task: usize, worker: WorkerId, but: Option<usize>) -> bool {
+        let there = self.on.get(&worker).into_iter().flatten().filter(|there| Some(**there) != but);
+        let part = self.part_of[task];
+        let class = self.parts[part].class;
+        let (mut sum, mut guess, mut is_alone) = (class.request.clone(), class.guess, true);
+        for other in there {
+            let other = self.part_of[*other];
+            let also = self.parts[other].class;
+            // Which of a worker's limits two tasks may share is for the next round to say.
+            if other == part || !also.limits.is_disjoint(&class.limits) {
+                return false;
+            }
+            sum.add(&also.request);
+            guess += also.guess;
+            is_alone = false;
+        }
+        is_alone || (self.has_room)(worker, &sum, guess)
+    }
+}
+
+/// The gang's turn: books all of its tasks, or none. Returns how many it booked.
+pub(super) fn book_gang<W: Work>(
+    work: &mut W,
+    (queue, queued_step, class): (QueueId, QueuedStep, ClassId),
+    round: &mut Round,
+    out: &mut W::Out,
+) -> usize {
+    if is_capped(work, queue, class, round) {
+        return 0;
+    }
+    let key = queued_step.step();
+    let tasks = match place_gang(work, key, queue) {
+        Some(GangOutcome::Placed(tasks)) => tasks,
+        Some(GangOutcome::Short { veto: Some(veto), .. }) => {
+            let since = work.facts(key).map(|facts| facts.ready_since).unwrap_or_default();
+            round.set_aside(work, (queue, class, queued_step), since, veto);
+            return 0;
+        }
+        Some(GangOutcome::Short { veto: None, .. }) | None => {
+            round.has_no_room(work, class);
+            return 0;
+        }
+    };
+    let mut notes = Vec::with_capacity(tasks.len());
+    for TogetherTask { step, index, worker } in &tasks {
+        let booking =
+            Booking { queue, queued_step: queued_step.of_step(*step), worker: *worker, is_ahead: false };
+        super::decision::record_decision(work, &booking, *index, &[*worker]);
+        record_booking(work, &booking);
+        let facts = work.facts(*step);
+        notes.push((booking, facts.map(|facts| (facts.class, facts.longest_ms()))));
+    }
+    work.book_gang(&tasks, queued_step, queue, &mut round.filter, out);
+    for (booking, facts) in notes {
+        let Some((part, longest_ms)) = facts else { continue };
+        // The turn was the leader's.
+        let booking = Booking { queued_step, ..booking };
+        work.plan_mut().note_placement(&booking, (class, part), longest_ms, round);
+    }
+    tasks.len()
+}
+
+/// The workers to reserve for a gang.
+pub(super) enum GangTarget {
+    /// These, one for each task, or for several that fit one.
+    Workers(Vec<WorkerId>),
+    /// Some of those that it needs are reserved for others.
+    Taken,
+    /// The farm has too few.
+    TooFew,
+}
+
+/// The workers that are expected to have room for the gang first.
+pub(super) fn target<W: Work>(work: &W, class: &Class) -> GangTarget {
+    match choose(work, class, true) {
+        Some(workers) => GangTarget::Workers(workers),
+        None if choose(work, class, false).is_some() => GangTarget::Taken,
+        None => GangTarget::TooFew,
+    }
+}
+
+fn choose<W: Work>(work: &W, class: &Class, unreserved: bool) -> Option<Vec<WorkerId>> {
+    let plan = work.plan();
+    let may = |worker: &Worker| {
+        worker.takes_work()
+            && worker.lending == 0
+            && !(unreserved && plan.reservations.holder(worker.id).is_some())
+    };
+    let rank = |part: &Class, worker: &Worker| {
+        let starts: Option<Time> = room_when(work, part, worker, |running| running.ends_by).map(|(at, _)| at);
+        (starts.is_none(), starts, Reverse(worker.free().cpu), worker.name.to_string())
+    };
+    let chosen = when_empty(plan, class, may, rank);
+    let all: Option<BTreeSet<WorkerId>> = chosen.into_iter().collect();
+    all.map(|workers| workers.into_iter().collect())
+}
+
+/// How many tasks of those that start together could have a worker if all workers were empty, and how many there are.
+pub fn room_when_empty(plan: &Planner, class: &Class) -> (u32, u32) {
+    let chosen = when_empty(plan, class, |_| true, |_, worker| worker.id);
+    (chosen.iter().flatten().count() as u32, chosen.len() as u32)
+}
+
+/// The worker of each task that starts together with others, were all workers empty: of those that `may` have one,
+/// the first by `rank`.
+fn when_empty<K: Ord>(
+    plan: &Planner,
+    class: &Class,
+    may: impl Fn(&Worker) -> bool,
+    rank: impl Fn(&Class, &Worker) -> K,
+) -> Vec<Option<WorkerId>> {
+    let tasks = class.tasks_at_a_time() as usize;
+    let parts = class.parts().map(|part| {
+        let could = plan.workers.present().filter(|worker| may(worker));
+        let could = could.filter(|worker| placement::eligible_when_idle(part, worker));
+        let mut ranked: Vec<(K, WorkerId)> = could.map(|worker| (rank(part, worker), worker.id)).collect();
+        ranked.sort_unstable();
+        // More than there are tasks need not be known: each could have one of its own.
+        ranked.truncate(tasks);
+        let workers = ranked.into_iter().map(|(_, id)| id).collect();
+        Part { class: part, workers, tasks: part.nodes.unwrap_or(1) as usize }
+    });
+    let parts: Vec<Part> = parts.collect();
+    let has_room = |worker, sum: &Resources, _| {
+        plan.workers.get(worker).is_some_and(|worker| sum.fits(&worker.capacity))
+    };
+    Matching::of(&parts, &has_room).chosen
+}
