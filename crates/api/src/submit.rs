@@ -440,21 +440,17 @@ impl StepRequest {
         let Some(tasks) = u32::try_from(tasks).ok().filter(|n| *n <= bounds::TASKS_PER_JOB_MAX) else {
             return Err(SubmitError::TooManyTasks { step: name, is: tasks });
         };
+        let place_of = |on: String| {
+            let place = names.iter().position(|name| *name == on);
+            let place = place.and_then(|place| u16::try_from(place).ok());
+            place.ok_or(SubmitError::UnknownStep { step: name.clone(), on })
+        };
         let mut depends = Vec::new();
         for Depends { on, by } in self.depends {
-            let place = names.iter().position(|n| *n == on);
-            let Some(on) = place.and_then(|p| u16::try_from(p).ok()) else {
-                return Err(SubmitError::UnknownStep { step: name, on });
-            };
             let kind = if by == By::Task { DependencyKind::Task } else { DependencyKind::Step };
-            depends.push(Dependency { on, kind });
+            depends.push(Dependency { on: place_of(on)?, kind });
         }
-        let with = self.with.map(|with| {
-            let place =
-                names.iter().position(|name| *name == with).and_then(|place| u16::try_from(place).ok());
-            place.ok_or(SubmitError::UnknownStep { step: name.clone(), on: with })
-        });
-        let with = with.transpose()?;
+        let with = self.with.map(place_of).transpose()?;
         let resources = self.resources.unwrap_or(Resources { cpus: 1.0, ..Default::default() });
         let Some(request) = resources.to_core() else {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });

@@ -70,6 +70,33 @@ fn no_task_runs_twice_whatever_is_lost() {
 }
 
 #[test]
+fn nodes_start_together_and_know_each_other() {
+    let Some(mut farm) = Farm::start("30", 2) else { return };
+    // Each waits for the other: one alone would never end.
+    let command = "touch up$WINDLASS_NODE; while [ ! -e up0 ] || [ ! -e up1 ]; do :; done; \
+                   echo $WINDLASS_NODE of $WINDLASS_NODES: $(cat $WINDLASS_NODE_FILE)";
+    let job = farm.submit(&["--nodes", "2", "--", "sh", "-c", command]);
+    let waited = farm.run(&["job", "wait", &job]);
+    assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
+    let (first, second) = (farm.ok(&["logs", &format!("{job}.0")]), farm.ok(&["logs", &format!("{job}.1")]));
+    let workers = first.trim().strip_prefix("0 of 2: ").expect("its place and the workers");
+    assert_eq!(second, format!("1 of 2: {workers}\n"));
+    let all: std::collections::BTreeSet<&str> = workers.split(' ').collect();
+    assert_eq!(all.len(), 2, "{workers}");
+    let left = |worker: &Worker| names(&farm.path(&worker.state).join("nodes"));
+    assert!(farm.workers.iter().all(|worker| left(worker).is_empty()));
+    // The server dies with both running: they go on, and end when one of them is killed for good.
+    let job = farm.submit(&["--nodes", "2", "--", "sh", "-c", "touch on$WINDLASS_NODE; exec sleep 1000.75"]);
+    farm.wait("both run", |farm| farm.path("on0").exists() && farm.path("on1").exists());
+    farm.server.kill().unwrap();
+    farm.server.wait().unwrap();
+    farm.start_server();
+    farm.ok(&["job", "cancel", &job]);
+    farm.run(&["job", "wait", &job]);
+    assert!(processes_with("sleep 1000.75").is_empty());
+}
+
+#[test]
 fn what_a_task_comes_to_arrives_although_agent_and_server_were_gone() {
     let Some(mut farm) = Farm::start("30", 1) else { return };
     let command = "touch up; while [ ! -e go ]; do :; done; echo kept; exit 9";

@@ -236,7 +236,7 @@ pub fn is_empty(request: &SubmitRequest) -> bool {
 
 /// Number of tasks of a request; saturates.
 pub fn tasks_of(request: &SubmitRequest) -> u64 {
-    let each = request.steps.iter().map(|step| match &step.param {
+    let values = |step: &StepRequest| match &step.param {
         None => 1,
         Some(Param::Values(values)) => values.len() as u64,
         Some(Param::Range(range)) => {
@@ -245,7 +245,8 @@ pub fn tasks_of(request: &SubmitRequest) -> u64 {
         Some(Param::Space(space)) => {
             space.count().map_or(0, |count| u64::try_from(count).unwrap_or(u64::MAX))
         }
-    });
+    };
+    let each = request.steps.iter().map(|step| values(step).saturating_mul(step.nodes.unwrap_or(1).into()));
     each.fold(0, u64::saturating_add)
 }
 
@@ -438,6 +439,8 @@ mod tests {
         let request = parse("--each -- echo").unwrap().request(Inherit::All).unwrap();
         assert!(is_empty(&request));
         assert_eq!(tasks_of(&request), 0);
+        let nodes = parse("--nodes 4 --each a b -- echo").unwrap().request(Inherit::All).unwrap();
+        assert_eq!(tasks_of(&nodes), 8);
         assert!(!is_empty(&parse("-- echo").unwrap().request(Inherit::All).unwrap()));
     }
 

@@ -1,11 +1,13 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
+mod gangs;
 mod parked;
 mod place;
 mod waits;
 mod words;
 mod worker;
 
+use gangs::{say_too_few, too_little_room, unready_mates};
 use parked::parked_demand;
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
@@ -18,10 +20,10 @@ use crate::bounds;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::{BackOff, DependencyKind, Job, RunningCap, Stop, TaskState};
+use crate::job::{BackOff, DependencyKind, RunningCap, Stop, TaskState};
 use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
-use crate::plan::{self, Decision, GangOutcome, Judged};
+use crate::plan::{self, Decision, Judged};
 use crate::queues::{Ahead, Queue};
 use crate::tags::{EXECUTOR, Need, asks_executor};
 use crate::time::Time;
@@ -323,45 +325,11 @@ fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
     Reason::Steps(open.collect())
 }
 
-/// The farm never has room for all tasks that start together.
-fn say_too_few(engine: &Engine, request: &PlacementRequest, why: &Ineligible, explanation: &mut Explanation) {
-    let present = engine.workers().present();
-    let fitting = present.filter(|worker| placement::eligible_when_idle(request.class, worker));
-    let names: Vec<String> =
-        fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.name.to_string()).collect();
-    let worker = names.first().cloned().unwrap_or_default();
-    explanation.changes.insert(0, Change::Worker { worker, unmet: vec![why.clone()] });
-    explanation.ruled_out.insert(0, (why.clone(), names.len(), names));
-}
-
-/// Why a task waits for those with which it starts; `None` if it does not.
-fn unready_mates(job: &Job, index: u32) -> Option<Reason> {
-    let gang = job.gang_of(index)?;
-    let mut waiting = 0;
-    for mate in job.gang_tasks(gang).filter(|mate| mate.index != index) {
-        let step = &job.steps[mate.step];
-        waiting += u32::from(!step.ready.contains(mate.index) && !step.succeeded.contains(mate.index));
-    }
-    (waiting > 0).then(|| Reason::Mates { waiting, lost: job.is_lost(&gang) })
-}
-
-/// Why tasks that start together do not, although each is ready; `None` if all have a worker with room.
-fn too_little_room(engine: &Engine, job: &Job, leader: StepKey) -> Option<Reason> {
-    if !job.is_in_gang(leader.step.into()) {
-        return None;
-    }
-    match plan::place_gang(engine, leader, job.queue)? {
-        GangOutcome::Placed(_) => None,
-        GangOutcome::Short { placed, tasks, .. } => Some(Reason::Together { tasks, placed }),
-    }
-}
-
 fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
     let mut explanation = Explanation::bare(state, Reason::Turn);
-    let (Some(step), Some(job)) = (engine.step(key), engine.job(key.job)) else { return explanation };
+    let Some(job) = engine.job(key.job) else { return explanation };
     let Some(request) = plan::placement_request(engine, key, job.queue) else { return explanation };
     let queue = engine.queues().get(engine.queues().whole(job.queue));
-    let part = engine.queues().get(job.queue);
     let (found, ahead) =
         (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
     // What starts together is held back together.
@@ -417,25 +385,30 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
         },
     };
     explanation.changes.truncate(bounds::EXAMPLES_MAX);
-    // When a queue, a licence or a kind is let go on is not for workers to say.
-    let by_room = explanation.reason.is_of_room() || matches!(explanation.reason, Reason::Closed(_));
-    explanation.turn = step.enlisted.as_ref().map(|queued_step| {
-        let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
-        Turn {
-            queue: queue.name().to_owned(),
-            band: queue.band(),
-            queues_ahead: engine.queues().queues_ahead(job.queue),
-            users_ahead: engine.queues().users_ahead(job.queue),
-            steps_ahead: part.position(queued_step),
-            tasks_ahead,
-            weight: queue.share().weight(),
-            pool: pool(engine, request.class, queue.name()),
-            starts: by_room
-                .then(|| expected_start(engine, &request, tasks_ahead, part.position(queued_step)))
-                .flatten(),
-        }
-    });
+    explanation.turn = turn_of(engine, &request, task, &explanation.reason);
     explanation
+}
+
+/// Where a task's step stands in its queue; `None` if it does not.
+fn turn_of(engine: &Engine, request: &PlacementRequest, task: TaskId, reason: &Reason) -> Option<Turn> {
+    let (step, job) = (engine.step(request.step)?, engine.job(task.job)?);
+    let queued_step = step.enlisted.as_ref()?;
+    let queue = engine.queues().get(engine.queues().whole(job.queue));
+    let steps_ahead = engine.queues().get(job.queue).position(queued_step);
+    let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
+    // When a queue, a licence or a kind is let go on is not for workers to say.
+    let by_room = reason.is_of_room() || matches!(reason, Reason::Closed(_));
+    Some(Turn {
+        queue: queue.name().to_owned(),
+        band: queue.band(),
+        queues_ahead: engine.queues().queues_ahead(job.queue),
+        users_ahead: engine.queues().users_ahead(job.queue),
+        steps_ahead,
+        tasks_ahead,
+        weight: queue.share().weight(),
+        pool: pool(engine, request.class, queue.name()),
+        starts: by_room.then(|| expected_start(engine, request, tasks_ahead, steps_ahead)).flatten(),
+    })
 }
 
 fn try_again_now(engine: &Engine, known: &BackOff) -> Change {

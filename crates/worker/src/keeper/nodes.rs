@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 /// The files of attempts that hold one.
 pub struct NodeFiles {
     dir: PathBuf,
-    held: BTreeMap<TaskRef, Held>,
+    held: BTreeMap<TaskRef, NodePlace>,
 }
 
-struct Held {
+struct NodePlace {
     rank: u32,
     count: usize,
 }
@@ -36,7 +36,7 @@ impl NodeFiles {
         let path = self.path(task);
         _ = fs::remove_file(&path);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
-        self.held.insert(task, Held { rank: nodes.rank, count: nodes.workers.len() });
+        self.held.insert(task, NodePlace { rank: nodes.rank, count: nodes.workers.len() });
         file.write_all(nodes.workers.iter().map(|name| format!("{name}\n")).collect::<String>().as_bytes())
     }
 
@@ -59,7 +59,7 @@ impl NodeFiles {
 
     /// After an upgrade of the keeper: this attempt still runs and has its file.
     pub fn adopt(&mut self, task: TaskRef, nodes: &Nodes) {
-        self.held.insert(task, Held { rank: nodes.rank, count: nodes.workers.len() });
+        self.held.insert(task, NodePlace { rank: nodes.rank, count: nodes.workers.len() });
     }
 
     fn path(&self, task: TaskRef) -> PathBuf {

@@ -1,0 +1,47 @@
+//! What tasks wait for that start together.
+
+use super::{Change, Explanation, Reason};
+use crate::bounds;
+use crate::engine::Engine;
+use crate::ids::StepKey;
+use crate::job::Job;
+use crate::plan::placement::{self, Ineligible, PlacementRequest};
+use crate::plan::{self, GangOutcome};
+
+/// The farm never has room for all tasks that start together.
+pub(super) fn say_too_few(
+    engine: &Engine,
+    request: &PlacementRequest,
+    why: &Ineligible,
+    explanation: &mut Explanation,
+) {
+    let present = engine.workers().present();
+    let fitting = present.filter(|worker| placement::eligible_when_idle(request.class, worker));
+    let names: Vec<String> =
+        fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.name.to_string()).collect();
+    let worker = names.first().cloned().unwrap_or_default();
+    explanation.changes.insert(0, Change::Worker { worker, unmet: vec![why.clone()] });
+    explanation.ruled_out.insert(0, (why.clone(), names.len(), names));
+}
+
+/// Why a task waits for those with which it starts; `None` if it does not.
+pub(super) fn unready_mates(job: &Job, index: u32) -> Option<Reason> {
+    let gang = job.gang_of(index)?;
+    let mut waiting = 0;
+    for mate in job.gang_tasks(gang).filter(|mate| mate.index != index) {
+        let step = &job.steps[mate.step];
+        waiting += u32::from(!step.ready.contains(mate.index) && !step.succeeded.contains(mate.index));
+    }
+    (waiting > 0).then(|| Reason::Mates { waiting, lost: job.is_lost(&gang) })
+}
+
+/// Why tasks that start together do not, although each is ready; `None` if all have a worker with room.
+pub(super) fn too_little_room(engine: &Engine, job: &Job, leader: StepKey) -> Option<Reason> {
+    if !job.is_in_gang(leader.step.into()) {
+        return None;
+    }
+    match plan::place_gang(engine, leader, job.queue)? {
+        GangOutcome::Placed(_) => None,
+        GangOutcome::Short { placed, tasks, .. } => Some(Reason::Together { tasks, placed }),
+    }
+}
