@@ -27,6 +27,9 @@ pub struct StepBody {
     /// How many tasks in a row have the same value, because they start together.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
+    /// One process may run several tasks: its value is all of theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<ChunkedBody>,
     /// What is set up once on a worker. With it, texts hold references instead of replacement strings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
@@ -43,6 +46,7 @@ impl Default for StepBody {
             cwd: String::new(),
             params: Params::None,
             nodes: 1,
+            chunks: None,
             session: None,
             compass: None,
         }
@@ -60,7 +64,7 @@ fn is_one(n: &u32) -> bool {
 impl StepBody {
     /// Bytes of the part that a worker gets, as JSON.
     pub fn sent_bytes(&self) -> usize {
-        let StepBody { command, env, cwd, params: _, nodes: _, session, compass } = self;
+        let StepBody { command, env, cwd, params: _, nodes: _, chunks: _, session, compass } = self;
         let mut count = Count(0);
         let sent = serde_json::to_writer(&mut count, &(command, env, cwd, session, compass));
         sent.expect("strings and maps always serialize");
@@ -70,6 +74,39 @@ impl StepBody {
     /// The value of the task with this index in its step, as a text.
     pub fn value(&self, place: u32) -> Option<Cow<'_, str>> {
         self.params.value(place / self.nodes.max(1))
+    }
+
+    /// The values of a process that runs the tasks with these indexes in their step, in order: all in one text, the named
+    /// ones, and each by itself where each is an argument of its own.
+    pub fn chunk_values(&self, head: u32, others: &[u32]) -> ChunkValues {
+        let mut values = ChunkValues {
+            value: self.value(head).map(Cow::into_owned),
+            params: self.task_values(head),
+            each: Vec::new(),
+        };
+        let Some(chunks) = &self.chunks else { return values };
+        let all = || std::iter::once(head).chain(others.iter().copied());
+        match &self.params {
+            Params::Values(_) => {
+                values.each = all().filter_map(|place| Some(self.value(place)?.into_owned())).collect();
+            }
+            Params::Space(space) => {
+                let name = chunks.param.as_deref().unwrap_or_default();
+                let number = |place: u32| {
+                    let values = space.values(place).into_iter();
+                    values.filter(|(param, _)| param.name == name).find_map(|(_, value)| value.parse().ok())
+                };
+                let range = range_expression(all().filter_map(number));
+                if let Some(own) = values.params.iter_mut().find(|value| value.name == name) {
+                    own.value = range;
+                }
+            }
+            _ => {
+                let numbers = all().filter_map(|place| self.value(place)?.parse().ok());
+                values.value = Some(range_expression(numbers));
+            }
+        }
+        values
     }
 
     /// The named values of the task with this index in its step; empty without a parameter space.
@@ -85,6 +122,51 @@ impl StepBody {
         });
         values.collect()
     }
+}
+
+/// What one process of a step with chunks gets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ChunkedBody {
+    /// The parameter of a space that has several values in one chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param: Option<String>,
+}
+
+/// The values of one process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ChunkValues {
+    /// As one text.
+    pub value: Option<String>,
+    /// By name.
+    pub params: Vec<TaskValue>,
+    /// Each by itself; empty where they are one text.
+    pub each: Vec<String>,
+}
+
+/// Rising numbers as ranges of Open Job Description: `1-10`, `1-9:2`, `1,5,7-9`.
+pub fn range_expression(numbers: impl IntoIterator<Item = i64>) -> String {
+    let numbers: Vec<i64> = numbers.into_iter().collect();
+    let mut parts: Vec<String> = Vec::new();
+    let mut rest = &numbers[..];
+    while let Some(first) = rest.first() {
+        let step = rest.get(1).map_or(1, |second| second.wrapping_sub(*first));
+        let mut length = 1;
+        while rest.get(length).is_some_and(|next| next.wrapping_sub(rest[length - 1]) == step) {
+            length += 1;
+        }
+        // Two numbers with a gap are no range of their own: the second may begin one.
+        if length == 2 && step != 1 {
+            length = 1;
+        }
+        let last = rest[length - 1];
+        parts.push(match (length, step) {
+            (1, _) => first.to_string(),
+            (_, 1) => format!("{first}-{last}"),
+            _ => format!("{first}-{last}:{step}"),
+        });
+        rest = &rest[length..];
+    }
+    parts.join(",")
 }
 
 /// Counts what is written.
@@ -194,6 +276,35 @@ mod tests {
         assert_eq!(fill_in(all, "/x/.rc"), "/x/.rc|/x/.rc|.rc|/x|.rc");
         assert_eq!(fill_in(all, "d.x/f"), "d.x/f|d.x/f|f|d.x|f");
         assert_eq!(fill_in("-o{/.}.o {3} {", "s/m.c"), "-om.o {3} {");
+    }
+
+    #[test]
+    fn numbers_are_ranges() {
+        for (numbers, text) in [
+            (vec![], ""),
+            (vec![7], "7"),
+            (vec![1, 2, 3], "1-3"),
+            (vec![1, 3, 5, 7], "1-7:2"),
+            (vec![1, 5, 7, 8, 9], "1,5,7-9"),
+            (vec![5, 4, 3], "5-3:-1"),
+            (vec![-2, -1, 0], "-2-0"),
+        ] {
+            assert_eq!(range_expression(numbers), text);
+        }
+    }
+
+    #[test]
+    fn a_chunk_has_the_values_of_all_its_tasks() {
+        let chunks = Some(ChunkedBody { param: None });
+        let body = StepBody {
+            params: Params::Range { start: 10, step: 1 },
+            chunks: chunks.clone(),
+            ..StepBody::default()
+        };
+        assert_eq!(body.chunk_values(2, &[3, 4]).value.as_deref(), Some("12-14"));
+        let values = Params::Values(["a", "b", "c"].map(str::to_owned).into());
+        let body = StepBody { params: values, chunks, ..StepBody::default() };
+        assert_eq!(body.chunk_values(1, &[2]).each, ["b", "c"]);
     }
 
     #[test]

@@ -26,7 +26,9 @@ mod word;
 mod worker;
 mod worker_why;
 
-pub use body::{BODY_BYTES_MAX, Params, StepBody, VALUE_BYTES_MAX, fill_in};
+pub use body::{
+    BODY_BYTES_MAX, ChunkValues, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX, fill_in, range_expression,
+};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
@@ -39,8 +41,8 @@ pub use session::{
 };
 pub use space::{Combination, Space, SpaceError, TaskParam, Values};
 pub use submit::{
-    By, Depends, FailFast, Kind, Param, Range, Resources, StepRequest, SubmitError, SubmitRequest, Submitted,
-    Unplaceable,
+    By, ChunksRequest, Depends, FailFast, Kind, Param, Range, Resources, StepRequest, SubmitError,
+    SubmitRequest, Submitted, Unplaceable,
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};

@@ -123,6 +123,25 @@ impl Space {
         all.map(|(param, place)| (param, param.values.get(place).unwrap_or_default())).collect()
     }
 
+    /// How many values a parameter of whole numbers has, if it varies fastest: tasks in a row then differ in nothing else.
+    pub fn fastest(&self, name: &str) -> Option<u32> {
+        let last = match &self.combination {
+            None => self.params.last()?.name.as_str(),
+            Some(Combination::Param(name)) => name.as_str(),
+            Some(Combination::Product(parts)) => match parts.last()? {
+                Combination::Param(name) => name.as_str(),
+                _ => return None,
+            },
+            Some(Combination::Association(_)) => return None,
+        };
+        let values = &self.params.get(self.param(name)?)?.values;
+        let whole = match values {
+            Values::Ranges(_) => true,
+            Values::List(list) => list.iter().all(|value| value.parse::<i64>().is_ok()),
+        };
+        u32::try_from(values.len()).ok().filter(|_| last == name && whole)
+    }
+
     fn param(&self, name: &str) -> Option<usize> {
         self.params.iter().position(|param| param.name == name)
     }

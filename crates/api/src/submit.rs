@@ -1,6 +1,6 @@
 //! The JSON of submissions.
 
-use crate::body::{BODY_BYTES_MAX, Params, StepBody, VALUE_BYTES_MAX};
+use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Space, SpaceError};
@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::ids::BadTaskId;
-use windlass_core::job::{self as core, Dependency, DependencyKind, Hints, JobSpec, StepSpec};
+use windlass_core::job::{
+    self as core, ChunkSize, Chunks, Dependency, DependencyKind, Hints, JobSpec, StepSpec,
+};
 use windlass_core::tags::Need;
 use windlass_core::{JobId, bounds};
 
@@ -100,6 +102,10 @@ pub struct StepRequest {
     /// For each value, so many tasks start together, each on another worker, or none does; by default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
+    /// One process may run several of the tasks, because starting it takes longer than they do. Its value is then a range
+    /// such as `1-250`, or the values are arguments in the place of one that is `{}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<ChunksRequest>,
     /// The name of an earlier step with which it starts: the tasks of the first values of both together, and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
@@ -138,6 +144,25 @@ pub struct StepRequest {
     /// The requested cpus are only the first guess; later tasks are sized by the task profile.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
+}
+
+/// How many tasks one process runs. Without a number it is learned from how long chunks take.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChunksRequest {
+    /// Always so many, if there is no `target_ms`; with it, so many until the length of chunks is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
+    /// Milliseconds that a chunk should run; by default long enough for its start not to matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_ms: Option<u64>,
+    /// The parameter of a space of which one process gets several values. It must be the one that varies fastest, of
+    /// whole numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub param: Option<String>,
+    /// Tasks of a chunk come from one block of so many in a row; by default any that follow each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
 }
 
 /// The kind of work of a step.
@@ -277,6 +302,14 @@ pub enum SubmitError {
     /// No node at all.
     #[error("step '{0}': nodes must be at least 1")]
     NoNodes(String),
+    /// Chunks of tasks that no process could run together.
+    #[error("step '{step}': chunks: {why}")]
+    BadChunks {
+        /// The step.
+        step: String,
+        /// What is wrong, and what would be right.
+        why: &'static str,
+    },
     /// An empty range.
     #[error("step '{step}': the range {start}-{end}:{by} is empty")]
     BadRange {
@@ -422,6 +455,45 @@ impl SubmitRequest {
     }
 }
 
+/// Bytes of all values of one chunk: the kernel takes 2 MiB of arguments as a rule.
+const CHUNK_BYTES_MAX: usize = 512 << 10;
+
+/// The chunks of a step with so many tasks.
+fn chunks_of(
+    from: &ChunksRequest,
+    params: &Params,
+    command: &[String],
+    tasks: u128,
+) -> Result<Chunks, &'static str> {
+    let mut block = u32::try_from(tasks).unwrap_or(u32::MAX);
+    match params {
+        Params::None => return Err("the step has one task; give it values, or leave chunks out"),
+        Params::Range { .. } => {}
+        Params::Values(values) => {
+            let braces = command.iter().filter(|argument| argument.contains('{')).count();
+            if braces != 1 || !command.iter().any(|argument| argument == "{}") {
+                return Err("one argument must be {}, and no other may have replacement strings");
+            }
+            let longest = values.iter().map(String::len).max().unwrap_or(0) + 1;
+            block = block.min(u32::try_from(CHUNK_BYTES_MAX / longest).unwrap_or(u32::MAX)).max(1);
+        }
+        Params::Space(space) => {
+            let name = from.param.as_deref().ok_or("name the parameter of the space, as param")?;
+            block = space
+                .fastest(name)
+                .ok_or("param must be the parameter that varies fastest, of whole numbers")?;
+        }
+    }
+    if from.tasks == Some(0) || from.target_ms == Some(0) || from.block == Some(0) {
+        return Err("tasks, target_ms and block must be at least 1");
+    }
+    let size = match (from.tasks, from.target_ms) {
+        (Some(tasks), None) => ChunkSize::Fixed(tasks),
+        (first, target_ms) => ChunkSize::Learned { first: first.unwrap_or(1), target_ms },
+    };
+    Ok(Chunks { block: from.block.unwrap_or(block).min(block), size })
+}
+
 impl StepRequest {
     fn name_or_default(&self) -> String {
         self.name.clone().unwrap_or_else(|| "main".to_owned())
@@ -432,6 +504,8 @@ impl StepRequest {
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
         let (params, values) = params_of(self.param, &name)?;
+        let chunks = self.chunks.as_ref().map(|chunks| chunks_of(chunks, &params, &self.command, values));
+        let chunks = chunks.transpose().map_err(|why| SubmitError::BadChunks { step: name.clone(), why })?;
         let nodes = self.nodes.unwrap_or(1);
         if nodes == 0 {
             return Err(SubmitError::NoNodes(name));
@@ -469,10 +543,19 @@ impl StepRequest {
             cpus_auto: self.cpus_auto,
             prefers: BTreeSet::new(),
         };
+        let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param });
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
-        let body =
-            StepBody { command: self.command, env: self.env, cwd, params, nodes, session, compass: None };
+        let body = StepBody {
+            command: self.command,
+            env: self.env,
+            cwd,
+            params,
+            nodes,
+            chunks: chunked,
+            session,
+            compass: None,
+        };
         let stored = serde_json::to_vec(&body).expect("strings and numbers always serialize");
         // A worker gets a part of the body, which is only measured if the whole is large.
         let bytes = if stored.len() > BODY_BYTES_MAX { body.sent_bytes() } else { 0 };
@@ -488,6 +571,7 @@ impl StepRequest {
             time_limit_ms: self.time_limit_ms,
             max_running: self.max_running,
             nodes: self.nodes.filter(|nodes| *nodes > 1),
+            chunks,
             with,
             retries: self.retries,
             depends,

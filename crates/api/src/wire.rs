@@ -220,7 +220,7 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
         CoreOrder::Lease { sent, lasts_ns } => What::Lease(Lease { sent, lasts_ns }),
-        CoreOrder::Start { task, step, attempt, request, memory_limit, time_limit_ms, gang } => {
+        CoreOrder::Start { task, step, attempt, request, memory_limit, time_limit_ms, gang, riders } => {
             What::Start(Start {
                 task: Some(Task::new(task, attempt)),
                 step: step.into(),
@@ -230,6 +230,8 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
                 values: Vec::new(),
                 memory_limit: Some(memory_limit.unwrap_or(0)),
                 nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
+                riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
+                chunk_values: Vec::new(),
             })
         }
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),

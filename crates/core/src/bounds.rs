@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 /// Tasks that start together, over all steps that do.
 pub const GANG_TASKS_MAX: u32 = 1_000;
+/// Tasks that one process runs together.
+pub const CHUNK_TASKS_MAX: u32 = 1_000;
 /// Steps of one job.
 pub const STEPS_PER_JOB_MAX: usize = 1_000;
 /// Tasks of one job, over all its steps.

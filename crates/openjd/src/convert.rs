@@ -5,13 +5,15 @@
 
 use crate::Options;
 use crate::locate::Key;
-use openjd_model::job::{self, Job, TaskParamRange, TaskParameter};
+use openjd_model::job::{self, Job, ResolvedChunks, TaskParamRange, TaskParameter};
+use openjd_model::template::RangeConstraint;
 use openjd_model::{FormatString, JobParameterType, JobParameterValues};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use windlass_api::{
-    Action, By, Cancel, Combination, Depends, EmbeddedFile, Environment, Param, Range, Resources, Session,
-    Space, StepRequest, SubmitRequest, TaskParam, Values, escape_references, fill_references, map_path,
+    Action, By, Cancel, ChunksRequest, Combination, Depends, EmbeddedFile, Environment, Param, Range,
+    Resources, Session, Space, StepRequest, SubmitRequest, TaskParam, Values, escape_references,
+    fill_references, map_path,
 };
 
 /// Milliseconds from notification to kill of a task, where the template names none. The specification's default.
@@ -76,12 +78,15 @@ impl Converter<'_> {
         };
         let space = step.parameter_space.as_ref().map(space).transpose();
         let space = space.map_err(|why| (at(&["parameterSpace"]), why))?;
+        let both = step.parameter_space.as_ref().zip(space.as_ref());
+        let chunks = both.and_then(|(from, space)| chunks(from, space));
         let depends = step.dependencies.iter().flatten();
         Ok(StepRequest {
             name: Some(step.name.clone()),
             command: action.command,
             env: self.options.env.clone(),
             param: space.map(Param::Space),
+            chunks,
             resources: Some(resources(step.host_requirements.as_ref())),
             tags: tags(step.host_requirements.as_ref()),
             time_limit_ms: action.timeout_ms,
@@ -155,34 +160,99 @@ impl Converter<'_> {
 }
 
 /// The parameter space of a step, with ranges as the template has them.
-///
-/// # Errors
-/// If a parameter is in chunks.
 pub fn space(from: &job::StepParameterSpace) -> Result<Space, String> {
     let params = from.task_parameter_definitions.iter().map(|(name, param)| {
         let path = matches!(param, TaskParameter::Path { .. });
         let values = match param {
-            TaskParameter::Int { range: TaskParamRange::RangeExpr(range), .. } => {
+            TaskParameter::Int { range: TaskParamRange::RangeExpr(range), .. }
+            | TaskParameter::ChunkInt { range: TaskParamRange::RangeExpr(range), .. } => {
                 let ranges = range.ranges().iter();
                 let ranges = ranges.map(|r| Range { start: r.start(), end: r.end(), step: r.step() });
                 Values::Ranges(ranges.collect())
             }
-            TaskParameter::Int { range: TaskParamRange::List(range), .. } => {
+            TaskParameter::Int { range: TaskParamRange::List(range), .. }
+            | TaskParameter::ChunkInt { range: TaskParamRange::List(range), .. } => {
                 Values::List(range.iter().map(ToString::to_string).collect())
             }
             TaskParameter::Float { range } => {
                 Values::List(range.iter().map(|value| value.to_display_string()).collect())
             }
             TaskParameter::String { range } | TaskParameter::Path { range } => Values::List(range.clone()),
-            TaskParameter::ChunkInt { .. } => {
-                return Err(format!("'{name}' is in chunks, which is not supported"));
-            }
         };
         Ok(TaskParam { name: name.clone(), path, values })
     });
-    let params = params.collect::<Result<_, _>>()?;
-    let combination = from.combination.as_deref().map(combination).transpose()?;
+    let mut params = params.collect::<Result<Vec<_>, String>>()?;
+    let mut combination = from.combination.as_deref().map(combination).transpose()?;
+    if let Some((name, _)) = chunked(from) {
+        // Tasks of one chunk follow each other: its parameter varies fastest.
+        params.sort_by_key(|param| param.name == name);
+        if let Some(Combination::Product(parts)) = &mut combination {
+            parts.sort_by_key(|part| matches!(part, Combination::Param(param) if param == name));
+        }
+    }
     Ok(Space { params, combination })
+}
+
+/// The parameter that is in chunks, and how.
+fn chunked(from: &job::StepParameterSpace) -> Option<(&str, &ResolvedChunks)> {
+    from.task_parameter_definitions.iter().find_map(|(name, param)| match param {
+        TaskParameter::ChunkInt { chunks, .. } | TaskParameter::Int { chunks: Some(chunks), .. } => {
+            Some((name.as_str(), chunks))
+        }
+        _ => None,
+    })
+}
+
+/// The chunks of a step, if it has some. With a target run time their size is learned; without, it is fixed.
+pub fn chunks(from: &job::StepParameterSpace, space: &Space) -> Option<ChunksRequest> {
+    let (name, chunks) = chunked(from)?;
+    let target_s = chunks.target_runtime_seconds.filter(|seconds| *seconds > 0);
+    let contiguous = matches!(chunks.range_constraint, RangeConstraint::Contiguous);
+    let values = space.params.iter().find(|param| param.name == name).map(|param| &param.values);
+    Some(ChunksRequest {
+        tasks: Some(u32::try_from(chunks.default_task_count).unwrap_or(u32::MAX)),
+        target_ms: target_s.map(|seconds| (seconds as u64).saturating_mul(1_000)),
+        param: Some(name.to_owned()),
+        block: values.filter(|_| contiguous).map(contiguous_block),
+    })
+}
+
+/// Blocks of so many values in a row have no gap: the greatest common divisor of the lengths of runs without one, as
+/// blocks are counted from the first value.
+fn contiguous_block(values: &Values) -> u32 {
+    let mut runs: Vec<u64> = Vec::new();
+    // The number that would continue the last run.
+    let mut next: Option<i64> = None;
+    let mut add = |first: i64, count: u64| {
+        match runs.last_mut().filter(|_| next == Some(first)) {
+            Some(run) => *run += count,
+            None => runs.push(count),
+        }
+        next = i64::try_from(count).ok().and_then(|count| first.checked_add(count));
+    };
+    match values {
+        Values::Ranges(ranges) => {
+            for range in ranges {
+                let count = range.count().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+                if range.step != 1 && count > 1 {
+                    return 1;
+                }
+                add(range.start, count);
+            }
+        }
+        Values::List(list) => {
+            for value in list {
+                let Ok(value) = value.parse() else { return 1 };
+                add(value, 1);
+            }
+        }
+    }
+    let block = runs.into_iter().fold(0, greatest_common_divisor);
+    u32::try_from(block.max(1)).unwrap_or(u32::MAX)
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// Parses a combination such as `A * (B, C)`, which the library has already checked.

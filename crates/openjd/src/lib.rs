@@ -25,6 +25,9 @@ use windlass_api::{PathRule, SubmitRequest};
 /// Bytes of a template, or of a file of parameters.
 pub const TEMPLATE_BYTES_MAX: usize = 4 << 20;
 
+/// The extensions that templates may use.
+const EXTENSIONS: [&str; 1] = ["TASK_CHUNKING"];
+
 /// Syntax of a template's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -83,7 +86,7 @@ fn read(source: &Source<'_>) -> Result<JobTemplate, TemplateError> {
         ModelError::ModelValidation(_) => source.about_model(&e),
         _ => source.about_syntax(&e),
     })?;
-    parse::decode_job_template(value.clone(), None, &limits).map_err(|e| match e {
+    parse::decode_job_template(value.clone(), Some(&EXTENSIONS), &limits).map_err(|e| match e {
         ModelError::DecodeValidation(message) => {
             // The library does not report where the mistake is, so the value is decoded once more with its path.
             match serde_path_to_error::deserialize::<_, JobTemplate>(value) {

@@ -458,6 +458,7 @@ impl RemoteLink {
             let (Some(start), Some(task)) = (start, &message.task) else { return };
             self.give_body((task.job, message.step as u16), &start.body, &start.job.user, into);
             message.value = start.value;
+            message.chunk_values = start.chunk_values;
             message.values = start.params.into_iter().map(Into::into).collect();
         }
         into.push(wire);

@@ -138,6 +138,8 @@ pub struct StartInfo {
     pub job: Arc<JobSpec>,
     /// Its named values.
     pub params: Vec<TaskValue>,
+    /// The values of all tasks of its process, where each is an argument of its own.
+    pub chunk_values: Vec<String>,
 }
 
 /// How far a task says that it is. Unknown is `None`.

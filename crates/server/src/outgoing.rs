@@ -6,6 +6,7 @@ use crate::external::ExternalTasks;
 use crate::link::{Delivery, Links, StartInfo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use windlass_api::ChunkValues;
 use windlass_core::engine::{Engine, Send as Message, WorkerCommand};
 use windlass_core::{TaskId, WorkerId};
 
@@ -98,15 +99,17 @@ impl Outgoing {
         parcels: &mut BTreeMap<WorkerId, Vec<Delivery>>,
     ) -> Option<Message> {
         let start = match &message.order {
-            WorkerCommand::Start { task, step, attempt, .. } => match self.start_info(engine, *task, *step) {
-                Need::Here(start) => Some(start),
-                Need::Later => return Some(message),
-                Need::Gone => return None,
-                Need::Unfit(why) => {
-                    self.unsendable.push((message.worker, *task, *attempt, why));
-                    return None;
+            WorkerCommand::Start { task, step, attempt, riders, .. } => {
+                match self.start_info(engine, *task, *step, riders) {
+                    Need::Here(start) => Some(start),
+                    Need::Later => return Some(message),
+                    Need::Gone => return None,
+                    Need::Unfit(why) => {
+                        self.unsendable.push((message.worker, *task, *attempt, why));
+                        return None;
+                    }
                 }
-            },
+            }
             _ => None,
         };
         let Message { worker, seq, order } = message;
@@ -114,7 +117,7 @@ impl Outgoing {
         None
     }
 
-    fn start_info(&mut self, engine: &Engine, task: TaskId, step: u16) -> Need {
+    fn start_info(&mut self, engine: &Engine, task: TaskId, step: u16, riders: &[(u32, u32)]) -> Need {
         let Some(job) = engine.job(task.job) else { return Need::Gone };
         let Some(base) = job.steps.get(usize::from(step)).map(|step| step.base) else { return Need::Gone };
         let body = match self.bodies.look((task.job, step)) {
@@ -124,9 +127,9 @@ impl Outgoing {
             BodyLookup::None => return Need::Gone,
         };
         let place = task.index - base;
-        let value = body.value(place).map(std::borrow::Cow::into_owned);
-        let params = body.task_values(place);
-        Need::Here(StartInfo { body, value, params, job: job.spec.clone() })
+        let others: Vec<u32> = riders.iter().map(|(index, _)| index - base).collect();
+        let ChunkValues { value, params, each } = body.chunk_values(place, &others);
+        Need::Here(StartInfo { body, value, params, chunk_values: each, job: job.spec.clone() })
     }
 
     fn deliver(&self, parcels: BTreeMap<WorkerId, Vec<Delivery>>) {

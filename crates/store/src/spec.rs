@@ -5,7 +5,9 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::job::{BackOff, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec};
+use windlass_core::job::{
+    BackOff, ChunkSize, Chunks, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec,
+};
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
 use windlass_core::tags::{Attributes, Need};
@@ -52,6 +54,9 @@ struct StepJson {
     max_running: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
+    /// Tasks of a block, of a chunk, until its length is known, and milliseconds that it should run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chunks: Option<ChunksJson>,
     /// Index of the step with which it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     with: Option<u16>,
@@ -134,6 +139,33 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
     serde_json::to_string(&json).expect("strings, numbers and lists always serialize")
 }
 
+/// How many tasks one process runs.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct ChunksJson {
+    block: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fixed: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target_ms: Option<u64>,
+}
+
+fn chunks_to(chunks: Chunks) -> ChunksJson {
+    let block = chunks.block;
+    match chunks.size {
+        ChunkSize::Fixed(tasks) => ChunksJson { block, fixed: Some(tasks), first: None, target_ms: None },
+        ChunkSize::Learned { first, target_ms } => {
+            ChunksJson { block, fixed: None, first: Some(first), target_ms }
+        }
+    }
+}
+
+fn chunks_from(json: ChunksJson) -> Chunks {
+    let learned = ChunkSize::Learned { first: json.first.unwrap_or(1), target_ms: json.target_ms };
+    Chunks { block: json.block, size: json.fixed.map_or(learned, ChunkSize::Fixed) }
+}
+
 fn step_to_json(step: &StepSpec) -> StepJson {
     StepJson {
         name: step.name.clone(),
@@ -144,6 +176,7 @@ fn step_to_json(step: &StepSpec) -> StepJson {
         time_limit_ms: step.time_limit_ms,
         max_running: step.max_running,
         nodes: step.nodes,
+        chunks: step.chunks.map(chunks_to),
         with: step.with,
         retries: step.retries,
         depends: step.depends.iter().map(|d| (d.on, d.kind == DependencyKind::Task)).collect(),
@@ -217,6 +250,7 @@ fn step_from_json(step: StepJson) -> StepSpec {
         time_limit_ms: step.time_limit_ms,
         max_running: step.max_running,
         nodes: step.nodes,
+        chunks: step.chunks.map(chunks_from),
         with: step.with,
         retries: step.retries,
         depends: step.depends.into_iter().map(|(on, task)| Dependency { on, kind: kind(task) }).collect(),

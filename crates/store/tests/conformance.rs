@@ -7,8 +7,8 @@ use std::sync::Arc;
 use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{
-    BackOff, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints, JobSpec, JobState, Kind,
-    StepSpec, Stop, TaskResult, TaskState, Tries,
+    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,
+    JobSpec, JobState, Kind, StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
@@ -26,6 +26,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
     let step = |name: &str, tasks| StepSpec {
         max_running: Some(3),
         nodes: Some(1),
+        chunks: Some(Chunks { block: 4, size: ChunkSize::Learned { first: 2, target_ms: Some(3) } }),
         with: Some(0),
         name: name.to_owned(),
         tasks,

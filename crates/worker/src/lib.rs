@@ -39,6 +39,6 @@ pub use identity::{expected_name, identity, name};
 pub use keeper::{KeeperOptions, keeper_main};
 pub use logs::{LogDir, Stream};
 pub use process::{close_inherited, protect_from_oom, raise_file_limit};
-pub use protocol::{Held, HeldPhase, Nodes, TaskRef, ToKeeper, WireEnd, WireResult};
+pub use protocol::{Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
 pub use remote::{RemoteError, RemoteOptions, ServerAddress, run_remote};
 pub use users::{BadUser, RunAs, UserEntry, UserMap};

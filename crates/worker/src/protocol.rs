@@ -16,6 +16,15 @@ use windlass_core::{JobId, Resources, TaskId, Time, engine};
 /// Bytes of one line; a longer one ends the connection.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
+/// A task that another one's process runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Rider {
+    /// Its place in the job.
+    pub index: u32,
+    /// The number of its attempt.
+    pub attempt: u32,
+}
+
 /// Where an attempt stands among the tasks with which it starts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Nodes {
@@ -127,6 +136,12 @@ pub enum ToKeeper {
         /// The tasks with which it starts; `None` of one that starts by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nodes: Option<Nodes>,
+        /// The other tasks that its process runs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        riders: Vec<Rider>,
+        /// Values that take the place of an argument that is `{}`; empty where there is one value.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        chunk_values: Vec<String>,
     },
     /// Ends an attempt with all of its processes.
     Kill {

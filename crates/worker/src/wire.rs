@@ -2,7 +2,7 @@
 //! in both directions. It is pure, and drops what it cannot express.
 
 use crate::agent::FromAgent;
-use crate::protocol::{Held, HeldPhase, Nodes, TaskRef, ToKeeper, WireEnd, WireResult};
+use crate::protocol::{Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
 use crate::remote::RemoteOptions;
 use windlass_api::wire::{
     self, Beat, Caches, Finished, Hello, Inventory, Lost, Progress, Reclaimed, Report, Start, Started, Task,
@@ -100,6 +100,8 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
         time_limit_ms: start.time_limit_ms,
         value: start.value,
         params: start.values.into_iter().map(Into::into).collect(),
+        riders: start.riders.into_iter().map(|r| Rider { index: r.index, attempt: r.attempt }).collect(),
+        chunk_values: start.chunk_values,
         nodes: start.nodes.map(|nodes| Nodes { rank: nodes.rank, workers: nodes.workers }),
     })
 }

@@ -529,6 +529,20 @@ pub struct Start {
     /// The tasks with which it starts; absent of one that starts by itself.
     #[prost(message, optional, tag = "8")]
     pub nodes: ::core::option::Option<Nodes>,
+    /// The other tasks that its process runs.
+    #[prost(message, repeated, tag = "9")]
+    pub riders: ::prost::alloc::vec::Vec<Rider>,
+    /// Their values and its own, where each is an argument of its own.
+    #[prost(string, repeated, tag = "10")]
+    pub chunk_values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A task that another one's process runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Rider {
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
 }
 /// Where a task stands among those with which it starts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
-use windlass_api::{FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
+use windlass_api::{ChunksRequest, FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.
 const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
@@ -51,6 +51,13 @@ pub struct TaskArgs {
     /// Start so many tasks of the command together, each on another worker, or none; WINDLASS_NODE_FILE names these
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Placement")]
     pub nodes: Option<u32>,
+    /// Let one process run several of the values: `{}` is then a range such as 1-250, or one argument for each. How many
+    /// is learned, or is N
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+        help_heading = "Work"
+    )]
+    pub chunks: Option<u32>,
     /// Queue to submit to [default: your own]
     #[arg(long, value_name = "NAME", help_heading = "Placement")]
     pub queue: Option<String>,
@@ -178,6 +185,10 @@ impl TaskArgs {
             workers: self.worker.clone(),
             time_limit_ms: self.time_limit,
             nodes: self.nodes,
+            chunks: self.chunks.map(|tasks| ChunksRequest {
+                tasks: (tasks > 0).then_some(tasks),
+                ..ChunksRequest::default()
+            }),
             retries: self.retries,
             cpus_auto,
             ..Default::default()

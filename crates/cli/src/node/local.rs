@@ -18,7 +18,9 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
     WorkerMessage,
 };
-use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Nodes, Stream, TaskRef, ToKeeper};
+use windlass_worker::{
+    Agent, AgentOptions, CacheDir, FromAgent, Held, Nodes, Rider, Stream, TaskRef, ToKeeper,
+};
 
 /// The worker of this machine.
 pub struct LocalWorker {
@@ -197,7 +199,16 @@ impl KeeperLink {
                     _ = welcomed.send(());
                 }
             }
-            WorkerCommand::Start { task, step, attempt, request, memory_limit, time_limit_ms, gang } => {
+            WorkerCommand::Start {
+                task,
+                step,
+                attempt,
+                request,
+                memory_limit,
+                time_limit_ms,
+                gang,
+                riders,
+            } => {
                 let Some(start) = start else { return };
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
@@ -210,6 +221,8 @@ impl KeeperLink {
                     time_limit_ms,
                     value: start.value,
                     params: start.params,
+                    riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
+                    chunk_values: start.chunk_values,
                     nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
                 });
             }

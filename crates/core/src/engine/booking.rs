@@ -39,7 +39,7 @@ impl Work for Engine {
             reads: &step.reads,
             hints: &job.spec.steps[usize::from(key.step)].hints,
             avoids: step.avoids(),
-            mean_ms: step.mean_ms,
+            mean_ms: self.expected_chunk_ms(job, key).or(step.mean_ms),
             prediction: self.profiles.prediction(step.profile),
             time_limit_ms: job.spec.steps[usize::from(key.step)].time_limit_ms,
         })
@@ -57,7 +57,9 @@ impl Work for Engine {
         let expected_ms =
             step.mean_ms.or_else(|| self.profiles.prediction(step.profile).and_then(|p| p.wall_ms));
         let limit_ms = job.spec.steps[number].time_limit_ms;
-        let expected_ms = within_limit(expected_ms, limit_ms);
+        // Its process runs those that ride with it, too.
+        let tasks = f64::from(attempt.last.saturating_sub(task.index) + 1);
+        let expected_ms = within_limit(expected_ms.map(|ms| ms * tasks), limit_ms);
         let longest_ms = limit_ms.map(|ms| ms as f64).or(expected_ms);
         let began = attempt.started.unwrap_or(attempt.booked);
         Some(RunningTask {
@@ -85,6 +87,7 @@ impl Work for Engine {
         let Some(step) = self.step(key) else { return };
         let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
         self.book_task(booking, index, filter, out);
+        self.book_riders(booking, index, filter, out);
         if let Some(order) = self.start_order(TaskId { job: key.job, index }) {
             self.send(id, order, out);
         }
@@ -119,6 +122,18 @@ impl Engine {
         filter: &mut RoundFilter,
         out: &mut Outbox,
     ) {
+        self.book_one(booking, index, false, filter, out);
+    }
+
+    /// The same; one that `rides` holds nothing of its worker.
+    pub(super) fn book_one(
+        &mut self,
+        booking: &Booking,
+        index: u32,
+        rides: bool,
+        filter: &mut RoundFilter,
+        out: &mut Outbox,
+    ) {
         let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
         let key: StepKey = queued_step.step();
         self.pin(key.job, out);
@@ -128,18 +143,22 @@ impl Engine {
         step.ready.remove(index);
         let tries = step.tries.remove(index).unwrap_or_default();
         step.active += 1;
+        step.riding += u32::from(rides);
         job.active += 1;
         let sized = &self.plan.classes.get(step.class).request;
-        let request = Resources { memory: spec.request.memory, ..sized.clone() };
-        let expects = sized.memory.saturating_sub(request.memory);
+        let asked = Resources { memory: spec.request.memory, ..sized.clone() };
+        let expected = sized.memory.saturating_sub(asked.memory);
+        let (request, expects) = if rides { (Resources::default(), 0) } else { (asked.clone(), expected) };
         let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
         let waited_ns = self.now.since(step.ready_since);
         let task = TaskId { job: key.job, index };
-        self.take_limits(key, id, 1);
+        if !rides {
+            self.take_limits(key, id, 1);
+        }
         let held = HeldAmounts { request: &request, expected_bytes: expects, expected_ms: ms };
         self.plan.take(booking, task, profile, &held);
         let (epoch, seq) = self.plan.workers.get(id).map_or_else(Default::default, |w| (w.epoch, w.seq + 1));
-        let charged = self.estimate(key, profile, queue, id, &request, expects);
+        let charged = self.estimate(key, profile, queue, id, &asked, expected);
         let attempt = Attempt {
             number: tries.attempt + 1,
             worker: id,
@@ -150,6 +169,9 @@ impl Engine {
             losses: tries.losses,
             request,
             expects,
+            rides,
+            last: index,
+            chunk_ends_ms: 0.0,
             seq,
             queued: is_ahead,
             killing: false,

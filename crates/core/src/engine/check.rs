@@ -89,6 +89,7 @@ impl Engine {
             if job.spec.max_running.is_some_and(|max| job.active > max) {
                 return Err(format!("job {}: more tasks than may run at a time", job.id));
             }
+            self.check_chunks(job)?;
             if job.has_gangs {
                 self.check_gangs(job)?;
             }
@@ -175,7 +176,7 @@ impl Engine {
     fn check_licences(&self) -> Result<(), String> {
         let mut held: BTreeMap<WorkerId, Licences> = BTreeMap::new();
         let mut names: Vec<&String> = Vec::new();
-        for (task, attempt) in &self.attempts {
+        for (task, attempt) in self.attempts.iter().filter(|(_, attempt)| !attempt.rides) {
             let key = self.key_of(*task);
             let Some(job) = self.jobs.get(&key.job) else { continue };
             for name in &job.spec.steps[usize::from(key.step)].limits {

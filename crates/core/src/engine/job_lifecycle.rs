@@ -9,6 +9,7 @@ use crate::job::{
     Tries,
 };
 use crate::ranges::RangeSet;
+use crate::resources::Resources;
 use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
@@ -154,6 +155,13 @@ impl Engine {
         self.plan.workers.update(row.worker, |w| w.backlog.push_back(task));
         let mut request = job.spec.steps[usize::from(number)].request.clone();
         let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
+        // What rides holds nothing, and was booked so.
+        let rides = job.spec.steps[usize::from(number)].chunks.is_some()
+            && row.amounts == Some((0, 0))
+            && request != Resources::default();
+        if rides {
+            request = Resources::default();
+        }
         request.cpu = cpu;
         let expects = memory.saturating_sub(request.memory);
         let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
@@ -168,6 +176,9 @@ impl Engine {
             losses: row.losses,
             request,
             expects,
+            rides,
+            last: row.index,
+            chunk_ends_ms: 0.0,
             seq: 0,
             queued: true,
             killing: job.kills(),
@@ -176,9 +187,14 @@ impl Engine {
             charged,
         };
         let profile = job.steps[usize::from(number)].profile;
+        if let Some(job) = self.jobs.get_mut(&id).filter(|_| rides) {
+            job.steps[usize::from(number)].riding += 1;
+        }
         self.count_advance(id, &attempt, true);
         self.attempts.insert(task, attempt);
-        self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
+        if !rides {
+            self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
+        }
         self.profile_booked(profile, row.booked);
     }
 
@@ -194,6 +210,8 @@ impl Engine {
         let StepSpec { retries, is_external, .. } = job.spec.steps[number];
         let step = &mut job.steps[number];
         step.active -= 1;
+        step.riding -= u32::from(attempt.rides);
+        step.chunk_lengths.ended(attempt.chunk_ends_ms);
         job.active -= 1;
         self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
@@ -274,6 +292,10 @@ impl Engine {
         let ran = ran(attempt, result, self.now).filter(|_| !busy);
         if let Some(ran) = ran.as_ref().filter(|_| is_new) {
             self.learn_length(self.key_of(task), ran, &result.end);
+            if !attempt.rides && result.end == End::Exited(0) {
+                let ms = ran.end.since(ran.start) as f64 / 1e6;
+                self.learn_chunk(task, attempt.last.saturating_sub(task.index) + 1, ms);
+            }
         }
         self.settle_charge(task, attempt, ran.as_ref());
     }
@@ -290,7 +312,9 @@ impl Engine {
         let step = &mut job.steps[usize::from(key.step)];
         let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
         step.mean_ms = Some(mean_ms);
-        if mean_ms < bounds::PREFETCH_MS && !job.is_in_gang(key.step.into()) {
+        let is_sent_ahead =
+            job.spec.steps[usize::from(key.step)].chunks.is_none() && !job.is_in_gang(key.step.into());
+        if mean_ms < bounds::PREFETCH_MS && is_sent_ahead {
             self.short.insert(key);
         } else {
             self.short.remove(&key);

@@ -14,6 +14,7 @@
 mod booking;
 mod charge;
 mod check;
+mod chunks;
 mod commit_outcome;
 mod event;
 mod gangs;
@@ -179,6 +180,12 @@ pub struct Attempt {
     /// Bytes that it is expected to hold beyond that. A guess: nothing more is placed in them, but they are
     /// nobody's, and a task that waits for others does not keep them from these.
     pub expects: u64,
+    /// Another task's process runs it, and holds what it takes: see [`Chunks`](crate::job::Chunks).
+    rides: bool,
+    /// The last of the tasks that its process runs; itself as a rule.
+    last: u32,
+    /// When the chunk that it leads is expected to end, in milliseconds; 0 of a task that leads none.
+    chunk_ends_ms: f64,
     /// The number of the message that carried it.
     seq: u64,
     /// In the worker's backlog: holds nothing yet.
@@ -208,6 +215,11 @@ impl Attempt {
     /// True if it waits at its worker for room and holds nothing yet.
     pub fn is_queued(&self) -> bool {
         self.queued
+    }
+
+    /// True if another task's process runs it.
+    pub fn rides(&self) -> bool {
+        self.rides
     }
 }
 

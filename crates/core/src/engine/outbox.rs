@@ -351,6 +351,8 @@ pub enum WorkerCommand {
         time_limit_ms: Option<u64>,
         /// The tasks with which it starts; `None` of one that starts by itself.
         gang: Option<GangPlace>,
+        /// The other tasks that its process runs, in order, each with the number of its attempt; empty as a rule.
+        riders: Vec<(u32, u32)>,
     },
     /// End this attempt and all of its processes.
     Kill {

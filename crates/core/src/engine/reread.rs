@@ -244,7 +244,10 @@ impl Engine {
         let attempts = jobs.iter().flat_map(|id| self.attempts_of(*id));
         let booked = attempts.filter_map(|(task, attempt)| {
             let job = self.jobs.get(&task.job)?;
-            let limits = job.spec.steps[usize::from(job.step_of(task.index))].limits.clone();
+            let limits = match attempt.rides {
+                true => BTreeSet::new(),
+                false => job.spec.steps[usize::from(job.step_of(task.index))].limits.clone(),
+            };
             Some(BookedBefore { task, queue: job.queue, attempt: attempt.clone(), limits })
         });
         booked.collect()

@@ -5,7 +5,9 @@ use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
-use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap};
+use crate::job::{
+    ChunkLengths, DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap,
+};
 use crate::plan::placement::{self, Ineligible};
 use crate::plan::room_when_empty;
 use crate::ranges::RangeSet;
@@ -407,12 +409,14 @@ fn new_step(base: u32, class: ClassId, created: Time) -> Step {
         failed: RangeSet::default(),
         canceled: RangeSet::default(),
         active: 0,
+        riding: 0,
         ready_since: created,
         enlisted: None,
         tries: TriesMap::default(),
         noted: 0,
         mean_ms: None,
         profile: 0,
+        chunk_lengths: ChunkLengths::default(),
         reads: Reads::default(),
         dependents: 0.0,
     }
@@ -449,6 +453,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         check_dependencies(spec, step)?;
     }
     super::gangs::check_gangs(spec)?;
+    super::chunks::check_chunks(spec)?;
     check_cycles(spec)
 }
 

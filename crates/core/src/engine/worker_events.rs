@@ -233,6 +233,9 @@ impl Engine {
             }
             return;
         }
+        if self.give_back_rider(task, out) {
+            return;
+        }
         let Some(order) = self.start_order(task) else { return };
         let seq = self.send(worker, order, out);
         if let Some(attempt) = self.attempts.get_mut(&task) {
@@ -253,6 +256,7 @@ impl Engine {
             memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.expects),
             time_limit_ms: spec.time_limit_ms,
             gang: self.gang_place(task),
+            riders: self.riders_of(task),
         })
     }
 
@@ -352,7 +356,9 @@ impl Engine {
                 w.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
             }
         });
-        self.take_limits(key, attempt.worker, -1);
+        if !attempt.rides {
+            self.take_limits(key, attempt.worker, -1);
+        }
         if let Some(profile) = self.step(key).map(|step| step.profile) {
             self.profile_left(profile);
         }

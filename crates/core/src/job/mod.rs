@@ -1,9 +1,11 @@
 //! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
 
+mod chunk;
 mod gang;
 mod queued;
 mod tries;
 
+pub use chunk::{ChunkLengths, ChunkSize, Chunks, LeftToRun};
 pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use tries::TriesMap;
@@ -91,6 +93,8 @@ pub struct StepSpec {
     pub max_running: Option<u32>,
     /// Each so many tasks in a row start together, on as many workers; `None` is one by one. See [`Gang`].
     pub nodes: Option<u32>,
+    /// Several of its tasks may be run by one process; `None` is one by one.
+    pub chunks: Option<Chunks>,
     /// The place of an earlier step with which it starts: the first tasks of both together, and so on.
     pub with: Option<u16>,
     /// How often a failed task is run again.
@@ -421,6 +425,8 @@ pub struct Step {
     pub canceled: RangeSet,
     /// Booked or running.
     pub active: u32,
+    /// Of these, how many another task's process runs.
+    pub riding: u32,
     /// Since when `ready` holds something; orders steps of equal priority.
     pub ready_since: Time,
     /// How it stands in its queue, if it does.
@@ -431,6 +437,8 @@ pub struct Step {
     pub noted: u32,
     /// Mean run time of its tasks so far in milliseconds.
     pub mean_ms: Option<f64>,
+    /// How long chunks of its tasks took.
+    pub chunk_lengths: ChunkLengths,
     /// What its tasks read from caches.
     pub reads: Reads,
     /// The number of its kind: steps whose tasks are taken for alike.

@@ -24,6 +24,8 @@ pub struct Running {
     pub began: Time,
     pub exit: i32,
     pub is_killed: bool,
+    /// The other tasks that its process runs.
+    pub riders: Vec<TaskId>,
 }
 
 /// It hears and answers as the farm that it has. What it is sent starts when a test lets it settle or lets time pass.
@@ -38,6 +40,8 @@ pub struct LiveFarm {
     pub lie: Option<(Time, Time)>,
     /// Bytes that workers say each task held at most.
     pub peak_memory: Option<u64>,
+    /// Milliseconds that the start of a chunk takes, and each of its tasks.
+    pub chunk_ms: (u64, u64),
     /// How long how much was booked: hundredths of a core times nanoseconds.
     pub busy_ns: u128,
     /// With the bodies of their steps, which the engine does not keep.
@@ -53,6 +57,7 @@ impl LiveFarm {
             says_start: true,
             lie: None,
             peak_memory: None,
+            chunk_ms: (0, 0),
             busy_ns: 0,
             specs: BTreeMap::new(),
         }
@@ -87,13 +92,20 @@ impl LiveFarm {
             if let WorkerCommand::Kill { task, .. } = send.order {
                 self.kill(task);
             }
-            let WorkerCommand::Start { task, step, .. } = send.order else { continue };
+            let WorkerCommand::Start { task, step, riders, .. } = send.order else { continue };
             let (by, began) = (self.report(task), self.now);
             let spec = &self.specs[&task.job];
-            let (ms, exit) = run_of(&spec.steps[usize::from(step)], task);
+            let step = &spec.steps[usize::from(step)];
+            let (mut ms, exit) = run_of(step, task);
+            if step.chunks.is_some() {
+                ms = self.chunk_ms.0 + self.chunk_ms.1 * (riders.len() as u64 + 1);
+            }
+            let riders = riders.into_iter().map(|(index, _)| TaskId { index, ..task }).collect();
             self.starts.push(Start { at: began, queue: spec.queue.clone(), task, worker: send.worker });
-            self.ends
-                .insert((began.after(ms * NS_PER_MS), task), Running { by, began, exit, is_killed: false });
+            self.ends.insert(
+                (began.after(ms * NS_PER_MS), task),
+                Running { by, began, exit, is_killed: false, riders },
+            );
             if self.says_start {
                 let at = self.lie.map_or(began, |(started, _)| started);
                 self.hear(Event::Started { by, at });
@@ -122,8 +134,9 @@ impl LiveFarm {
                 self.hear(Event::Tick);
             }
             while self.ends.first_key_value().is_some_and(|((due, _), _)| *due <= at) {
-                let (by, result) = self.end_first();
-                self.hear(Event::Finished { by, result });
+                for (by, result) in self.end_chunk() {
+                    self.hear(Event::Finished { by, result });
+                }
             }
             self.settle();
         }
@@ -134,6 +147,22 @@ impl LiveFarm {
         let booked: u64 = self.engine.workers().iter().map(|worker| u64::from(worker.booked.cpu)).sum();
         self.busy_ns += u128::from(booked) * u128::from(now.since(self.now));
         self.now = now;
+    }
+
+    /// Ends the process that ends first. Each of its tasks has its part of the time.
+    fn end_chunk(&mut self) -> Vec<(Report, TaskResult)> {
+        let ((at, _), run) = self.ends.first_key_value().expect("something runs");
+        let (at, began, riders) = (*at, run.began, run.riders.clone());
+        let (by, result) = self.end_first();
+        let part_ns = at.since(began) / (riders.len() as u64 + 1);
+        let others: Vec<_> = riders.into_iter().map(|task| (self.report(task), result.clone())).collect();
+        let mut told = vec![(by, result)];
+        told.extend(others);
+        for (place, (_, result)) in told.iter_mut().enumerate().filter(|_| part_ns < at.since(began)) {
+            let started = began.after(place as u64 * part_ns);
+            (result.started, result.finished) = (Some(started), Some(started.after(part_ns)));
+        }
+        told
     }
 
     /// Ends what ends first, and returns what its worker has to say of it.

@@ -139,11 +139,11 @@ impl Ground {
         &mut self,
         task: TaskRef,
         body: &Body,
-        value: Option<&str>,
+        values: (Option<&str>, &[String]),
         memory: Option<u64>,
     ) -> Result<Started, Refused> {
         body.check()?;
-        let command = self.command(task, body, value)?;
+        let command = self.command(task, body, values)?;
         self.begin(task, &command, memory)
     }
 
@@ -276,8 +276,20 @@ impl Ground {
     }
 
     /// The command of a task, with its value filled in.
-    fn command(&self, task: TaskRef, body: &Body, value: Option<&str>) -> Result<Command, Refused> {
+    fn command(
+        &self,
+        task: TaskRef,
+        body: &Body,
+        (value, each): (Option<&str>, &[String]),
+    ) -> Result<Command, Refused> {
         let argv: Vec<String> = match value {
+            Some(_) if !each.is_empty() => {
+                let words = body.command.iter();
+                words
+                    .flat_map(|word| if word == "{}" { each } else { std::slice::from_ref(word) })
+                    .cloned()
+                    .collect()
+            }
             Some(value) => {
                 let most = |arg: &String| arg.len() + arg.matches('{').count().saturating_mul(value.len());
                 if body.command.iter().any(|arg| most(arg) > FILLED_BYTES_MAX) {

@@ -5,6 +5,7 @@
 //! calls this module with each message, each ended process and each deadline. It never decides that an
 //! attempt is retried, and forgets a result only when the server has acknowledged it.
 
+mod chunk;
 mod launch;
 
 use super::ground::{Body, Ground, Refused, Started};
@@ -15,7 +16,7 @@ use super::upgrade;
 use crate::cgroup::Cgroups;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
-use crate::protocol::{FromKeeper, Held, HeldPhase, Nodes, TaskRef, ToKeeper, WireEnd, WireResult};
+use crate::protocol::{FromKeeper, Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -77,6 +78,11 @@ struct Waiting {
     /// The tasks with which it starts.
     #[serde(default)]
     nodes: Option<Nodes>,
+    /// The other tasks that its process runs.
+    #[serde(default)]
+    riders: Vec<Rider>,
+    #[serde(default)]
+    chunk_values: Vec<String>,
     step: u16,
     body: Rc<Body>,
     /// Its room is booked, and it waits until another task has entered the session's environments.
@@ -117,6 +123,9 @@ struct Running {
     /// The tasks with which it started.
     #[serde(default)]
     nodes: Option<Nodes>,
+    /// The other tasks that its process runs.
+    #[serde(default)]
+    riders: Vec<Rider>,
     peak_bytes: u64,
     /// Disk traffic of the processes that have ended.
     #[serde(default)]
@@ -231,7 +240,9 @@ impl Tasks {
             Held { task: *task, phase }
         });
         let ended = self.ended.keys().map(|task| Held { task: *task, phase: HeldPhase::Ended });
-        waiting.chain(running).chain(ended).collect()
+        let riding =
+            chunk::riding(&self.waiting, &self.running).map(|task| Held { task, phase: HeldPhase::Queued });
+        waiting.chain(running).chain(riding).chain(ended).collect()
     }
 
     /// Repeats all unacknowledged results to an agent that said hello. A task that wants its cpus back is
@@ -304,6 +315,8 @@ impl Tasks {
             value,
             params,
             nodes,
+            riders,
+            chunk_values,
             ..
         } = start
         else {
@@ -326,6 +339,8 @@ impl Tasks {
             value,
             params,
             nodes,
+            riders,
+            chunk_values,
             step,
             body,
             parked: false,
@@ -335,7 +350,9 @@ impl Tasks {
     /// Kills all tasks at once, because the lease has run out and the server may book them elsewhere at any moment.
     pub fn fence(&mut self, link: &mut Link) {
         for waiting in std::mem::take(&mut self.waiting) {
-            self.end_unstarted(waiting.task, waiting.epoch, (WireEnd::Recalled, false), link);
+            for task in chunk::tasks(waiting.task, &waiting.riders) {
+                self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
+            }
         }
         // A task between two actions of its session must not begin the next one.
         let goes_on = |running: &&mut Running| {
@@ -358,12 +375,14 @@ impl Tasks {
     }
 
     fn knows(&self, task: TaskRef) -> bool {
+        let task = self.head_of(task);
         self.running.contains_key(&task)
             || self.ended.contains_key(&task)
             || self.waiting.iter().any(|w| w.task == task)
     }
 
     fn kill(&mut self, task: TaskRef, link: &mut Link) {
+        let task = self.head_of(task);
         match self.running.get_mut(&task) {
             Some(running) => running.ask_to_end(WireEnd::Canceled, &mut self.ground),
             None => self.unqueue(task, (WireEnd::Canceled, false), link),
@@ -373,18 +392,13 @@ impl Tasks {
     /// Ends an attempt that has not started; others are left alone. `end` says how, and whether its job is at fault.
     fn unqueue(&mut self, task: TaskRef, end: (WireEnd, bool), link: &mut Link) {
         let Some(place) = self.waiting.iter().position(|w| w.task == task) else { return };
-        if let Some(epoch) = self.take_out(place) {
-            self.end_unstarted(task, epoch, end, link);
-        }
-    }
-
-    /// Takes an attempt that has not started out of the queue; returns its epoch.
-    fn take_out(&mut self, place: usize) -> Option<u64> {
-        let waiting = self.waiting.remove(place)?;
+        let Some(waiting) = self.waiting.remove(place) else { return };
         if waiting.parked {
             self.booked.sub(&waiting.request);
         }
-        Some(waiting.epoch)
+        for task in chunk::tasks(task, &waiting.riders) {
+            self.end_unstarted(task, waiting.epoch, end.clone(), link);
+        }
     }
 
     fn end_unstarted(
@@ -634,7 +648,8 @@ impl Tasks {
             disk_bytes: running.disk_bytes.filter(|_| running.begun),
             job_at_fault: running.job_at_fault,
         };
-        self.finish(task, running.epoch, result, link);
+        let parts = chunk::parts(task, &running.riders, result);
+        parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));
     }
 
     /// Samples memory, and cuts output files that are too long.

@@ -28,7 +28,12 @@ impl Tasks {
         }
         let memory = next.memory_limit.bytes(&next.request);
         if next.body.session.is_none() {
-            let started = self.ground.start(next.task, &next.body, next.value.as_deref(), memory)?;
+            let started = self.ground.start(
+                next.task,
+                &next.body,
+                (next.value.as_deref(), &next.chunk_values),
+                memory,
+            )?;
             return Ok(Some((started, next.time_limit, None)));
         }
         let Waiting { task, step, body, value, params, time_limit, .. } = next;
@@ -66,6 +71,7 @@ impl Tasks {
             lent: false,
             course,
             nodes: waiting.nodes.clone(),
+            riders: waiting.riders.clone(),
             peak_bytes: 0,
             disk_bytes: None,
             tail: None,

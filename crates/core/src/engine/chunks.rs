@@ -1,0 +1,153 @@
+//! Tasks that ride with another: how they are booked, what their process is sent, and what their end teaches. See
+//! [`Chunks`].
+
+use super::{Engine, Outbox};
+use crate::ids::{StepKey, TaskId};
+use crate::job::{ChunkSize, Chunks, End, Job, JobSpec, LeftToRun, TaskResult};
+use crate::plan::Booking;
+use crate::queues::RoundFilter;
+
+use super::Refusal;
+
+impl Engine {
+    /// A task of the step was booked: others that its process may run are booked with it.
+    pub(super) fn book_riders(
+        &mut self,
+        booking: &Booking,
+        head: u32,
+        filter: &mut RoundFilter,
+        out: &mut Outbox,
+    ) {
+        let key = booking.queued_step.step();
+        let riders = self.next_riders(key, head);
+        let last = riders.last().copied().unwrap_or(head);
+        self.expect_end(key, head, last);
+        for index in riders {
+            self.book_one(booking, index, true, filter, out);
+        }
+        if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
+            attempt.last = last;
+        }
+    }
+
+    /// Notes when the chunk is expected to end.
+    fn expect_end(&mut self, key: StepKey, head: u32, last: u32) {
+        let now_ms = self.now.as_ms() as f64;
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        if job.spec.steps[usize::from(key.step)].chunks.is_none() {
+            return;
+        }
+        let lengths = &mut job.steps[usize::from(key.step)].chunk_lengths;
+        let ends_ms = now_ms + lengths.expected_ms(last - head + 1).unwrap_or(0.0);
+        lengths.began(ends_ms);
+        if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
+            attempt.chunk_ends_ms = ends_ms;
+        }
+    }
+
+    /// The tasks that ride with one that was just booked.
+    fn next_riders(&mut self, key: StepKey, head: u32) -> Vec<u32> {
+        let Some(job) = self.jobs.get_mut(&key.job) else { return Vec::new() };
+        let spec = &job.spec.steps[usize::from(key.step)];
+        let Some(Chunks { block, size }) = spec.chunks else { return Vec::new() };
+        let tried = self
+            .attempts
+            .get(&TaskId { job: key.job, index: head })
+            .is_some_and(|attempt| attempt.failures + attempt.losses > 0);
+        if tried {
+            return Vec::new();
+        }
+        let left =
+            [(spec.max_running, job.steps[usize::from(key.step)].active), (job.spec.max_running, job.active)];
+        let left = left.into_iter().filter_map(|(max, active)| Some(max?.saturating_sub(active))).min();
+        let step = &mut job.steps[usize::from(key.step)];
+        // All processes but that of the head.
+        let running = (step.active - step.riding).saturating_sub(1);
+        let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
+        let to_run = LeftToRun { now_ms, ready: step.ready.len() + 1, running, limit_ms };
+        let size = step.chunk_lengths.next(size, &to_run);
+        step.riders(head, block, size.min(left.map_or(u32::MAX, |left| left.saturating_add(1))))
+    }
+
+    /// The tasks that ride with a booked one, each with its attempt's number.
+    pub(super) fn riders_of(&self, head: TaskId) -> Vec<(u32, u32)> {
+        let Some(attempt) = self.attempts.get(&head).filter(|attempt| !attempt.rides) else {
+            return Vec::new();
+        };
+        let range =
+            TaskId { index: head.index.saturating_add(1), ..head }..=TaskId { index: attempt.last, ..head };
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let riders = self.attempts.range(range).take_while(|(_, rider)| rider.rides);
+        riders.map(|(task, rider)| (task.index, rider.number)).collect()
+    }
+
+    /// A task whose process its worker does not have goes back to its queue. Returns false for one that has a process
+    /// of its own.
+    pub(super) fn give_back_rider(&mut self, task: TaskId, out: &mut Outbox) -> bool {
+        if !self.attempts.get(&task).is_some_and(|attempt| attempt.rides) {
+            return false;
+        }
+        if let Some(attempt) = self.attempts.get_mut(&task) {
+            attempt.recalled = true;
+        }
+        if let Some(attempt) = self.drop_attempt(task) {
+            self.conclude(task, &attempt, TaskResult::bare(End::Recalled), out);
+        }
+        true
+    }
+
+    /// A task ended by itself after `ms`. Those that rode with it report as long: together that is what their process
+    /// took.
+    pub(super) fn learn_chunk(&mut self, task: TaskId, tasks: u32, ms: f64) {
+        let number = self.key_of(task).step;
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        if job.spec.steps[usize::from(number)].chunks.is_some() {
+            job.steps[usize::from(number)].chunk_lengths.learn(tasks, ms * f64::from(tasks));
+        }
+    }
+
+    /// Milliseconds that the next chunk of a step is expected to run; `None` of a step without.
+    pub(super) fn expected_chunk_ms(&self, job: &Job, key: StepKey) -> Option<f64> {
+        let spec = &job.spec.steps[usize::from(key.step)];
+        let size = spec.chunks?.size;
+        let step = &job.steps[usize::from(key.step)];
+        let running = step.active - step.riding;
+        let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
+        let to_run = LeftToRun { now_ms, ready: step.ready.len(), running, limit_ms };
+        step.chunk_lengths.expected_next_ms(size, &to_run)
+    }
+
+    /// What rides holds nothing of its worker, and is not sent ahead.
+    pub(super) fn check_chunks(&self, job: &Job) -> Result<(), String> {
+        let riding = self.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
+        if riding != job.steps.iter().map(|step| step.riding).sum::<u32>() {
+            return Err(format!("job {}: {riding} tasks ride with others, counted otherwise", job.id));
+        }
+        for (task, attempt) in self.attempts_of(job.id) {
+            let asks = &attempt.request;
+            if attempt.rides && (asks.cpu, asks.memory, asks.gpus) != (0, 0, 0) {
+                return Err(format!("{task} rides with another and holds {asks:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses chunks that cannot be.
+pub(super) fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
+    for step in &spec.steps {
+        let bad = |why: &str| Err(Refusal::BadGang { step: step.name.clone(), why: why.to_owned() });
+        let Some(chunks) = step.chunks else { continue };
+        if step.nodes.is_some() || step.with.is_some() || step.is_external {
+            return bad(
+                "tasks that start together with others, or that a client runs, cannot share a process",
+            );
+        }
+        if chunks.block == 0 || chunks.size == ChunkSize::Fixed(0) {
+            return bad("a chunk has at least one task");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Tasks that one process runs together, because its start takes longer than they do.
+
+mod kit;
+
+use kit::live::{LiveFarm, run};
+use kit::{Farm, GIB, cores, record, set_limit, spec, step, task};
+use windlass_core::Resources;
+use windlass_core::engine::{Event, Settings, StoredState, WorkerCommand};
+use windlass_core::job::{ChunkSize, Chunks, End, JobSpec, StepSpec, TaskResult, TaskRow};
+use windlass_core::licences::Limit;
+
+const AUTO: ChunkSize = ChunkSize::Learned { first: 1, target_ms: None };
+
+fn farm_of(workers: usize, of_cores: u32) -> Farm {
+    Farm::with_workers(Settings::default(), vec![Resources::new(of_cores * 100, 64 * GIB); workers])
+}
+
+fn chunked(tasks: u32, size: ChunkSize) -> StepSpec {
+    StepSpec { chunks: Some(Chunks { block: tasks, size }), body: run((1, 1), 0), ..step(tasks, cores(1)) }
+}
+
+/// The chunks that were sent since the last look: the number of the first task, and those of the others.
+fn sent(farm: &mut Farm) -> Vec<(u32, Vec<u32>)> {
+    let sends = farm.take().sends;
+    let chunks = sends.into_iter().filter_map(|send| match send.order {
+        WorkerCommand::Start { task, riders, .. } => {
+            Some((task.index, riders.iter().map(|(index, _)| *index).collect()))
+        }
+        _ => None,
+    });
+    chunks.collect()
+}
+
+/// Seconds until a job of that many tasks ends, of which each process starts for a second, and the seconds if all
+/// tasks of each slot were one process.
+fn seconds(tasks: u32, (start_ms, task_ms): (u64, u64), slots: u32) -> (u64, f64) {
+    let mut farm = LiveFarm::of(farm_of((slots as usize).div_ceil(16), slots.min(16)));
+    farm.checks = false;
+    farm.chunk_ms = (start_ms, task_ms);
+    let job = farm.accept(spec("q", [chunked(tasks, AUTO)]));
+    let begun = farm.now;
+    farm.settle();
+    while farm.engine.job(job).is_some_and(|job| job.ended.is_none()) {
+        farm.advance(1);
+    }
+    let ideal_ms = start_ms as f64 + f64::from(tasks) * task_ms as f64 / f64::from(slots);
+    (farm.now.since(begun) / 1_000_000_000, ideal_ms / 1e3)
+}
+
+#[test]
+fn short_tasks_with_a_long_start_take_little_more_than_their_ideal() {
+    for (tasks, times, slots) in
+        [(100_000, (1_000, 20), 64), (20_000, (1_000, 20), 2), (2_000, (500, 5_000), 64)]
+    {
+        let (took, ideal) = seconds(tasks, times, slots);
+        assert!(
+            took as f64 <= 1.2 * ideal,
+            "{tasks} tasks on {slots} slots: {took} s, ideal is {ideal:.1} s"
+        );
+    }
+}
+
+#[test]
+fn a_chunk_holds_what_one_task_holds_and_each_task_ends_by_itself() {
+    let mut farm = farm_of(1, 2);
+    farm.tell(set_limit("maya", Limit { max: Some(2), ..Limit::default() }));
+    let step = StepSpec { limits: ["maya".to_owned()].into(), ..chunked(10, ChunkSize::Fixed(4)) };
+    let job = farm.submit(spec("q", [step]));
+    assert_eq!(sent(&mut farm), [(0, vec![1, 2, 3]), (4, vec![5, 6, 7])]);
+    assert_eq!(farm.engine.workers().by_name("w1").expect("it is there").booked, cores(2));
+    assert_eq!(farm.engine.licences().taken()["maya"], 2, "one for each process");
+    for index in [0, 1, 2] {
+        farm.end(task(job, index), 0);
+    }
+    let counts = farm.engine.job(job).expect("it runs").counts();
+    assert_eq!((counts.succeeded, counts.active), (3, 7), "the head's end frees the room");
+    assert_eq!(sent(&mut farm), [(8, vec![9])]);
+}
+
+#[test]
+fn blocks_caps_and_earlier_failures_bound_a_chunk() {
+    let mut farm = farm_of(1, 1);
+    let blocks = StepSpec {
+        chunks: Some(Chunks { block: 3, size: ChunkSize::Fixed(10) }),
+        ..chunked(6, ChunkSize::Fixed(1))
+    };
+    let job = farm.submit(spec("q", [blocks]));
+    assert_eq!(sent(&mut farm), [(0, vec![1, 2])]);
+    (0..3).for_each(|index| farm.end(task(job, index), 0));
+    assert_eq!(sent(&mut farm), [(3, vec![4, 5])]);
+    let mut farm = farm_of(1, 1);
+    let job = farm.submit(JobSpec { max_running: Some(2), ..spec("q", [chunked(6, ChunkSize::Fixed(10))]) });
+    assert_eq!(sent(&mut farm), [(0, vec![1])]);
+    (0..2).for_each(|index| farm.end(task(job, index), 0));
+    let mut farm = farm_of(1, 1);
+    let retried = StepSpec { retries: 1, ..chunked(3, ChunkSize::Fixed(3)) };
+    let job = farm.submit(spec("q", [retried]));
+    farm.take();
+    (0..3).for_each(|index| farm.end(task(job, index), 1));
+    assert_eq!(sent(&mut farm), [(0, vec![])], "what failed runs alone");
+}
+
+#[test]
+fn a_worker_that_lost_a_start_gets_the_chunk_again_and_a_restart_keeps_it() {
+    let mut farm = farm_of(1, 1);
+    let spec_of = || spec("q", [chunked(4, ChunkSize::Fixed(4))]);
+    farm.submit(spec_of());
+    let workers: Vec<_> = farm.engine.workers().iter().map(|worker| worker.record()).collect();
+    let row = |index: u32| TaskRow {
+        index,
+        amounts: Some(if index == 0 { (100, 0) } else { (0, 0) }),
+        ..kit::booked(workers[0].id)
+    };
+    let stored = StoredState {
+        workers: workers.clone(),
+        jobs: vec![record(1, spec_of(), (0..4).map(row).collect())],
+        ..StoredState::default()
+    };
+    let mut again = Farm::restored(Settings::default(), stored, farm.now);
+    assert_eq!(again.engine.attempts().filter(|(_, attempt)| attempt.rides()).count(), 3);
+    again.take();
+    // The worker holds nothing: its keeper's disk is new, or the start was lost.
+    again.join(kit::hello("w1", cores(1)));
+    again.settle();
+    let chunks = sent(&mut again);
+    let started: usize = chunks.iter().map(|(_, riders)| 1 + riders.len()).sum();
+    assert!(started >= 1 && again.engine.job(windlass_core::JobId(1)).is_some());
+    loop {
+        let next = again.engine.attempts().next().map(|(task, _)| task);
+        let Some(head) = next else { break };
+        let by = again.report(head);
+        again.tell(Event::Finished { by, result: TaskResult::bare(End::Exited(0)) });
+    }
+    assert!(again.engine.job(windlass_core::JobId(1)).is_none_or(|job| job.ended.is_some()));
+}
