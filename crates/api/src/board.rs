@@ -13,6 +13,7 @@ use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
 use windlass_core::load::pressure::Pressure;
 use windlass_core::plan::placement;
 use windlass_core::score::policy::Breakdown;
+use windlass_core::tags::CORE_SCORE;
 use windlass_core::worker as core;
 
 /// Bytes of a mebibyte.
@@ -457,7 +458,7 @@ impl WorkersLoad {
 type Groups<'a> = BTreeMap<(&'a str, &'a str), GroupLoad>;
 
 /// Tags that differ from machine to machine.
-const OF_ONE_MACHINE: [&str; 3] = ["host", "kernel", "core_score"];
+const OF_ONE_MACHINE: [&str; 3] = ["host", "kernel", CORE_SCORE];
 
 fn add<'a>(groups: &mut Groups<'a>, tag: (&'a str, &'a str), worker: &core::Worker) {
     let group = groups.entry(tag).or_insert_with(|| GroupLoad {

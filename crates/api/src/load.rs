@@ -37,6 +37,9 @@ pub struct Load {
     /// Speed of its network in Mbit/s, as measured with tasks that fetched something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_mbit_s: Option<f64>,
+    /// Speed of one of its cores, as it measured that; 1000 is the reference core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_score: Option<f64>,
 }
 
 /// Stall time by what was waited for.
@@ -95,6 +98,7 @@ impl Load {
             cpu_foreign: from.cpu_foreign,
             disk_mb_s: from.disk_mb_s,
             network_mbit_s: from.network_mbit_s,
+            core_score: from.core_score,
         }
     }
 }

@@ -60,6 +60,25 @@ fn the_load_is_told_anew_and_tasks_are_not_foreign() {
 }
 
 #[test]
+fn a_core_is_measured_once_unless_its_score_is_given() {
+    let given = Farm::with_server(&["--name", "here", "--tag", "core_score=500"]);
+    let shown = until(&given, "a report", |shown| !shown["load"].is_null());
+    assert_eq!((&shown["core_score"], &shown["load"]["core_score"]), (&500.0.into(), &Value::Null));
+    assert!(given.ok(&["worker", "show", "here"]).contains("core score 500 (by its tag)"));
+    if given.json(&["worker", "detect"])["core_score"].is_null() {
+        println!("SKIP the speed of a core: this machine is too busy to measure it");
+        return;
+    }
+    let mut farm = Farm::with_server(&["--name", "here"]);
+    let shown = until(&farm, "a score", |shown| shown["core_score"].is_number());
+    assert_eq!(shown["core_score"], shown["load"]["core_score"]);
+    farm.kill_server();
+    farm.start();
+    let again = until(&farm, "it is known at once", |shown| !shown["load"].is_null());
+    assert_eq!(again["core_score"], shown["core_score"], "what was measured is kept");
+}
+
+#[test]
 fn caches_and_speeds_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

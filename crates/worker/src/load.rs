@@ -87,6 +87,7 @@ impl LoadReader {
             cpu_foreign,
             disk_mb_s: None,
             network_mbit_s: None,
+            core_score: None,
         };
         self.before = Some(now);
         report

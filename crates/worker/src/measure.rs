@@ -1,14 +1,16 @@
 //! The worker's own reports: its load each second, and its cache keys when they change. Each has a thread of
-//! the agent, so that a slow disk does not make the load old. The agent passes what the keeper reports of
+//! the agent, so that a slow disk does not make the load old. A third thread finds the speed of a core, once. The agent passes what the keeper reports of
 //! fetches and results to [`Measured::hear`]. Nothing here asks the server or the keeper for anything.
 
 use crate::agent::{Agent, FromAgent};
 use crate::caches::{CacheDir, Fetched, Keys, scan};
 use crate::clock::boot_ns;
+use crate::core_speed;
 use crate::keeper::KeeperFile;
 use crate::load::LoadReader;
-use crate::protocol::{FromKeeper, TaskRef};
+use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use windlass_core::load::pressure::LoadReport;
@@ -20,6 +22,23 @@ pub const LOAD_EVERY: Duration = Duration::from_secs(1);
 const SCAN_EVERY: Duration = Duration::from_secs(30);
 /// The interval where tasks keep changing the caches. It is also the pause between two reports of new keys.
 const SCAN_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pause after the machine was too busy to measure the speed of a core.
+const MEASURE_AGAIN: Duration = Duration::from_secs(30);
+/// How long no task must have run before [`MeasureCore::WhenIdle`] measures.
+const IDLE_FOR: Duration = Duration::from_secs(2);
+
+/// When an agent measures the speed of a core, if no earlier agent of the same directory did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MeasureCore {
+    /// Never: an operator gave it.
+    Never,
+    /// At once, beside connecting: tasks come later.
+    AtOnce,
+    /// When no task has run for a moment. An agent in the server's process gets its first task at once, and that must
+    /// not share its core.
+    WhenIdle,
+}
 
 /// The measurements so far, and what is due to be reported.
 #[derive(Default)]
@@ -33,6 +52,11 @@ struct ScanState {
     load_every: Option<Duration>,
     disk: Speed,
     network: Speed,
+    core_score: Option<f64>,
+    /// Attempts that run.
+    running: BTreeSet<TaskRef>,
+    /// When the last of them ended.
+    idle_since: Option<Instant>,
     fetched: Fetched,
     /// Running tasks that fetched a cache key.
     fetchers: BTreeSet<TaskRef>,
@@ -61,6 +85,7 @@ impl Measured {
     pub fn hear(&self, message: &FromKeeper) {
         let now_ns = boot_ns();
         let mut state = self.lock();
+        state.follow(message);
         match message {
             FromKeeper::Fetched { task, key, bytes, ms } => {
                 state.network.add(now_ns, *bytes, ms.saturating_mul(1_000_000));
@@ -85,6 +110,16 @@ impl Measured {
         self.changed.notify_all();
     }
 
+    /// Finds the speed of a core, again and again while the machine is too busy, until it is known or the end.
+    pub fn find_core_score(&self, state: &Path, when: MeasureCore) {
+        self.lock().core_score = core_speed::known(state);
+        let mut not_before = Instant::now();
+        while self.wait_to_measure(when, not_before) {
+            self.lock().core_score = core_speed::measure_and_keep(state);
+            not_before = Instant::now() + MEASURE_AGAIN;
+        }
+    }
+
     /// Makes the caches due, because the server has just heard a hello.
     pub fn say_caches(&self) {
         self.lock().caches_unsaid = true;
@@ -97,7 +132,7 @@ impl Measured {
         self.changed.notify_all();
     }
 
-    /// Ends both threads.
+    /// Ends all threads.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
@@ -144,6 +179,7 @@ impl Measured {
         LoadReport {
             disk_mb_s: state.disk.rate(now_ns).map(|bytes_s| bytes_s / 1e6),
             network_mbit_s: state.network.rate(now_ns).map(|bytes_s| bytes_s * 8.0 / 1e6),
+            core_score: state.core_score,
             ..report
         }
     }
@@ -158,6 +194,25 @@ impl Measured {
                 None | Some(Duration::ZERO) => return true,
                 Some(left) => state = self.wait(state, left),
             }
+        }
+    }
+
+    /// Waits until the speed of a core may be measured; false if it is known, and at the end.
+    fn wait_to_measure(&self, when: MeasureCore, not_before: Instant) -> bool {
+        let mut state = self.lock();
+        let began = Instant::now();
+        loop {
+            if state.ended || state.core_score.is_some() {
+                return false;
+            }
+            let idle = state.idle_since.unwrap_or(began) + IDLE_FOR;
+            let at = if when == MeasureCore::WhenIdle { not_before.max(idle) } else { not_before };
+            let left = at.saturating_duration_since(Instant::now());
+            if left.is_zero() && (when == MeasureCore::AtOnce || state.running.is_empty()) {
+                return true;
+            }
+            // The end of the last task wakes it, too.
+            state = self.wait(state, if left.is_zero() { MEASURE_AGAIN } else { left });
         }
     }
 
@@ -201,5 +256,24 @@ impl Measured {
 
     fn lock(&self) -> MutexGuard<'_, ScanState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ScanState {
+    /// Notes which attempts run.
+    fn follow(&mut self, message: &FromKeeper) {
+        let ran = !self.running.is_empty();
+        match message {
+            FromKeeper::Started { task, .. } => _ = self.running.insert(*task),
+            FromKeeper::Finished { task, .. } => _ = self.running.remove(task),
+            FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } => {
+                let runs = |phase| matches!(phase, HeldPhase::Running(_) | HeldPhase::Lent(_));
+                self.running = held.iter().filter(|held| runs(held.phase)).map(|held| held.task).collect();
+            }
+            _ => {}
+        }
+        if ran && self.running.is_empty() {
+            self.idle_since = Some(Instant::now());
+        }
     }
 }

@@ -412,6 +412,9 @@ pub struct Load {
     /// In Mbit/s.
     #[prost(double, optional, tag = "10")]
     pub network_mbit_s: ::core::option::Option<f64>,
+    /// Speed of one core as the agent measured it; 1000 is the reference core.
+    #[prost(double, optional, tag = "11")]
+    pub core_score: ::core::option::Option<f64>,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Pressures {

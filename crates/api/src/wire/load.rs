@@ -44,6 +44,7 @@ impl Load {
             cpu_foreign: self.cpu_foreign,
             disk_mb_s: self.disk_mb_s,
             network_mbit_s: self.network_mbit_s,
+            core_score: self.core_score,
         };
         report.check()?;
         Ok(report)
@@ -63,6 +64,7 @@ impl From<core::LoadReport> for Load {
             cpu_foreign: from.cpu_foreign,
             disk_mb_s: from.disk_mb_s,
             network_mbit_s: from.network_mbit_s,
+            core_score: from.core_score,
         }
     }
 }

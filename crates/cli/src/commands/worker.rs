@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use windlass_api::{Load, Resources, Worker, WorkerState};
 use windlass_core::resources::Bytes;
+use windlass_core::tags::CORE_SCORE;
 
 /// Most tasks of a worker that are shown to people.
 const TASKS_SHOWN_MAX: usize = 20;
@@ -165,6 +166,10 @@ fn text(worker: &Worker) -> String {
     line("cpus", format!("{} of {} booked", used.cpus, has.cpus));
     line("memory", format!("{} of {} booked", Bytes(used.memory), Bytes(has.memory)));
     line("gpus", format!("{} of {} booked", used.gpus, has.gpus));
+    if let Some(score) = worker.core_score {
+        let from = if worker.attributes.contains_key(CORE_SCORE) { "by its tag" } else { "measured" };
+        line("core score", format!("{score} ({from})"));
+    }
     let tasks = worker.tasks.as_deref().filter(|tasks| !tasks.is_empty());
     let tasks = tasks.map(|tasks| format!(" ({})", first_of(tasks)));
     line("running", format!("{}{}", worker.running, tasks.unwrap_or_default()));
@@ -262,6 +267,7 @@ fn detect() -> Worker {
         lease_until_ms: None,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         load: None,
+        core_score: windlass_worker::measure_core(),
         cache_keys: None,
         tasks: None,
     }

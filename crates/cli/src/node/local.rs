@@ -12,13 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{Hello, Inventory, WorkerCommand};
-use windlass_core::tags::Attributes;
+use windlass_core::tags::{Attributes, CORE_SCORE};
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
     WorkerMessage,
 };
-use windlass_worker::{Agent, AgentOptions, CacheDir, FromAgent, Held, Stream, TaskRef, ToKeeper};
+use windlass_worker::{
+    Agent, AgentOptions, CacheDir, FromAgent, Held, MeasureCore, Stream, TaskRef, ToKeeper,
+};
 
 /// The worker of this machine.
 pub struct LocalWorker {
@@ -57,6 +59,7 @@ pub async fn start(
     let config = &config.worker;
     let capacity = capacity(config.cpus, config.memory, config.gpus);
     let attributes = attributes(&config.tags);
+    let is_given = attributes.contains_key(CORE_SCORE);
     let caches =
         config.caches.iter().map(|(name, dir)| CacheDir::new(name, dir)).collect::<Result<_, _>>()?;
     let host = attributes.get("host").and_then(|names| names.first().cloned());
@@ -87,6 +90,7 @@ pub async fn start(
         logs_bytes_max: None,
         // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
         adopt: true,
+        measure_core: if is_given { MeasureCore::Never } else { MeasureCore::WhenIdle },
     };
     let agent = tokio::task::spawn_blocking(move || {
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))

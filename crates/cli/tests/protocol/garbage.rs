@@ -122,6 +122,7 @@ impl Random {
             cpu_foreign: self.float(),
             disk_mb_s: self.float(),
             network_mbit_s: self.float(),
+            core_score: self.float(),
         }
     }
 

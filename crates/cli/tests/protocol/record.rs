@@ -118,6 +118,7 @@ fn measured() -> Recording {
         cpu_foreign: Some(0.0),
         disk_mb_s: None,
         network_mbit_s: Some(940.0),
+        core_score: None,
     };
     let entries = vec![Cached { key: "nix/a".to_owned(), bytes: 4096 }];
     let end = Some(finished::End::Exited(0));

@@ -368,7 +368,7 @@ pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext
         // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
         // would stand still for as long. It comes last, for its load.
         foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
-        core_score: worker.flags.core_score,
+        core_score: worker.core_score(),
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),
         fetches: worker.flags.fetches,

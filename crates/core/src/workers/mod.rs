@@ -279,6 +279,9 @@ impl Workers {
         let before = self.get(id).map(|worker| worker.saturated);
         let eased = self.update(id, |worker| {
             let (takes, room) = (worker.takes_work(), worker.room());
+            if let Some(report) = &report {
+                worker.measured_core_score = report.core_score.filter(|score| *score > 0.0);
+            }
             worker.load = report.map(|report| (now, report));
             worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
             let minded = worker.report().copied().filter(|_| load.pressure);

@@ -270,6 +270,7 @@ fn load() -> Load {
         cpu_foreign: Some(0.5),
         disk_mb_s: Some(100.0),
         network_mbit_s: Some(900.0),
+        core_score: Some(1_000.0),
     }
 }
 
