@@ -215,7 +215,8 @@ impl Finished {
     }
 }
 
-/// The message with an order. The caller sends a start's body before it, and fills in its value.
+/// The message with an order. The caller sends a start's body before it, and fills in its value and what is known of its
+/// step.
 pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
@@ -229,6 +230,7 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
                 value: None,
                 values: Vec::new(),
                 memory_limit: Some(memory_limit.unwrap_or(0)),
+                network_bound: false,
             })
         }
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),

@@ -299,6 +299,9 @@ impl Agent {
         for message in messages {
             match message {
                 ToKeeper::Lease { until } => self.shared.watch.leased(*until),
+                ToKeeper::Start { task, network_bound: true, .. } => {
+                    self.shared.measured.expect_fetches(*task)
+                }
                 ToKeeper::Hello { .. } | ToKeeper::Beat { .. } => self.shared.watch.asked(boot_ns()),
                 _ => {}
             }

@@ -24,6 +24,7 @@ mod logs;
 mod measure;
 mod mounts;
 mod names;
+mod network;
 mod outgoing;
 mod process;
 mod protocol;

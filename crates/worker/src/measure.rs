@@ -8,6 +8,7 @@ use crate::clock::boot_ns;
 use crate::core_speed;
 use crate::keeper::KeeperFile;
 use crate::load::LoadReader;
+use crate::network::{FetchRun, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,6 +29,9 @@ const MEASURE_AGAIN: Duration = Duration::from_secs(30);
 /// How long no task must have run before [`MeasureCore::WhenIdle`] measures.
 const IDLE_FOR: Duration = Duration::from_secs(2);
 
+/// Attempts that are known to be network-bound at a time. What more there are say nothing of the network.
+const NETWORK_BOUND_MAX: usize = 4_096;
+
 /// When an agent measures the speed of a core, if no earlier agent of the same directory did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MeasureCore {
@@ -45,6 +49,7 @@ pub enum MeasureCore {
 pub struct Measured {
     state: Mutex<ScanState>,
     changed: Condvar,
+    links: Links,
 }
 
 #[derive(Default)]
@@ -55,7 +60,12 @@ struct ScanState {
     core_score: Option<f64>,
     /// Attempts that run.
     running: BTreeSet<TaskRef>,
-    /// When the last of them ended.
+    /// Attempts that were started or sent ahead, and are marked as network-bound. An agent that was started under
+    /// running tasks does not know which are.
+    network_bound: BTreeSet<TaskRef>,
+    /// What the links received while some of these run.
+    fetch_run: Option<FetchRun>,
+    /// When the last attempt ended.
     idle_since: Option<Instant>,
     fetched: Fetched,
     /// Running tasks that fetched a cache key.
@@ -83,12 +93,17 @@ enum RescanReason {
 impl Measured {
     /// Takes in a message of the keeper.
     pub fn hear(&self, message: &FromKeeper) {
-        let now_ns = boot_ns();
+        self.hear_at(boot_ns(), message);
+    }
+
+    fn hear_at(&self, now_ns: u64, message: &FromKeeper) {
         let mut state = self.lock();
         state.follow(message);
+        self.follow_fetches(&mut state, now_ns);
         match message {
             FromKeeper::Fetched { task, key, bytes, ms } => {
                 state.network.add(now_ns, *bytes, ms.saturating_mul(1_000_000));
+                state.fetch_run.iter_mut().for_each(FetchRun::told);
                 state.fetched.add(key.clone(), *bytes);
                 state.fetchers.insert(*task);
                 state.has_news = true;
@@ -117,6 +132,38 @@ impl Measured {
         while self.wait_to_measure(when, not_before) {
             self.lock().core_score = core_speed::measure_and_keep(state);
             not_before = Instant::now() + MEASURE_AGAIN;
+        }
+    }
+
+    /// An attempt that is marked as network-bound is sent to the keeper.
+    pub fn expect_fetches(&self, task: TaskRef) {
+        let mut state = self.lock();
+        if state.network_bound.len() < NETWORK_BOUND_MAX {
+            state.network_bound.insert(task);
+        }
+    }
+
+    /// Begins and ends the time in which network-bound attempts run.
+    fn follow_fetches(&self, state: &mut ScanState, now_ns: u64) {
+        let fetches = state.network_bound.iter().any(|task| state.running.contains(task));
+        match (fetches, state.fetch_run.is_some()) {
+            (true, false) => state.fetch_run = self.links.read(now_ns).map(FetchRun::new),
+            (false, true) => {
+                self.look_at_links(state, now_ns);
+                if let Some(mut run) = state.fetch_run.take() {
+                    run.count(&mut state.network);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What the links received until now, while network-bound attempts run.
+    fn look_at_links(&self, state: &mut ScanState, now_ns: u64) {
+        if let Some(run) = &mut state.fetch_run
+            && let Some(reading) = self.links.read(now_ns)
+        {
+            run.look(reading, &mut state.network);
         }
     }
 
@@ -150,7 +197,7 @@ impl Measured {
         let mut last = Instant::now();
         while self.wait_for_load(last) {
             last = Instant::now();
-            tell(FromAgent::Load(Box::new(self.with_speeds(read()))));
+            tell(FromAgent::Load(Box::new(self.with_speeds(boot_ns(), read()))));
         }
     }
 
@@ -173,9 +220,9 @@ impl Measured {
         }
     }
 
-    fn with_speeds(&self, report: LoadReport) -> LoadReport {
-        let now_ns = boot_ns();
-        let state = self.lock();
+    fn with_speeds(&self, now_ns: u64, report: LoadReport) -> LoadReport {
+        let mut state = self.lock();
+        self.look_at_links(&mut state, now_ns);
         LoadReport {
             disk_mb_s: state.disk.rate(now_ns).map(|bytes_s| bytes_s / 1e6),
             network_mbit_s: state.network.rate(now_ns).map(|bytes_s| bytes_s * 8.0 / 1e6),
@@ -265,8 +312,16 @@ impl ScanState {
         let ran = !self.running.is_empty();
         match message {
             FromKeeper::Started { task, .. } => _ = self.running.insert(*task),
-            FromKeeper::Finished { task, .. } => _ = self.running.remove(task),
+            FromKeeper::Finished { task, .. } => {
+                self.running.remove(task);
+                self.network_bound.remove(task);
+            }
             FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } => {
+                if matches!(message, FromKeeper::State { .. }) {
+                    // Another keeper has none of the attempts of the one before.
+                    let known: BTreeSet<TaskRef> = held.iter().map(|held| held.task).collect();
+                    self.network_bound.retain(|task| known.contains(task));
+                }
                 let runs = |phase| matches!(phase, HeldPhase::Running(_) | HeldPhase::Lent(_));
                 self.running = held.iter().filter(|held| runs(held.phase)).map(|held| held.task).collect();
             }
@@ -275,5 +330,105 @@ impl ScanState {
         if ran && self.running.is_empty() {
             self.idle_since = Some(Instant::now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{WireEnd, WireResult};
+    use std::fs;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+    const MB: u64 = 1_000_000;
+
+    /// Measurements of a machine with one link, which received nothing so far.
+    fn machine() -> (tempfile::TempDir, Measured) {
+        let dir = tempfile::tempdir().unwrap();
+        let measured = Measured { links: Links::below(dir.path().to_owned()), ..Measured::default() };
+        let device = dir.path().join("sys/class/net/eth0");
+        fs::create_dir_all(device.join("device")).unwrap();
+        fs::create_dir_all(device.join("statistics")).unwrap();
+        received(&dir, 0);
+        (dir, measured)
+    }
+
+    fn received(dir: &tempfile::TempDir, bytes: u64) {
+        fs::write(dir.path().join("sys/class/net/eth0/statistics/rx_bytes"), bytes.to_string()).unwrap();
+    }
+
+    fn task(index: u32) -> TaskRef {
+        TaskRef { job: 1, index, attempt: 1 }
+    }
+
+    fn started(index: u32) -> FromKeeper {
+        FromKeeper::Started { task: task(index), epoch: 1, at: 0 }
+    }
+
+    fn finished(index: u32) -> FromKeeper {
+        FromKeeper::Finished { task: task(index), epoch: 1, result: succeeded() }
+    }
+
+    fn succeeded() -> WireResult {
+        WireResult {
+            end: WireEnd::Exited(0),
+            started: None,
+            finished: None,
+            cpu_ms: None,
+            peak_memory: None,
+            out_bytes: 0,
+            err_bytes: 0,
+            message: None,
+            disk_bytes: None,
+            job_at_fault: false,
+        }
+    }
+
+    fn network_mbit_s(measured: &Measured, at_s: u64) -> Option<f64> {
+        measured.with_speeds(at_s * SECOND_NS, LoadReport::default()).network_mbit_s
+    }
+
+    #[test]
+    fn the_network_is_measured_while_network_bound_tasks_run_and_only_then() {
+        let (dir, measured) = machine();
+        measured.expect_fetches(task(1));
+        measured.hear_at(SECOND_NS, &started(2));
+        received(&dir, 500 * MB);
+        assert_eq!(network_mbit_s(&measured, 2), None, "what runs is not network-bound");
+        measured.hear_at(3 * SECOND_NS, &started(1));
+        received(&dir, 600 * MB);
+        assert_eq!(network_mbit_s(&measured, 4), None, "the fastest window is known at the end of the run");
+        measured.hear_at(5 * SECOND_NS, &finished(1));
+        assert_eq!(network_mbit_s(&measured, 5), Some(800.0));
+        received(&dir, 9_000 * MB);
+        measured.hear_at(6 * SECOND_NS, &finished(2));
+        assert_eq!(network_mbit_s(&measured, 6), Some(800.0));
+    }
+
+    #[test]
+    fn a_line_of_a_task_is_preferred_to_what_the_links_received() {
+        let (dir, measured) = machine();
+        measured.expect_fetches(task(1));
+        measured.hear_at(SECOND_NS, &started(1));
+        received(&dir, 100 * MB);
+        let key = "c/a".to_owned();
+        measured
+            .hear_at(2 * SECOND_NS, &FromKeeper::Fetched { task: task(1), key, bytes: 50 * MB, ms: 1_000 });
+        measured.hear_at(3 * SECOND_NS, &finished(1));
+        assert_eq!(network_mbit_s(&measured, 3), Some(400.0));
+    }
+
+    #[test]
+    fn attempts_of_a_keeper_that_is_gone_are_forgotten() {
+        let (dir, measured) = machine();
+        measured.expect_fetches(task(1));
+        measured.hear_at(SECOND_NS, &started(1));
+        received(&dir, 100 * MB);
+        let (held, notes) = (Vec::new(), Vec::new());
+        let state =
+            FromKeeper::State { incarnation: 2, seq: 0, held, notes, sent: 0, fences: true, program: None };
+        measured.hear_at(2 * SECOND_NS, &state);
+        let known = measured.lock();
+        assert!(known.network_bound.is_empty() && known.running.is_empty() && known.fetch_run.is_none());
     }
 }

@@ -115,6 +115,9 @@ pub enum ToKeeper {
         /// Values that references in a session's texts stand for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         params: Vec<TaskValue>,
+        /// Whether its step is marked as network-bound. For the agent, which measures the network meanwhile.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        network_bound: bool,
     },
     /// Ends an attempt with all of its processes.
     Kill {

@@ -100,6 +100,7 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
         time_limit_ms: start.time_limit_ms,
         value: start.value,
         params: start.values.into_iter().map(Into::into).collect(),
+        network_bound: start.network_bound,
     })
 }
 

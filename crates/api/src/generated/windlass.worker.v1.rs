@@ -529,6 +529,9 @@ pub struct Start {
     /// Bytes beyond which it is killed; 0 is no limit. Absent, the memory of its request is its limit.
     #[prost(uint64, optional, tag = "7")]
     pub memory_limit: ::core::option::Option<u64>,
+    /// Its step is marked as network-bound.
+    #[prost(bool, tag = "8")]
+    pub network_bound: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {

@@ -203,6 +203,7 @@ impl KeeperLink {
             }
             WorkerCommand::Start { task, step, attempt, request, memory_limit, time_limit_ms } => {
                 let Some(start) = start else { return };
+                let network_bound = start.is_network_bound(step);
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
                     task: TaskRef::new(task, attempt),
@@ -214,6 +215,7 @@ impl KeeperLink {
                     time_limit_ms,
                     value: start.value,
                     params: start.params,
+                    network_bound,
                 });
             }
             WorkerCommand::Kill { task, attempt } => {
