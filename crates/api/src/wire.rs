@@ -215,8 +215,8 @@ impl Finished {
     }
 }
 
-/// The message with an order. The caller sends a start's body before it, and fills in its value and what is known of its
-/// step.
+/// The message with an order. The caller sends a start's body before it, and fills in its value and what is known of
+/// its step.
 pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),

@@ -43,8 +43,8 @@ pub struct Worker {
     /// Its last load report; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Box<Load>>,
-    /// Speed of one of its cores by which workers are compared: its tag `core_score`, else what it measured. 1000 is the
-    /// reference core; absent if it is unknown.
+    /// Speed of one of its cores by which workers are compared: its tag `core_score`, else what it measured. 1000 is
+    /// the reference core; absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_score: Option<f64>,
     /// Number of keys in its caches; absent if it has not reported them.

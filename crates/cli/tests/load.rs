@@ -36,6 +36,10 @@ fn the_load_is_told_anew_and_tasks_are_not_foreign() {
     if std::fs::read_to_string("/proc/pressure/cpu").is_ok_and(|text| text.starts_with("some")) {
         assert!(load["machine"]["cpu"]["some"]["window"].is_number(), "{load}");
     }
+    for dir in ["state_space", "session_space"] {
+        assert!(number(&load[dir]["free_bytes"]) <= number(&load[dir]["total_bytes"]), "{dir}: {load}");
+    }
+    assert!(load["cache_space"].is_null(), "it has no caches: {load}");
     assert_eq!(later["cache_keys"], 0, "a worker without caches knows that: {later}");
     if load["cpu_foreign"].is_null() {
         println!("SKIP what tasks use: there are no control groups");

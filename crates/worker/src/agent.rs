@@ -318,10 +318,12 @@ impl Agent {
         }
     }
 
-    /// Trims output while it takes too much of the disk, until this agent stops.
+    /// Looks at the space of the worker's directories, and trims output while it takes too much of the disk, until this
+    /// agent stops. A disk that does not answer holds up this thread alone.
     fn keep_room(&self) {
         let mut looked = Instant::now();
         while !self.shared.stopped.load(Ordering::Relaxed) {
+            self.shared.measured.look_at_space(self.state());
             thread::sleep(LOOK_EVERY);
             if looked.elapsed() < keep::EVERY {
                 continue;

@@ -270,7 +270,8 @@ mod tests {
         let x86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\
                    stepping\t: 1\ncpu MHz\t\t: 2596.1\n\nprocessor\t: 1\nmodel name\t: other\n";
         assert_eq!(model(x86), "25 17 AMD EPYC 1");
-        let arm = "processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
+        let arm = "processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\n\
+                   CPU part\t: 0xd0c\n";
         assert_eq!(model(arm), "0x41 0x3 0xd0c");
         assert_eq!(model(""), "");
     }

@@ -1,20 +1,22 @@
-//! The worker's own reports: its load each second, and its cache keys when they change. Each has a thread of
-//! the agent, so that a slow disk does not make the load old. A third thread finds the speed of a core, once. The agent passes what the keeper reports of
-//! fetches and results to [`Measured::hear`]. Nothing here asks the server or the keeper for anything.
+//! The worker's own reports: its load each second, and its cache keys when they change. Each has a thread of the
+//! agent, so that a slow disk does not make the load old. A third thread finds the speed of a core, once. The agent
+//! passes what the keeper reports of fetches and results to [`Measured::hear`]. Nothing here asks the server or the
+//! keeper for anything.
 
 use crate::agent::{Agent, FromAgent};
 use crate::caches::{CacheDir, Fetched, Keys, scan};
 use crate::clock::boot_ns;
 use crate::core_speed;
-use crate::keeper::KeeperFile;
+use crate::keep;
+use crate::keeper::{KeeperFile, SESSIONS};
 use crate::load::LoadReader;
-use crate::network::{FetchRun, Links};
+use crate::network::{FetchRun, LinkLoad, LinkRates, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use windlass_core::load::pressure::LoadReport;
+use windlass_core::load::pressure::{DiskSpace, LoadReport};
 use windlass_core::score::speed::Speed;
 
 /// Interval between two reports of load where the server names none.
@@ -31,6 +33,10 @@ const IDLE_FOR: Duration = Duration::from_secs(2);
 
 /// Attempts that are known to be network-bound at a time. What more there are say nothing of the network.
 const NETWORK_BOUND_MAX: usize = 4_096;
+
+/// How old the space of the state and session directories may be in a report, and that of the caches.
+const SPACE_FRESH: Duration = Duration::from_secs(5);
+const CACHE_SPACE_FRESH: Duration = Duration::from_secs(90);
 
 /// When an agent measures the speed of a core, if no earlier agent of the same directory did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +73,10 @@ struct ScanState {
     fetch_run: Option<FetchRun>,
     /// When the last attempt ended.
     idle_since: Option<Instant>,
+    link_load: LinkLoad,
+    state_space: Seen,
+    session_space: Seen,
+    cache_space: Seen,
     fetched: Fetched,
     /// Running tasks that fetched a cache key.
     fetchers: BTreeSet<TaskRef>,
@@ -77,6 +87,20 @@ struct ScanState {
     /// Whether the directories may have changed.
     must_scan: bool,
     ended: bool,
+}
+
+/// The space of a directory, and when it was seen. A disk that does not answer leaves it old, and then it is unknown.
+#[derive(Clone, Copy, Default)]
+struct Seen(Option<(Instant, DiskSpace)>);
+
+impl Seen {
+    fn now(space: Option<DiskSpace>) -> Seen {
+        Seen(space.map(|space| (Instant::now(), space)))
+    }
+
+    fn within(self, age: Duration) -> Option<DiskSpace> {
+        self.0.filter(|(at, _)| at.elapsed() <= age).map(|(_, space)| space)
+    }
 }
 
 /// Why the caches are reported again.
@@ -167,6 +191,15 @@ impl Measured {
         }
     }
 
+    /// Looks at the space of the worker's directory and of its sessions, which may be a file system of their own.
+    pub fn look_at_space(&self, state: &Path) {
+        let of_state = keep::space(state).ok();
+        // Until the first session there is no such directory.
+        let of_sessions = keep::space(&state.join(SESSIONS)).ok().or(of_state);
+        let mut known = self.lock();
+        (known.state_space, known.session_space) = (Seen::now(of_state), Seen::now(of_sessions));
+    }
+
     /// Makes the caches due, because the server has just heard a hello.
     pub fn say_caches(&self) {
         self.lock().caches_unsaid = true;
@@ -209,6 +242,8 @@ impl Measured {
             if due == RescanReason::Scan {
                 self.lock().fetched.leave_to_scan(dirs);
                 scanned = scan(dirs);
+                let spaces = dirs.iter().filter_map(|dir| keep::space(&dir.dir).ok());
+                self.lock().cache_space = Seen::now(spaces.min_by_key(|space| space.free_bytes));
                 last_scan = Some(Instant::now());
             }
             let keys = self.lock().fetched.with(&scanned);
@@ -223,10 +258,17 @@ impl Measured {
     fn with_speeds(&self, now_ns: u64, report: LoadReport) -> LoadReport {
         let mut state = self.lock();
         self.look_at_links(&mut state, now_ns);
+        let rates = state.link_load.update(self.links.read(now_ns));
         LoadReport {
             disk_mb_s: state.disk.rate(now_ns).map(|bytes_s| bytes_s / 1e6),
             network_mbit_s: state.network.rate(now_ns).map(|bytes_s| bytes_s * 8.0 / 1e6),
             core_score: state.core_score,
+            network_in_mbit_s: rates.map(|rates| rates.in_mbit_s),
+            network_out_mbit_s: rates.map(|rates| rates.out_mbit_s),
+            network_percent: rates.and_then(|rates: LinkRates| rates.percent),
+            state_space: state.state_space.within(SPACE_FRESH),
+            session_space: state.session_space.within(SPACE_FRESH),
+            cache_space: state.cache_space.within(CACHE_SPACE_FRESH),
             ..report
         }
     }
@@ -349,6 +391,7 @@ mod tests {
         let device = dir.path().join("sys/class/net/eth0");
         fs::create_dir_all(device.join("device")).unwrap();
         fs::create_dir_all(device.join("statistics")).unwrap();
+        fs::write(device.join("statistics/tx_bytes"), "0").unwrap();
         received(&dir, 0);
         (dir, measured)
     }
@@ -403,6 +446,23 @@ mod tests {
         received(&dir, 9_000 * MB);
         measured.hear_at(6 * SECOND_NS, &finished(2));
         assert_eq!(network_mbit_s(&measured, 6), Some(800.0));
+    }
+
+    #[test]
+    fn links_and_space_are_reported_and_unknown_where_they_are() {
+        let (dir, measured) = machine();
+        let report = |at_s| measured.with_speeds(at_s * SECOND_NS, LoadReport::default());
+        assert_eq!((report(1).network_in_mbit_s, report(1).state_space), (None, None));
+        received(&dir, 25 * MB);
+        let second = report(2);
+        assert_eq!((second.network_in_mbit_s, second.network_out_mbit_s), (Some(200.0), Some(0.0)));
+        assert_eq!(second.network_percent, None, "the link does not tell its speed");
+        measured.look_at_space(dir.path());
+        let space = report(3).state_space.unwrap();
+        assert!(space.total_bytes >= space.free_bytes && space.total_bytes > 0, "{space:?}");
+        assert_eq!(report(4).session_space, report(4).state_space, "there are no sessions yet");
+        measured.look_at_space(&dir.path().join("gone"));
+        assert_eq!(report(5).state_space, None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The links of this machine: what they receive and send, and how fast they are, as the kernel counts it. Tasks that are
-//! marked as network-bound show by it how fast the worker's network is.
+//! The links of this machine: what they receive and send, and how fast they are, as the kernel counts it. It is
+//! reported as load ([`LinkLoad`]), and tasks that are marked as network-bound show by it how fast the worker's
+//! network is.
 //!
 //! What counts as a link: network devices with hardware (or a virtual machine's stand-in for it), so that a bridge or a
 //! container's device does not count the same bytes twice. In a container there is none; then it is the device of the
@@ -31,6 +32,9 @@ const WINDOW_NS_MIN: u64 = 100_000_000;
 const NEARLY_FASTEST: f64 = 0.5;
 /// Windows of a run that are compared. After these it is as if the run ended and another began.
 const WINDOWS_MAX: usize = 60;
+/// Nanoseconds over which the use of links is averaged, as the kernel averages pressure: a burst of a second is no
+/// reason to keep work away.
+const MEAN_NS: f64 = 10e9;
 /// Bits of a byte, and of a megabit.
 const BITS: f64 = 8.0;
 const MEGABIT: f64 = 1e6;
@@ -45,9 +49,11 @@ pub struct Links {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counters {
     /// Bytes received.
-    pub received: u64,
+    received: u64,
+    /// Bytes sent.
+    sent: u64,
     /// Bytes per second that it can carry each way; `None` where the device does not say.
-    pub speed: Option<f64>,
+    speed: Option<f64>,
 }
 
 /// The counters of all links at a moment.
@@ -120,8 +126,55 @@ impl Counters {
             text("speed").and_then(|text| text.trim().parse::<f64>().ok()).filter(|speed| *speed > 0.0);
         Some(Counters {
             received: bytes("statistics/rx_bytes")?,
+            sent: bytes("statistics/tx_bytes")?,
             speed: mbit_s.map(|mbit_s| mbit_s * MEGABIT / BITS),
         })
+    }
+}
+
+/// How much the links carry.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LinkRates {
+    /// Received by all, in Mbit/s.
+    pub in_mbit_s: f64,
+    /// Sent by all, in Mbit/s.
+    pub out_mbit_s: f64,
+    /// Percent of its speed in use on the busiest link, mean of about 10 seconds; `None` where no link tells its speed.
+    pub percent: Option<f64>,
+}
+
+/// The load of the links, from reading to reading.
+#[derive(Default)]
+pub struct LinkLoad {
+    last: Option<LinkReading>,
+    /// Part of the speed in use on each link, mean of about 10 seconds.
+    used: BTreeMap<String, f64>,
+}
+
+impl LinkLoad {
+    /// What the links carried since the reading before; `None` of the first, and without links.
+    pub fn update(&mut self, now: Option<LinkReading>) -> Option<LinkRates> {
+        let last = std::mem::replace(&mut self.last, now);
+        let (now, last) = (self.last.as_ref()?, last?);
+        let took_ns = now.at_ns.checked_sub(last.at_ns).filter(|took_ns| *took_ns > 0)? as f64;
+        let seconds = took_ns / 1e9;
+        let weight = 1.0 - (-took_ns / MEAN_NS).exp();
+        let mut rates = LinkRates::default();
+        self.used.retain(|name, _| now.links.contains_key(name));
+        for (name, link) in &now.links {
+            let Some(before) = last.links.get(name) else { continue };
+            let rate = |is: u64, was: u64| is.saturating_sub(was) as f64 / seconds;
+            let (received, sent) = (rate(link.received, before.received), rate(link.sent, before.sent));
+            rates.in_mbit_s += received * BITS / MEGABIT;
+            rates.out_mbit_s += sent * BITS / MEGABIT;
+            let Some(speed) = link.speed else { continue };
+            // A link carries its speed each way.
+            let part = (received.max(sent) / speed).min(1.0);
+            let mean = self.used.entry(name.clone()).or_default();
+            *mean += (part - *mean) * weight;
+            rates.percent = Some(rates.percent.unwrap_or(0.0).max(*mean * 100.0));
+        }
+        Some(rates)
     }
 }
 
@@ -232,6 +285,7 @@ mod tests {
         fn device(&self, name: &str, is_physical: bool, received: u64, speed: Option<&str>) {
             let file = |file: &str| format!("sys/class/net/{name}/{file}");
             self.write(&file("statistics/rx_bytes"), &format!("{received}\n"));
+            self.write(&file("statistics/tx_bytes"), &format!("{}\n", received / 10));
             if is_physical {
                 fs::create_dir_all(self.dir.path().join(file("device"))).unwrap();
             }
@@ -247,7 +301,8 @@ mod tests {
 
     /// One link that received so much by then, of so many Mbit/s.
     fn at(at_ms: u64, received: u64, speed: Option<f64>) -> LinkReading {
-        let counters = Counters { received, speed: speed.map(|mbit_s| mbit_s * 1e6 / 8.0) };
+        let counters =
+            Counters { received, sent: received / 10, speed: speed.map(|mbit_s| mbit_s * 1e6 / 8.0) };
         LinkReading { at_ns: at_ms * 1_000_000, links: [("eth0".to_owned(), counters)].into() }
     }
 
@@ -312,6 +367,27 @@ mod tests {
         machine.device("eth1", true, 57, None);
         machine.device("eth2", true, 1 << 40, None);
         assert_eq!(machine.read(2).received_since(&first).bytes, 7);
+    }
+
+    #[test]
+    fn the_use_of_a_link_is_averaged_and_unknown_where_it_tells_no_speed() {
+        let mut load = LinkLoad::default();
+        assert_eq!(load.update(Some(at(0, 0, Some(1_000.0)))), None, "there is nothing to compare with");
+        let second = load.update(Some(at(1_000, 125 * MB, Some(1_000.0)))).unwrap();
+        assert_eq!((second.in_mbit_s, second.out_mbit_s), (1_000.0, 100.0));
+        assert!((9.0..10.0).contains(&second.percent.unwrap()), "a burst of a second is little: {second:?}");
+        let mut last = second;
+        for n in 2..=40 {
+            last = load.update(Some(at(n * 1_000, n * 125 * MB, Some(1_000.0)))).unwrap();
+        }
+        assert!((97.0..=100.0).contains(&last.percent.unwrap()), "{last:?}");
+        assert_eq!(load.update(None), None);
+        assert_eq!(load.update(Some(at(50_000, 0, None))), None);
+        let unknown = load.update(Some(at(51_000, MB, None))).unwrap();
+        assert_eq!((unknown.in_mbit_s, unknown.percent), (8.0, None));
+        let again = load.update(Some(at(52_000, 0, None))).unwrap();
+        assert_eq!(again.in_mbit_s, 0.0, "a counter that began again");
+        assert_eq!(load.update(Some(at(52_000, MB, None))), None, "no time has passed");
     }
 
     #[test]

@@ -415,6 +415,29 @@ pub struct Load {
     /// Speed of one core as the agent measured it; 1000 is the reference core.
     #[prost(double, optional, tag = "11")]
     pub core_score: ::core::option::Option<f64>,
+    /// What all links of the machine receive and send, in Mbit/s.
+    #[prost(double, optional, tag = "12")]
+    pub network_in_mbit_s: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "13")]
+    pub network_out_mbit_s: ::core::option::Option<f64>,
+    /// Use of the busiest link whose speed is known, in percent, mean of about 10 seconds.
+    #[prost(double, optional, tag = "14")]
+    pub network_percent: ::core::option::Option<f64>,
+    /// Of the worker's state, of the directories of sessions, and of the cache directory that has least.
+    #[prost(message, optional, tag = "15")]
+    pub state_space: ::core::option::Option<DiskSpace>,
+    #[prost(message, optional, tag = "16")]
+    pub session_space: ::core::option::Option<DiskSpace>,
+    #[prost(message, optional, tag = "17")]
+    pub cache_space: ::core::option::Option<DiskSpace>,
+}
+/// Room of the file system that holds a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskSpace {
+    #[prost(uint64, tag = "1")]
+    pub free_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    pub total_bytes: u64,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Pressures {

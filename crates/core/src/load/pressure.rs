@@ -46,6 +46,15 @@ pub struct Pressures {
     pub io: Option<Pressure>,
 }
 
+/// Room of the file system that holds a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskSpace {
+    /// Bytes that a process without privileges may still write.
+    pub free_bytes: u64,
+    /// Bytes of the whole file system.
+    pub total_bytes: u64,
+}
+
 /// The load of a worker's machine.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LoadReport {
@@ -73,6 +82,19 @@ pub struct LoadReport {
     /// Speed of one core, as the agent measured it: 1000 is the reference core. `None` where it did not measure, or the
     /// machine was too busy.
     pub core_score: Option<f64>,
+    /// What all links of the machine receive, in Mbit/s.
+    pub network_in_mbit_s: Option<f64>,
+    /// What they send.
+    pub network_out_mbit_s: Option<f64>,
+    /// How much of its speed is in use on the busiest link: percent, mean of about 10 seconds. `None` where no link
+    /// says how fast it is.
+    pub network_percent: Option<f64>,
+    /// Room for the worker's state: output of tasks, and what its agent and keeper write.
+    pub state_space: Option<DiskSpace>,
+    /// Room for the directories of sessions.
+    pub session_space: Option<DiskSpace>,
+    /// Room of the cache directory that has least.
+    pub cache_space: Option<DiskSpace>,
 }
 
 /// A number that nothing can be computed with: not a number, infinite or beyond its limits.
@@ -130,6 +152,9 @@ impl LoadReport {
             ("disk_mb_s", self.disk_mb_s, SPEED_MAX),
             ("network_mbit_s", self.network_mbit_s, SPEED_MAX),
             ("core_score", self.core_score, CORE_SCORE_MAX),
+            ("network_in_mbit_s", self.network_in_mbit_s, SPEED_MAX),
+            ("network_out_mbit_s", self.network_out_mbit_s, SPEED_MAX),
+            ("network_percent", self.network_percent, PERCENT_MAX),
         ] {
             value.map_or(Ok(()), |value| BadNumber::check(name, value, 0.0, max))?;
         }
@@ -305,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_number_that_cannot_be_is_refused_with_its_field() {
-        let fields: [(&str, f64, Set); 10] = [
+        let fields: [(&str, f64, Set); 13] = [
             ("machine.cpu.some.avg10", 101.0, |r, v| r.machine.cpu = stall(v)),
             ("own.memory.some.avg10", 101.0, |r, v| r.own.memory = stall(v)),
             ("machine.io.full.avg60", 101.0, |r, v| {
@@ -322,6 +347,9 @@ mod tests {
             ("disk_mb_s", 1e9, |r, v| r.disk_mb_s = Some(v)),
             ("network_mbit_s", 1e9, |r, v| r.network_mbit_s = Some(v)),
             ("core_score", 1e6, |r, v| r.core_score = Some(v)),
+            ("network_in_mbit_s", 1e9, |r, v| r.network_in_mbit_s = Some(v)),
+            ("network_out_mbit_s", 1e9, |r, v| r.network_out_mbit_s = Some(v)),
+            ("network_percent", 101.0, |r, v| r.network_percent = Some(v)),
         ];
         assert_eq!(LoadReport::default().check(), Ok(()));
         for (field, max, set) in fields {

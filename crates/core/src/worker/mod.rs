@@ -98,7 +98,7 @@ pub struct Worker {
     pub reach: Option<(u64, u64)>,
     /// What its tasks hold of limits, those that were sent ahead too.
     pub licences: Licences,
-    /// Pressures that hold it: it gets no work until they fall.
+    /// What it has too little of for new work, or for new network-bound work.
     pub saturated: Saturated,
     /// All workers are held by pressure: the farm goes on with one task at a time on each.
     pub last_resort: bool,
@@ -243,10 +243,11 @@ impl Worker {
             && self.backlog_ms < bounds::PREFETCH_MS * self.running.len() as f64
     }
 
-    /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.
+    /// True if it gets work that fits: it is up, has space, and is neither held by pressure nor left out for its
+    /// faults.
     pub fn takes_work(&self) -> bool {
-        let held = self.saturated.any() && !(self.last_resort && self.is_idle());
-        self.state == WorkerState::Up && !held && self.health.out().is_none()
+        let held = self.saturated.is_pressed() && !(self.last_resort && self.is_idle());
+        self.state == WorkerState::Up && !held && !self.saturated.lacks_space() && self.health.out().is_none()
     }
 
     /// True if nothing of ours runs there.
