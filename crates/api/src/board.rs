@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use windlass_core::Time;
 use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
-use windlass_core::load::pressure::Pressure;
+use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure};
 use windlass_core::plan::placement;
 use windlass_core::score::policy::Breakdown;
+use windlass_core::tags::CORE_SCORE;
 use windlass_core::worker as core;
 
 /// Bytes of a mebibyte.
@@ -63,6 +64,14 @@ pub struct ServerLoad {
     pub memory_pressure: Option<f64>,
     /// The same for input and output.
     pub io_pressure: Option<f64>,
+    /// Percent of its speed in use on its busiest network link, mean of ten seconds; null is unknown.
+    pub network_use: Option<f64>,
+    /// Free bytes of its state directory; null is unknown.
+    pub state_free_bytes: Option<u64>,
+    /// Free bytes of its session directory; null is unknown.
+    pub session_free_bytes: Option<u64>,
+    /// Free bytes of the cache directory that has least; null is unknown, and for a worker without caches.
+    pub cache_free_bytes: Option<u64>,
     /// The load by which workers are compared: with one more task of one cpu, and weighted by pressure.
     pub effective_load: Option<f64>,
     /// True if it gets work that fits.
@@ -72,7 +81,7 @@ pub struct ServerLoad {
     pub reason: Option<String>,
 }
 
-/// Percent of the time with stalls, by what was waited for; null is unknown.
+/// Percent of the time with stalls, by what was waited for, and of the network's use; null is unknown.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Percents {
     /// A cpu.
@@ -81,6 +90,9 @@ pub struct Percents {
     pub memory: Option<f64>,
     /// Input and output.
     pub io: Option<f64>,
+    /// Of its speed in use on the busiest network link.
+    #[serde(default)]
+    pub network: Option<f64>,
 }
 
 impl Percents {
@@ -89,14 +101,20 @@ impl Percents {
         let Some(report) = worker.report() else { return Percents::default() };
         let pressures = report.pressures();
         let percent = |from: Option<Pressure>| from.and_then(|pressure| pressure.some).map(|some| some.avg10);
-        Percents { cpu: percent(pressures.cpu), memory: percent(pressures.memory), io: percent(pressures.io) }
+        Percents {
+            cpu: percent(pressures.cpu),
+            memory: percent(pressures.memory),
+            io: percent(pressures.io),
+            network: report.network_percent,
+        }
     }
 }
 
 impl ServerLoad {
     /// A worker as the core has it.
     pub fn from_core(worker: &core::Worker, settings: &LoadSettings) -> Self {
-        let Percents { cpu, memory, io } = Percents::of(worker);
+        let Percents { cpu, memory, io, network } = Percents::of(worker);
+        let free = |of: fn(&LoadReport) -> Option<DiskSpace>| Some(of(worker.report()?)?.free_bytes);
         let effective = worker.load_with(100, settings);
         let worker_blockers = placement::worker_blockers(worker).next().map(|why| why.to_string());
         let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
@@ -109,6 +127,10 @@ impl ServerLoad {
             cpu_pressure: cpu,
             memory_pressure: memory,
             io_pressure: io,
+            network_use: network,
+            state_free_bytes: free(|report| report.state_space),
+            session_free_bytes: free(|report| report.session_space),
+            cache_free_bytes: free(|report| report.cache_space),
             effective_load: Some(effective).filter(|load| *load < LOAD_NO_CORES),
             accepting_jobs: reason.is_none(),
             reason,
@@ -457,7 +479,7 @@ impl WorkersLoad {
 type Groups<'a> = BTreeMap<(&'a str, &'a str), GroupLoad>;
 
 /// Tags that differ from machine to machine.
-const OF_ONE_MACHINE: [&str; 3] = ["host", "kernel", "core_score"];
+const OF_ONE_MACHINE: [&str; 3] = ["host", "kernel", CORE_SCORE];
 
 fn add<'a>(groups: &mut Groups<'a>, tag: (&'a str, &'a str), worker: &core::Worker) {
     let group = groups.entry(tag).or_insert_with(|| GroupLoad {

@@ -33,7 +33,7 @@ pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
 pub use limit::{Limit, SetLimit};
-pub use load::{Load, Pressure, Pressures, Stall};
+pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,

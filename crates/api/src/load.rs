@@ -37,6 +37,42 @@ pub struct Load {
     /// Speed of its network in Mbit/s, as measured with tasks that fetched something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_mbit_s: Option<f64>,
+    /// Speed of one of its cores, as it measured that; 1000 is the reference core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_score: Option<f64>,
+    /// What its network links receive, in Mbit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_in_mbit_s: Option<f64>,
+    /// What its network links send, in Mbit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_out_mbit_s: Option<f64>,
+    /// Percent of its speed in use on the busiest link, mean of about 10 seconds; absent where no link tells its speed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_percent: Option<f64>,
+    /// Space of its state directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_space: Option<DiskSpace>,
+    /// Space of its session directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_space: Option<DiskSpace>,
+    /// Space of the cache directory that has least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_space: Option<DiskSpace>,
+}
+
+/// Space of the file system that holds a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DiskSpace {
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// Bytes of the file system.
+    pub total_bytes: u64,
+}
+
+impl From<core::DiskSpace> for DiskSpace {
+    fn from(core::DiskSpace { free_bytes, total_bytes }: core::DiskSpace) -> Self {
+        DiskSpace { free_bytes, total_bytes }
+    }
 }
 
 /// Stall time by what was waited for.
@@ -95,6 +131,13 @@ impl Load {
             cpu_foreign: from.cpu_foreign,
             disk_mb_s: from.disk_mb_s,
             network_mbit_s: from.network_mbit_s,
+            core_score: from.core_score,
+            network_in_mbit_s: from.network_in_mbit_s,
+            network_out_mbit_s: from.network_out_mbit_s,
+            network_percent: from.network_percent,
+            state_space: from.state_space.map(Into::into),
+            session_space: from.session_space.map(Into::into),
+            cache_space: from.cache_space.map(Into::into),
         }
     }
 }

@@ -215,7 +215,8 @@ impl Finished {
     }
 }
 
-/// The message with an order. The caller sends a start's body before it, and fills in its value.
+/// The message with an order. The caller sends a start's body before it, and fills in its value and what is known of
+/// its step.
 pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
@@ -232,6 +233,7 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
                 nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
                 riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
                 chunk_values: Vec::new(),
+                network_bound: false,
             })
         }
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),

@@ -43,6 +43,10 @@ pub struct Worker {
     /// Its last load report; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Box<Load>>,
+    /// Speed of one of its cores by which workers are compared: its tag `core_score`, else what it measured. 1000 is
+    /// the reference core; absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_score: Option<f64>,
     /// Number of keys in its caches; absent if it has not reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_keys: Option<usize>,
@@ -100,6 +104,7 @@ impl Worker {
             lease_until_ms: from.lease_until.map(Time::as_ms),
             version: None,
             load: from.load.as_ref().map(|(at, report)| Box::new(Load::from_core(*at, report))),
+            core_score: from.core_score(),
             cache_keys: from.caches.as_ref().map(|keys| keys.len()),
             tasks: None,
         }

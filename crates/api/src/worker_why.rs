@@ -32,7 +32,8 @@ pub struct WorkerWhy {
     pub thresholds: Percents,
     /// False if pressure is shown but ignored.
     pub pressure_counts: bool,
-    /// The pressures for which it gets no work now: `cpu`, `memory`, `io`.
+    /// The pressures for which it gets no work now: `cpu`, `memory`, `io`; and `network`, for which it gets no
+    /// network-bound work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub saturated: Vec<String>,
     /// Until when it is in quarantine; absent if it is not.

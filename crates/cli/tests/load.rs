@@ -36,6 +36,10 @@ fn the_load_is_told_anew_and_tasks_are_not_foreign() {
     if std::fs::read_to_string("/proc/pressure/cpu").is_ok_and(|text| text.starts_with("some")) {
         assert!(load["machine"]["cpu"]["some"]["window"].is_number(), "{load}");
     }
+    for dir in ["state_space", "session_space"] {
+        assert!(number(&load[dir]["free_bytes"]) <= number(&load[dir]["total_bytes"]), "{dir}: {load}");
+    }
+    assert!(load["cache_space"].is_null(), "it has no caches: {load}");
     assert_eq!(later["cache_keys"], 0, "a worker without caches knows that: {later}");
     if load["cpu_foreign"].is_null() {
         println!("SKIP what tasks use: there are no control groups");
@@ -57,6 +61,25 @@ fn the_load_is_told_anew_and_tasks_are_not_foreign() {
     }
     let text = farm.ok(&["worker", "show", "here"]);
     assert!(text.contains("cores in use") && text.contains("pressure   cpu "), "{text}");
+}
+
+#[test]
+fn a_core_is_measured_once_unless_its_score_is_given() {
+    let given = Farm::with_server(&["--name", "here", "--tag", "core_score=500"]);
+    let shown = until(&given, "a report", |shown| !shown["load"].is_null());
+    assert_eq!((&shown["core_score"], &shown["load"]["core_score"]), (&500.0.into(), &Value::Null));
+    assert!(given.ok(&["worker", "show", "here"]).contains("core score 500 (by its tag)"));
+    if given.json(&["worker", "detect"])["core_score"].is_null() {
+        println!("SKIP the speed of a core: this machine is too busy to measure it");
+        return;
+    }
+    let mut farm = Farm::with_server(&["--name", "here"]);
+    let shown = until(&farm, "a score", |shown| shown["core_score"].is_number());
+    assert_eq!(shown["core_score"], shown["load"]["core_score"]);
+    farm.kill_server();
+    farm.start();
+    let again = until(&farm, "it is known at once", |shown| !shown["load"].is_null());
+    assert_eq!(again["core_score"], shown["core_score"], "what was measured is kept");
 }
 
 #[test]

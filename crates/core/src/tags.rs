@@ -14,6 +14,10 @@ pub const EXECUTOR: &str = "executor";
 /// tasks.
 pub const EXCLUSIVE: &str = "exclusive";
 
+/// This attribute of a worker is the speed of one of its cores as an operator gives it, in place of what its agent
+/// measures: 1000 is the reference core.
+pub const CORE_SCORE: &str = "core_score";
+
 /// A worker with this attribute gives places to the outside clients of the system that its value names. Unless it is
 /// [`EXCLUSIVE`], it runs tasks as well.
 pub const SERVES: &str = "serves";

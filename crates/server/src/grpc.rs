@@ -457,6 +457,7 @@ impl RemoteLink {
         if let Some(order::What::Start(message)) = &mut wire.what {
             let (Some(start), Some(task)) = (start, &message.task) else { return };
             self.give_body((task.job, message.step as u16), &start.body, &start.job.user, into);
+            message.network_bound = start.is_network_bound(message.step as u16);
             message.value = start.value;
             message.chunk_values = start.chunk_values;
             message.values = start.params.into_iter().map(Into::into).collect();

@@ -142,6 +142,13 @@ pub struct StartInfo {
     pub chunk_values: Vec<String>,
 }
 
+impl StartInfo {
+    /// True if this step, which is the task's, is marked as network-bound.
+    pub fn is_network_bound(&self, step: u16) -> bool {
+        self.job.steps.get(usize::from(step)).is_some_and(|step| step.hints.network_bound)
+    }
+}
+
 /// How far a task says that it is. Unknown is `None`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Progress {

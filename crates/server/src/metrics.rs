@@ -26,6 +26,8 @@ pub struct Metrics {
     tasks: Family<Labels, Gauge>,
     workers: Family<Labels, Gauge>,
     workers_saturated: Gauge,
+    workers_network_saturated: Gauge,
+    workers_low_space: Gauge,
     workers_left_out: Gauge,
     workers_reserved: Gauge,
     waiting_tasks: Family<Labels, Gauge>,
@@ -61,6 +63,8 @@ impl Metrics {
             tasks: Family::default(),
             workers: Family::default(),
             workers_saturated: Gauge::default(),
+            workers_network_saturated: Gauge::default(),
+            workers_low_space: Gauge::default(),
             workers_left_out: Gauge::default(),
             workers_reserved: Gauge::default(),
             waiting_tasks: Family::default(),
@@ -88,6 +92,10 @@ impl Metrics {
         r.register("tasks", "Tasks of active jobs, by state", self.tasks.clone());
         r.register("workers", "Workers, by state", self.workers.clone());
         r.register("workers_saturated", "Workers that pressure holds", self.workers_saturated.clone());
+        let help = "Workers that get no network-bound work, for their network is in use";
+        r.register("workers_network_saturated", help, self.workers_network_saturated.clone());
+        let help = "Workers that get no work, for a directory of theirs has too little free space";
+        r.register("workers_low_space", help, self.workers_low_space.clone());
         r.register("workers_left_out", "Workers left out for their faults", self.workers_left_out.clone());
         r.register("workers_reserved", "Workers reserved for blocked work", self.workers_reserved.clone());
         r.register("waiting_tasks", "Ready tasks, by why they wait", self.waiting_tasks.clone());
@@ -127,7 +135,7 @@ impl Metrics {
         if let Some(bytes) = free_bytes {
             self.store_free.get_or_create(&[]).set(bytes as i64);
         }
-        let Gauges { counts, workers, saturated, left_out, reserved, waiting, stranded_cpu } = now;
+        let Gauges { counts, workers, held, left_out, reserved, waiting, stranded_cpu } = now;
         let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
         for (state, n) in gauges {
             self.tasks.get_or_create(&[("state", state)]).set(i64::from(n));
@@ -139,7 +147,9 @@ impl Metrics {
             let tasks = waiting.get(&reason).copied().unwrap_or(0);
             self.waiting_tasks.get_or_create(&[("reason", word)]).set(tasks as i64);
         }
-        self.workers_saturated.set(*saturated);
+        self.workers_saturated.set(held.pressed);
+        self.workers_network_saturated.set(held.network);
+        self.workers_low_space.set(held.low_space);
         self.workers_left_out.set(*left_out);
         self.workers_reserved.set(*reserved);
         self.stranded_cores.set(*stranded_cpu as f64 / 100.0);
@@ -153,7 +163,7 @@ impl Metrics {
 pub struct Gauges {
     counts: Counts,
     workers: BTreeMap<&'static str, i64>,
-    saturated: i64,
+    held: HeldWorkers,
     left_out: i64,
     reserved: i64,
     waiting: BTreeMap<BlockedReason, u64>,
@@ -161,11 +171,19 @@ pub struct Gauges {
     stranded_cpu: u64,
 }
 
+/// How many workers lack something for new work.
+#[derive(Default)]
+struct HeldWorkers {
+    pressed: i64,
+    network: i64,
+    low_space: i64,
+}
+
 impl Gauges {
     /// In a walk over jobs, steps and workers.
     pub fn read(engine: &Engine) -> Gauges {
         let mut workers = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0), ("expired", 0)]);
-        let (mut saturated, mut left_out) = (0, 0);
+        let (mut held, mut left_out) = (HeldWorkers::default(), 0);
         for worker in engine.workers().present() {
             let word = match worker.state {
                 WorkerState::Up => "up",
@@ -175,13 +193,15 @@ impl Gauges {
                 WorkerState::Forgotten => continue,
             };
             *workers.entry(word).or_default() += 1;
-            saturated += i64::from(worker.saturated.any());
+            held.pressed += i64::from(worker.saturated.is_pressed());
+            held.network += i64::from(worker.saturated.network);
+            held.low_space += i64::from(worker.saturated.lacks_space());
             left_out += i64::from(worker.health.out().is_some());
         }
         Gauges {
             counts: engine.counts(),
             workers,
-            saturated,
+            held,
             left_out,
             reserved: engine.planner().reservations().holders().count() as i64,
             waiting: windlass_core::explain::waiting_tasks(engine),

@@ -11,7 +11,7 @@ use crate::keep;
 use crate::keeper::upgrade::program_of_this_process;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
 use crate::logs::LogDir;
-use crate::measure::Measured;
+use crate::measure::{MeasureCore, Measured};
 use crate::process;
 use crate::protocol::{FromKeeper, Lines, TaskRef, ToKeeper, WireResult, to_line};
 use crate::watch::{Due, LOOK_EVERY, Watch};
@@ -60,6 +60,8 @@ pub struct AgentOptions {
     pub logs_bytes_max: Option<u64>,
     /// Whether tasks of another store's jobs are ended at once, instead of when their lease is over.
     pub adopt: bool,
+    /// When the speed of a core is measured.
+    pub measure_core: MeasureCore,
 }
 
 /// What the agent reports to the server.
@@ -249,7 +251,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts the threads that report load and caches.
+    /// Starts the threads that report load and caches, and the one that finds the speed of a core.
     fn measure<F>(&self, on: &Arc<Mutex<F>>) -> Result<(), AgentError>
     where
         F: FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
@@ -258,6 +260,13 @@ impl Agent {
         spawn("load", move || {
             this.shared.measured.tell_load(&this, |load| lock(&tell)(&this, vec![load]));
         })?;
+        if self.shared.options.measure_core != MeasureCore::Never {
+            let this = self.clone();
+            spawn("core", move || {
+                let options = &this.shared.options;
+                this.shared.measured.find_core_score(&options.state, options.measure_core);
+            })?;
+        }
         let (this, tell) = (self.clone(), on.clone());
         spawn("caches", move || {
             let dirs = &this.shared.options.caches;
@@ -290,6 +299,9 @@ impl Agent {
         for message in messages {
             match message {
                 ToKeeper::Lease { until } => self.shared.watch.leased(*until),
+                ToKeeper::Start { task, network_bound: true, .. } => {
+                    self.shared.measured.expect_fetches(*task)
+                }
                 ToKeeper::Hello { .. } | ToKeeper::Beat { .. } => self.shared.watch.asked(boot_ns()),
                 _ => {}
             }
@@ -306,10 +318,12 @@ impl Agent {
         }
     }
 
-    /// Trims output while it takes too much of the disk, until this agent stops.
+    /// Looks at the space of the worker's directories, and trims output while it takes too much of the disk, until this
+    /// agent stops. A disk that does not answer holds up this thread alone.
     fn keep_room(&self) {
         let mut looked = Instant::now();
         while !self.shared.stopped.load(Ordering::Relaxed) {
+            self.shared.measured.look_at_space(self.state());
             thread::sleep(LOOK_EVERY);
             if looked.elapsed() < keep::EVERY {
                 continue;

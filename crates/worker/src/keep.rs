@@ -11,13 +11,11 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use windlass_core::load::formula::kept_free_bytes;
+use windlass_core::load::pressure::DiskSpace;
 
 /// Interval between two checks.
 pub const EVERY: Duration = Duration::from_secs(30);
-/// Bytes that stay free on a large disk.
-const FLOOR_BYTES: u64 = 1 << 30;
-/// On a small disk, one part in this many stays free.
-const FLOOR_PART: u64 = 20;
 /// Bytes that are kept of a file that is cut.
 const HEAD_BYTES: u64 = 4 << 10;
 /// A file that was written to more recently may belong to a task that starts just now, and is not cut.
@@ -26,13 +24,11 @@ const SETTLED: Duration = Duration::from_secs(60);
 /// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`.
 /// `held` are the attempts that still write. Returns the bytes that were freed.
 pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>) -> io::Result<u64> {
-    let disk = match statvfs(logs.root()) {
-        Err(rustix::io::Errno::NOENT) => return Ok(0),
+    let DiskSpace { free_bytes, total_bytes } = match space(logs.root()) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
         found => found?,
     };
-    let (free, total) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
-    let floor = FLOOR_BYTES.min(total / FLOOR_PART);
-    let lacking = floor.saturating_sub(free);
+    let lacking = kept_free_bytes(total_bytes).saturating_sub(free_bytes);
     if lacking == 0 && bytes_max.is_none() {
         return Ok(0);
     }
@@ -53,6 +49,13 @@ pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>
         }
     }
     Ok(given)
+}
+
+/// The space of the file system that holds a directory.
+pub fn space(dir: &Path) -> io::Result<DiskSpace> {
+    let found = statvfs(dir)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(DiskSpace { free_bytes: bytes(found.f_bavail), total_bytes: bytes(found.f_blocks) })
 }
 
 struct Output {

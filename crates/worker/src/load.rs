@@ -85,8 +85,8 @@ impl LoadReader {
             memory_own: tasks.first().and_then(|group| self.memory_of(group)),
             cpu_used,
             cpu_foreign,
-            disk_mb_s: None,
-            network_mbit_s: None,
+            // The rest is not of files of the kernel.
+            ..LoadReport::default()
         };
         self.before = Some(now);
         report

@@ -142,6 +142,9 @@ pub enum ToKeeper {
         /// Values that take the place of an argument that is `{}`; empty where there is one value.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         chunk_values: Vec<String>,
+        /// Whether its step is marked as network-bound. For the agent, which measures the network meanwhile.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        network_bound: bool,
     },
     /// Ends an attempt with all of its processes.
     Kill {

@@ -9,7 +9,7 @@
 use crate::agent::{Agent, AgentError, AgentOptions, FromAgent, fresh_number};
 use crate::caches::CacheDir;
 use crate::clock::boot_ns;
-use crate::measure::LOAD_EVERY;
+use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
 use crate::protocol::{TaskRef, ToKeeper};
@@ -32,7 +32,7 @@ use windlass_api::wire::{
     Body, FromWorker, Greeting, Lease, LogPart, Order, ReadLog, Report, ToWorker, order, report,
 };
 use windlass_core::Resources;
-use windlass_core::tags::Attributes;
+use windlass_core::tags::{Attributes, CORE_SCORE};
 
 /// Time that the server has to accept a connection, and then to send its greeting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -280,6 +280,10 @@ impl Remote {
             caches: self.options.caches.clone(),
             logs_bytes_max: self.options.logs_bytes_max,
             adopt: self.options.adopt,
+            measure_core: match self.options.attributes.contains_key(CORE_SCORE) {
+                true => MeasureCore::Never,
+                false => MeasureCore::AtOnce,
+            },
         };
         let (before, up) = (self.agent.take(), self.up.clone());
         let start = move || {

@@ -103,6 +103,7 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
         riders: start.riders.into_iter().map(|r| Rider { index: r.index, attempt: r.attempt }).collect(),
         chunk_values: start.chunk_values,
         nodes: start.nodes.map(|nodes| Nodes { rank: nodes.rank, workers: nodes.workers }),
+        network_bound: start.network_bound,
     })
 }
 

@@ -412,6 +412,32 @@ pub struct Load {
     /// In Mbit/s.
     #[prost(double, optional, tag = "10")]
     pub network_mbit_s: ::core::option::Option<f64>,
+    /// Speed of one core as the agent measured it; 1000 is the reference core.
+    #[prost(double, optional, tag = "11")]
+    pub core_score: ::core::option::Option<f64>,
+    /// What all links of the machine receive and send, in Mbit/s.
+    #[prost(double, optional, tag = "12")]
+    pub network_in_mbit_s: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "13")]
+    pub network_out_mbit_s: ::core::option::Option<f64>,
+    /// Use of the busiest link whose speed is known, in percent, mean of about 10 seconds.
+    #[prost(double, optional, tag = "14")]
+    pub network_percent: ::core::option::Option<f64>,
+    /// Of the worker's state, of the directories of sessions, and of the cache directory that has least.
+    #[prost(message, optional, tag = "15")]
+    pub state_space: ::core::option::Option<DiskSpace>,
+    #[prost(message, optional, tag = "16")]
+    pub session_space: ::core::option::Option<DiskSpace>,
+    #[prost(message, optional, tag = "17")]
+    pub cache_space: ::core::option::Option<DiskSpace>,
+}
+/// Room of the file system that holds a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskSpace {
+    #[prost(uint64, tag = "1")]
+    pub free_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    pub total_bytes: u64,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Pressures {
@@ -535,6 +561,9 @@ pub struct Start {
     /// Their values and its own, where each is an argument of its own.
     #[prost(string, repeated, tag = "10")]
     pub chunk_values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Its step is marked as network-bound.
+    #[prost(bool, tag = "11")]
+    pub network_bound: bool,
 }
 /// A task that another one's process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

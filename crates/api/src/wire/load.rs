@@ -1,6 +1,6 @@
 //! Conversion of a worker's reports of load and caches to the core's types, with checks.
 
-use super::{Cached, Caches, Load, Pressure, Pressures, Stall};
+use super::{Cached, Caches, DiskSpace, Load, Pressure, Pressures, Stall};
 use std::collections::BTreeMap;
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
 use windlass_core::load::pressure as core;
@@ -44,6 +44,13 @@ impl Load {
             cpu_foreign: self.cpu_foreign,
             disk_mb_s: self.disk_mb_s,
             network_mbit_s: self.network_mbit_s,
+            core_score: self.core_score,
+            network_in_mbit_s: self.network_in_mbit_s,
+            network_out_mbit_s: self.network_out_mbit_s,
+            network_percent: self.network_percent,
+            state_space: self.state_space.map(Into::into),
+            session_space: self.session_space.map(Into::into),
+            cache_space: self.cache_space.map(Into::into),
         };
         report.check()?;
         Ok(report)
@@ -63,7 +70,26 @@ impl From<core::LoadReport> for Load {
             cpu_foreign: from.cpu_foreign,
             disk_mb_s: from.disk_mb_s,
             network_mbit_s: from.network_mbit_s,
+            core_score: from.core_score,
+            network_in_mbit_s: from.network_in_mbit_s,
+            network_out_mbit_s: from.network_out_mbit_s,
+            network_percent: from.network_percent,
+            state_space: from.state_space.map(Into::into),
+            session_space: from.session_space.map(Into::into),
+            cache_space: from.cache_space.map(Into::into),
         }
+    }
+}
+
+impl From<core::DiskSpace> for DiskSpace {
+    fn from(core::DiskSpace { free_bytes, total_bytes }: core::DiskSpace) -> Self {
+        DiskSpace { free_bytes, total_bytes }
+    }
+}
+
+impl From<DiskSpace> for core::DiskSpace {
+    fn from(DiskSpace { free_bytes, total_bytes }: DiskSpace) -> Self {
+        core::DiskSpace { free_bytes, total_bytes }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Placement flags of `server start`; each overrides the config file.
 
-use crate::ui::quantity::parse_seconds;
+use crate::ui::quantity::{parse_seconds, parse_size};
 use windlass_server::{Charge, Config};
 
 /// Placement flags.
@@ -40,6 +40,13 @@ pub struct PlacementFlags {
     /// Io pressure in percent from which a worker gets no work [default: 75]
     #[arg(long, env = "WINDLASS_MAX_IO_PRESSURE", value_name = "PERCENT")]
     pub max_io_pressure: Option<f64>,
+    /// Use of a network link, in percent of its speed, from which a worker gets no network-bound work [default: 90]
+    #[arg(long, env = "WINDLASS_MAX_NETWORK_USE", value_name = "PERCENT")]
+    pub max_network_use: Option<f64>,
+    /// Free space of a worker's state and session directories below which it gets no work; 0 for none [default: 512M,
+    /// or a fortieth of a small disk]
+    #[arg(long, env = "WINDLASS_MIN_FREE", value_name = "SIZE", value_parser = parse_size)]
+    pub min_free: Option<u64>,
     /// How much full cpu pressure adds to a worker's load, as a multiple of the load [default: 2]
     #[arg(long, env = "WINDLASS_CPU_PRESSURE_WEIGHT", value_name = "N")]
     pub cpu_pressure_weight: Option<f64>,
@@ -83,6 +90,8 @@ impl PlacementFlags {
         put(&mut load.max_cpu_pressure, self.max_cpu_pressure);
         put(&mut load.max_memory_pressure, self.max_memory_pressure);
         put(&mut load.max_io_pressure, self.max_io_pressure);
+        put(&mut load.max_network_use, self.max_network_use);
+        load.min_free_bytes = self.min_free.or(load.min_free_bytes);
         put(&mut load.cpu_pressure_weight, self.cpu_pressure_weight);
         put(&mut load.memory_pressure_weight, self.memory_pressure_weight);
         put(&mut load.io_pressure_weight, self.io_pressure_weight);
@@ -125,6 +134,7 @@ mod tests {
         let set = config(
             "--core-saturation --memory-saturation --scoring-policy simple --wait-deadline-s 9 --pressure \
              --max-cpu-pressure 11 --max-memory-pressure 12 --max-io-pressure 13 --cpu-pressure-weight 14 \
+             --max-network-use 23 --min-free 24M \
              --memory-pressure-weight 15 --io-pressure-weight 16 --pressure-release 0.17 --report-ms 180 \
              --stale-reports 19 --reservation-after-s 20 --reservation-holders 21 \
              --charge task --express 22 --cache-steps 22",
@@ -135,6 +145,7 @@ mod tests {
         let load = &set.load;
         let numbers = [load.max_cpu_pressure, load.max_memory_pressure, load.max_io_pressure];
         assert_eq!(numbers, [11.0, 12.0, 13.0]);
+        assert_eq!((load.max_network_use, load.min_free_bytes), (23.0, Some(24 << 20)));
         let weights = [load.cpu_pressure_weight, load.memory_pressure_weight, load.io_pressure_weight];
         assert_eq!(weights, [14.0, 15.0, 16.0]);
         assert_eq!((load.release, load.report_ms, load.stale_reports), (0.17, 180, 19));
@@ -160,6 +171,7 @@ mod tests {
             ("max-cpu-pressure", load.max_cpu_pressure.to_string()),
             ("max-memory-pressure", load.max_memory_pressure.to_string()),
             ("max-io-pressure", load.max_io_pressure.to_string()),
+            ("max-network-use", load.max_network_use.to_string()),
             ("cpu-pressure-weight", load.cpu_pressure_weight.to_string()),
             ("memory-pressure-weight", load.memory_pressure_weight.to_string()),
             ("io-pressure-weight", load.io_pressure_weight.to_string()),
@@ -172,5 +184,11 @@ mod tests {
         ] {
             assert!(help(flag).ends_with(&format!("[default: {default}]")), "{flag}: {}", help(flag));
         }
+        let floor_bytes = |total_bytes| load.settings().free_floor_bytes(total_bytes);
+        assert_eq!(
+            (floor_bytes(1 << 40), floor_bytes(40 << 20)),
+            (512 << 20, 1 << 20),
+            "the help of --min-free"
+        );
     }
 }

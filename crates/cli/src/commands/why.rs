@@ -203,6 +203,10 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
         ("io", why.pressure.io, why.thresholds.io),
     ];
     let pressures = each.map(|(name, is, max)| format!("{name} {} of {}", percent(is), percent(max)));
+    let network = why
+        .pressure
+        .network
+        .map(|is| format!("network in use {} of {}", percent(Some(is)), percent(why.thresholds.network)));
     let counts = if why.pressure_counts { "" } else { " (ignored: load.pressure is off)" };
     let mut lines = vec![format!(
         "runs {}, {} of {} cpus booked; load with one more cpu {}",
@@ -212,8 +216,14 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
         or_dash(why.load.map(|load| format!("{load:.2}"))),
     )];
     lines.push(format!("pressure {}{counts}", pressures.join(", ")));
-    if !why.saturated.is_empty() {
-        lines.push(format!("gets no work until its {} pressure falls", why.saturated.join(" and ")));
+    lines.extend(network.map(|network| format!("{network}{counts}")));
+    let (network, pressures): (Vec<&str>, Vec<&str>) =
+        why.saturated.iter().map(String::as_str).partition(|what| *what == "network");
+    if !pressures.is_empty() {
+        lines.push(format!("gets no work until its {} pressure falls", pressures.join(" and ")));
+    }
+    if !network.is_empty() {
+        lines.push("gets no network-bound work until less of its network is in use".to_owned());
     }
     if let (Some(until), Some(fault)) = (why.left_out_until_ms, &why.left_out_for) {
         lines.push(format!("in quarantine, tried again {}: {fault}", in_about(until.saturating_sub(now_ms))));
@@ -394,8 +404,8 @@ mod tests {
             booked_cpus: 1.5,
             cpus: 4.0,
             load: Some(0.625),
-            pressure: Percents { cpu: Some(12.4), memory: Some(0.0), io: None },
-            thresholds: Percents { cpu: Some(80.0), memory: Some(50.0), io: Some(75.0) },
+            pressure: Percents { cpu: Some(12.4), memory: Some(0.0), ..Percents::default() },
+            thresholds: Percents { cpu: Some(80.0), memory: Some(50.0), io: Some(75.0), network: Some(90.0) },
             pressure_counts: true,
             saturated: Vec::new(),
             left_out_until_ms: None,

@@ -8,8 +8,9 @@ use crate::ui::quantity::{age, elapsed, now_ms};
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use windlass_api::{Load, Resources, Worker, WorkerState};
+use windlass_api::{DiskSpace, Load, Resources, Worker, WorkerState};
 use windlass_core::resources::Bytes;
+use windlass_core::tags::CORE_SCORE;
 
 /// Most tasks of a worker that are shown to people.
 const TASKS_SHOWN_MAX: usize = 20;
@@ -165,6 +166,10 @@ fn text(worker: &Worker) -> String {
     line("cpus", format!("{} of {} booked", used.cpus, has.cpus));
     line("memory", format!("{} of {} booked", Bytes(used.memory), Bytes(has.memory)));
     line("gpus", format!("{} of {} booked", used.gpus, has.gpus));
+    if let Some(score) = worker.core_score {
+        let from = if worker.attributes.contains_key(CORE_SCORE) { "by its tag" } else { "measured" };
+        line("core score", format!("{score} ({from})"));
+    }
     let tasks = worker.tasks.as_deref().filter(|tasks| !tasks.is_empty());
     let tasks = tasks.map(|tasks| format!(" ({})", first_of(tasks)));
     line("running", format!("{}{}", worker.running, tasks.unwrap_or_default()));
@@ -182,6 +187,12 @@ fn text(worker: &Worker) -> String {
     if let Some(load) = &worker.load {
         line("load", load_in_words(load));
         line("pressure", pressure_in_words(load));
+        if let Some(use_of_links) = network_in_words(load) {
+            line("network", use_of_links);
+        }
+        if let Some(space) = space_in_words(load) {
+            line("free space", space);
+        }
     }
     if let Some(keys) = worker.cache_keys.filter(|keys| *keys > 0) {
         line("caches", format!("{keys} keys"));
@@ -205,6 +216,31 @@ fn load_in_words(load: &Load) -> String {
     let known: Vec<String> = parts.into_iter().flatten().collect();
     let known = if known.is_empty() { "nothing known".to_owned() } else { known.join(", ") };
     format!("{known} ({} ago)", age(load.at_ms))
+}
+
+/// What the network links carry, as far as it is known.
+fn network_in_words(load: &Load) -> Option<String> {
+    let rates = load.network_in_mbit_s.zip(load.network_out_mbit_s);
+    let parts = [
+        rates.map(|(received, sent)| format!("{received:.0} Mbit/s in, {sent:.0} Mbit/s out")),
+        load.network_percent.map(|percent| format!("{percent:.0}% of the busiest link in use")),
+    ];
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// The free space of its directories, as far as it is known.
+fn space_in_words(load: &Load) -> Option<String> {
+    let spaces =
+        [("state", load.state_space), ("sessions", load.session_space), ("caches", load.cache_space)];
+    let known: Vec<String> = spaces
+        .into_iter()
+        .filter_map(|(name, space)| {
+            let DiskSpace { free_bytes, total_bytes } = space?;
+            Some(format!("{name} {} of {}", Bytes(free_bytes), Bytes(total_bytes)))
+        })
+        .collect();
+    (!known.is_empty()).then(|| known.join(", "))
 }
 
 /// The share of time with stalls, over the last second or else over the last ten.
@@ -262,6 +298,7 @@ fn detect() -> Worker {
         lease_until_ms: None,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         load: None,
+        core_score: windlass_worker::measure_core(),
         cache_keys: None,
         tasks: None,
     }

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{Hello, Inventory, WorkerCommand};
-use windlass_core::tags::Attributes;
+use windlass_core::tags::{Attributes, CORE_SCORE};
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
     WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, CacheDir, FromAgent, Held, Nodes, Rider, Stream, TaskRef, ToKeeper,
+    Agent, AgentOptions, CacheDir, FromAgent, Held, MeasureCore, Nodes, Rider, Stream, TaskRef, ToKeeper,
 };
 
 /// The worker of this machine.
@@ -59,6 +59,7 @@ pub async fn start(
     let config = &config.worker;
     let capacity = capacity(config.cpus, config.memory, config.gpus);
     let attributes = attributes(&config.tags);
+    let is_given = attributes.contains_key(CORE_SCORE);
     let caches =
         config.caches.iter().map(|(name, dir)| CacheDir::new(name, dir)).collect::<Result<_, _>>()?;
     let host = attributes.get("host").and_then(|names| names.first().cloned());
@@ -89,6 +90,7 @@ pub async fn start(
         logs_bytes_max: None,
         // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
         adopt: true,
+        measure_core: if is_given { MeasureCore::Never } else { MeasureCore::WhenIdle },
     };
     let agent = tokio::task::spawn_blocking(move || {
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
@@ -210,6 +212,7 @@ impl KeeperLink {
                 riders,
             } => {
                 let Some(start) = start else { return };
+                let network_bound = start.is_network_bound(step);
                 self.give_body(bodies, (task.job.0, step), &start, into);
                 into.push(ToKeeper::Start {
                     task: TaskRef::new(task, attempt),
@@ -224,6 +227,7 @@ impl KeeperLink {
                     riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
                     chunk_values: start.chunk_values,
                     nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
+                    network_bound,
                 });
             }
             WorkerCommand::Kill { task, attempt } => {

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use windlass_api::WorkerState;
 use windlass_api::wire::{
-    Amounts, Attribute, Beat, Hello, Inventory, Load, Pressure, Pressures, Stall, report,
+    Amounts, Attribute, Beat, DiskSpace, Hello, Inventory, Load, Pressure, Pressures, Stall, report,
 };
 
 /// Loads are reported once and stay valid for the whole test.
@@ -140,12 +140,14 @@ async fn loads_are_told_with_what_is_unknown_as_null() {
     let mut calm = all["servers"][0].clone();
     assert!((calm["effective_load"].take().as_f64().unwrap() - effective).abs() < 1e-9, "{all}");
     let expected = json!({"server_id": "calm", "num_cpus": 8.0, "jobs_assigned": 3, "job_load": 0.75,
-        "cpu_pressure": 45.2, "memory_pressure": 12.3, "io_pressure": 8.7, "effective_load": null,
+        "cpu_pressure": 45.2, "memory_pressure": 12.3, "io_pressure": 8.7, "network_use": null,
+        "state_free_bytes": null, "session_free_bytes": null, "cache_free_bytes": null, "effective_load": null,
         "accepting_jobs": true});
     assert_eq!(calm, expected);
     assert_eq!(all["servers"][1]["reason"], "under memory pressure");
     let expected = json!({"server_id": "quiet", "num_cpus": 2.0, "jobs_assigned": 0, "job_load": 0.0,
-        "cpu_pressure": null, "memory_pressure": null, "io_pressure": null, "effective_load": 0.5,
+        "cpu_pressure": null, "memory_pressure": null, "io_pressure": null, "network_use": null,
+        "state_free_bytes": null, "session_free_bytes": null, "cache_free_bytes": null, "effective_load": 0.5,
         "accepting_jobs": true});
     assert_eq!(all["servers"][2], expected);
     assert!(all.get("next").is_none(), "{all}");
@@ -162,13 +164,54 @@ async fn loads_are_told_with_what_is_unknown_as_null() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_space_gets_no_work_and_one_with_a_full_link_no_network_bound_work() {
+    let server = Server::start(&LASTING);
+    let space = |free_bytes| Some(DiskSpace { free_bytes, total_bytes: 100 << 30 });
+    let full = Load { state_space: space(50 << 30), session_space: space(3 << 20), ..Load::default() };
+    worker(&server, "full", 4, &[], Some(full)).await;
+    let path = "/api/v1/scheduler/server_loads";
+    let all = until(&server, path, |all| all["servers"][0]["accepting_jobs"] == false).await;
+    let shown = &all["servers"][0];
+    assert_eq!(shown["reason"], "its session directory has 3 MiB free, and needs 640 MiB");
+    assert_eq!(
+        (&shown["state_free_bytes"], &shown["session_free_bytes"]),
+        (&json!(50u64 << 30), &json!(3 << 20))
+    );
+    submit(&server, &["--network-bound"]);
+    let text = why(&server, &["1"]);
+    assert!(
+        text.contains("too little free space in its session directory (3 MiB free, 640 MiB needed)"),
+        "{text}"
+    );
+    assert!(text.contains("of full until 640 MiB are free (3 MiB are), or lower '--min-free'"), "{text}");
+    assert_eq!(get_json(&server, "/api/v1/workers/full/why")["reason"], "low_space");
+    assert_eq!(
+        (metric(&server, "windlass_workers_low_space"), metric(&server, "windlass_workers_saturated")),
+        (1.0, 0.0)
+    );
+
+    let used = Load { network_percent: Some(97.0), state_space: space(600 << 20), ..Load::default() };
+    worker(&server, "used", 4, &[], Some(used)).await;
+    let path = "/api/v1/workers/used/why";
+    let shown = until(&server, path, |why| why["saturated"] == json!(["network"])).await;
+    assert_eq!((&shown["pressure"]["network"], &shown["running"]), (&json!(97.0), &json!(1)), "it was idle");
+    submit(&server, &["--network-bound"]);
+    submit(&server, &[]);
+    let shown = until(&server, path, |why| why["running"] == 2 && why["steps"][0]["job"] == 2).await;
+    assert_eq!(shown["reason"], "saturated", "{shown}");
+    assert!(why(&server, &["2"]).contains("its network is in use, and the step is network-bound"));
+    assert!(why(&server, &["--worker", "used"]).contains("network in use 97% of 90%"));
+    assert_eq!(metric(&server, "windlass_workers_network_saturated"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_says_why_it_gets_no_work() {
     let server = Server::start(&LASTING);
     worker(&server, "pressed", 4, &[], Some(load(1.0, 60.0, 2.0))).await;
     let (path, get_json) = ("/api/v1/workers/pressed/why", |path| get_json(&server, path));
     let shown = until(&server, path, |why| why["reason"] == "saturated").await;
     assert_eq!((&shown["saturated"], &shown["pressure"]["memory"]), (&json!(["memory"]), &json!(60.0)));
-    assert_eq!(shown["thresholds"], json!({"cpu": 80.0, "memory": 50.0, "io": 75.0}));
+    assert_eq!(shown["thresholds"], json!({"cpu": 80.0, "memory": 50.0, "io": 75.0, "network": 90.0}));
     let text = why(&server, &["--worker", "pressed"]);
     assert!(
         text.starts_with("worker pressed is up: it is under memory pressure\n  runs 0 tasks, 0 of 4"),

@@ -6,8 +6,9 @@ use crate::stream::open;
 use crate::support::Random;
 use prost::Message as _;
 use windlass_api::wire::{
-    Amounts, Attribute, Beat, Cached, Caches, Finished, FromWorker, Held, Hello, Inventory, Load, LogPart,
-    Lost, Pressure, Pressures, Progress, Reclaimed, Report, Stall, Started, Task, finished, order, report,
+    Amounts, Attribute, Beat, Cached, Caches, DiskSpace, Finished, FromWorker, Held, Hello, Inventory, Load,
+    LogPart, Lost, Pressure, Pressures, Progress, Reclaimed, Report, Stall, Started, Task, finished, order,
+    report,
 };
 use windlass_api::{JobState, StepRequest, SubmitRequest, TaskState};
 
@@ -92,6 +93,11 @@ impl Random {
     }
 
     /// A number that may be NaN or infinite.
+    fn space(&mut self) -> Option<DiskSpace> {
+        let (free_bytes, total_bytes) = (self.next(), self.next());
+        self.next().is_multiple_of(2).then_some(DiskSpace { free_bytes, total_bytes })
+    }
+
     fn float(&mut self) -> Option<f64> {
         match self.next() % 4 {
             0 => None,
@@ -122,6 +128,13 @@ impl Random {
             cpu_foreign: self.float(),
             disk_mb_s: self.float(),
             network_mbit_s: self.float(),
+            core_score: self.float(),
+            network_in_mbit_s: self.float(),
+            network_out_mbit_s: self.float(),
+            network_percent: self.float(),
+            state_space: self.space(),
+            session_space: self.space(),
+            cache_space: self.space(),
         }
     }
 

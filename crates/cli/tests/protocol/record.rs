@@ -118,6 +118,13 @@ fn measured() -> Recording {
         cpu_foreign: Some(0.0),
         disk_mb_s: None,
         network_mbit_s: Some(940.0),
+        core_score: None,
+        network_in_mbit_s: None,
+        network_out_mbit_s: None,
+        network_percent: None,
+        state_space: None,
+        session_space: None,
+        cache_space: None,
     };
     let entries = vec![Cached { key: "nix/a".to_owned(), bytes: 4096 }];
     let end = Some(finished::End::Exited(0));

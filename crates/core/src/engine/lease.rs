@@ -153,14 +153,19 @@ impl Engine {
         self.plan.request_round();
     }
 
-    /// Tells of workers that pressure begins or ceases to hold.
+    /// Tells of workers that begin or cease to lack what new work needs.
     pub(super) fn note_pressure(&mut self, out: &mut Outbox) {
-        for (worker, held) in self.plan.workers.take_pressed() {
+        for (worker, (before, held)) in self.plan.workers.take_pressed() {
             let what = match held {
+                Saturated { state: Some(_), .. } => "short of free space in its state directory",
+                Saturated { session: Some(_), .. } => "short of free space in its session directory",
                 Saturated { memory: true, .. } => "held by memory pressure",
                 Saturated { io: true, .. } => "held by io pressure",
                 Saturated { cpu: true, .. } => "held by cpu pressure",
-                _ => "no longer held by pressure",
+                Saturated { network: true, .. } => "held from network-bound work: its network is in use",
+                Saturated { .. } if before.lacks_space() => "no longer short of free space",
+                Saturated { .. } if before.is_pressed() => "no longer held by pressure",
+                Saturated { .. } => "no longer held from network-bound work",
             };
             self.note_worker(worker, what, out);
         }

@@ -564,6 +564,7 @@ fn effort(unmet: &[Ineligible]) -> (usize, f64) {
         }
         Ineligible::Draining
         | Ineligible::Reserved(_)
+        | Ineligible::NetworkInUse
         | Ineligible::Limit { .. }
         | Ineligible::Vetoed { .. } => 0.5,
         _ => 1.0,

@@ -67,6 +67,7 @@ words! {
     Draining "draining",
     LeftOut "left_out",
     Saturated "saturated",
+    LowSpace "low_space",
     WorkerLimit "worker_limit",
     Busy "busy",
     Foreign "foreign",
@@ -188,7 +189,15 @@ fn say_closed(closed: &Ineligible) -> String {
         Ineligible::Suspect => format!("{every} has not been heard from"),
         Ineligible::Draining => format!("{every} is drained"),
         Ineligible::Quarantined { .. } => format!("{every} is in quarantine"),
+        Ineligible::LowSpace { directory, free, needs } => format!(
+            "{every} has too little free space in its {directory} directory ({} free, {} needed)",
+            Bytes(*free),
+            Bytes(*needs)
+        ),
         Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
+        Ineligible::NetworkInUse => {
+            format!("{every} uses its network already, and its step is network-bound")
+        }
         Ineligible::Limit { name, max } => {
             format!("{every} holds all {max} of the limit '{name}' that one worker may hold")
         }
@@ -220,7 +229,8 @@ impl Ineligible {
             Ineligible::Suspect => Word::Suspect,
             Ineligible::Draining => Word::Draining,
             Ineligible::Quarantined { .. } => Word::LeftOut,
-            Ineligible::UnderPressure(_) => Word::Saturated,
+            Ineligible::LowSpace { .. } => Word::LowSpace,
+            Ineligible::UnderPressure(_) | Ineligible::NetworkInUse => Word::Saturated,
             Ineligible::Limit { .. } => Word::WorkerLimit,
             Ineligible::Busy(_) => Word::Busy,
             Ineligible::Foreign(_) => Word::Foreign,
@@ -244,7 +254,14 @@ impl Ineligible {
             Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
             Ineligible::Draining => format!("resume {worker}"),
             Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
+            Ineligible::LowSpace { directory, free, needs } => format!(
+                "delete files in the file system of the {directory} directory of {worker} until {} are free \
+                 ({} are), or lower '--min-free' of the server",
+                Bytes(*needs),
+                Bytes(*free)
+            ),
             Ineligible::UnderPressure(what) => format!("reduce the {what} pressure on {worker}"),
+            Ineligible::NetworkInUse => format!("wait until other transfers of {worker} have ended"),
             Ineligible::Limit { name, max } => format!(
                 "wait until a task on {worker} releases the limit '{name}', or raise it: \
                  'windlass limit set {name} --per-worker {}'",
@@ -351,7 +368,13 @@ fn say_of_worker(reason: &Ineligible) -> String {
     match reason {
         Ineligible::Suspect => "it has not been heard from".to_owned(),
         Ineligible::Draining => "it is drained".to_owned(),
+        Ineligible::LowSpace { directory, free, needs } => format!(
+            "it has too little free space in its {directory} directory: {} are free, and it gets work again from {} on",
+            Bytes(*free),
+            Bytes(*needs)
+        ),
         Ineligible::UnderPressure(what) => format!("it is under {what} pressure"),
+        Ineligible::NetworkInUse => "its network is in use, and the waiting work is network-bound".to_owned(),
         Ineligible::Busy(_) => "it is full: its tasks hold what the waiting work needs".to_owned(),
         Ineligible::Foreign(_) => "processes outside of Windlass hold what the waiting work needs".to_owned(),
         Ineligible::Reserved(_) => "it is reserved for work that has waited long".to_owned(),

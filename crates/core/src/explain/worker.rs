@@ -118,6 +118,7 @@ pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
     let worker = engine.workers().get(id)?;
     let worker_blockers: Vec<Ineligible> = placement::worker_blockers(worker).collect();
     let heads = engine.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
+    let heads = heads.chain(engine.planner().vetoed_heads());
     let mut steps: Vec<Passed> =
         heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| pass(engine, queue, head, worker)).collect();
     let reason = match worker_blockers.first() {

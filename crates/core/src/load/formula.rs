@@ -1,6 +1,6 @@
 //! How loaded a worker is for one more task, when its pressure holds it, and how many compile slots it has.
 
-use super::pressure::{BadNumber, LoadReport, Pressure};
+use super::pressure::{BadNumber, DiskSpace, LoadReport, Pressure};
 use crate::time::NS_PER_S;
 
 /// The load of a worker without a core: above any other, and finite.
@@ -18,6 +18,16 @@ const REPORT_NS_MIN: f64 = 1e8;
 const REPORT_NS_MAX: f64 = 6e10;
 const STALE_NS_MAX: f64 = 3.6e12;
 
+/// Bytes that a worker keeps free on a large disk, by cutting old output of tasks.
+const KEPT_FREE_BYTES: u64 = 1 << 30;
+/// On a small disk, one part in this many.
+const KEPT_FREE_PART: u64 = 20;
+
+/// Bytes that a worker keeps free on a disk of this size, by cutting old output of tasks.
+pub fn kept_free_bytes(total_bytes: u64) -> u64 {
+    KEPT_FREE_BYTES.min(total_bytes / KEPT_FREE_PART)
+}
+
 /// What load and pressure do, the table `[load]` of the settings.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LoadSettings {
@@ -29,6 +39,11 @@ pub struct LoadSettings {
     pub max_memory_pressure: f64,
     /// Percent of io pressure from which a worker gets no work.
     pub max_io_pressure: f64,
+    /// Percent of a link's speed in use from which a worker gets no network-bound work.
+    pub max_network_use: f64,
+    /// Free bytes of its state and of its sessions below which a worker gets no work; 0: it always does. `None`: by the
+    /// size of the disk, see [`LoadSettings::free_floor_bytes`].
+    pub min_free_bytes: Option<u64>,
     /// Part of a threshold below which the worker gets work again.
     pub release: f64,
     /// How much all of the time stalled for cpu adds to the load, as a multiple of it.
@@ -50,6 +65,8 @@ impl Default for LoadSettings {
             max_cpu_pressure: 80.0,
             max_memory_pressure: 50.0,
             max_io_pressure: 75.0,
+            max_network_use: 90.0,
+            min_free_bytes: None,
             release: 0.8,
             cpu_pressure_weight: 2.0,
             memory_pressure_weight: 2.0,
@@ -61,12 +78,19 @@ impl Default for LoadSettings {
 }
 
 impl LoadSettings {
+    /// Bytes that must be free on a disk of this size for new work. Where no setting says it, half of what the worker
+    /// keeps free by cutting output: that comes first, and frees enough for new work to come again.
+    pub fn free_floor_bytes(&self, total_bytes: u64) -> u64 {
+        self.min_free_bytes.unwrap_or(kept_free_bytes(total_bytes) / 2)
+    }
+
     /// Refuses a setting that is not between its smallest and its largest value, by its key.
     pub fn check(&self) -> Result<(), BadNumber> {
         for (key, value, min, max) in [
             ("max_cpu_pressure", self.max_cpu_pressure, PERCENT_MIN, 100.0),
             ("max_memory_pressure", self.max_memory_pressure, PERCENT_MIN, 100.0),
             ("max_io_pressure", self.max_io_pressure, PERCENT_MIN, 100.0),
+            ("max_network_use", self.max_network_use, PERCENT_MIN, 100.0),
             ("release", self.release, RELEASE_MIN, 1.0),
             ("cpu_pressure_weight", self.cpu_pressure_weight, 0.0, WEIGHT_MAX),
             ("memory_pressure_weight", self.memory_pressure_weight, 0.0, WEIGHT_MAX),
@@ -132,7 +156,7 @@ pub fn slots(cores: u32) -> u32 {
     cores.saturating_add(1).saturating_add(cores / 8)
 }
 
-/// The resources for whose pressure a worker gets no work.
+/// What a worker has too little of for new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Saturated {
     /// Waiting for a cpu.
@@ -141,30 +165,64 @@ pub struct Saturated {
     pub memory: bool,
     /// Waiting for input and output.
     pub io: bool,
+    /// Its network is in use: it gets no network-bound work, and all other.
+    pub network: bool,
+    /// Free bytes that its state must have before it gets work again, where it has too few.
+    pub state: Option<u64>,
+    /// The same for the directories of sessions.
+    pub session: Option<u64>,
 }
 
 impl Saturated {
-    /// Any of them.
-    pub fn any(self) -> bool {
+    /// True if pressure keeps all work from it.
+    pub fn is_pressed(self) -> bool {
         self.cpu || self.memory || self.io
     }
 
-    /// What a new report makes of it: a resource saturates when its mean of ten seconds reaches the threshold,
-    /// and stays so until it is below the threshold's `release`. Cpu saturates only while the worker is `idle`,
-    /// as in [`load`]. What is unknown does not saturate; a report that is stale is `None`.
+    /// True if it has too little free space for new work.
+    pub fn lacks_space(self) -> bool {
+        self.state.is_some() || self.session.is_some()
+    }
+
+    /// What a new report makes of it. What is unknown does not saturate; a report that is stale is `None`.
+    ///
+    /// - A resource saturates when its mean of ten seconds reaches the threshold, and stays so until it is below the
+    ///   threshold's `release`. Cpu saturates only while the worker is `idle`, as in [`load`].
+    /// - Space is too little below the floor, until as much is free of which `release` would be the floor. That holds
+    ///   although pressure does not count: tasks fail on a full disk.
     pub fn update(self, report: Option<&LoadReport>, idle: bool, settings: &LoadSettings) -> Saturated {
-        let Some(report) = report.filter(|_| settings.pressure) else { return Saturated::default() };
-        let pressures = report.pressures();
-        let over = |was: bool, pressure: Option<Pressure>, max: f64| {
-            let from = if was { max * settings.release } else { max };
-            pressure.and_then(|pressure| pressure.some).is_some_and(|stall| stall.avg10 >= from)
+        let Some(report) = report else { return Saturated::default() };
+        let space = Saturated {
+            state: lacking(self.state, report.state_space, settings),
+            session: lacking(self.session, report.session_space, settings),
+            ..Saturated::default()
         };
+        if !settings.pressure {
+            return space;
+        }
+        let pressures = report.pressures();
+        let over = |was: bool, percent: Option<f64>, max: f64| {
+            let from = if was { max * settings.release } else { max };
+            percent.is_some_and(|percent| percent >= from)
+        };
+        let mean = |pressure: Option<Pressure>| Some(pressure?.some?.avg10);
         Saturated {
-            cpu: idle && over(self.cpu, pressures.cpu, settings.max_cpu_pressure),
-            memory: over(self.memory, pressures.memory, settings.max_memory_pressure),
-            io: over(self.io, pressures.io, settings.max_io_pressure),
+            cpu: idle && over(self.cpu, mean(pressures.cpu), settings.max_cpu_pressure),
+            memory: over(self.memory, mean(pressures.memory), settings.max_memory_pressure),
+            io: over(self.io, mean(pressures.io), settings.max_io_pressure),
+            network: over(self.network, report.network_percent, settings.max_network_use),
+            ..space
         }
     }
+}
+
+/// Free bytes that there must be before the worker gets work again, where there are too few.
+fn lacking(was: Option<u64>, space: Option<DiskSpace>, settings: &LoadSettings) -> Option<u64> {
+    let DiskSpace { free_bytes, total_bytes } = space?;
+    let floor = settings.free_floor_bytes(total_bytes);
+    // A file system that is smaller than the floor could never be free enough.
+    let until = ((floor as f64 / settings.release) as u64).clamp(floor, total_bytes.max(floor));
+    (free_bytes < if was.is_some() { until } else { floor }).then_some(until)
 }
 
 #[cfg(test)]
@@ -177,6 +235,8 @@ mod tests {
         max_cpu_pressure: 80.0,
         max_memory_pressure: 50.0,
         max_io_pressure: 75.0,
+        max_network_use: 90.0,
+        min_free_bytes: None,
         release: 0.8,
         cpu_pressure_weight: 2.0,
         memory_pressure_weight: 2.0,
@@ -208,10 +268,11 @@ mod tests {
     #[test]
     fn a_bad_setting_is_named() {
         type Set = fn(&mut LoadSettings, f64);
-        let keys: [(&str, f64, f64, Set); 7] = [
+        let keys: [(&str, f64, f64, Set); 8] = [
             ("max_cpu_pressure", 1.0, 100.0, |s, v| s.max_cpu_pressure = v),
             ("max_memory_pressure", 1.0, 100.0, |s, v| s.max_memory_pressure = v),
             ("max_io_pressure", 1.0, 100.0, |s, v| s.max_io_pressure = v),
+            ("max_network_use", 1.0, 100.0, |s, v| s.max_network_use = v),
             ("release", 0.1, 1.0, |s, v| s.release = v),
             ("cpu_pressure_weight", 0.0, 100.0, |s, v| s.cpu_pressure_weight = v),
             ("memory_pressure_weight", 0.0, 100.0, |s, v| s.memory_pressure_weight = v),
@@ -290,7 +351,7 @@ mod tests {
             let report = LoadReport { cpu_foreign: Some(bad), ..report(bad, bad, bad) };
             assert!(report.check().is_err());
             assert_eq!(of_eight(0, &report), 1.0 / 8.0);
-            assert!(!Saturated::default().update(Some(&report), true, &ON).any());
+            assert!(!Saturated::default().update(Some(&report), true, &ON).is_pressed());
         }
         assert_eq!(of_eight(0, &report(f64::INFINITY, 1e9, 1e9)), 13.5 / 8.0);
     }
@@ -336,18 +397,18 @@ mod tests {
         assert_eq!(load(800, 0, 100, None, true, &ON), 1.0 / 8.0);
         assert_eq!(load(800, 0, 100, Some(&LoadReport::default()), true, &ON), 1.0 / 8.0);
         assert_eq!(load(800, 0, 100, Some(&worst), true, &off), 1.0 / 8.0);
-        let all = Saturated { cpu: true, memory: true, io: true };
-        assert!(!all.update(Some(&worst), true, &off).any());
-        assert!(!all.update(None, true, &ON).any());
-        assert!(!all.update(Some(&LoadReport::default()), true, &ON).any());
+        let all = Saturated { cpu: true, memory: true, io: true, network: true, ..Saturated::default() };
+        assert!(!all.update(Some(&worst), true, &off).is_pressed());
+        assert!(!all.update(None, true, &ON).is_pressed());
+        assert!(!all.update(Some(&LoadReport::default()), true, &ON).is_pressed());
     }
 
     #[test]
     fn a_confined_worker_is_held_by_its_own_pressure() {
         let machine = report(0.0, 90.0, 0.0);
         let confined = LoadReport { confined: true, ..machine };
-        assert!(Saturated::default().update(Some(&machine), true, &ON).any());
-        assert!(!Saturated::default().update(Some(&confined), true, &ON).any());
+        assert!(Saturated::default().update(Some(&machine), true, &ON).is_pressed());
+        assert!(!Saturated::default().update(Some(&confined), true, &ON).is_pressed());
         assert_eq!(of_eight(0, &confined), 1.0 / 8.0);
     }
 
@@ -357,14 +418,14 @@ mod tests {
         let mut seen = Vec::new();
         for at in [49.9, 50.0, 45.0, 40.0, 39.9, 49.9, 50.0] {
             memory = memory.update(Some(&report(0.0, at, 0.0)), false, &ON);
-            assert_eq!(memory.any(), memory.memory);
+            assert_eq!(memory.is_pressed(), memory.memory);
             seen.push(memory.memory);
         }
         assert_eq!(seen, [false, true, true, true, false, false, true]);
         let io = Saturated::default().update(Some(&report(79.9, 49.9, 75.0)), true, &ON);
         assert_eq!(io, Saturated { io: true, ..Saturated::default() });
         assert_eq!(io.update(Some(&report(0.0, 0.0, 60.0)), true, &ON), io);
-        assert!(!io.update(Some(&report(0.0, 0.0, 59.9)), true, &ON).any());
+        assert!(!io.update(Some(&report(0.0, 0.0, 59.9)), true, &ON).is_pressed());
     }
 
     #[test]
@@ -373,6 +434,71 @@ mod tests {
         let held = Saturated::default().update(Some(&busy), true, &ON);
         assert_eq!(held, Saturated { cpu: true, ..Saturated::default() });
         assert!(held.update(Some(&report(64.0, 0.0, 0.0)), true, &ON).cpu);
-        assert!(!held.update(Some(&busy), false, &ON).any());
+        assert!(!held.update(Some(&busy), false, &ON).is_pressed());
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// A report of a disk of 100 GiB with so many MiB free for sessions.
+    fn free(free_mib: u64) -> LoadReport {
+        let session_space = Some(DiskSpace { free_bytes: free_mib * MIB, total_bytes: 100 << 30 });
+        LoadReport { session_space, ..LoadReport::default() }
+    }
+
+    #[test]
+    fn a_worker_gets_no_work_below_half_of_what_it_keeps_free() {
+        assert_eq!(ON.free_floor_bytes(100 << 30), 512 * MIB);
+        assert_eq!(ON.free_floor_bytes(400 * MIB), 10 * MIB, "a fortieth of a small disk");
+        let set = LoadSettings { min_free_bytes: Some(3 << 30), ..ON };
+        assert_eq!((set.free_floor_bytes(100 << 30), set.free_floor_bytes(1)), (3 << 30, 3 << 30));
+        let mut held = Saturated::default();
+        let mut seen = Vec::new();
+        for mib in [512, 511, 512, 639, 640, 600, 0, 1_000] {
+            held = held.update(Some(&free(mib)), true, &ON);
+            seen.push(held.session.map(|until| until / MIB));
+            assert_eq!(
+                (held.lacks_space(), held.state, held.is_pressed()),
+                (held.session.is_some(), None, false)
+            );
+        }
+        assert_eq!(seen, [None, Some(640), Some(640), Some(640), None, None, Some(640), None]);
+        assert!(640 * MIB < kept_free_bytes(100 << 30), "cutting output frees enough");
+    }
+
+    #[test]
+    fn space_counts_without_pressure_and_not_when_it_is_unknown_or_asked_for_none() {
+        let full = free(0);
+        let off = LoadSettings { pressure: false, ..ON };
+        assert!(Saturated::default().update(Some(&full), true, &off).lacks_space());
+        let any = LoadSettings { min_free_bytes: Some(0), ..ON };
+        let held = Saturated::default().update(Some(&full), true, &ON);
+        assert!(!held.update(Some(&full), true, &any).lacks_space());
+        assert!(!held.update(None, true, &ON).lacks_space());
+        assert!(!held.update(Some(&LoadReport::default()), true, &ON).lacks_space());
+    }
+
+    #[test]
+    fn a_file_system_smaller_than_the_floor_is_let_go_on_when_it_is_empty() {
+        let settings = LoadSettings { min_free_bytes: Some(80), ..ON };
+        let of_90 = |free_bytes| LoadReport {
+            state_space: Some(DiskSpace { free_bytes, total_bytes: 90 }),
+            ..LoadReport::default()
+        };
+        let held = Saturated::default().update(Some(&of_90(79)), true, &settings);
+        assert_eq!(held.state, Some(90), "and not 100");
+        assert_eq!(held.update(Some(&of_90(90)), true, &settings).state, None);
+    }
+
+    #[test]
+    fn a_network_in_use_is_no_pressure_and_is_released_at_four_fifths() {
+        let used = |network_percent| LoadReport { network_percent, ..LoadReport::default() };
+        let mut held = Saturated::default();
+        let mut seen = Vec::new();
+        for percent in [Some(89.9), Some(90.0), Some(72.0), Some(71.9), Some(89.0), Some(95.0), None] {
+            held = held.update(Some(&used(percent)), true, &ON);
+            seen.push(held.network);
+            assert!(!held.is_pressed() && !held.lacks_space());
+        }
+        assert_eq!(seen, [false, true, true, false, false, true, false]);
     }
 }

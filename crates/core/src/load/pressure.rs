@@ -8,6 +8,8 @@ const LOAD_AVERAGE_MAX: f64 = 1e6;
 const CORES_MAX: f64 = 1e6;
 /// Speed that a report may say, in its own unit.
 const SPEED_MAX: f64 = 1e9;
+/// Core score that a report may say.
+const CORE_SCORE_MAX: f64 = 1e6;
 
 /// One line of a pressure file: the share of time, in percent from 0 to 100, in which tasks stalled.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -44,6 +46,15 @@ pub struct Pressures {
     pub io: Option<Pressure>,
 }
 
+/// Room of the file system that holds a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskSpace {
+    /// Bytes that a process without privileges may still write.
+    pub free_bytes: u64,
+    /// Bytes of the whole file system.
+    pub total_bytes: u64,
+}
+
 /// The load of a worker's machine.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LoadReport {
@@ -68,6 +79,22 @@ pub struct LoadReport {
     pub disk_mb_s: Option<f64>,
     /// Speed of the network in Mbit/s, as transfers had it.
     pub network_mbit_s: Option<f64>,
+    /// Speed of one core, as the agent measured it: 1000 is the reference core. `None` where it did not measure, or the
+    /// machine was too busy.
+    pub core_score: Option<f64>,
+    /// What all links of the machine receive, in Mbit/s.
+    pub network_in_mbit_s: Option<f64>,
+    /// What they send.
+    pub network_out_mbit_s: Option<f64>,
+    /// How much of its speed is in use on the busiest link: percent, mean of about 10 seconds. `None` where no link
+    /// says how fast it is.
+    pub network_percent: Option<f64>,
+    /// Room for the worker's state: output of tasks, and what its agent and keeper write.
+    pub state_space: Option<DiskSpace>,
+    /// Room for the directories of sessions.
+    pub session_space: Option<DiskSpace>,
+    /// Room of the cache directory that has least.
+    pub cache_space: Option<DiskSpace>,
 }
 
 /// A number that nothing can be computed with: not a number, infinite or beyond its limits.
@@ -124,6 +151,10 @@ impl LoadReport {
             ("cpu_foreign", self.cpu_foreign, CORES_MAX),
             ("disk_mb_s", self.disk_mb_s, SPEED_MAX),
             ("network_mbit_s", self.network_mbit_s, SPEED_MAX),
+            ("core_score", self.core_score, CORE_SCORE_MAX),
+            ("network_in_mbit_s", self.network_in_mbit_s, SPEED_MAX),
+            ("network_out_mbit_s", self.network_out_mbit_s, SPEED_MAX),
+            ("network_percent", self.network_percent, PERCENT_MAX),
         ] {
             value.map_or(Ok(()), |value| BadNumber::check(name, value, 0.0, max))?;
         }
@@ -299,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_number_that_cannot_be_is_refused_with_its_field() {
-        let fields: [(&str, f64, Set); 9] = [
+        let fields: [(&str, f64, Set); 13] = [
             ("machine.cpu.some.avg10", 101.0, |r, v| r.machine.cpu = stall(v)),
             ("own.memory.some.avg10", 101.0, |r, v| r.own.memory = stall(v)),
             ("machine.io.full.avg60", 101.0, |r, v| {
@@ -315,6 +346,10 @@ mod tests {
             ("cpu_foreign", 1e6, |r, v| r.cpu_foreign = Some(v)),
             ("disk_mb_s", 1e9, |r, v| r.disk_mb_s = Some(v)),
             ("network_mbit_s", 1e9, |r, v| r.network_mbit_s = Some(v)),
+            ("core_score", 1e6, |r, v| r.core_score = Some(v)),
+            ("network_in_mbit_s", 1e9, |r, v| r.network_in_mbit_s = Some(v)),
+            ("network_out_mbit_s", 1e9, |r, v| r.network_out_mbit_s = Some(v)),
+            ("network_percent", 101.0, |r, v| r.network_percent = Some(v)),
         ];
         assert_eq!(LoadReport::default().check(), Ok(()));
         for (field, max, set) in fields {

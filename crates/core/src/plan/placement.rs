@@ -12,7 +12,7 @@ use crate::cache_keys::{self, Missing, MissingMemo, Reads};
 use crate::class::Class;
 use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::load::formula::LoadSettings;
-use crate::resources::{Resources, Short};
+use crate::resources::{Bytes, Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
 use crate::score::weights;
@@ -53,8 +53,19 @@ pub enum Ineligible {
         /// Why.
         fault: Fault,
     },
+    /// Too little is free in one of its directories.
+    LowSpace {
+        /// `state` or `session`.
+        directory: &'static str,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that must be free before it gets work again.
+        needs: u64,
+    },
     /// Held by pressure on this: `cpu`, `memory` or `io`.
     UnderPressure(&'static str),
+    /// Its network is in use, and the step is network-bound.
+    NetworkInUse,
     /// Its tasks hold all of a limit that a worker may.
     Limit {
         /// Its name.
@@ -104,7 +115,12 @@ impl fmt::Display for Ineligible {
             Ineligible::Suspect => write!(f, "not heard from"),
             Ineligible::Draining => write!(f, "draining"),
             Ineligible::Quarantined { fault, .. } => write!(f, "in quarantine: {fault}"),
+            Ineligible::LowSpace { directory, free, needs } => {
+                let (free, needs) = (Bytes(*free), Bytes(*needs));
+                write!(f, "its {directory} directory has {free} free, and needs {needs}")
+            }
             Ineligible::UnderPressure(what) => write!(f, "under {what} pressure"),
+            Ineligible::NetworkInUse => write!(f, "its network is in use, and the step is network-bound"),
             Ineligible::Limit { name, max } => {
                 write!(f, "its tasks hold all {max} of the limit '{name}' that one worker may hold")
             }
@@ -163,7 +179,22 @@ pub fn worker_blockers(worker: &Worker) -> impl Iterator<Item = Ineligible> + '_
     let held = !worker.takes_work();
     let pressures = pressures.into_iter().filter(move |(_, by)| held && *by);
     let pressures = pressures.map(|(what, _)| Ineligible::UnderPressure(what));
-    state.into_iter().chain(out).chain(pressures)
+    state.into_iter().chain(out).chain(low_spaces(worker)).chain(pressures)
+}
+
+/// The worker's directories in which too little is free.
+fn low_spaces(worker: &Worker) -> impl Iterator<Item = Ineligible> {
+    let spaces = worker.report().map(|report| {
+        let (mut needs, has) = (worker.saturated, report);
+        // Mostly they are one file system, and one reason is enough.
+        if needs.state.is_some() && has.state_space == has.session_space {
+            needs.session = None;
+        }
+        [("state", needs.state, has.state_space), ("session", needs.session, has.session_space)]
+    });
+    spaces.into_iter().flatten().filter_map(|(directory, needs, space)| {
+        Some(Ineligible::LowSpace { directory, free: space?.free_bytes, needs: needs? })
+    })
 }
 
 fn amount(of: &Resources, name: &str) -> u64 {
@@ -313,6 +344,12 @@ impl MatchContext<'_> {
             let reason = "a worker that it prefers may become free";
             return Err(Ineligible::Vetoed { rule: "PreferredWorkers", reason });
         }
+        if request.job.network_bound
+            && worker.saturated.network
+            && (!worker.is_idle() || self.has_free_network(request.class))
+        {
+            return Err(Ineligible::NetworkInUse);
+        }
         if request.avoids == Some(worker.id) && self.has_other(request.class, worker.id) {
             return Err(Ineligible::Vetoed { rule: "retry", reason: "the task failed there the last time" });
         }
@@ -336,6 +373,14 @@ impl MatchContext<'_> {
             return self.workers.present().any(could);
         }
         class.targets.iter().filter_map(|name| self.workers.by_name(name)).any(could)
+    }
+
+    /// True if a worker whose network is not in use takes work and could run the class. Where there is none,
+    /// network-bound work goes on with one task at a time on each worker, as all work does under pressure.
+    fn has_free_network(&self, class: &Class) -> bool {
+        self.workers.present().any(|worker| {
+            !worker.saturated.network && worker.takes_work() && eligible_when_idle(class, worker)
+        })
     }
 
     /// How pairs with the step are judged: what is for another system's executors goes by free memory.
@@ -392,7 +437,7 @@ pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext
         // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
         // would stand still for as long. It comes last, for its load.
         foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
-        core_score: worker.flags.core_score,
+        core_score: worker.core_score(),
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),
         fetches: worker.flags.fetches,

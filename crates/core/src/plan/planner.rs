@@ -20,7 +20,7 @@ use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
 use crate::score::weights;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
-use crate::worker::Saturation;
+use crate::worker::{Saturation, Worker};
 use crate::workers::Workers;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -326,7 +326,7 @@ impl Planner {
         }
         self.refreshed = self.now;
         self.instance.windows = self.windows.recompute(self.now);
-        let speeds = self.workers.present().filter_map(|worker| worker.flags.core_score);
+        let speeds = self.workers.present().filter_map(Worker::core_score);
         let (sum, count) = speeds.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0));
         self.instance.core_score = (count > 0.0).then(|| sum / count);
         true

@@ -7,6 +7,7 @@ use super::work::{Booking, Work};
 use crate::bounds;
 use crate::ids::{ClassId, WorkerId};
 use crate::queues::RoundFilter;
+use crate::worker::Worker;
 
 /// Sends up to `budget` tasks ahead, and returns how many. A step is known to be short by its tasks that ended, so
 /// the first ones are never sent ahead. Looks at a bounded number of workers that take none, each round at others.
@@ -41,11 +42,15 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
             }
             continue;
         }
-        let Some(avoids) = work.facts(queued_step.step()).map(|facts| facts.avoids) else {
+        let facts = work.facts(queued_step.step());
+        let Some((avoids, network_bound)) = facts.map(|facts| (facts.avoids, facts.hints.network_bound))
+        else {
             filter.blocked_classes.insert(class);
             continue;
         };
-        if let Some(worker) = work.plan_mut().worker_ahead(class, avoids, &waiting, &mut looks) {
+        let takes =
+            |worker: &Worker| avoids != Some(worker.id) && !(network_bound && worker.saturated.network);
+        if let Some(worker) = work.plan_mut().worker_ahead(class, &takes, &waiting, &mut looks) {
             book(work, &Booking { queue, queued_step, worker, is_ahead: true }, &mut filter, out);
             booked += 1;
         } else if looks == 0 {
@@ -59,12 +64,12 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
 }
 
 impl Planner {
-    /// A full worker that has little enough to do next and could run the class, but none that the `waiting` classes
-    /// wait for. Each worker that does not qualify takes one off `looks`.
+    /// A full worker that `takes` the step, has little enough to do next and could run the class, but none that the
+    /// `waiting` classes wait for. Each worker that does not qualify takes one off `looks`.
     fn worker_ahead(
         &mut self,
         class: ClassId,
-        avoids: Option<WorkerId>,
+        takes: &dyn Fn(&Worker) -> bool,
         waiting: &[ClassId],
         looks: &mut usize,
     ) -> Option<WorkerId> {
@@ -75,7 +80,7 @@ impl Planner {
                 self.classes.find(*class).is_some_and(|waits| placement::eligible_when_idle(waits, worker))
             };
             let may = !self.reserved.contains_key(&worker.id)
-                && avoids != Some(worker.id)
+                && takes(worker)
                 && placement::eligible_when_idle(asks, worker)
                 && worker.licences.first_full(&asks.limits).is_none()
                 && !waiting.iter().any(blocked);

@@ -113,6 +113,13 @@ impl VetoedSteps {
 }
 
 impl Planner {
+    /// A vetoed step of each class, with its queue. Rounds pass over these steps, and they wait all the same.
+    pub fn vetoed_heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
+        let first_of = |keys: &BTreeSet<StepKey>| keys.first().and_then(|key| self.vetoed.get(*key));
+        let heads = self.vetoed.by_class().values().filter_map(first_of);
+        heads.map(|vetoed| (vetoed.queue, (vetoed.queued_step, vetoed.class)))
+    }
+
     /// A round found that a rule vetoes a step on every worker with room. `since` is when the step became ready,
     /// `looks` how many workers were judged.
     pub(super) fn set_aside(

@@ -86,7 +86,7 @@ pub struct WorkerContext {
     pub memory_available: Option<u64>,
     /// Cores that something else than our tasks uses.
     pub foreign_cpu: Option<f64>,
-    /// Speed of one core, in any unit that is the same for all workers.
+    /// Speed of one core; the reference core has 1000.
     pub core_score: Option<f64>,
     /// Speed of its disks in MB/s.
     pub disk_mb_s: Option<f64>,

@@ -12,7 +12,7 @@ use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
 use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
-use crate::tags::{Attributes, EXCLUSIVE, EXECUTOR};
+use crate::tags::{Attributes, CORE_SCORE, EXCLUSIVE, EXECUTOR};
 use crate::time::{NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub struct Worker {
     pub reach: Option<(u64, u64)>,
     /// What its tasks hold of limits, those that were sent ahead too.
     pub licences: Licences,
-    /// Pressures that hold it: it gets no work until they fall.
+    /// What it has too little of for new work, or for new network-bound work.
     pub saturated: Saturated,
     /// All workers are held by pressure: the farm goes on with one task at a time on each.
     pub last_resort: bool,
@@ -110,6 +110,9 @@ pub struct Worker {
     pub warmth: Warmth<u64>,
     /// What rules look at of its attributes.
     pub flags: WorkerFlags,
+    /// Speed of one core, as its last report that said anything of it did. It stays when that report is stale: a core
+    /// is as fast as before.
+    pub measured_core_score: Option<f64>,
     /// The keys that its caches hold; `None` of one that has not said.
     pub caches: Option<CacheKeys>,
     /// Another number whenever that changes.
@@ -169,6 +172,7 @@ impl Worker {
             health: Health::default(),
             warmth: Warmth::default(),
             flags,
+            measured_core_score: None,
             caches: None,
             caches_version: 0,
             seq: 0,
@@ -239,10 +243,11 @@ impl Worker {
             && self.backlog_ms < bounds::PREFETCH_MS * self.running.len() as f64
     }
 
-    /// True if it gets work that fits: it is up, and neither held by pressure nor left out for its faults.
+    /// True if it gets work that fits: it is up, has space, and is neither held by pressure nor left out for its
+    /// faults.
     pub fn takes_work(&self) -> bool {
-        let held = self.saturated.any() && !(self.last_resort && self.is_idle());
-        self.state == WorkerState::Up && !held && self.health.out().is_none()
+        let held = self.saturated.is_pressed() && !(self.last_resort && self.is_idle());
+        self.state == WorkerState::Up && !held && !self.saturated.lacks_space() && self.health.out().is_none()
     }
 
     /// True if nothing of ours runs there.
@@ -260,6 +265,11 @@ impl Worker {
     /// What it said of its load, if that is not stale.
     pub fn report(&self) -> Option<&LoadReport> {
         self.load.as_ref().map(|(_, report)| &**report)
+    }
+
+    /// Speed of one core: what its attributes say, else what was measured.
+    pub fn core_score(&self) -> Option<f64> {
+        self.flags.core_score.or(self.measured_core_score)
     }
 
     /// How loaded it is with one more task of so many hundredths of a core: about 0 to 1, and more where it
@@ -466,14 +476,15 @@ pub struct WorkerFlags {
     pub has_arch: bool,
     /// How it is treated.
     pub class: WorkerClass,
-    /// Speed of one core (`core_score`), in any unit that is the same for all workers.
+    /// Speed of one core as an operator gave it (`core_score`). It replaces what is measured, so it is on the same
+    /// scale, on which the reference core has 1000.
     pub core_score: Option<f64>,
 }
 
 impl WorkerFlags {
     /// Reads them.
     pub fn of(attributes: &Attributes) -> Self {
-        let score = attributes.get("core_score").and_then(|values| values.first());
+        let score = attributes.get(CORE_SCORE).and_then(|values| values.first());
         let score = score.and_then(|text| text.parse::<f64>().ok());
         WorkerFlags {
             fetches: attributes.contains_key("fetch"),

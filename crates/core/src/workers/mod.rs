@@ -43,8 +43,8 @@ pub struct Workers {
     opened: u64,
     /// The same, and the times that one ceased to.
     shifts: u64,
-    /// Workers that pressure holds since somebody asked last, or holds no longer.
-    pressed: BTreeMap<WorkerId, Saturated>,
+    /// Workers that lack something else for new work than when somebody asked last: what they lacked, and lack now.
+    pressed: BTreeMap<WorkerId, (Saturated, Saturated)>,
 }
 
 impl Workers {
@@ -211,17 +211,19 @@ impl Workers {
     }
 
     /// A farm whose workers are all held by pressure does not stand still: it goes on with one task at a
-    /// time on each, until one of them is held no more.
+    /// time on each, until one of them is held no more. Those without space are no resort: tasks would fail there.
     pub fn resort(&mut self) {
         if self.open > 0 && !self.strained {
             return;
         }
-        let up = |w: &&Worker| w.state == WorkerState::Up && w.health.out().is_none();
-        let strained = self.all.values().filter(up).all(|w| w.saturated.any());
+        let up = |w: &&Worker| {
+            w.state == WorkerState::Up && w.health.out().is_none() && !w.saturated.lacks_space()
+        };
+        let strained = self.all.values().filter(up).all(|w| w.saturated.is_pressed());
         let held: Vec<WorkerId> = self
             .all
             .values()
-            .filter(|w| w.last_resort != (strained && w.saturated.any()))
+            .filter(|w| w.last_resort != (strained && w.saturated.is_pressed()))
             .map(|w| w.id)
             .collect();
         for id in held {
@@ -278,28 +280,40 @@ impl Workers {
         let load = self.load;
         let before = self.get(id).map(|worker| worker.saturated);
         let eased = self.update(id, |worker| {
-            let (takes, room) = (worker.takes_work(), worker.room());
+            let (takes, room, network) = (worker.takes_work(), worker.room(), worker.saturated.network);
+            if let Some(report) = &report {
+                worker.measured_core_score = report.core_score.filter(|score| *score > 0.0);
+            }
             worker.load = report.map(|report| (now, report));
             worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
             let minded = worker.report().copied().filter(|_| load.pressure);
-            worker.saturated = worker.saturated.update(minded.as_ref(), worker.is_rested(), &load);
+            let all = worker.report().copied();
+            worker.saturated = worker.saturated.update(all.as_ref(), worker.is_rested(), &load);
             // What such a worker says is free is what there is, minded or not.
             let is_trusted = worker.flags.class.trusts_reported_memory;
             let reached = minded.or(worker.report().copied().filter(|_| is_trusted));
             let reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
             // Nor is all free where it says nothing any more.
             worker.reach = reach.or(worker.reach.filter(|_| is_trusted));
-            worker.takes_work() && (!takes || worker.room().memory > room.memory)
+            let network_eased = network && !worker.saturated.network;
+            let eased = !takes || worker.room().memory > room.memory || network_eased;
+            (worker.takes_work() && eased, network_eased)
         });
+        let (eased, network_eased) = eased.unwrap_or_default();
+        if network_eased {
+            // Steps that are network-bound are judged again, although no room was gained.
+            self.gained.insert(id);
+        }
         let after = self.get(id).map(|worker| worker.saturated);
         if before != after {
-            self.pressed.extend(after.map(|after| (id, after)));
+            let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+            self.pressed.entry(id).or_insert((before, after)).1 = after;
         }
-        eased.unwrap_or(false)
+        eased
     }
 
-    /// Workers that pressure holds since this was asked last, or holds for another reason or no longer.
-    pub fn take_pressed(&mut self) -> BTreeMap<WorkerId, Saturated> {
+    /// Workers that lack something else for new work than when this was asked last: what they lacked, and lack now.
+    pub fn take_pressed(&mut self) -> BTreeMap<WorkerId, (Saturated, Saturated)> {
         std::mem::take(&mut self.pressed)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::wire::{BuildRequest, Machine, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::tags::{Attributes, EXCLUSIVE, Need, SERVES};
+use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, Need, SERVES};
 use windlass_core::worker::Worker;
 use windlass_core::{Engine, Resources};
 
@@ -28,6 +28,9 @@ const NONE: &str = "none";
 pub const BUILDS: &str = "nix_builds";
 /// Features of a derivation of which all combinations are looked at. Those beyond are taken not to be mandatory anywhere.
 const COMBINED_MAX: usize = 6;
+/// The core score of a machine with Nix's speed factor 1: machines of clients are compared with workers that measure
+/// theirs.
+const SCORE_OF_ONE: f64 = 1_000.0;
 /// The most cpus that a build may ask for.
 const CORES_MAX: u32 = 1_024;
 
@@ -55,7 +58,8 @@ pub fn attributes_of_clients(machine: &Machine, name: &str) -> Attributes {
     attributes.insert(BUILDER.to_owned(), [name.to_owned()].into());
     attributes.insert(EXCLUSIVE.to_owned(), [NIX.to_owned()].into());
     if machine.speed > 0.0 && machine.speed != 1.0 {
-        attributes.insert("core_score".to_owned(), [machine.speed.to_string()].into());
+        let score = (machine.speed * SCORE_OF_ONE).round();
+        attributes.insert(CORE_SCORE.to_owned(), [score.to_string()].into());
     }
     attributes
 }
@@ -95,7 +99,7 @@ pub fn machine_of(attributes: &Attributes) -> Option<Machine> {
         uri: all(URI).concat(),
         systems: all(SYSTEM).into_iter().filter(|system| system != "builtin").collect(),
         max_jobs: 0,
-        speed: all("core_score").concat().parse().unwrap_or(1.0),
+        speed: all(CORE_SCORE).concat().parse().map_or(1.0, |score: f64| score / SCORE_OF_ONE),
         supported: all(FEATURE),
         mandatory: mandatory.map(str::to_owned).collect(),
     })

@@ -163,6 +163,11 @@ pub struct LoadConfig {
     pub max_memory_pressure: f64,
     /// Percent of io pressure from which a worker gets no work.
     pub max_io_pressure: f64,
+    /// Percent of a link's speed in use from which a worker gets no network-bound work.
+    pub max_network_use: f64,
+    /// Free bytes of a worker's state and session directories below which it gets no work; 0 for none. Where it is not
+    /// set, the size of the disk decides.
+    pub min_free_bytes: Option<u64>,
     /// How much all of the time stalled for cpu adds to a worker's load, as a multiple of it.
     pub cpu_pressure_weight: f64,
     /// The same for memory.
@@ -185,6 +190,8 @@ impl Default for LoadConfig {
             max_cpu_pressure: core.max_cpu_pressure,
             max_memory_pressure: core.max_memory_pressure,
             max_io_pressure: core.max_io_pressure,
+            max_network_use: core.max_network_use,
+            min_free_bytes: core.min_free_bytes,
             cpu_pressure_weight: core.cpu_pressure_weight,
             memory_pressure_weight: core.memory_pressure_weight,
             io_pressure_weight: core.io_pressure_weight,
@@ -204,6 +211,8 @@ impl LoadConfig {
             max_cpu_pressure: self.max_cpu_pressure,
             max_memory_pressure: self.max_memory_pressure,
             max_io_pressure: self.max_io_pressure,
+            max_network_use: self.max_network_use,
+            min_free_bytes: self.min_free_bytes,
             release: self.release,
             cpu_pressure_weight: self.cpu_pressure_weight,
             memory_pressure_weight: self.memory_pressure_weight,
@@ -334,6 +343,7 @@ mod tests {
     fn every_setting_reaches_the_core() {
         let config = Config::parse(
             "[load]\npressure = true\nmax_cpu_pressure = 1\nmax_memory_pressure = 2\nmax_io_pressure = 3\n\
+             max_network_use = 8\nmin_free_bytes = 9\n\
              cpu_pressure_weight = 4\nmemory_pressure_weight = 5\nio_pressure_weight = 6\nrelease = 0.7\n\
              report_ms = 500\nstale_reports = 4\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
              [reservation]\nafter_s = 0.5\nholders = 0",
@@ -344,6 +354,8 @@ mod tests {
             max_cpu_pressure: 1.0,
             max_memory_pressure: 2.0,
             max_io_pressure: 3.0,
+            max_network_use: 8.0,
+            min_free_bytes: Some(9),
             cpu_pressure_weight: 4.0,
             memory_pressure_weight: 5.0,
             io_pressure_weight: 6.0,
@@ -404,6 +416,7 @@ mod tests {
             ("load", "max_cpu_pressure = nan"),
             ("load", "max_memory_pressure = 101"),
             ("load", "max_io_pressure = 0"),
+            ("load", "max_network_use = 100.5"),
             ("load", "cpu_pressure_weight = -1"),
             ("load", "memory_pressure_weight = inf"),
             ("load", "io_pressure_weight = 1e9"),
@@ -426,6 +439,7 @@ mod tests {
         }
         assert!(refused("[turn]\ncharge = 'core'").contains("charge"));
         assert!(refused("[load]\nmax_pressure = 1").contains("max_pressure"));
+        assert!(refused("[load]\nmin_free_bytes = -1").contains("min_free_bytes"));
         assert!(refused("[score]\nsaturation = 1").contains("saturation"));
     }
 }

@@ -16,7 +16,7 @@ pub fn worker_why(engine: &Engine, id: WorkerId) -> Option<WorkerWhy> {
     let out = worker.health.out();
     let settings = engine.workers().load_settings();
     let held = worker.saturated;
-    let held = [("cpu", held.cpu), ("memory", held.memory), ("io", held.io)];
+    let held = [("cpu", held.cpu), ("memory", held.memory), ("io", held.io), ("network", held.network)];
     let cpus = |hundredths: u32| f64::from(hundredths) / 100.0;
     Some(WorkerWhy {
         worker: worker.name.to_string(),
@@ -32,6 +32,7 @@ pub fn worker_why(engine: &Engine, id: WorkerId) -> Option<WorkerWhy> {
             cpu: Some(settings.max_cpu_pressure),
             memory: Some(settings.max_memory_pressure),
             io: Some(settings.max_io_pressure),
+            network: Some(settings.max_network_use),
         },
         pressure_counts: settings.pressure,
         saturated: held.iter().filter(|(_, is)| *is).map(|(what, _)| (*what).to_owned()).collect(),

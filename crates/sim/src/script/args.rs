@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, Kind, StepSpec};
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure, Pressures, Stall};
 use windlass_core::queues::QueueRecord;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
@@ -102,7 +102,8 @@ impl Args {
     }
 
     /// A report of load: percent of time stalled for `cpu`, `memory` and `io`, cores in `foreign` use, bytes
-    /// of memory that are `available` and that the machine's `own` tasks hold.
+    /// of memory that are `available` and that the machine's `own` tasks hold, bytes that are free for `state` and
+    /// `sessions` on a disk of a TiB, and percent of its `network` in use.
     pub fn load(&self) -> Result<LoadReport, String> {
         let mut report = LoadReport::default();
         for (name, value) in self.pairs() {
@@ -119,6 +120,9 @@ impl Args {
                 "foreign" => report.cpu_foreign = Some(number()?),
                 "available" => report.memory_available = Some(bytes_of(value)?),
                 "own" => report.memory_own = Some(bytes_of(value)?),
+                "state" => report.state_space = Some(of_a_tib(bytes_of(value)?)),
+                "sessions" => report.session_space = Some(of_a_tib(bytes_of(value)?)),
+                "network" => report.network_percent = Some(number()?),
                 _ => return Err(format!("'{name}' says nothing about a load")),
             }
         }
@@ -256,6 +260,7 @@ fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> 
                 step.hints.caches.insert(key.to_owned(), bytes.map(bytes_of).transpose()?);
             }
         }
+        "network-bound" => step.hints.network_bound = value == "yes",
         "shape" => step.hints.shape = value.to_owned(),
         "deadline" => step.hints.deadline_ms = Some(duration_ns(value)? / MS),
         "kind" => {
@@ -318,4 +323,9 @@ fn duration_ns(text: &str) -> Result<u64, String> {
     let units = [("ms", MS), ("s", S), ("m", 60 * S)];
     let parsed = units.iter().find_map(|(unit, ns)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * ns));
     parsed.ok_or_else(|| format!("'{text}' is no time; one looks like 10ms, 5s or 2m"))
+}
+
+/// So much free space of a TiB.
+fn of_a_tib(free_bytes: u64) -> DiskSpace {
+    DiskSpace { free_bytes, total_bytes: 1 << 40 }
 }

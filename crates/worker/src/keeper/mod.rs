@@ -15,6 +15,7 @@ pub(crate) mod upgrade;
 
 pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT};
+pub use session::SESSIONS;
 
 use crate::cgroup::Cgroups;
 use crate::launcher::Launcher;

@@ -40,6 +40,8 @@ const FILLED_BYTES_MAX: usize = 64 << 20;
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of the variables that the actions of one environment may set.
 const VARIABLES_BYTES_MAX: usize = 1 << 20;
+/// The directory of sessions in the worker's directory.
+pub const SESSIONS: &str = "sessions";
 /// Prefix of directories that are being removed.
 const GONE: &str = "sessions-gone-";
 
@@ -125,7 +127,7 @@ struct Next {
 impl Sessions {
     /// No sessions. The directories of earlier keepers' sessions are removed.
     pub fn new(state: &Path) -> Self {
-        let root = state.join("sessions");
+        let root = state.join(SESSIONS);
         remove(&root, &root);
         Sessions { root, sessions: BTreeMap::new(), current: BTreeMap::new(), next: 1 }
     }

@@ -13,8 +13,8 @@ use tonic::transport::{Channel, Endpoint};
 use windlass_api::client::{Address, Client, Credentials};
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
-    Amounts, Beat, Finished, FromWorker, Hello, Inventory, Load, Pressure, Pressures, Report, Stall,
-    finished, order, report,
+    Amounts, Beat, DiskSpace, Finished, FromWorker, Hello, Inventory, Load, Pressure, Pressures, Report,
+    Stall, finished, order, report,
 };
 use windlass_api::{JobState, Param, Range, StepRequest, SubmitRequest};
 use windlass_store::Store;
@@ -270,6 +270,13 @@ fn load() -> Load {
         cpu_foreign: Some(0.5),
         disk_mb_s: Some(100.0),
         network_mbit_s: Some(900.0),
+        core_score: Some(1_000.0),
+        network_in_mbit_s: Some(10.0),
+        network_out_mbit_s: Some(1.0),
+        network_percent: Some(1.0),
+        state_space: Some(DiskSpace { free_bytes: 1 << 38, total_bytes: 1 << 40 }),
+        session_space: Some(DiskSpace { free_bytes: 1 << 38, total_bytes: 1 << 40 }),
+        cache_space: Some(DiskSpace { free_bytes: 1 << 38, total_bytes: 1 << 40 }),
     }
 }
 
