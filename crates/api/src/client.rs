@@ -300,7 +300,8 @@ impl Client {
         self.json(self.request(Method::POST, "/api/v1/jobs").json(request)).await
     }
 
-    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix.
+    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The nodes of
+    /// a cluster are one job.
     pub async fn submit_compass(
         &self,
         fields: &serde_json::Map<String, serde_json::Value>,
@@ -312,9 +313,14 @@ impl Client {
         let id_of = |one: &serde_json::Value| {
             one["job_id"].as_str().and_then(|id| id.parse().ok()).filter(|id| *id > 0)
         };
+        let job_of = |number: u64| number % crate::COMPASS_NODE_NUMBERS;
         let refused = all.iter().find(|one| id_of(one).is_none());
         match refused {
-            None if status.is_success() && !all.is_empty() => Ok(all.iter().filter_map(id_of).collect()),
+            None if status.is_success() && !all.is_empty() => {
+                let mut jobs: Vec<u64> = all.iter().filter_map(id_of).map(job_of).collect();
+                jobs.dedup();
+                Ok(jobs)
+            }
             refused => {
                 let message = refused.and_then(|one| one["message"].as_str()).unwrap_or(&text);
                 let taken: Vec<String> = all.iter().filter_map(id_of).map(|id: u64| id.to_string()).collect();
@@ -333,6 +339,17 @@ impl Client {
     ) -> Result<(), ClientError> {
         let (status, text) =
             self.post_compass(&format!("/scheduler/v1/hosts/{}", segment(name)), fields).await?;
+        if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
+    }
+
+    /// Says what machines a cluster of Compass CI has.
+    pub async fn register_compass_cluster(
+        &self,
+        name: &str,
+        fields: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<(), ClientError> {
+        let (status, text) =
+            self.post_compass(&format!("/scheduler/v1/clusters/{}", segment(name)), fields).await?;
         if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
     }
 

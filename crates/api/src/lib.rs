@@ -51,6 +51,9 @@ pub use word::{WaitWord, WhyWord};
 pub use worker::{Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 
+/// How far apart the numbers are by which Compass CI knows the nodes of one job: the first node's is the job's own.
+pub const COMPASS_NODE_NUMBERS: u64 = 1_000_000_000_000;
+
 /// The header with the server's clock, in milliseconds since the Unix epoch. All times of an answer are of this clock,
 /// which does not jump when the machine's clock is set.
 pub const CLOCK_HEADER: &str = "windlass-clock-ms";

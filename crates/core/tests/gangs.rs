@@ -100,6 +100,18 @@ fn a_farm_with_too_few_workers_is_told_at_once() {
 }
 
 #[test]
+fn why_names_the_step_that_fits_no_worker() {
+    let mut farm = farm_of(1, 4);
+    let job = farm.submit(spec("q", [step(1, cores(1)), role("client", Some(0), "w9")]));
+    let why = farm.why(task(job, 0));
+    assert_eq!(why.reason, Reason::FitsNowhere);
+    let expected = "connect w9 for step 'client', which starts together with it and fits no worker";
+    assert_eq!(why.changes[0].steps(), [expected]);
+    farm.worker("w9", cores(1));
+    assert_eq!(workers_of(&farm, job).len(), 2);
+}
+
+#[test]
 fn a_step_has_a_gang_of_each_so_many_tasks() {
     let mut farm = farm_of(3, 1);
     let job = farm.submit(spec("q", [gang("mpi", 3, 3, 1)]));

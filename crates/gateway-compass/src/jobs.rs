@@ -1,7 +1,8 @@
 //! Jobs: submit, show, wait, update, cancel, terminate.
 
-use super::access::{Refused, account_of, check_look, check_owner, say};
+use super::access::{Refused, account_of, check_look, check_owner, say, speaks_for_job};
 use super::lab::{Ask, Speaker};
+use super::number::task_of;
 use super::record::{BadUpdate, Params};
 use super::view::View;
 use crate::format::{Fields, SECTION_ORDER, Stage, WaitSpec, Waited, public_fields, section_order, text_of};
@@ -16,8 +17,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
+use windlass_core::JobId;
 use windlass_core::engine::{Event, Reply};
-use windlass_core::{JobId, TaskId};
 use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Role};
 
@@ -108,15 +109,12 @@ fn not_found() -> Response {
 pub(super) async fn wait(
     State(app): State<App>,
     caller: Who,
+    Query(query): Query<Fields>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
-    if who(&caller).is_none() {
-        account_of(&app, None, &fields)?;
-    } else {
-        check_look(who(&caller))?;
-    }
+    check_wait(&app, &caller, &query, &fields).await?;
     let spec = WaitSpec::parse(&fields).map_err(|e| bad_request(json!({"error": e.to_string()})))?;
     let (mut changes, mut events) = (app.compass().changes.subscribe(), app.handle.subscribe());
     let (mut closing, deadline) = (app.handle.closing(), Instant::now() + WAIT);
@@ -129,7 +127,9 @@ pub(super) async fn wait(
             let changed = tokio::select! {
                 job = changes.recv() => job.ok().is_none_or(|job| spec.wait_on.contains_key(&job.0)),
                 event = events.recv() => match event.as_deref() {
-                    Ok(windlass_api::ServerEvent::Job(job)) => spec.wait_on.contains_key(&job.job),
+                    Ok(windlass_api::ServerEvent::Job(job)) => {
+                        spec.wait_on.keys().any(|number| task_of(JobId(*number)).job.0 == job.job)
+                    }
                     Ok(_) => false,
                     Err(_) => true,
                 },
@@ -140,6 +140,24 @@ pub(super) async fn wait(
                 break;
             }
         }
+    }
+}
+
+/// Whoever may look at jobs may wait for them. So may a job that shows its token, such as a node of a cluster.
+async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) -> Result<(), Refused> {
+    if who(caller).is_some_and(|caller| caller.role != Role::Worker) {
+        return check_look(who(caller)).map(|_| ());
+    }
+    let shown = |key: &str| text_of(query, key).or_else(|| text_of(fields, key));
+    if let (Some(id), Some(token)) = (shown("job_id"), shown("job_token")) {
+        let id = job_id(&id)?;
+        if speaks_for_job(app, id, None, Some(&token), None).await.map_err(unavailable)? {
+            return Ok(());
+        }
+    }
+    match who(caller) {
+        Some(caller) => check_look(Some(caller)).map(|_| ()),
+        None => account_of(app, None, fields).map(|_| ()),
     }
 }
 
@@ -258,7 +276,7 @@ async fn ours(
     Ok((id, view))
 }
 
-/// Cancels a job that no host has yet.
+/// Cancels a job that no host has yet. That of a cluster's node is cancelled with those of all others.
 pub(super) async fn cancel(
     State(app): State<App>,
     caller: Who,
@@ -267,15 +285,16 @@ pub(super) async fn cancel(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
-    let task = TaskId { job, index: 0 };
-    let booked = app.handle.query(move |engine| engine.attempt(task).is_some()).await.map_err(unavailable)?;
+    let whole = task_of(job).job;
+    let booked = move |engine: &windlass_core::Engine| engine.attempts_of(whole).next().is_some();
+    let booked = app.handle.query(booked).await.map_err(unavailable)?;
     if view.record.stage != Stage::Submit || booked {
         return Err(say(StatusCode::FORBIDDEN, "Job already running").into());
     }
     end(&app, job).await
 }
 
-/// Ends a job that a host has.
+/// Ends a job that a host has. The other nodes of its cluster go on.
 pub(super) async fn terminate(
     State(app): State<App>,
     caller: Who,
@@ -287,10 +306,18 @@ pub(super) async fn terminate(
     if view.record.stage == Stage::Submit || view.record.stage.is_end() {
         return Err(say(StatusCode::FORBIDDEN, "Job not running").into());
     }
-    end(&app, job).await
+    if view.spec.steps.len() == 1 {
+        return end(&app, job).await;
+    }
+    let ask = |reply| Ask::Terminate { job, reply };
+    match app.compass().ask(ask).await.map_err(unavailable)? {
+        true => Ok(say(StatusCode::OK, "Success")),
+        false => Err(say(StatusCode::FORBIDDEN, "Job not running").into()),
+    }
 }
 
-async fn end(app: &App, job: JobId) -> Result<Response, Refused> {
+async fn end(app: &App, number: JobId) -> Result<Response, Refused> {
+    let job = task_of(number).job;
     match app.handle.request(move |request| Event::Cancel { request, job }).await.map_err(unavailable)? {
         Reply::Done => Ok(say(StatusCode::OK, "Success")),
         Reply::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string()).into()),

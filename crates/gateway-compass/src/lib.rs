@@ -8,6 +8,7 @@
 mod access;
 mod accounts;
 mod boot;
+mod clusters;
 mod files;
 mod fill;
 pub mod format;
@@ -15,6 +16,7 @@ mod jobs;
 mod lab;
 mod lists;
 mod max_run;
+mod number;
 mod parcel;
 mod record;
 mod sealed;
@@ -287,6 +289,7 @@ fn routes() -> Router<App> {
         .route("/debug/dispatch", get(lists::debug))
         .route("/hosts/{hostname}", get(lists::host).post(lists::register))
         .route("/accounts/{name}", post(accounts::create))
+        .route("/clusters/{name}", get(clusters::show).post(clusters::register))
         .route("/client", any(sockets::client))
         .route("/vm-container-provider/{host}", any(sockets::provider));
     Router::new()

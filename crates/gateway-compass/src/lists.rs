@@ -3,6 +3,7 @@
 use super::access::{Refused, check_host, check_look, say};
 use super::jobs::{Who, cell, given, unavailable, who};
 use super::lab::{Ask, now_s};
+use super::number::task_of;
 use super::view::{View, html, padded, time_text};
 use crate::App;
 use crate::format::{Fields, Stage, is_compass, public_fields, text_of};
@@ -105,9 +106,13 @@ pub(super) async fn pending(
         let whole = part.len() == ROWS_MAX;
         (before, looked) = (part.last().map(|job| job.id), looked + part.len());
         for job in part.into_iter().filter(|job| is_compass(&job.spec)) {
-            let id = job.id;
-            let view = View::of(&app.handle, job).await.map_err(unavailable)?;
-            rows.extend(view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)));
+            for id in View::numbers(&job) {
+                let view =
+                    View::of(&app.handle, job.clone(), task_of(id).index).await.map_err(unavailable)?;
+                rows.extend(
+                    view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)),
+                );
+            }
         }
         if !whole {
             break;

@@ -62,7 +62,7 @@ impl MaxRuns {
         Ok(Some(turn))
     }
 
-    /// A job was stored.
+    /// A job was stored. One on several nodes counts once, by its first node.
     pub fn add(&self, job: JobId, fields: &Fields) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(all) = known.as_mut() else { return };

@@ -14,7 +14,7 @@ const RENEW_S_MAX: u64 = 30 * 86_400;
 const RESULTS_S_MAX: u64 = 3_600;
 /// What an update may set, in the order in which it does: how well a job is comes before how far, so that the
 /// last good stage is noted rightly.
-const PARAMETERS: [&str; 8] = [
+const PARAMETERS: [&str; 9] = [
     "job_state",
     "job_health",
     "job_stage",
@@ -23,6 +23,7 @@ const PARAMETERS: [&str; 8] = [
     "milestones",
     "renew_seconds",
     "ssh_port",
+    "ip",
 ];
 
 /// An update, as it comes in a query or in a message.
@@ -46,6 +47,12 @@ pub(super) struct Record {
     pub times: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_port: Option<String>,
+    /// The machine's address, for the other nodes of its cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    /// Its user wants it ended, and its host may not have heard of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminated: bool,
     /// Not to be ended before that for taking long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_to: Option<u64>,
@@ -140,6 +147,8 @@ impl Record {
             milestones: Vec::new(),
             times: BTreeMap::new(),
             ssh_port: None,
+            ip: None,
+            terminated: false,
             renew_to: None,
             waited: None,
             place: None,
@@ -252,6 +261,7 @@ impl Record {
             match name {
                 "job_step" => next.step = Some(value.clone()),
                 "ssh_port" => next.ssh_port = Some(value.clone()),
+                "ip" => next.ip = Some(value.clone()),
                 "milestones" => next.reach(value)?,
                 "renew_seconds" => answer = next.renew(value, now)?,
                 name => next.set(name, value, now)?,

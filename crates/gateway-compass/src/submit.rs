@@ -4,10 +4,14 @@ use super::access::{Refused, account_of};
 use super::jobs::{OTHER_QUESTION, Who, read_fields, who};
 use super::lab::{Lab, now_s};
 use super::max_run::TooManyRuns;
+use super::number::number_of;
 use super::view::{View, date_text, time_text};
 use crate::App;
 use crate::files::PackageError;
-use crate::format::{BadJob, CompassJob, Fields, SEALED_SECRETS, jobs_of, result_root, text_of};
+use crate::format::{
+    BadJob, CLUSTER_ROLES, ClusterSpec, CompassJob, Fields, SEALED_SECRETS, cluster_job, cluster_name,
+    jobs_of, nodes_of, result_root, text_of,
+};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,11 +20,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::JobId;
-use windlass_core::bounds::PREFERS_PER_STEP_MAX;
+use windlass_core::bounds::{NAME_BYTES_MAX, PREFERS_PER_STEP_MAX};
 use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::queues::QueueRecord;
 use windlass_core::tags::Attributes;
+use windlass_core::{JobId, TaskId};
 use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Role};
 
@@ -62,7 +66,7 @@ impl From<NotTaken> for Refused {
     }
 }
 
-/// Submits a job, or those of a matrix.
+/// Submits a job, or those of a matrix or of a cluster.
 pub(super) async fn submit(
     State(app): State<App>,
     caller: Who,
@@ -74,12 +78,11 @@ pub(super) async fn submit(
     let account = text_of(&fields, "my_account");
     let fields = without_packages(&app, &caller, fields).await?;
     // All are right before the first is taken. That of many large jobs takes a while.
-    let parsed = tokio::task::spawn_blocking(|| -> Result<Vec<CompassJob>, BadJob> {
-        jobs_of(fields)?.into_iter().map(CompassJob::parse).collect()
-    });
+    let cluster = cluster_of(&app, &fields).await?;
+    let parsed = tokio::task::spawn_blocking(move || nodes_of(jobs_of(fields)?, cluster.as_ref()));
     let parsed = parsed.await.map_err(|e| NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, e))?;
     let jobs = parsed.map_err(NotTaken::bad)?;
-    for job in &jobs {
+    for job in jobs.iter().flatten() {
         // The account was checked before the matrix was expanded.
         if account.as_deref() != Some(&*job.account) {
             let why = format!("my_account '{}' is not the account of this submission", job.account);
@@ -88,11 +91,11 @@ pub(super) async fn submit(
         app.files().check_kernel(&job.fields).map_err(NotTaken::bad)?;
     }
     let (mut answers, mut taken) = (Vec::new(), false);
-    for job in jobs {
-        match accept(&app, &caller, job).await {
-            Ok(answer) => {
+    for nodes in jobs {
+        match accept(&app, &caller, nodes).await {
+            Ok(mut answer) => {
                 taken = true;
-                answers.push(answer);
+                answers.append(&mut answer);
             }
             // Clients see by each answer what became of it.
             Err(not) if taken => answers.push(not.body()),
@@ -100,6 +103,26 @@ pub(super) async fn submit(
         }
     }
     Ok(Json(answers).into_response())
+}
+
+/// The machines of the cluster that a job names: those that it says itself, or those of the laboratory's cluster.
+async fn cluster_of(app: &App, fields: &Fields) -> Result<Option<ClusterSpec>, NotTaken> {
+    let Some(name) = cluster_name(fields) else { return Ok(None) };
+    if let Some(own) = ClusterSpec::of_job(fields).map_err(NotTaken::bad)? {
+        return Ok(Some(own));
+    }
+    let wanted = name.clone();
+    let known = app.compass().look(move |lab| lab.clusters.get(&wanted).cloned()).await?;
+    known.map(Some).ok_or_else(|| {
+        let name: String = name.chars().take(NAME_BYTES_MAX).collect();
+        NotTaken::bad(BadJob::Field {
+            field: "cluster".to_owned(),
+            why: format!(
+                "there is no cluster '{name}': give cluster_spec in the job, or let an administrator import the \
+                 laboratory's file cluster/{name} by windlass compass import"
+            ),
+        })
+    })
 }
 
 /// Stores the files that a submission brings. It may be told to bring more.
@@ -119,24 +142,43 @@ async fn without_packages(app: &App, caller: &Caller, mut fields: Fields) -> Res
     Err((status, Json(error.body())).into_response().into())
 }
 
-async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value, NotTaken> {
-    let (now, waits) = (now_s(), !job.wait.wait_on.is_empty());
+/// Takes in a job: that of one machine, or those of a cluster's nodes, which are one for the engine. Returns an answer for
+/// each node.
+async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Result<Vec<Value>, NotTaken> {
+    let now = now_s();
     let date = date_text(now);
-    job.fields.insert("submit_time".to_owned(), time_text(now).into());
-    job.fields.insert("submit_date".to_owned(), date.clone().into());
-    for id in job.wait.wait_on.keys() {
+    for node in &mut nodes {
+        node.fields.insert("submit_time".to_owned(), time_text(now).into());
+        node.fields.insert("submit_date".to_owned(), date.clone().into());
+        seal(app, node)?;
+    }
+    let first = nodes.first().ok_or_else(|| NotTaken::bad("the job has no nodes"))?;
+    // All nodes are the same job's: what it waits for, its queue and its limits are those of the first.
+    let waits = !first.wait.wait_on.is_empty();
+    for id in first.wait.wait_on.keys() {
         if View::find(&app.handle, JobId(*id)).await?.is_none() {
             return Err(NotTaken::bad(format!("wait_on: there is no job {id}")));
         }
     }
-    let asked = job.clone();
-    let preferred = app.compass().look(move |lab| machines_for(lab, &asked)).await?.map_err(NotTaken::bad)?;
-    let queue = queue_of(app, caller, &job).await?;
-    seal(app, &mut job)?;
-    let fields = job.fields.clone();
-    let spec = job.into_spec(queue, preferred).map_err(NotTaken::bad)?;
+    let queue = queue_of(app, caller, first).await?;
+    let fields: Vec<Fields> = nodes.iter().map(|node| node.fields.clone()).collect();
+    let asked = nodes.clone();
+    let preferred = app.compass().look(move |lab| {
+        asked.iter().map(|node| machines_for(lab, node)).collect::<Result<Vec<BTreeSet<String>>, BadJob>>()
+    });
+    let preferred = preferred.await?.map_err(NotTaken::bad)?;
+    let is_cluster = fields[0].contains_key(CLUSTER_ROLES);
+    let mut nodes: Vec<_> = nodes.into_iter().zip(preferred).collect();
+    let spec = match nodes.pop() {
+        Some((only, preferred)) if !is_cluster => only.into_spec(queue, preferred),
+        last => {
+            nodes.extend(last);
+            cluster_job(nodes, &queue)
+        }
+    };
+    let spec = spec.map_err(NotTaken::bad)?;
     app.front.may_submit(caller, spec.priority).await.map_err(|e| NotTaken::new(e.status(), e))?;
-    let _turn = app.compass().max_runs.enter(&app.handle, &fields).await.map_err(|why| match why {
+    let _turn = app.compass().max_runs.enter(&app.handle, &fields[0]).await.map_err(|why| match why {
         TooManyRuns::Reached { .. } => NotTaken::new(StatusCode::CONFLICT, why),
         TooManyRuns::Bad(_) => NotTaken::bad(why),
         TooManyRuns::Unavailable(why) => why.into(),
@@ -154,22 +196,28 @@ async fn accept(app: &App, caller: &Caller, mut job: CompassJob) -> Result<Value
     };
     match app.handle.request(submit).await {
         Ok(Reply::Submitted { job, .. }) => {
-            app.compass().max_runs.add(job, &fields);
+            app.compass().max_runs.add(job, &fields[0]);
             if waits {
                 app.compass().waits.watch(job).await;
             }
-            Ok(json!({
-                "job_id": job.to_string(),
-                "message": "",
-                "version": env!("CARGO_PKG_VERSION"),
-                "job_state": "submit",
-                "result_root": format!("/srv{}", result_root(job, &fields, &date)),
-            }))
+            let answer = |(index, fields)| submitted(number_of(TaskId { job, index }), fields, &date);
+            Ok((0..).zip(&fields).map(answer).collect())
         }
         Ok(Reply::Refused(refusal)) => Err(NotTaken::bad(refusal)),
         Ok(_) => Err(NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION)),
         Err(why) => Err(why.into()),
     }
+}
+
+/// What clients are told of a job that was taken.
+fn submitted(number: JobId, fields: &Fields, date: &str) -> Value {
+    json!({
+        "job_id": number.to_string(),
+        "message": "",
+        "version": env!("CARGO_PKG_VERSION"),
+        "job_state": "submit",
+        "result_root": format!("/srv{}", result_root(number, fields, date)),
+    })
 }
 
 /// Secrets are stored sealed, for the job's machine.

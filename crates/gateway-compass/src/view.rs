@@ -1,19 +1,20 @@
 //! A job as its interface shows it: what was submitted, and how far it is.
 
+use super::number::{KnownTask, number_of, step_of, task_of};
 use super::record::Record;
-use crate::format::{Fields, Health, Readiness, Stage, is_compass, result_root, text_of};
+use crate::format::{Fields, Health, Readiness, Stage, cluster_jobs, is_compass, result_root, text_of};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_api::StepBody;
-use windlass_core::job::{JobSpec, JobState};
+use windlass_core::job::{JobSpec, JobState, TaskState};
 use windlass_core::{JobId, TaskId};
 use windlass_server::{Handle, Unavailable};
 use windlass_store::JobView;
 
-/// A job.
+/// A job, or that of a cluster's node.
 pub(super) struct View {
     pub spec: Arc<JobSpec>,
     /// As submitted.
@@ -36,38 +37,50 @@ impl View {
     /// A job by its number; `None` if there is none that came by this interface.
     pub async fn find(handle: &Handle, id: JobId) -> Result<Option<View>, Unavailable> {
         let failed = |error| Unavailable::from_store(&error);
-        let Some(job) = handle.store().job(id).await.map_err(failed)? else { return Ok(None) };
-        View::of(handle, job).await
+        let task = task_of(id);
+        let Some(job) = handle.store().job(task.job).await.map_err(failed)? else { return Ok(None) };
+        View::of(handle, job, task.index).await
     }
 
-    /// The same of one that the store gave already.
-    pub async fn of(handle: &Handle, mut job: JobView) -> Result<Option<View>, Unavailable> {
+    /// The same of one that the store gave already, on its node of that number.
+    pub async fn of(handle: &Handle, mut job: JobView, node: u32) -> Result<Option<View>, Unavailable> {
         let failed = |error| Unavailable::from_store(&error);
-        if !is_compass(&job.spec) {
+        let task = TaskId { job: job.id, index: node };
+        if !is_compass(&job.spec) || node as usize >= job.spec.steps.len() {
             return Ok(None);
         }
-        let (id, task) = (job.id, TaskId { job: job.id, index: 0 });
-        // What the engine has of it while it may still run: its attempt, if it has one.
-        let mut open = None;
+        let (mut state, mut open) = (job.state, None);
         if job.state == JobState::Active {
-            let ask = move |engine: &windlass_core::Engine| {
-                let active = engine.job(id).map(|job| job.ended.is_none());
-                (active, engine.attempt(task).map(|attempt| attempt.number))
-            };
-            let (active, attempt) = handle.query(ask).await?;
-            open = (active == Some(true)).then_some(attempt);
-            if active.is_none() {
-                // It ended between the two looks: the store has it whole now.
-                job = handle.store().job(id).await.map_err(failed)?.unwrap_or(job);
+            let known = handle.query(move |engine| KnownTask::of(engine, task)).await?;
+            match known {
+                // What the engine has of it while it may still run: its attempt, if it has one.
+                Some(KnownTask { attempt, end: None }) => open = Some(attempt),
+                Some(KnownTask { end: Some(end), .. }) => state = ended(end),
+                None => {
+                    // It ended between the two looks: the store has it whole now.
+                    job = handle.store().job(task.job).await.map_err(failed)?.unwrap_or(job);
+                    state = job.state;
+                }
             }
         }
-        let body = handle.store().body(id, 0).await.map_err(failed)?;
+        if job.state != JobState::Active && job.spec.steps.len() > 1 {
+            let rows = handle.store().tasks(task.job, node..node + 1).await.map_err(failed)?;
+            let own = rows.first().map(|stored| ended(stored.row.state));
+            state = own.filter(|own| *own != JobState::Active).unwrap_or(state);
+        }
+        let body = handle.store().body(task.job, step_of(task)).await.map_err(failed)?;
         let body = body.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok());
         let submitted = body.and_then(|body| body.compass).unwrap_or_default();
-        let kept = handle.store().foreign_job(id).await.map_err(failed)?;
+        let kept = handle.store().foreign_job(number_of(task)).await.map_err(failed)?;
         let kept = kept.and_then(|text| serde_json::from_str::<Record>(&text).ok());
-        let record = effective(kept, job.state, open);
+        let record = effective(kept, state, open);
         Ok(Some(View { spec: job.spec, submitted, record }))
+    }
+
+    /// The numbers of a job's nodes.
+    pub fn numbers(job: &JobView) -> impl Iterator<Item = JobId> + use<> {
+        let id = job.id;
+        (0..job.spec.steps.len() as u32).map(move |index| number_of(TaskId { job: id, index }))
     }
 
     /// The directory of its results.
@@ -102,13 +115,16 @@ impl View {
         let state = health.filter(|health| *health >= Health::Fail).map_or(stage.as_str(), Health::as_str);
         put("job_state", state.into());
         put("result_root", self.result_root(id).into());
+        if let Some(nodes) = cluster_jobs(&self.submitted, id) {
+            put("cluster_jobs", nodes.into());
+        }
         self.put_progress(&mut fields);
         fields
     }
 
     fn put_progress(&self, fields: &mut Fields) {
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
-        let Record { step, milestones, times, ssh_port, renew_to, waited, place, .. } = &self.record;
+        let Record { step, milestones, times, ssh_port, ip, renew_to, waited, place, .. } = &self.record;
         for (name, at) in times {
             put(&format!("{name}_time"), time_text(*at).into());
         }
@@ -121,7 +137,7 @@ impl View {
         if !milestones.is_empty() {
             put("milestones", milestones.clone().into());
         }
-        let words = [("job_step", step.clone()), ("ssh_port", ssh_port.clone())];
+        let words = [("job_step", step.clone()), ("ssh_port", ssh_port.clone()), ("ip", ip.clone())];
         let words =
             words.into_iter().chain([("host_machine", place.as_ref().map(|place| place.host.clone()))]);
         for (key, text) in words.filter_map(|(key, text)| Some((key, text?))) {
@@ -136,6 +152,16 @@ impl View {
         if let Some(waited) = waited {
             put("waited_jobs", Value::Object(waited.clone()));
         }
+    }
+}
+
+/// A node's end as that of a job.
+fn ended(state: TaskState) -> JobState {
+    match state {
+        TaskState::Succeeded => JobState::Succeeded,
+        TaskState::Failed => JobState::Failed,
+        TaskState::Canceled | TaskState::Skipped => JobState::Canceled,
+        TaskState::Waiting | TaskState::Ready | TaskState::Booked | TaskState::Running => JobState::Active,
     }
 }
 

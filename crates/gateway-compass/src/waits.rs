@@ -1,14 +1,16 @@
 //! Jobs that wait for others: held back in the engine until what they wait for is so far, and given up where
 //! it never will be.
 
+use super::number::{number_of, task_of};
 use super::record::Record;
 use super::view::View;
 use crate::format::{Fields, Health, Readiness, Stage, WaitSpec, Waited};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use tokio::sync::{broadcast, mpsc};
 use windlass_api::ServerEvent;
-use windlass_core::JobId;
 use windlass_core::engine::Event;
+use windlass_core::{JobId, TaskId};
 use windlass_server::{Handle, Unavailable};
 use windlass_store::ForeignWrite;
 
@@ -40,6 +42,11 @@ impl Waits {
     }
 }
 
+/// All nodes of a job.
+fn tasks_of(job: JobId) -> RangeInclusive<TaskId> {
+    TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX }
+}
+
 /// What a job waits for, and what was told of those that are so far.
 struct Waiter {
     spec: WaitSpec,
@@ -50,8 +57,8 @@ struct WaitingClient {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
     jobs: BTreeMap<JobId, Waiter>,
-    /// Who waits for a job.
-    on: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Who waits for a node of a job.
+    on: BTreeMap<TaskId, BTreeSet<JobId>>,
 }
 
 impl WaitingClient {
@@ -80,7 +87,7 @@ impl WaitingClient {
                     Some(job) => _ = again.insert(job),
                     None => return,
                 },
-                job = heard.recv() => self.changed(job.ok(), &mut again),
+                number = heard.recv() => self.changed(number.ok().map(|number| task_of(number).job), &mut again),
                 event = next(&mut events) => match event.as_deref() {
                     Ok(ServerEvent::Job(job)) => self.changed(Some(JobId(job.job)), &mut again),
                     Ok(_) => {}
@@ -92,10 +99,10 @@ impl WaitingClient {
         }
     }
 
-    /// A job changed; `None` is any.
+    /// A job changed, or one of its nodes; `None` is any.
     fn changed(&self, job: Option<JobId>, again: &mut BTreeSet<JobId>) {
         match job {
-            Some(job) => again.extend(self.on.get(&job).into_iter().flatten()),
+            Some(job) => again.extend(self.on.range(tasks_of(job)).flat_map(|(_, by)| by)),
             None => again.extend(self.jobs.keys()),
         }
         again.extend(job.filter(|job| self.jobs.contains_key(job)));
@@ -144,7 +151,7 @@ impl WaitingClient {
             match met {
                 Waited::Met => {}
                 Waited::Open => {
-                    self.on.entry(JobId(id)).or_default().insert(job);
+                    self.on.entry(task_of(JobId(id))).or_default().insert(job);
                     outcome = if outcome == Waited::Met { Waited::Open } else { outcome };
                 }
                 end => outcome = end,
@@ -152,8 +159,8 @@ impl WaitingClient {
         }
         match outcome {
             Waited::Open => _ = self.jobs.insert(job, waiter),
-            Waited::Met => self.release(job, waiter.told).await?,
-            Waited::Failed | Waited::Never => self.give_up(job).await?,
+            Waited::Met => self.release(job, view.spec.steps.len(), waiter.told).await?,
+            Waited::Failed | Waited::Never => self.give_up(job, view.spec.steps.len()).await?,
         }
         Ok(())
     }
@@ -167,19 +174,19 @@ impl WaitingClient {
     }
 
     /// All is so far: the job may start.
-    async fn release(&mut self, job: JobId, told: Fields) -> Result<(), Unavailable> {
+    async fn release(&mut self, job: JobId, nodes: usize, told: Fields) -> Result<(), Unavailable> {
         let record = Record { waited: Some(told), ..Record::untold(Stage::Submit, None, Readiness::None) };
         // Before it may start: what is kept of it from then on is its host's to say.
-        self.keep(job, &record).await?;
+        self.keep(job, nodes, &record).await?;
         self.handle.request(move |request| Event::Hold { request, job, held: false }).await?;
         self.forget(job);
         Ok(())
     }
 
     /// What it waits for failed, or will never be: it does not run.
-    async fn give_up(&mut self, job: JobId) -> Result<(), Unavailable> {
+    async fn give_up(&mut self, job: JobId, nodes: usize) -> Result<(), Unavailable> {
         let record = Record::untold(Stage::AbortWait, Some(Health::AbortWait), Readiness::Norun);
-        self.keep(job, &record).await?;
+        self.keep(job, nodes, &record).await?;
         self.cancel(job).await?;
         self.forget(job);
         Ok(())
@@ -189,12 +196,16 @@ impl WaitingClient {
         self.handle.request(move |request| Event::Cancel { request, job }).await.map(|_| ())
     }
 
-    async fn keep(&self, job: JobId, record: &Record) -> Result<(), Unavailable> {
-        let write = ForeignWrite::Job { job, open: false, doc: record.to_text() };
-        let written = self.handle.store().write_foreign(vec![write]).await;
+    /// Of all nodes: they wait together.
+    async fn keep(&self, job: JobId, nodes: usize, record: &Record) -> Result<(), Unavailable> {
+        let numbers = (0..nodes as u32).map(|index| number_of(TaskId { job, index }));
+        let write = |job| ForeignWrite::Job { job, open: false, doc: record.to_text() };
+        let written = self.handle.store().write_foreign(numbers.clone().map(write).collect()).await;
         written.map_err(|error| Unavailable::from_store(&error))?;
-        // Nobody may wait for it.
-        _ = self.changes.send(job);
+        for number in numbers {
+            // Nobody may wait for it.
+            _ = self.changes.send(number);
+        }
         Ok(())
     }
 }

@@ -15,7 +15,8 @@ mod view;
 pub use memory::Memory;
 pub use sqlite::{Sqlite, bench_raw_commits};
 pub use view::{
-    AttemptView, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord,
+    AttemptView, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask,
+    TokenRecord,
 };
 
 use sqlite::TokenWrite;

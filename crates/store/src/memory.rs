@@ -6,7 +6,8 @@ use crate::HISTORY_MAX;
 use crate::gather::Gather;
 use crate::spec::spec_to_json;
 use crate::view::{
-    AttemptView, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord,
+    AttemptView, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask,
+    TokenRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -278,7 +279,7 @@ impl Memory {
         let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
-            tables.foreign_jobs.remove(id);
+            tables.foreign_jobs.retain(|number, _| number.0 % FOREIGN_NODE_NUMBERS != id.0);
             tables.back_offs.remove(id);
             tables.bodies.retain(|(job, _), _| job != id);
             tables.tasks.retain(|task, _| task.job != *id);

@@ -70,12 +70,16 @@ pub struct StoredTask {
     pub result: Option<TaskResult>,
 }
 
+/// How far apart the numbers of a job's nodes are, where another system knows each of its nodes as a job. What is kept of
+/// all of them is deleted with the job.
+pub const FOREIGN_NODE_NUMBERS: u64 = 1_000_000_000_000;
+
 /// A change of the state of another system's jobs and hosts. `doc` is text that only the server reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ForeignWrite {
-    /// Replaces the document of a job.
+    /// Replaces the document of a job, or of one of its nodes.
     Job {
-        /// The job.
+        /// Its number.
         job: JobId,
         /// Whether the job may still change.
         open: bool,

@@ -16,7 +16,9 @@ use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord};
+use windlass_store::{
+    FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord,
+};
 
 fn task(job: u64, index: u32) -> TaskId {
     TaskId { job: JobId(job), index }
@@ -707,7 +709,10 @@ fn what_another_system_says_is_kept_as_long_as_the_job() {
         assert_eq!(store.foreign_job(JobId(2)).await.unwrap().as_deref(), Some("c"));
         assert_eq!(store.foreign_job(JobId(3)).await.unwrap(), None);
         assert_eq!(store.foreign_hosts().await.unwrap(), [("h".to_owned(), "y".to_owned())]);
-        // The document is deleted with its job.
+        // The documents of its nodes are deleted with the job, and no others.
+        let node = |of: u64, n: u64| of + n * FOREIGN_NODE_NUMBERS;
+        let nodes = [node(2, 1), node(2, 63), node(1, 1), node(22, 1)];
+        store.write_foreign(nodes.iter().map(|id| job(*id, false, "n")).collect()).await.unwrap();
         let (spec, created) = (Arc::new(spec("j", "u", None)), Time(1));
         let new = |id| Write::Job { id: JobId(id), spec: spec.clone(), created };
         let end = Write::JobEnd {
@@ -722,6 +727,11 @@ fn what_another_system_says_is_kept_as_long_as_the_job() {
         assert_eq!(store.retain(Time(9), 1_000).await.unwrap().0, [JobId(2)]);
         assert_eq!(store.foreign_job(JobId(2)).await.unwrap(), None);
         assert_eq!(store.foreign_job(JobId(1)).await.unwrap().as_deref(), Some("a"));
+        let mut left = Vec::new();
+        for id in nodes {
+            left.push(store.foreign_job(JobId(id)).await.unwrap().is_some());
+        }
+        assert_eq!(left, [false, false, true, true]);
     });
 }
 

@@ -184,7 +184,7 @@ fn an_audit_mends_counts_that_are_wrong() {
 }
 
 #[test]
-fn a_page_is_found_by_its_index() {
+fn a_page_and_what_is_kept_of_nodes_are_found_by_their_indexes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("w.db");
     drop(Store::open(&format!("sqlite:{}", path.display())).unwrap());
@@ -207,4 +207,6 @@ fn a_page_is_found_by_its_index() {
     let audit =
         plan("SELECT queue, class, count(*), sum(tasks), sum(waiting) FROM parked GROUP BY queue, class");
     assert!(audit.contains("COVERING INDEX parked_in_order") && !audit.contains("TEMP"), "{audit}");
+    let nodes = plan("DELETE FROM foreign_jobs WHERE job % 1000000000000 = ?1");
+    assert!(nodes.contains("SEARCH foreign_jobs USING INDEX foreign_jobs_nodes"), "{nodes}");
 }

@@ -1,4 +1,4 @@
-//! `windlass compass import`: the files of a Compass CI laboratory, as hosts of this server.
+//! `windlass compass import`: the files of a Compass CI laboratory, as hosts and clusters of this server.
 
 use crate::Context;
 use crate::ui::error::{CliError, Doing};
@@ -7,19 +7,24 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use windlass_gateway_compass::format::{Fields, host_of_file};
+use windlass_api::ErrorCode;
+use windlass_api::client::ClientError;
+use windlass_gateway_compass::format::{ClusterSpec, Fields, host_of_file};
 
 /// Bytes of one file.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 /// Files of a laboratory.
 const FILES_MAX: usize = 100_000;
+/// Where the files of clusters are.
+const CLUSTERS: &str = "cluster/";
 /// Files that a file may include, one through the other.
 const INCLUDED_MAX: usize = 16;
 
 /// Commands for laboratories of Compass CI.
 #[derive(Subcommand, Debug)]
 pub enum CompassCommand {
-    /// Register the hosts of a laboratory's directory: its files hosts/NAME and devices/NAME (administrators)
+    /// Register a laboratory's hosts and clusters: the files hosts/NAME, devices/NAME and cluster/NAME of its directory
+    /// (administrators)
     Import(ImportArgs),
 }
 
@@ -36,7 +41,7 @@ pub struct ImportArgs {
 struct ImportedFile {
     /// Its path in the directory.
     file: String,
-    /// True where its host is registered.
+    /// True where its host or cluster is registered.
     registered: bool,
     /// Why it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,15 +57,16 @@ pub async fn command(context: &Context, command: CompassCommand) -> Result<(), C
     for (file, host) in lab.hosts() {
         let why = match host {
             Err(why) => Some(why),
-            Ok(fields) => {
-                let name = name_of(&file);
-                match client.register_compass_host(name, &fields).await {
-                    Ok(()) => None,
-                    // Whoever may not register one may register none, and no server takes none.
-                    Err(error) if !is_of_file(&error) => return Err(error).doing("register a host"),
-                    Err(error) => Some(error.to_string()),
-                }
-            }
+            Ok(fields) => refusal(client.register_compass_host(name_of(&file), &fields).await)
+                .doing("register a host")?,
+        };
+        all.push(ImportedFile { file, registered: why.is_none(), why });
+    }
+    for (file, cluster) in lab.clusters() {
+        let why = match cluster {
+            Err(why) => Some(why),
+            Ok(fields) => refusal(client.register_compass_cluster(name_of(&file), &fields).await)
+                .doing("register a cluster")?,
         };
         all.push(ImportedFile { file, registered: why.is_none(), why });
     }
@@ -69,10 +75,18 @@ pub async fn command(context: &Context, command: CompassCommand) -> Result<(), C
     Ok(())
 }
 
+/// Why a file is not taken; an error where no other would be taken either.
+fn refusal(answer: Result<(), ClientError>) -> Result<Option<String>, ClientError> {
+    match answer {
+        Ok(()) => Ok(None),
+        Err(error) if is_of_file(&error) => Ok(Some(error.to_string())),
+        // Whoever may not register one may register none, and no server takes none.
+        Err(error) => Err(error),
+    }
+}
+
 /// True of an error that another file may not have.
-fn is_of_file(error: &windlass_api::client::ClientError) -> bool {
-    use windlass_api::ErrorCode;
-    use windlass_api::client::ClientError;
+fn is_of_file(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(detail) if !matches!(detail.code,
         ErrorCode::Unauthorized | ErrorCode::Forbidden | ErrorCode::NotFound | ErrorCode::Unavailable))
 }
@@ -85,7 +99,7 @@ fn grid(all: &[ImportedFile]) -> Grid {
     Grid {
         header: &["FILE", "STATE", "REASON"],
         rows: all.iter().map(row).collect(),
-        empty: "there are no files in hosts/ and devices/ of this directory",
+        empty: "there are no files in hosts/, devices/ and cluster/ of this directory",
     }
 }
 
@@ -120,9 +134,6 @@ impl Lab {
     fn add(&mut self, file: String, path: &Path) {
         let why = match std::fs::metadata(path) {
             _ if file.contains("/.") => "it is hidden".to_owned(),
-            _ if file.starts_with("cluster/") => {
-                "jobs on several machines at once are not supported".to_owned()
-            }
             Err(error) => error.to_string(),
             Ok(about) if !about.is_file() => "it is not a file".to_owned(),
             Ok(about) if about.len() > FILE_BYTES_MAX => format!("it has more than {FILE_BYTES_MAX} bytes"),
@@ -143,7 +154,7 @@ impl Lab {
         let of_hosts: BTreeSet<&str> =
             self.texts.keys().filter(|file| file.starts_with("hosts/")).map(|file| name_of(file)).collect();
         let mut all = Vec::new();
-        for file in self.texts.keys() {
+        for file in self.texts.keys().filter(|file| !file.starts_with(CLUSTERS)) {
             let name = name_of(file);
             let fields = match (file.starts_with("devices/"), of_hosts.contains(name)) {
                 (true, true) => continue,
@@ -155,6 +166,17 @@ impl Lab {
             all.push((file.clone(), fields));
         }
         all
+    }
+
+    /// Each file of a cluster with its machines, or why it is skipped. The machines are sent as a list, which keeps their
+    /// order.
+    fn clusters(&self) -> Vec<(String, Result<Fields, String>)> {
+        let files = self.texts.iter().filter(|(file, _)| file.starts_with(CLUSTERS));
+        let read = |text: &str| match ClusterSpec::of_text(text).map(serde_json::to_value)? {
+            Ok(serde_json::Value::Object(fields)) => Ok(fields),
+            other => Err(format!("it cannot be sent: {other:?}")),
+        };
+        files.map(|(file, text)| (file.clone(), read(text))).collect()
     }
 
     fn over_device(&self, name: &str, own: Fields) -> Fields {
@@ -205,7 +227,9 @@ mod tests {
         put("hosts/bad", "a: [\n");
         put("devices/box1.json", r#"{"serial_number": "x", "memory": "1G", "id": 5}"#);
         put("devices/switch.yaml", "arch: aarch64\n");
-        put("cluster/cs-s1-c2", "nodes: {}\n");
+        put("cluster/cs-s1-c2", "nodes:\n  b: {roles: [server]}\n  a: {roles: client}\n");
+        put("cluster/none", "nodes: {}\n");
+        put("cluster/.hidden", "nodes: {}\n");
         let lab = Lab::read(dir.path()).unwrap();
         let hosts: BTreeMap<String, Result<Fields, String>> = lab.hosts().into_iter().collect();
         let box1 = hosts["hosts/box1"].as_ref().unwrap();
@@ -216,6 +240,11 @@ mod tests {
         assert!(hosts["hosts/loop"].as_ref().unwrap_err().contains("includes itself"));
         assert!(hosts["hosts/bad"].as_ref().unwrap_err().contains("not YAML"));
         assert_eq!(lab.skipped.len(), 1);
+        let clusters: BTreeMap<String, Result<Fields, String>> = lab.clusters().into_iter().collect();
+        let nodes = clusters["cluster/cs-s1-c2"].as_ref().unwrap()["nodes"].to_string();
+        assert!(nodes.starts_with(r#"[{"host":"b","macs":[],"roles":["server"]},{"host":"a","#), "{nodes}");
+        assert!(clusters["cluster/none"].as_ref().unwrap_err().contains("it has no nodes"));
+        assert_eq!((clusters.len(), hosts.keys().filter(|file| file.starts_with(CLUSTERS)).count()), (2, 0));
         assert!(Lab::read(&dir.path().join("hosts")).is_err());
     }
 }

@@ -397,7 +397,7 @@ fn a_laboratory_is_imported_as_often_as_one_likes() {
         );
         assert!(told["hosts/box2"].contains("is the one of host 'box1'"), "{told:?}");
         assert!(
-            told["hosts/bad"].contains("not YAML") && told["cluster/cs-s1-c2"].contains("not supported"),
+            told["hosts/bad"].contains("not YAML") && told["cluster/cs-s1-c2"].contains("it has no nodes"),
             "{told:?}"
         );
     }

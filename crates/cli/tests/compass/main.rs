@@ -6,6 +6,7 @@ mod support;
 
 mod ambiguities;
 mod boots;
+mod clusters;
 mod farm;
 mod flow;
 mod lab;

@@ -175,7 +175,7 @@ fn a_matrix_is_several_jobs_and_a_limit_holds_for_those_that_are_alike() {
     ));
     for (more, why) in [
         (json!({"max_run": "often"}), "max_run: must be a whole number"),
-        (json!({"cluster": "cs-s1-c2"}), "cluster: jobs on several machines at once are not supported"),
+        (json!({"cluster": "cs-s1-c2"}), "cluster: there is no cluster 'cs-s1-c2'"),
         (json!({"matrix": {"os_version": []}}), "matrix: a list of it is empty"),
         (json!({"custom_bootstrap": "x"}), "custom_bootstrap: is not supported"),
         (json!({"upload_fields": {"ss.linux.config": {}}}), "upload_fields: is not supported"),

@@ -24,6 +24,24 @@ pub(super) fn say_too_few(
     explanation.ruled_out.insert(0, (why.clone(), names.len(), names));
 }
 
+/// The steps that start with this one and fit no worker of the farm.
+pub(super) fn say_missing(engine: &Engine, own: StepKey, leader: StepKey, explanation: &mut Explanation) {
+    let Some(job) = engine.job(own.job) else { return };
+    let mates = job.gang_steps(leader.step.into()).map(|step| StepKey { step: step as u16, ..own });
+    let fits_none = |mate: &StepKey| {
+        let mut present = engine.workers().present();
+        let class = engine.class_of(*mate);
+        *mate != own
+            && class.is_some_and(|class| !present.any(|worker| placement::eligible_when_idle(class, worker)))
+    };
+    let say = |mate: StepKey| {
+        let step = &job.spec.steps[usize::from(mate.step)];
+        let targets = step.targets.iter().take(bounds::EXAMPLES_MAX).cloned().collect();
+        Change::Mate { step: step.name.clone(), targets }
+    };
+    explanation.changes.splice(0..0, mates.filter(fits_none).take(bounds::EXAMPLES_MAX).map(say));
+}
+
 /// Why a task waits for those with which it starts; `None` if it does not.
 pub(super) fn unready_mates(job: &Job, index: u32) -> Option<Reason> {
     let gang = job.gang_of(index)?;

@@ -7,7 +7,7 @@ mod waits;
 mod words;
 mod worker;
 
-use gangs::{say_too_few, too_little_room, unready_mates};
+use gangs::{say_missing, say_too_few, too_little_room, unready_mates};
 use parked::parked_demand;
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
@@ -223,6 +223,13 @@ pub enum Change {
         /// What the host must be.
         needs: Vec<Need>,
     },
+    /// Connect a worker for a step with which it starts: none that is there fits that.
+    Mate {
+        /// The step's name.
+        step: String,
+        /// The only workers that it may have; none is any.
+        targets: Vec<String>,
+    },
     /// Less work of this queue before it, or more weight for its own.
     Ahead(String),
     /// More weight for its user in its queue.
@@ -338,6 +345,7 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     let too_few = engine.too_few_at_a_time(whole).filter(|_| found.could > 0);
     if let Some(why) = &too_few {
         say_too_few(engine, &request, why, &mut explanation);
+        say_missing(engine, key, leader, &mut explanation);
     }
     // What keeps one of those with which it starts keeps it, too.
     let mates = || job.gang_steps(leader.step.into());

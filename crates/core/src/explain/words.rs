@@ -330,6 +330,15 @@ impl Change {
                 let needs = needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 format!("connect a provider of {system}, or register a machine and boot it, with {needs}")
             }
+            Change::Mate { step, targets } if targets.is_empty() => {
+                format!("connect a worker for step '{step}', which starts together with it and fits none")
+            }
+            Change::Mate { step, targets } => {
+                let targets = targets.join(" or ");
+                format!(
+                    "connect {targets} for step '{step}', which starts together with it and fits no worker"
+                )
+            }
             Change::Ahead(queue) => format!(
                 "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
             ),

@@ -7,7 +7,7 @@ mod kernel;
 mod upload_dirs;
 
 use crate::files::LabDir;
-use crate::format::{Fields, TboxType, Testbox, parse_memory, scalar, text_of};
+use crate::format::{Fields, TboxType, Testbox, add_scripts, cluster_jobs, parse_memory, scalar, text_of};
 use crate::record::{BookedHost, Record};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -205,6 +205,8 @@ impl Filling<'_> {
 pub(crate) fn machine_fields(job: JobId, submitted: &Fields, record: &Record) -> Fields {
     let mut fields = submitted.clone();
     fields.extend(record.filled.clone().unwrap_or_default());
+    fields.extend(cluster_jobs(submitted, job).map(|nodes| ("cluster_jobs".to_owned(), nodes.into())));
+    add_scripts(&mut fields, job);
     let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
     put("id", job.to_string().into());
     put("job_id", job.to_string().into());

@@ -1,5 +1,6 @@
 //! A job of Compass CI: known fields are checked, and all fields are kept.
 
+use super::cluster::CLUSTER_ROLES;
 use super::wait::WaitSpec;
 use super::{
     BOX, BadTestbox, EXECUTOR_NAME, Fields, TboxType, Testbox, parse_memory, parse_seconds, scalar, text_of,
@@ -68,16 +69,28 @@ const LISTS: [&str; 9] = [
     "error_ids",
 ];
 /// Fields with a hash.
-const HASHES: [&str; 9] =
-    ["secrets", "services", "boot_params", "on_fail", "ss_wait_jobs", "cluster_jobs", "hw", "vt", "matrix"];
+const HASHES: [&str; 10] = [
+    "secrets",
+    "services",
+    "boot_params",
+    "on_fail",
+    "ss_wait_jobs",
+    "cluster_jobs",
+    "cluster_spec",
+    "hw",
+    "vt",
+    "matrix",
+];
 /// Fields with a hash of hashes.
 const NESTED: [&str; 10] =
     ["pp", "ss", "setup", "daemon", "monitor", "monitors", "program", "pkg_data", "wait_on", "wait_options"];
 /// Required fields. The account is checked separately.
 const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
 /// Fields that an earlier run left in a job that is submitted again.
-const STALE: [&str; 15] = [
+const STALE: [&str; 17] = [
     "id",
+    "cluster_jobs",
+    CLUSTER_ROLES,
     "filled",
     "sealed_secrets",
     "job_id",
@@ -96,8 +109,17 @@ const STALE: [&str; 15] = [
 /// Fields that are not stored.
 const SECRET: [&str; 4] = ["my_email", "my_name", "my_token", "job_token"];
 /// Fields that are stored for the machine, and not shown to users.
-const PRIVATE: [&str; 8] =
-    ["my_email", "my_token", "job_token", "my_ssh_pubkey", "secrets", SEALED_SECRETS, "pkg_data", "stats"];
+const PRIVATE: [&str; 9] = [
+    "my_email",
+    "my_token",
+    "job_token",
+    "my_ssh_pubkey",
+    "secrets",
+    SEALED_SECRETS,
+    CLUSTER_ROLES,
+    "pkg_data",
+    "stats",
+];
 /// How the system comes to a machine; the first is the default.
 const OS_MOUNTS: [&str; 5] = ["initramfs", "nfs", "cifs", "local", "container"];
 /// Fields that ask for what this server does not do, and what to do instead.
@@ -333,10 +355,30 @@ impl CompassJob {
     }
 }
 
+/// The jobs of a cluster's nodes as one for the engine, whose steps start together. The first leads.
+pub fn cluster_job(nodes: Vec<(CompassJob, BTreeSet<String>)>, queue: &str) -> Result<JobSpec, BadJob> {
+    let mut whole: Option<JobSpec> = None;
+    for (node, preferred) in nodes {
+        let host = node.testbox.name.clone();
+        let mut spec = node.into_spec(queue.to_owned(), preferred)?;
+        let Some(whole) = &mut whole else {
+            spec.steps.iter_mut().for_each(|step| step.name.clone_from(&host));
+            whole = Some(spec);
+            continue;
+        };
+        whole.steps.extend(spec.steps.into_iter().map(|step| StepSpec {
+            name: host.clone(),
+            with: Some(0),
+            ..step
+        }));
+    }
+    whole.ok_or_else(|| field("cluster", "has no nodes"))
+}
+
 /// True for a job that was submitted to Compass CI's interface.
 pub fn is_compass(spec: &JobSpec) -> bool {
     let asks = |need: &Need| need.key == EXECUTOR && need.any_of.contains(EXECUTOR_NAME);
-    spec.steps.len() == 1 && spec.steps[0].needs.iter().any(asks)
+    !spec.steps.is_empty() && spec.steps.iter().all(|step| step.tasks == 1 && step.needs.iter().any(asks))
 }
 
 /// The public fields of a job, all or those that are wanted.

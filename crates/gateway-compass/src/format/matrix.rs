@@ -1,4 +1,4 @@
-//! One submission that stands for several jobs: `matrix` is expanded here. `cluster` is refused.
+//! One submission that stands for several jobs: `matrix` is expanded here.
 
 use super::{BadJob, Fields, scalar};
 use serde_json::Value;
@@ -11,8 +11,8 @@ const MATRIX_BYTES_MAX: usize = 32 << 20;
 const DEPTH_MAX: usize = 4;
 /// Keys of `matrix`.
 const AXES_MAX: usize = 16;
-/// Fields that are checked before a matrix is expanded, or that nobody may see: no matrix sets them.
-const NOT_IN_MATRIX: [&str; 10] = [
+/// Fields that are looked at before a matrix is expanded, or that nobody may see: no matrix sets them.
+const NOT_IN_MATRIX: [&str; 11] = [
     "matrix",
     "my_account",
     "my_token",
@@ -20,6 +20,7 @@ const NOT_IN_MATRIX: [&str; 10] = [
     "my_name",
     "secrets",
     "cluster",
+    "cluster_spec",
     "need_file_store",
     "upload_file_store",
     "pkg_data",
@@ -33,11 +34,6 @@ const NOT_IN_MATRIX: [&str; 10] = [
 ///
 /// Names the field that is refused.
 pub fn jobs_of(fields: Fields) -> Result<Vec<Fields>, BadJob> {
-    if fields.get("cluster").and_then(scalar).is_some_and(|cluster| !cluster.is_empty()) {
-        let why = "jobs on several machines at once are not supported; leave it out, or submit one job for each \
-                   machine, and let them wait for each other by wait_on";
-        return Err(bad("cluster", why));
-    }
     let Some(matrix) = fields.get("matrix").and_then(Value::as_object) else { return Ok(vec![fields]) };
     let axes: Vec<(String, Vec<Value>)> =
         matrix.iter().filter_map(|(key, values)| Some((key.clone(), values.as_array()?.clone()))).collect();
@@ -190,7 +186,6 @@ mod tests {
     #[test]
     fn what_makes_no_jobs_is_named() {
         for (job, why) in [
-            (json!({"cluster": "cs-s1-c2"}), "cluster"),
             (json!({"matrix": {"os": []}}), "empty"),
             (json!({"matrix": {"os": vec!["x"; 101]}}), "more than 100"),
             (json!({"x": "y".repeat(4 << 20), "matrix": {"os": vec!["x"; 9]}}), "more than 33554432 bytes"),

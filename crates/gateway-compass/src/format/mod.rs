@@ -1,10 +1,12 @@
 //! Jobs and hosts of Compass CI in terms of its own interface: names of testboxes, fields of jobs, stages, wait
 //! conditions, and requests of hosts. Pure functions from texts to values or errors.
 
+mod cluster;
 mod host;
 mod job;
 mod lab_file;
 mod matrix;
+mod peers;
 mod quantity;
 mod result_root;
 mod sections;
@@ -12,11 +14,14 @@ mod stage;
 mod testbox;
 mod wait;
 
+pub(crate) use cluster::CLUSTER_ROLES;
+pub use cluster::{CLUSTER_NODES_MAX, ClusterNode, ClusterSpec, check_cluster_name, cluster_name, nodes_of};
 pub use host::{BadHost, HostRequest};
-pub use job::{ANY, BadJob, CompassJob, JOB_BYTES_MAX, is_compass, public_fields};
+pub use job::{ANY, BadJob, CompassJob, JOB_BYTES_MAX, cluster_job, is_compass, public_fields};
 pub(crate) use job::{SEALED_SECRETS, is_variable};
 pub use lab_file::host_of_file;
 pub use matrix::{MATRIX_JOBS_MAX, jobs_of};
+pub(crate) use peers::{add_scripts, cluster_jobs, runs_here};
 pub use quantity::{parse_memory, parse_seconds};
 pub(crate) use result_root::md5_of;
 pub use result_root::{all_params_md5, result_root, rootfs};

@@ -2,7 +2,9 @@
 //! the job's author wrote them, and a map of values does not keep that.
 
 use super::Fields;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use super::cluster::CLUSTER_SPEC;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +13,10 @@ use std::fmt;
 pub const SECTIONS: [&str; 4] = ["setup", "daemon", "monitor", "program"];
 /// The field in which the order of their entries is kept.
 pub const SECTION_ORDER: &str = "section_order";
+/// The part of a job's own `cluster_spec` whose order is kept, too: addresses are given in it.
+pub(super) const NODES: &str = "nodes";
 /// Entries of one section.
-const ENTRIES_MAX: usize = 1_000;
+pub(super) const ENTRIES_MAX: usize = 1_000;
 
 /// The order of the entries in a job's text, to be kept with its fields; `None` if it is not a mapping with sections.
 pub fn section_order(text: &[u8], is_yaml: bool) -> Option<Value> {
@@ -31,12 +35,17 @@ fn entry((section, names): (String, Vec<String>)) -> (String, Value) {
 /// The names of a section's entries: those whose order is kept first, then all others by name.
 pub fn entries_of<'a>(fields: &'a Fields, section: &str) -> Vec<(&'a String, &'a Value)> {
     let Some(entries) = fields.get(section).and_then(Value::as_object) else { return Vec::new() };
+    let mut all: Vec<(&String, &Value)> = entries.iter().collect();
+    in_kept_order(fields, section, &mut all);
+    all
+}
+
+/// Brings entries into the order that is kept; all others come after them, in the order that they have.
+pub(super) fn in_kept_order<N: AsRef<str>, T>(fields: &Fields, section: &str, entries: &mut [(N, T)]) {
     let kept = fields.get(SECTION_ORDER).and_then(|order| order.get(section)).and_then(Value::as_array);
     let kept = kept.into_iter().flatten().filter_map(Value::as_str).take(ENTRIES_MAX);
     let places: BTreeMap<&str, usize> = kept.enumerate().map(|(place, name)| (name, place)).collect();
-    let mut all: Vec<(&String, &Value)> = entries.iter().collect();
-    all.sort_by_key(|(name, _)| places.get(name.as_str()).copied().unwrap_or(ENTRIES_MAX));
-    all
+    entries.sort_by_key(|(name, _)| places.get(name.as_ref()).copied().unwrap_or(ENTRIES_MAX));
 }
 
 /// Sections with the names of their entries.
@@ -57,6 +66,9 @@ impl<'de> Deserialize<'de> for Keys {
                 while let Some(key) = map.next_key::<String>()? {
                     if SECTIONS.contains(&key.as_str()) {
                         all.push((key, map.next_value::<EntryNames>()?.0));
+                    } else if key == CLUSTER_SPEC {
+                        let nodes = map.next_value::<Option<SpecNames>>()?.unwrap_or_default();
+                        all.push((NODES.to_owned(), nodes.nodes.0));
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
@@ -68,7 +80,15 @@ impl<'de> Deserialize<'de> for Keys {
     }
 }
 
-/// The keys of a mapping; none of anything else.
+/// The hosts of a job's own `cluster_spec`.
+#[derive(Default, Deserialize)]
+struct SpecNames {
+    #[serde(default)]
+    nodes: EntryNames,
+}
+
+/// The keys of a mapping, none of a list, and of nothing.
+#[derive(Default)]
 struct EntryNames(Vec<String>);
 
 impl<'de> Deserialize<'de> for EntryNames {
@@ -82,6 +102,11 @@ impl<'de> Deserialize<'de> for EntryNames {
             }
 
             fn visit_unit<E>(self) -> Result<EntryNames, E> {
+                Ok(EntryNames(Vec::new()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<EntryNames, A::Error> {
+                while all.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(EntryNames(Vec::new()))
             }
 

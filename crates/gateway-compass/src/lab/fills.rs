@@ -5,6 +5,7 @@ use super::{Ask, Effect, Lab};
 use crate::files::Files;
 use crate::fill::{Filling, Unfilled};
 use crate::format::{Fields, Health, Stage, text_of};
+use crate::number::{step_of, task_of};
 use crate::record::BookedHost;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -58,7 +59,8 @@ impl Lab {
         if let Some(body) = self.runs.get(job)?.body.clone() {
             return Some(body);
         }
-        let raw = self.handle.store().body(job, 0).await.ok()??;
+        let task = task_of(job);
+        let raw = self.handle.store().body(task.job, step_of(task)).await.ok()??;
         let body = Arc::new(serde_json::from_slice::<StepBody>(&raw).ok()?);
         self.runs.get_mut(job)?.body = Some(body.clone());
         Some(body)

@@ -6,6 +6,7 @@ use super::link::HostLink;
 use super::{Effect, Lab, now_s};
 use crate::boot::BootType;
 use crate::format::{BOX, Fields, HostRequest, TboxType, is_variable, parse_memory, scalar, text_of, texts};
+use crate::number::task_of;
 use crate::record::{Reached, Record};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -349,7 +350,7 @@ impl Lab {
         let incarnation = *host.incarnation.get_or_insert(known.unwrap_or(identity));
         let (mut held, mut ended) = (Vec::new(), Vec::new());
         for (job, run) in self.runs.on(name).filter(|(_, run)| !run.acknowledged) {
-            let (task, attempt) = (TaskId { job, index: 0 }, run.place().attempt);
+            let (task, attempt) = (task_of(job), run.place().attempt);
             let phase = match &run.told {
                 Some(_) => HeldPhase::Ended,
                 None => HeldPhase::Running(dispatched(&run.record)),
@@ -421,6 +422,9 @@ impl Lab {
     pub(super) fn register(&mut self, name: String, fields: Fields, metrics: bool) -> Result<(), String> {
         if !self.hosts.contains_key(&name) && self.hosts.len() >= WORKERS_MAX {
             return Err(format!("there are {WORKERS_MAX} hosts already"));
+        }
+        if name.contains('/') {
+            return Err(format!("a host's name has no '/', and '{name}' has one"));
         }
         HostRequest::bare_metal(&name, &fields).map_err(|bad| bad.to_string())?;
         if let Some((mac, other)) = self.others_mac(&name, &fields) {

@@ -12,10 +12,11 @@ pub(super) use hosts::{Host, Machine, MachineName};
 pub(super) use runs::{Runs, Speaker};
 
 use super::ended;
+use super::number::{KnownTask, number_of, task_of};
 use super::record::{BadUpdate, Params, Record};
 use crate::files::Files;
 use crate::fill::Unfilled;
-use crate::format::Fields;
+use crate::format::{ClusterSpec, Fields};
 use clients::Clients;
 use link::HostLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,12 +28,16 @@ use windlass_api::{JobState as JobWord, ServerEvent};
 use windlass_core::engine::WorkerCommand;
 use windlass_core::tags::{Attributes, EXECUTOR};
 use windlass_core::worker::Worker;
-use windlass_core::{JobId, Resources, TaskId};
+use windlass_core::{JobId, Resources};
 use windlass_server::Handle;
 use windlass_server::Subscription;
 use windlass_server::{Delivery, WorkerMessage};
 use windlass_store::{ForeignWrite, StoreError};
 
+/// What begins the name under which a cluster is kept among the hosts, whose own names have no '/'.
+const CLUSTERS: &str = "cluster/";
+/// Clusters that are kept.
+const CLUSTERS_MAX: usize = 10_000;
 /// Messages that are handled before what they change is written.
 const BATCH_MAX: usize = 256;
 /// Between two looks at what is due.
@@ -69,6 +74,10 @@ pub(super) enum Ask {
     Refused { host: String, link: u64, why: String },
     /// Somebody says what a host is.
     Register { host: String, fields: Box<Fields>, metrics: bool, reply: oneshot::Sender<Result<(), String>> },
+    /// A user wants the job of a cluster's node ended; answered with false if it does not run.
+    Terminate { job: JobId, reply: oneshot::Sender<bool> },
+    /// Somebody says what machines a cluster has.
+    Cluster { name: String, spec: ClusterSpec, reply: oneshot::Sender<Result<(), String>> },
     /// A client is connected.
     ClientOpened(Session),
     /// It wants something of a job that is there.
@@ -101,6 +110,8 @@ pub(super) struct Lab {
     /// What happens to jobs, listened to only while there are runs.
     events: Option<Subscription>,
     pub(super) hosts: BTreeMap<String, Host>,
+    /// The machines of clusters, by name.
+    pub(super) clusters: BTreeMap<String, ClusterSpec>,
     /// Hosts as the engine knows them from before: their incarnations, what they have and are.
     known: BTreeMap<String, (u64, Resources, Attributes)>,
     pub(super) runs: Runs,
@@ -129,6 +140,7 @@ impl Lab {
             links,
             events: None,
             hosts: BTreeMap::new(),
+            clusters: BTreeMap::new(),
             known: BTreeMap::new(),
             runs: Runs::default(),
             returned: BTreeMap::new(),
@@ -138,6 +150,13 @@ impl Lab {
             handle,
         };
         for (name, text) in lab.handle.store().foreign_hosts().await? {
+            if let Some(cluster) = name.strip_prefix(CLUSTERS) {
+                match ClusterSpec::of_text(&text) {
+                    Ok(spec) => _ = lab.clusters.insert(cluster.to_owned(), spec),
+                    Err(why) => tracing::error!("what is kept of cluster '{cluster}' cannot be read: {why}"),
+                }
+                continue;
+            }
             let info = serde_json::from_str(&text).unwrap_or_default();
             lab.hosts.insert(name.clone(), Host::new(name, info));
         }
@@ -216,6 +235,14 @@ impl Lab {
                 let answer = self.register(host, *fields, metrics);
                 self.after(move || _ = reply.send(answer));
             }
+            Ask::Terminate { job, reply } => {
+                let runs = self.terminate_node(job);
+                self.after(move || _ = reply.send(runs));
+            }
+            Ask::Cluster { name, spec, reply } => {
+                let answer = self.register_cluster(name, spec);
+                self.after(move || _ = reply.send(answer));
+            }
             Ask::ClientOpened(session) => self.clients.open(session),
             Ask::ClientSaid { session, kind, job, text } => self.client_said(session, &kind, job, text),
             Ask::ClientClosed(session) => self.clients.close(session),
@@ -239,7 +266,7 @@ impl Lab {
                 self.start(host, task, attempt, (request.memory, time_limit_ms), start).await;
             }
             WorkerCommand::Kill { task, attempt } => self.kill(host, task, attempt),
-            WorkerCommand::Ack { task, attempt } => self.acknowledged(task.job, attempt),
+            WorkerCommand::Ack { task, attempt } => self.acknowledged(number_of(task), attempt),
             WorkerCommand::Reclaim { task, attempt } => {
                 let epoch = self.epoch_of(host);
                 self.tell(host, vec![WorkerMessage::Reclaimed { task, attempt, epoch }]);
@@ -318,9 +345,8 @@ impl Lab {
             }
             Some(_) => return,
         };
-        if self.runs.get(JobId(job)).is_some() {
-            self.reconcile_some(BTreeSet::from([JobId(job)])).await;
-        }
+        let runs = self.runs.of_job(JobId(job)).collect();
+        self.reconcile_some(runs).await;
     }
 
     async fn reconcile(&mut self) {
@@ -335,18 +361,26 @@ impl Lab {
         }
         let ids = jobs.clone();
         let booked = move |engine: &windlass_core::Engine| {
-            let task = |job| TaskId { job, index: 0 };
-            let one = |job: JobId| {
-                let number = engine.attempt(task(job)).map(|attempt| attempt.number);
-                (job, (number, engine.job(job).is_some_and(|job| job.ended.is_none())))
-            };
+            let one = |number| (number, KnownTask::of(engine, task_of(number)));
             ids.into_iter().map(one).collect::<BTreeMap<_, _>>()
         };
         // A server that ends needs no answer.
         let Ok(booked) = self.handle.query(booked).await else { return };
-        for (job, (attempt, active)) in booked {
-            self.concluded(job, attempt, active);
+        for (job, known) in booked {
+            let active = known.as_ref().is_some_and(|known| known.end.is_none());
+            self.concluded(job, known.and_then(|known| known.attempt), active);
         }
+    }
+
+    /// Somebody says what machines a cluster has.
+    fn register_cluster(&mut self, name: String, spec: ClusterSpec) -> Result<(), String> {
+        if !self.clusters.contains_key(&name) && self.clusters.len() >= CLUSTERS_MAX {
+            return Err(format!("there are {CLUSTERS_MAX} clusters already"));
+        }
+        let doc = serde_json::to_string(&spec).expect("texts and numbers always serialize");
+        self.writes.push(ForeignWrite::Host { name: format!("{CLUSTERS}{name}"), doc });
+        self.clusters.insert(name, spec);
+        Ok(())
     }
 
     fn tick(&mut self) {

@@ -6,6 +6,7 @@ use super::{Lab, now_s};
 use crate::boot::{Boot, BootType};
 use crate::fill::machine_fields;
 use crate::format::{Fields, Health, Readiness, Stage};
+use crate::number::{number_of, task_of};
 use crate::record::{BadUpdate, BookedHost, Params, Record};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,37 +53,43 @@ pub(crate) struct Run {
 /// All of these, and which of them each host has.
 #[derive(Default)]
 pub(crate) struct Runs {
-    all: BTreeMap<JobId, Run>,
+    all: BTreeMap<TaskId, Run>,
     by_host: BTreeMap<String, BTreeSet<JobId>>,
 }
 
 impl Runs {
     pub fn get(&self, job: JobId) -> Option<&Run> {
-        self.all.get(&job)
+        self.all.get(&task_of(job))
     }
 
     pub fn get_mut(&mut self, job: JobId) -> Option<&mut Run> {
-        self.all.get_mut(&job)
+        self.all.get_mut(&task_of(job))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &Run)> {
-        self.all.iter().map(|(job, run)| (*job, run))
+        self.all.iter().map(|(task, run)| (number_of(*task), run))
+    }
+
+    /// Those of all nodes of a job, by that job's own number.
+    pub(super) fn of_job(&self, job: JobId) -> impl Iterator<Item = JobId> {
+        let nodes = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        self.all.range(nodes).map(|(task, _)| number_of(*task))
     }
 
     /// Those of a host.
     pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
         let jobs = self.by_host.get(host).into_iter().flatten();
-        jobs.filter_map(|job| Some((*job, self.all.get(job)?)))
+        jobs.filter_map(|job| Some((*job, self.get(*job)?)))
     }
 
     pub(super) fn insert(&mut self, job: JobId, run: Run) {
         self.remove(job);
         self.by_host.entry(run.host().to_owned()).or_default().insert(job);
-        self.all.insert(job, run);
+        self.all.insert(task_of(job), run);
     }
 
     pub(super) fn remove(&mut self, job: JobId) -> Option<Run> {
-        let run = self.all.remove(&job)?;
+        let run = self.all.remove(&task_of(job))?;
         if let Some(jobs) = self.by_host.get_mut(run.host()) {
             jobs.remove(&job);
             if jobs.is_empty() {
@@ -95,10 +102,20 @@ impl Runs {
 
 /// A job that is to end.
 pub(super) struct Kill {
-    /// Because its user wants it no more, and not because it took too long.
-    cancelled: bool,
+    reason: KillReason,
     /// When its host was told, on a connection that still holds.
     sent: Option<Instant>,
+}
+
+/// Why a job is to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KillReason {
+    /// The engine wants it no more.
+    Unwanted,
+    /// It took too long.
+    TooLong,
+    /// Its user ends this node of a cluster, of which the engine is not asked.
+    Terminated,
 }
 
 impl Run {
@@ -128,7 +145,8 @@ impl Lab {
             return;
         }
         let told = record.stage.is_end().then(|| result_of(&record, None));
-        let run = Run { record, body: None, told, acknowledged: false, kill: None };
+        let kill = record.terminated.then_some(Kill { reason: KillReason::Terminated, sent: None });
+        let run = Run { record, body: None, told, acknowledged: false, kill };
         if !self.hosts.contains_key(run.host()) {
             let name = run.host().to_owned();
             self.hosts.insert(name.clone(), super::Host::new(name, Fields::new()));
@@ -145,9 +163,9 @@ impl Lab {
         (memory, time_limit_ms): (u64, Option<u64>),
         start: StartInfo,
     ) {
-        let epoch = self.epoch_of(host);
-        let here = self.runs.get(task.job).is_some_and(|run| run.place().attempt == attempt);
-        if here || self.returned.get(&task.job).is_some_and(|given_back| *given_back >= attempt) {
+        let (epoch, job) = (self.epoch_of(host), number_of(task));
+        let here = self.runs.get(job).is_some_and(|run| run.place().attempt == attempt);
+        if here || self.returned.get(&job).is_some_and(|given_back| *given_back >= attempt) {
             // Said again because it crossed a hello.
             return;
         }
@@ -175,13 +193,13 @@ impl Lab {
             reached: reached.reached(),
         };
         // The engine may give it away again before it is heard that an earlier attempt was given up.
-        self.orphan(task.job);
-        let waited = if fields.contains_key("wait_on") { self.waited(task.job).await } else { None };
+        self.orphan(job);
+        let waited = if fields.contains_key("wait_on") { self.waited(job).await } else { None };
         let record = Record::dispatched(place, waited, now_s());
         let run = Run { record, body: Some(start.body), told: None, acknowledged: false, kill: None };
-        self.runs.insert(task.job, run);
-        self.keep(task.job);
-        self.fill(task.job).await;
+        self.runs.insert(job, run);
+        self.keep(job);
+        self.fill(job).await;
     }
 
     /// What was told of the jobs that this one waited for.
@@ -195,7 +213,7 @@ impl Lab {
         if self.returned.len() >= RETURNED_MAX {
             self.returned.pop_first();
         }
-        self.returned.insert(task.job, attempt);
+        self.returned.insert(number_of(task), attempt);
         self.tell(host, vec![finished(task, attempt, epoch, TaskResult::bare(End::Recalled))]);
     }
 
@@ -223,7 +241,7 @@ impl Lab {
             }
             _ => false,
         };
-        let (task, epoch) = (TaskId { job, index: 0 }, Epoch(place.epoch));
+        let (task, epoch) = (task_of(job), Epoch(place.epoch));
         if sent {
             let (attempt, at) = (place.attempt, Time(now_s().saturating_mul(1_000_000_000)));
             self.tell(&name, vec![WorkerMessage::Started { task, attempt, epoch, at }]);
@@ -314,12 +332,12 @@ impl Lab {
         let result = result_of(&run.record, run.kill.as_ref());
         run.told = Some(result.clone());
         let (host, attempt, epoch) = (run.host().to_owned(), run.place().attempt, run.epoch());
-        self.tell(&host, vec![finished(TaskId { job, index: 0 }, attempt, epoch, result)]);
+        self.tell(&host, vec![finished(task_of(job), attempt, epoch, result)]);
     }
 
     /// The engine wants a job ended.
     pub(super) fn kill(&mut self, host: &str, task: TaskId, attempt: u32) {
-        let job = task.job;
+        let job = number_of(task);
         let here = |run: &&mut Run| run.host() == host && run.place().attempt == attempt;
         let Some(run) = self.runs.get_mut(job).filter(here) else {
             if self.hosts.get_mut(host).is_some_and(|host| host.orphans.remove(&job).is_some()) {
@@ -331,8 +349,22 @@ impl Lab {
         if run.record.stage.is_end() {
             return;
         }
-        run.kill = Some(Kill { cancelled: true, sent: None });
+        run.kill = Some(Kill { reason: KillReason::Unwanted, sent: None });
         self.send_kill(job, Health::Terminate);
+    }
+
+    /// A user ends the job of a cluster's node. False if it does not run.
+    pub(super) fn terminate_node(&mut self, job: JobId) -> bool {
+        let Some(run) = self.runs.get_mut(job).filter(|run| !run.record.stage.is_end()) else { return false };
+        if run.kill.is_none() {
+            // It is kept, because nobody repeats it when the server starts again.
+            run.record.terminated = true;
+            run.record.suffer(Health::Terminate);
+            run.kill = Some(Kill { reason: KillReason::Terminated, sent: None });
+            self.keep(job);
+            self.send_kill(job, Health::Terminate);
+        }
+        true
     }
 
     /// Ends a job for which `kill` is set: bare metal is free as soon as it boots again, a provider is asked.
@@ -395,7 +427,7 @@ impl Lab {
             }
             let health = Health::timeout(run.record.stage).unwrap_or(Health::TimeoutRunning);
             run.record.suffer(health);
-            run.kill = Some(Kill { cancelled: false, sent: None });
+            run.kill = Some(Kill { reason: KillReason::TooLong, sent: None });
             self.keep(job);
             self.send_kill(job, health);
         }
@@ -477,8 +509,8 @@ fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
     let time = |stage: Stage| record.times.get(stage.as_str()).map(|s| Time(s.saturating_mul(1_000_000_000)));
     let end = match Health::to_end(record.health, record.stage) {
         End::Exited(0) => End::Exited(0),
-        _ if kill.is_some_and(|kill| kill.cancelled) => End::Canceled,
-        _ if kill.is_some() => End::TimeLimit,
+        _ if kill.is_some_and(|kill| kill.reason == KillReason::Unwanted) => End::Canceled,
+        _ if kill.is_some_and(|kill| kill.reason == KillReason::TooLong) => End::TimeLimit,
         // Nobody here asked for it: it is no reason to run it again.
         End::Canceled => End::Exited(1),
         end => end,

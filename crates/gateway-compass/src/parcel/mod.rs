@@ -4,14 +4,14 @@ mod archive;
 mod script;
 mod yaml;
 
-use crate::format::{Fields, SECTION_ORDER};
+use crate::format::{CLUSTER_ROLES, Fields, SECTION_ORDER};
 use archive::{Archive, Entry};
 
 pub(crate) use yaml::to_yaml;
 
 /// Fields of which the machine reads nothing in `job.yaml`.
-const LEFT_OUT: [&str; 7] =
-    ["sealed_secrets", "secrets", "job2sh", "my_email", "my_name", "my_token", SECTION_ORDER];
+const LEFT_OUT: [&str; 8] =
+    ["sealed_secrets", "secrets", "job2sh", "my_email", "my_name", "my_token", SECTION_ORDER, CLUSTER_ROLES];
 
 /// The archive of a job with these fields, compressed. Made for each request, because it holds secrets.
 pub(crate) fn job_archive(fields: &Fields, secrets: &Fields) -> Vec<u8> {

@@ -1,11 +1,11 @@
 //! `job.sh`: the shell script by which a machine reads a job's fields and runs its programs. It runs in every POSIX
 //! shell, such as the ones of Debian and busybox.
 
-use crate::format::{Fields, SECTIONS, entries_of, is_variable, scalar, texts};
+use crate::format::{Fields, SECTIONS, entries_of, is_variable, runs_here, scalar, texts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Keys of an entry that are no variables of its program. Which machine of a cluster runs it matters only there.
+/// Keys of an entry that are no variables of its program.
 const NO_VARIABLES: [&str; 5] = ["if", "if-role", "depends-on", "pre-script", "post-script"];
 /// Lists of lines that an old client made itself, in the order in which they go into the script.
 const OLD_LISTS: [&str; 4] = ["run_job", "extract_stats", "define_files", "on_fail"];
@@ -73,7 +73,9 @@ fn run_function(fields: &Fields) -> String {
     text.push('\n');
     for section in SECTIONS {
         for (name, config) in entries_of(fields, section) {
-            put_entry(&mut text, section, name, config.as_object());
+            if runs_here(fields, config.as_object()) {
+                put_entry(&mut text, section, name, config.as_object());
+            }
         }
     }
     text.push_str("}\n");

@@ -3,7 +3,7 @@
 
 use super::write::int;
 use crate::view::ForeignWrite;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use windlass_core::JobId;
 
 /// Applies changes in one transaction.
@@ -29,6 +29,13 @@ pub fn apply(db: &mut Connection, writes: &[ForeignWrite]) -> rusqlite::Result<(
         };
     }
     tx.commit()
+}
+
+/// Deletes the documents of all nodes of a job. The expression is that of their index, literally: SQLite uses an index on
+/// an expression for the same expression alone. See [`FOREIGN_NODE_NUMBERS`](crate::FOREIGN_NODE_NUMBERS).
+pub fn delete_all(tx: &Transaction<'_>, job: i64) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM foreign_jobs WHERE job % 1000000000000 = ?1";
+    tx.prepare_cached(sql)?.execute([job]).map(|_| ())
 }
 
 /// The document of one job.

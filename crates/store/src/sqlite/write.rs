@@ -296,7 +296,7 @@ fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite
             break;
         };
         tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
-        tx.prepare_cached("DELETE FROM foreign_jobs WHERE job = ?1")?.execute([id])?;
+        super::foreign::delete_all(tx, id)?;
         tx.prepare_cached("INSERT INTO deleted VALUES (?1)")?.execute([id])?;
         gone.push(JobId(id as u64));
         *left -= 1;

@@ -1,0 +1,64 @@
+//! The clusters of a laboratory: which machines a job gets that names one.
+
+use super::access::{Refused, check_look, say};
+use super::jobs::{Who, unavailable, who};
+use super::lab::Ask;
+use crate::App;
+use crate::format::{ClusterSpec, check_cluster_name};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use windlass_server::auth::Role;
+
+/// Bytes of a specification.
+const SPEC_BYTES_MAX: usize = 256 << 10;
+
+/// Says what machines a cluster has, in YAML or JSON. For administrators.
+pub(super) async fn register(
+    State(app): State<App>,
+    caller: Who,
+    Path(name): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refused> {
+    match who(&caller).map(|caller| caller.role) {
+        Some(Role::Admin) => {}
+        Some(_) => return Err(say(StatusCode::FORBIDDEN, "clusters are registered by administrators").into()),
+        None => {
+            let why = "this server asks for a token, and the request has none";
+            return Err(say(StatusCode::UNAUTHORIZED, why).into());
+        }
+    }
+    let bad = |why: String| Refused::from(say(StatusCode::BAD_REQUEST, why));
+    let body = body.map_err(|rejection| rejection.into_response())?;
+    check_cluster_name(&name).map_err(bad)?;
+    if body.len() > SPEC_BYTES_MAX {
+        return Err(bad(format!("a cluster's specification has {SPEC_BYTES_MAX} bytes at most")));
+    }
+    let spec = app.parse(body, |body| ClusterSpec::of_text(&String::from_utf8_lossy(body))).await;
+    let spec = spec.map_err(|why| bad(format!("cluster '{name}': {why}")))?;
+    let ask = |reply| Ask::Cluster { name: name.clone(), spec, reply };
+    app.compass().ask(ask).await.map_err(unavailable)?.map_err(bad)?;
+    Ok(say(StatusCode::OK, format!("Cluster registered successfully: {name}")))
+}
+
+/// Shows a cluster.
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Who,
+    Path(name): Path<String>,
+) -> Result<Response, Refused> {
+    check_look(who(&caller))?;
+    let wanted = name.clone();
+    let found = app.compass().look(move |lab| lab.clusters.get(&wanted).cloned()).await;
+    Ok(match found.map_err(unavailable)? {
+        Some(spec) => Json(spec).into_response(),
+        None => {
+            let body = json!({"error": "Cluster not found", "cluster": name});
+            (StatusCode::NOT_FOUND, Json(body)).into_response()
+        }
+    })
+}
