@@ -57,6 +57,30 @@ const SPACE: &str =
     "  parameterSpace:\n    taskParameterDefinitions:\n    - {name: F, type: INT, range: 1-3}\n";
 
 #[test]
+fn frames_in_chunks_vary_fastest_and_contiguous_ones_have_no_gap() {
+    let chunked = |range: &str, chunks: &str| {
+        let space = format!(
+            "  parameterSpace:\n    taskParameterDefinitions:\n    - {{name: F, type: 'CHUNK[INT]', range: '{range}', \
+             chunks: {{{chunks}}}}}\n    - {{name: G, type: STRING, range: [a, b]}}\n"
+        );
+        let text = with_step(&space).replace("name: T", "name: T\nextensions: [TASK_CHUNKING]");
+        submit(&text, &[]).unwrap().steps.remove(0)
+    };
+    let step = chunked("1-100,201-250", "defaultTaskCount: 5, rangeConstraint: CONTIGUOUS");
+    let chunks = step.chunks.unwrap();
+    assert_eq!((chunks.tasks, chunks.target_ms, chunks.block), (Some(5), None, Some(50)));
+    let Some(Param::Space(space)) = step.param else { panic!() };
+    let names: Vec<&str> = space.params.iter().map(|param| param.name.as_str()).collect();
+    assert_eq!(names, ["G", "F"]);
+    let learned =
+        chunked("1-9:2", "defaultTaskCount: 2, targetRuntimeSeconds: 30, rangeConstraint: NONCONTIGUOUS");
+    let chunks = learned.chunks.unwrap();
+    assert_eq!((chunks.tasks, chunks.target_ms, chunks.block), (Some(2), Some(30_000), None));
+    let gaps = chunked("1-9:2", "defaultTaskCount: 2, rangeConstraint: CONTIGUOUS");
+    assert_eq!(gaps.chunks.unwrap().block, Some(1));
+}
+
+#[test]
 fn a_template_becomes_a_submission() {
     let text = r#"
 specificationVersion: jobtemplate-2023-09
@@ -389,7 +413,7 @@ fn mistakes_have_lines() {
     refuse(
         &extended,
         &[],
-        expect!["job.yaml:3: extensions: Unsupported extension names: EXPR, TASK_CHUNKING"],
+        expect!["job.yaml:3: extensions: Unsupported extension names: EXPR"],
     );
     refuse(
         &with_step(SPACE).replace("onRun: {", "onRun: {timeout: soon, "),
