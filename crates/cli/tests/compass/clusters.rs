@@ -216,6 +216,33 @@ fn a_node_is_terminated_alone_and_cancelled_with_all() {
 }
 
 #[test]
+fn all_nodes_start_again_where_a_host_is_lost() {
+    let lab = Lab::open(&[]);
+    let spec = json!({"nodes": {"dc-1g.h1": {"roles": ["server"]}, "dc-1g.h2": {"roles": ["client"]}}});
+    let nodes = submit(&lab, &cluster_job(&json!({"cluster_spec": spec})));
+    let mut first = Provider::open(&lab, "h1", 8_000, &Value::Null);
+    let mut lost = Provider::open(&lab, "h2", 8_000, &Value::Null);
+    assert_eq!((first.boots(), lost.boots()), (nodes[0].clone(), nodes[1].clone()));
+    nodes.iter().for_each(|id| lab.wait_for(id, "dispatch"));
+    drop(lost);
+    wait_until("the host is suspect", || lab.windlass_json(&["worker", "show", "h2"])["state"] == "suspect");
+    lab.windlass(&["worker", "forget", "h2"]);
+    assert_eq!(first.socket.next(), json!({"type": "terminate-job", "job_id": nodes[0]}));
+    first.says(&nodes[0], &json!({"job_stage": "finish", "job_data_readiness": "incomplete"}));
+    nodes.iter().for_each(|id| lab.wait_for(id, "submit"));
+    assert_eq!(first.socket.within(Duration::from_millis(200)), None, "it waits for the other");
+    let mut second = Provider::open(&lab, "h2", 8_000, &Value::Null);
+    assert_eq!(first.boots(), nodes[0]);
+    let told = [second.socket.next(), second.socket.next()];
+    assert_eq!(told.each_ref().map(|one| &one["job_id"]), [nodes[1].as_str(); 2], "{told:?}");
+    assert_eq!((&told[0]["type"], &told[1]["type"]), (&json!("terminate-job"), &json!("boot-job")));
+    first.done(&nodes[0]);
+    second.done(&nodes[1]);
+    lab.wait_for_state(&nodes[0], "succeeded");
+    assert_eq!(stages(&lab, &nodes), ["finish"; 2]);
+}
+
+#[test]
 fn clusters_that_cannot_be_are_refused() {
     let lab = lab();
     for (more, why) in [

@@ -508,7 +508,8 @@ impl Lab {
 fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
     let time = |stage: Stage| record.times.get(stage.as_str()).map(|s| Time(s.saturating_mul(1_000_000_000)));
     let end = match Health::to_end(record.health, record.stage) {
-        End::Exited(0) => End::Exited(0),
+        // What was told to end and says no more than that it did has not succeeded.
+        End::Exited(0) if kill.is_none() || record.health == Some(Health::Success) => End::Exited(0),
         _ if kill.is_some_and(|kill| kill.reason == KillReason::Unwanted) => End::Canceled,
         _ if kill.is_some_and(|kill| kill.reason == KillReason::TooLong) => End::TimeLimit,
         // Nobody here asked for it: it is no reason to run it again.
