@@ -55,6 +55,18 @@ pub struct Queue {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+    /// Cpus that it holds or could use now, as far as its quota and a pause let it; absent where the server is of an
+    /// earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand_cpus: Option<f64>,
+    /// Cpus to which its band and its weight entitle it, of all workers that take work; absent where the server is of
+    /// an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entitled_cpus: Option<f64>,
+    /// The weight that it counts with: less than its own if its own entitles it to more than it wants. Absent if all
+    /// queues of its band get what they want, so that no weight makes a difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_weight: Option<f64>,
 }
 
 /// Who takes turns inside a queue.

@@ -71,7 +71,7 @@ pub struct Turn {
     /// Cpus that its queue holds there.
     #[serde(default)]
     pub held_cpus: f64,
-    /// Cpus to which its queue's weight entitles it.
+    /// Cpus to which its queue's band and weight entitle it.
     #[serde(default)]
     pub entitled_cpus: f64,
     /// True if the demand is more than these cpus.

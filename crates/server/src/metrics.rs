@@ -8,13 +8,19 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use windlass_core::Engine;
 use windlass_core::engine::Fact;
-use windlass_core::explain::BlockedReason;
+use windlass_core::explain::{BlockedReason, Entitlement};
 use windlass_core::job::{Counts, TaskState};
 use windlass_core::worker::WorkerState;
 
 type Labels = [(&'static str, &'static str); 1];
+/// A number of each queue.
+type ByQueue = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
+
+/// Queues that the text names: those that want most cpus. Each is four lines.
+const QUEUES_MAX: usize = 250;
 
 /// All metrics.
 pub struct Metrics {
@@ -32,6 +38,9 @@ pub struct Metrics {
     workers_reserved: Gauge,
     waiting_tasks: Family<Labels, Gauge>,
     stranded_cores: Gauge<f64, AtomicU64>,
+    queues: QueueGauges,
+    /// One text at a time, because queues that are gone are removed before the others are set.
+    encoding: Mutex<()>,
     wait_seconds: Histogram,
     /// Time of a round that booked something.
     pub round_seconds: Histogram,
@@ -69,6 +78,8 @@ impl Metrics {
             workers_reserved: Gauge::default(),
             waiting_tasks: Family::default(),
             stranded_cores: Gauge::default(),
+            queues: QueueGauges::default(),
+            encoding: Mutex::default(),
             wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 12)),
             round_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
@@ -100,6 +111,7 @@ impl Metrics {
         r.register("workers_reserved", "Workers reserved for blocked work", self.workers_reserved.clone());
         r.register("waiting_tasks", "Ready tasks, by why they wait", self.waiting_tasks.clone());
         r.register("stranded_cores", "Cores idle beside work that waits", self.stranded_cores.clone());
+        self.queues.register(r);
         let seconds = Unit::Seconds;
         r.register_with_unit("wait", "From ready to booked", seconds.clone(), self.wait_seconds.clone());
         r.register_with_unit("round", "A round that booked", seconds.clone(), self.round_seconds.clone());
@@ -135,7 +147,9 @@ impl Metrics {
         if let Some(bytes) = free_bytes {
             self.store_free.get_or_create(&[]).set(bytes as i64);
         }
-        let Gauges { counts, workers, held, left_out, reserved, waiting, stranded_cpu } = now;
+        let _alone = self.encoding.lock().unwrap_or_else(PoisonError::into_inner);
+        let Gauges { counts, workers, held, left_out, reserved, waiting, stranded_cpu, queues } = now;
+        self.queues.set(queues);
         let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
         for (state, n) in gauges {
             self.tasks.get_or_create(&[("state", state)]).set(i64::from(n));
@@ -169,6 +183,65 @@ pub struct Gauges {
     waiting: BTreeMap<BlockedReason, u64>,
     /// Hundredths of a core.
     stranded_cpu: u64,
+    queues: Vec<QueueNumbers>,
+}
+
+/// Cpus are hundredths of a core.
+struct QueueNumbers {
+    name: String,
+    booked_cpu: u64,
+    entitlement: Entitlement,
+}
+
+/// What queues want, have, and are entitled to.
+#[derive(Default)]
+struct QueueGauges {
+    demand_cpus: ByQueue,
+    booked_cpus: ByQueue,
+    entitled_cpus: ByQueue,
+    effective_weight: ByQueue,
+}
+
+impl QueueGauges {
+    fn register(&self, r: &mut Registry) {
+        r.register("queue_demand_cpus", "Cpus that a queue holds or could use", self.demand_cpus.clone());
+        r.register("queue_booked_cpus", "Cpus that a queue holds", self.booked_cpus.clone());
+        r.register("queue_entitled_cpus", "Cpus that a queue is entitled to", self.entitled_cpus.clone());
+        let help = "Weight that a queue counts with in a contended band";
+        r.register("queue_effective_weight", help, self.effective_weight.clone());
+    }
+
+    fn set(&self, queues: &[QueueNumbers]) {
+        for family in [&self.demand_cpus, &self.booked_cpus, &self.entitled_cpus, &self.effective_weight] {
+            family.clear();
+        }
+        for QueueNumbers { name, booked_cpu, entitlement } in queues {
+            let put = |family: &ByQueue, value| {
+                family.get_or_create(&[("queue", name.clone())]).set(value);
+            };
+            put(&self.demand_cpus, entitlement.demand_cpu as f64 / 100.0);
+            put(&self.booked_cpus, *booked_cpu as f64 / 100.0);
+            put(&self.entitled_cpus, entitlement.entitled_cpu / 100.0);
+            if let Some(weight) = entitlement.effective_weight {
+                put(&self.effective_weight, weight);
+            }
+        }
+    }
+}
+
+/// Queues with work, those that want most first.
+fn read_queues(engine: &Engine) -> Vec<QueueNumbers> {
+    let all = windlass_core::explain::entitlements(engine).into_iter();
+    let number = |entitlement: Entitlement| {
+        let queue = engine.queues().get(entitlement.queue);
+        QueueNumbers { name: queue.name().to_owned(), booked_cpu: queue.booked_cpu, entitlement }
+    };
+    let mut queues: Vec<QueueNumbers> = all.filter(|own| own.demand_cpu > 0).map(number).collect();
+    queues.sort_by(|a, b| {
+        b.entitlement.demand_cpu.cmp(&a.entitlement.demand_cpu).then_with(|| a.name.cmp(&b.name))
+    });
+    queues.truncate(QUEUES_MAX);
+    queues
 }
 
 /// How many workers lack something for new work.
@@ -206,6 +279,7 @@ impl Gauges {
             reserved: engine.planner().reservations().holders().count() as i64,
             waiting: windlass_core::explain::waiting_tasks(engine),
             stranded_cpu: engine.planner().stranded_cpu(),
+            queues: read_queues(engine),
         }
     }
 }

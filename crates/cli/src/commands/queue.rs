@@ -256,6 +256,9 @@ fn text(queue: &Queue) -> String {
             crate::ui::output::count(steps, "step")
         ),
     );
+    if let (Some(demand), Some(entitled)) = (queue.demand_cpus, queue.entitled_cpus) {
+        line("entitled", entitled_in_words(demand, entitled, queue));
+    }
     line("booked", queue.booked.to_string());
     let of = if queue.charge == "task" { "tasks" } else { "machine time" };
     line(
@@ -263,6 +266,15 @@ fn text(queue: &Queue) -> String {
         queue.share.map_or_else(|| "-".to_owned(), |s| format!("{} of its band's {of}", percent(s))),
     );
     text
+}
+
+fn entitled_in_words(demand_cpus: f64, entitled_cpus: f64, queue: &Queue) -> String {
+    let capped = queue.effective_weight.filter(|weight| *weight < f64::from(queue.weight) && *weight > 0.0);
+    let counts = capped.map_or_else(String::new, |weight| {
+        let digits = if weight < 1.0 { 4 } else { 1 };
+        format!("; its weight counts as {weight:.digits$}")
+    });
+    format!("to {entitled_cpus} of the {demand_cpus} cpus that it wants{counts}")
 }
 
 fn percent(share: f64) -> String {
@@ -299,6 +311,23 @@ fn grid(queues: &[Queue]) -> Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_weight_that_counts_as_less_is_told() {
+        let queue = |effective: Option<f64>| {
+            let json = serde_json::json!({"name": "film", "band": 3, "weight": 300, "running": 0, "ready_steps": 0,
+                "booked": 0, "demand_cpus": 8.0, "entitled_cpus": 2.67, "effective_weight": effective});
+            serde_json::from_value::<Queue>(json).unwrap()
+        };
+        let line = |effective| {
+            let text = text(&queue(effective));
+            text.lines().find_map(|line| line.strip_prefix("entitled   ")).unwrap().to_owned()
+        };
+        assert_eq!(line(Some(300.0)), "to 2.67 of the 8 cpus that it wants");
+        assert_eq!(line(None), "to 2.67 of the 8 cpus that it wants");
+        assert_eq!(line(Some(50.0 / 3.0)), "to 2.67 of the 8 cpus that it wants; its weight counts as 16.7");
+        assert_eq!(line(Some(0.0125)), "to 2.67 of the 8 cpus that it wants; its weight counts as 0.0125");
+    }
 
     #[test]
     fn a_quota_is_cpus_or_none() {

@@ -314,6 +314,35 @@ async fn the_board_shows_what_waits_and_what_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn queues_tell_what_they_are_entitled_to_and_what_their_weights_count_as() {
+    let server = Server::start(&[]);
+    worker(&server, "a", 8, &[], None).await;
+    for (queue, weight, tasks) in
+        [("heavy", "10000", "1-2"), ("film", "200", "1-50"), ("light", "100", "1-50")]
+    {
+        server.farm.ok(&["--server", &server.url, "queue", "set", queue, "--weight", weight]);
+        submit(&server, &["--queue", queue, "--cpus", "1", "--array", tasks]);
+    }
+    let shown = until(&server, "/api/v1/queues/light", |queue| queue["demand_cpus"] == 50.0).await;
+    assert_eq!((&shown["entitled_cpus"], &shown["effective_weight"]), (&json!(2.0), &json!(100.0)));
+    // Two cpus are what a weight of 100 gives, so more weight is of no use to a queue that wants two.
+    let heavy = get_json(&server, "/api/v1/queues/heavy");
+    let told = |field: &str| heavy[field].as_f64().unwrap();
+    assert_eq!([told("demand_cpus"), told("entitled_cpus"), told("effective_weight")], [2.0, 2.0, 100.0]);
+    let text = server.farm.ok(&["--server", &server.url, "queue", "show", "heavy"]);
+    assert!(text.contains("to 2 of the 2 cpus that it wants; its weight counts as 100.0"), "{text}");
+    let of =
+        |what: &str, queue: &str| metric(&server, &format!("windlass_queue_{what}{{queue=\"{queue}\"}}"));
+    assert_eq!([of("demand_cpus", "film"), of("entitled_cpus", "film")], [50.0, 4.0]);
+    assert_eq!([of("effective_weight", "film"), of("effective_weight", "heavy")], [200.0, 100.0]);
+    let booked = ["heavy", "film", "light"].map(|queue| of("booked_cpus", queue));
+    assert!(booked.iter().sum::<f64>() <= 8.0, "{booked:?}");
+    // A queue without work has no lines.
+    server.farm.ok(&["--server", &server.url, "queue", "set", "empty", "--weight", "5"]);
+    assert!(!get(&server, "/metrics").1.contains("empty"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn decisions_are_told_and_summed_up() {
     let server = Server::start(&["--scoring-policy", "pressure", "--pressure"]);
     let rules = board(&server, "/scoring/rules");

@@ -1,5 +1,6 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
+mod entitlement;
 mod gangs;
 mod parked;
 mod place;
@@ -7,8 +8,8 @@ mod waits;
 mod words;
 mod worker;
 
+pub use entitlement::{Entitlement, Pool, entitlements, pool};
 use gangs::{say_missing, say_too_few, too_little_room, unready_mates};
-use parked::parked_demand;
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
 use waits::over_quota;
@@ -17,17 +18,14 @@ pub use words::Word;
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, worker};
 
 use crate::bounds;
-use crate::class::Class;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId, WorkerId};
+use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, RunningCap, Stop, TaskState};
-use crate::load::share::{Claim, Level, level};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision, Judged};
-use crate::queues::{Ahead, Queue};
+use crate::queues::Ahead;
 use crate::tags::{EXECUTOR, Need, asks_executor};
 use crate::time::Time;
-use crate::worker::Worker;
 use std::collections::BTreeMap;
 
 /// Why a task is not running, or where it runs.
@@ -177,23 +175,6 @@ pub struct Turn {
     pub pool: Pool,
     /// When it is expected to start, where the lengths of what runs and comes before are known.
     pub starts: Option<Time>,
-}
-
-/// How the workers that could run a class are shared out between queues. All in hundredths of a core.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Pool {
-    /// What these workers have.
-    pub cpu: u64,
-    /// What all queues hold and could use there.
-    pub demand_cpu: u64,
-    /// What the queue holds and could use there, as far as its quota lets it.
-    pub own_demand_cpu: u64,
-    /// What the queue holds.
-    pub booked_cpu: u64,
-    /// What weighted max-min entitles it to.
-    pub entitled_cpu: f64,
-    /// There is not enough for all.
-    pub contended: bool,
 }
 
 /// A change after which the task would run.
@@ -486,50 +467,6 @@ fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Expl
         })
         .collect();
     found
-}
-
-/// How the workers that could run a class are shared out, and what that is for a queue. Demand is what
-/// queues hold anywhere, and what of theirs is ready and fits one of these workers.
-pub fn pool(engine: &Engine, class: &Class, of: &str) -> Pool {
-    let workers: Vec<&Worker> = engine
-        .workers()
-        .present()
-        .filter(|w| w.takes_work() && placement::eligible_when_idle(class, w))
-        .collect();
-    let mut pool = Pool { cpu: workers.iter().map(|w| u64::from(w.capacity.cpu)).sum(), ..Pool::default() };
-    let (mut claims, mut own) = (Vec::new(), Claim::default());
-    let mut fitting: BTreeMap<ClassId, bool> = BTreeMap::new();
-    for (QueueId(id), queue) in engine.queues().with_ids() {
-        let mut demand = queue.booked_cpu;
-        let parts = engine.queues().parts(QueueId(id)).map(|part| engine.queues().get(part));
-        for (id, queued_step) in parts.flat_map(Queue::steps_by_class) {
-            let Some(class) = engine.class(id) else { continue };
-            // A request of an outside client is one.
-            let ready = match engine.step(queued_step.step()) {
-                Some(step) => step.ready.len(),
-                None => 1,
-            };
-            let fits = || workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
-            if *fitting.entry(id).or_insert_with(fits) {
-                demand += u64::from(ready) * u64::from(class.request.cpu);
-            }
-        }
-        demand += parked_demand(engine, QueueId(id), &workers);
-        let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
-        let claim = Claim { id: u64::from(id), weight: queue.share().weight(), demand };
-        pool.demand_cpu += demand;
-        if queue.name() == of {
-            own = claim;
-            pool.booked_cpu = queue.booked_cpu;
-        }
-        claims.push(claim);
-    }
-    let level: Level = level(pool.cpu, &claims);
-    let share = level.share(&own);
-    pool.own_demand_cpu = own.demand;
-    pool.entitled_cpu = share.whole as f64 + share.part as f64 / share.of as f64;
-    pool.contended = level.contended();
-    pool
 }
 
 /// When a task is expected to start that has `tasks_ahead` others of its step before it. Each running task that ends on

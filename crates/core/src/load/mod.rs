@@ -2,6 +2,6 @@
 //! entitled to how much. Text and numbers in, numbers out; no files.
 
 pub mod formula;
-pub mod ledger;
 pub mod pressure;
-pub mod share;
+
+pub use windlass_load_ledger::{ledger, share};

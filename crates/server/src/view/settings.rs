@@ -42,6 +42,9 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
         core::Charge::Time => "time",
         core::Charge::Task => "task",
     };
+    let entitlements = windlass_core::explain::entitlements(engine).into_iter();
+    let entitlements: BTreeMap<_, _> = entitlements.map(|own| (own.queue, own)).collect();
+    let entitlement = |from: &core::Queue| entitlements.get(&engine.queues().id(from.name())?);
     let queue = |from: &core::Queue| Queue {
         name: from.name().to_owned(),
         band: from.band(),
@@ -63,6 +66,9 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
             let part = from.charged.max(0) as f64 / *all as f64;
             (part * 10_000.0).round() / 10_000.0
         }),
+        demand_cpus: entitlement(from).map(|own| own.demand_cpu as f64 / 100.0),
+        entitled_cpus: entitlement(from).map(|own| own.entitled_cpu.round() / 100.0),
+        effective_weight: entitlement(from).and_then(|own| own.effective_weight),
     };
     engine.queues().by_name().filter(|queue| passes(queue)).take(max).map(queue).collect()
 }

@@ -104,7 +104,7 @@ fn ledger(order: &str, records: &[Record], runs: u32) -> anyhow::Result<()> {
     let (mut map_inserts, mut map_calculations) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         let (ms, ours) = elapsed_ms(|| -> anyhow::Result<LoadAggregator> {
-            let mut ours = LoadAggregator::new(cpus, false)?;
+            let mut ours = LoadAggregator::new(cpus, false);
             for (domain, weight, duty) in records {
                 ours.record_dom_load(*domain, *weight, *duty)?;
             }

@@ -14,12 +14,16 @@ const RUN_MAX: usize = 256;
 
 /// What cannot be recorded. Nothing of it stays behind.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LedgerError {
     /// A machine without cpus.
-    #[error("nr_cpus: there must be at least one")]
-    NoCpus,
+    #[error("domain {domain}: there are 0 cpus to divide; give LoadAggregator::new at least 1")]
+    NoCpus {
+        /// The domain.
+        domain: usize,
+    },
     /// A weight of 0.
-    #[error("domain {domain}: weight 0 is less than 1")]
+    #[error("domain {domain}: weight 0 is less than 1; leave out what must not count")]
     NoWeight {
         /// The domain.
         domain: usize,
@@ -35,7 +39,7 @@ pub enum LedgerError {
         duty: f64,
     },
     /// The domain has load of that weight already.
-    #[error("domain {domain} has load of weight {weight} already")]
+    #[error("domain {domain} has load of weight {weight} already; record the sum of its duty cycles once")]
     Duplicate {
         /// The domain.
         domain: usize,
@@ -57,12 +61,11 @@ pub struct LoadAggregator {
 }
 
 impl LoadAggregator {
-    /// For a machine with so many cpus. With `dcycle_only` weights are recorded but all count as 1.
-    pub fn new(nr_cpus: usize, dcycle_only: bool) -> Result<LoadAggregator, LedgerError> {
-        if nr_cpus == 0 {
-            return Err(LedgerError::NoCpus);
-        }
-        Ok(LoadAggregator { nr_cpus, dcycle_only, runs: Vec::new() })
+    /// For a machine with `nr_cpus` cpus. With `dcycle_only` weights are recorded but all count as 1.
+    ///
+    /// A machine of 0 cpus can run no load, so [`record_dom_load`](Self::record_dom_load) refuses all of it.
+    pub fn new(nr_cpus: usize, dcycle_only: bool) -> LoadAggregator {
+        LoadAggregator { nr_cpus, dcycle_only, runs: Vec::new() }
     }
 
     /// Makes the domain appear in the ledger, without load if none is recorded.
@@ -73,6 +76,9 @@ impl LoadAggregator {
     /// Adds what the tasks of one weight in a domain could use: their duty cycles together, in cpus. Each
     /// weight once for each domain; fastest by rising domain and weight.
     pub fn record_dom_load(&mut self, dom_id: usize, weight: usize, dcycle: f64) -> Result<(), LedgerError> {
+        if self.nr_cpus == 0 {
+            return Err(LedgerError::NoCpus { domain: dom_id });
+        }
         if weight == 0 {
             return Err(LedgerError::NoWeight { domain: dom_id });
         }
@@ -109,7 +115,7 @@ impl LoadAggregator {
         true
     }
 
-    /// The sums of what is recorded so far. More may be recorded afterwards, and calculated anew.
+    /// The sums of what is recorded so far. More may be recorded afterwards, and calculated again.
     pub fn calculate(&self) -> LoadLedger {
         let effective_max_weight = if self.dcycle_only { 1.0 } else { self.effective_max_weight() };
         let mut ledger = LoadLedger { effective_max_weight, ..LoadLedger::default() };

@@ -1,6 +1,6 @@
 //! Laws of entitlement, in 200,000 random cases of three rounds each.
 
-use windlass_core::load::share::{Apportion, Claim, Level, level};
+use windlass_load_ledger::share::{Apportion, Claim, Level, level};
 
 /// SplitMix64.
 struct Random(u64);
@@ -75,6 +75,28 @@ fn random_claims_get_their_exact_share_rounded() {
                 claims[place].demand = random.magnitude(100_000);
                 claims.remove(random.below(claims.len() as u64) as usize);
             }
+        }
+    }
+}
+
+#[test]
+fn effective_weights_divide_the_pool_without_caps() {
+    let mut random = Random(13);
+    for _ in 0..20_000 {
+        let (claims, pool) = (random.claims(), random.magnitude(1_000_000));
+        let level = level(pool, &claims);
+        let weights: Option<Vec<f64>> = claims.iter().map(|claim| level.effective_weight(claim)).collect();
+        let Some(weights) = weights.filter(|weights| !weights.is_empty()) else {
+            assert!(claims.is_empty() || !level.contended());
+            continue;
+        };
+        let together: f64 = weights.iter().sum();
+        for (claim, weight) in claims.iter().zip(weights) {
+            assert!((0.0..=f64::from(claim.weight)).contains(&weight));
+            let share = level.share(claim);
+            let exact = share.whole as f64 + share.part as f64 / share.of as f64;
+            let proportional = pool as f64 * weight / together;
+            assert!((proportional - exact).abs() <= 1e-9 * exact.max(1.0), "{proportional} is not {exact}");
         }
     }
 }

@@ -77,7 +77,7 @@ fn product(a: u64, b: u32) -> u128 {
 }
 
 impl Level {
-    /// The pool is used up: nobody could have more without another having less.
+    /// The pool is used up: no claim could have more without another having less.
     pub fn contended(self) -> bool {
         self.den > 0
     }
@@ -97,6 +97,20 @@ impl Level {
             // Both fit: the quotient is less than the demand.
             Share { whole: (entitled / den) as u64, part: (entitled % den) as u64, of: self.den }
         }
+    }
+
+    /// The weight that the claim counts with. A weight that entitles its claim to more than the claim wants is
+    /// infeasible, and counts as the weight that entitles it to exactly that. With these weights the pool is
+    /// divided in proportion to weight alone, and each claim has its share.
+    ///
+    /// `None` if each claim gets all that it wants: then no weight makes a difference.
+    pub fn effective_weight(self, claim: &Claim) -> Option<f64> {
+        if self.den == 0 {
+            return None;
+        }
+        let wanted = u128::from(claim.demand) * u128::from(self.den);
+        let feasible = wanted >= product(self.num, claim.weight);
+        Some(if feasible { f64::from(claim.weight) } else { wanted as f64 / self.num as f64 })
     }
 }
 
@@ -122,8 +136,8 @@ pub struct Unordered {
 
 impl Apportion {
     /// Whole slots for each claim, in the order of the claims, which come by rising id. Together they are as
-    /// many as the pool has, or as the claims with a weight want if that is less. Nobody gets more than it
-    /// wants, and everybody its exact share rounded down or up. Equal credit: the smaller id.
+    /// many as the pool has, or as the claims with a weight want if that is less. No claim gets more than it
+    /// wants, and each its exact share rounded down or up. Equal credit: the smaller id.
     ///
     /// A claim that is absent from a round is owed nothing afterwards.
     pub fn slots(&mut self, pool: u64, claims: &[Claim]) -> Result<Vec<u64>, Unordered> {
@@ -134,30 +148,30 @@ impl Apportion {
         self.keep(level.den, claims);
         let mut slots = Vec::with_capacity(claims.len());
         let mut parts = 0;
-        let mut to_unpark = Vec::new();
+        let mut rounded = Vec::new();
         for (place, (claim, (_, credit))) in claims.iter().zip(&mut self.credits).enumerate() {
             let share = level.share(claim);
             slots.push(share.whole);
             if share.part > 0 {
                 parts += u128::from(share.part);
                 *credit += share.part as i64;
-                to_unpark.push((std::cmp::Reverse(*credit), place));
+                rounded.push((std::cmp::Reverse(*credit), place));
             }
         }
         // All shares together are whole, so this has no remainder; each part is less than a slot, so there
         // are more of them than slots.
         let over = (parts / u128::from(level.den.max(1))) as usize;
         if over > 0 {
-            to_unpark.select_nth_unstable(over);
+            rounded.select_nth_unstable(over);
         }
-        for (_, place) in to_unpark.into_iter().take(over) {
+        for (_, place) in rounded.into_iter().take(over) {
             slots[place] += 1;
             self.credits[place].1 -= level.den as i64;
         }
         Ok(slots)
     }
 
-    /// Brings the credits to these claims and this denominator. Where everybody gets all, nothing is in
+    /// Brings the credits to these claims and this denominator. Where each claim gets all, nothing is in
     /// parts and the old denominator stays.
     fn keep(&mut self, den: u64, claims: &[Claim]) {
         let (from, to) = (self.den, if den == 0 { self.den } else { den });
@@ -272,6 +286,10 @@ mod tests {
         let claims = claims(&pairs);
         assert_eq!(level(4, &claims), Level { num: 3, den: 7 });
         assert_eq!(shares(4, &claims), exact);
+        // The same feasible weight as in the ledger, where the light ones have weight 1.
+        assert_eq!(level(4, &claims).effective_weight(&claims[7]), Some(7.0 / 3.0));
+        assert_eq!(level(4, &claims).effective_weight(&claims[0]), Some(1.0));
+        assert_eq!(level(8, &claims[..7]).effective_weight(&claims[0]), None);
         // Three of seven slots a round: after seven rounds each light one has had three.
         let mut apportion = Apportion::default();
         let rounds: Vec<_> = (0..7).map(|_| apportion.slots(4, &claims).unwrap()).collect();

@@ -1,13 +1,13 @@
 //! Vectors and laws of the ledger of loads.
 
 use proptest::prelude::*;
-use windlass_core::load::ledger::{LoadAggregator, LoadLedger};
+use windlass_load_ledger::{LoadAggregator, LoadLedger};
 
 /// Domain, weight, duty cycle.
 type Record = (usize, usize, f64);
 
 fn aggregator(cpus: usize, records: &[Record]) -> LoadAggregator {
-    let mut aggregator = LoadAggregator::new(cpus, false).unwrap();
+    let mut aggregator = LoadAggregator::new(cpus, false);
     for (domain, weight, duty) in records {
         aggregator.record_dom_load(*domain, *weight, *duty).unwrap();
     }
@@ -150,7 +150,7 @@ fn a_domain_has_several_weights() {
 #[test]
 fn only_duty_cycles() {
     // Repaired: loads were weighted though only duty cycles were asked for.
-    let mut aggregator = LoadAggregator::new(4, true).unwrap();
+    let mut aggregator = LoadAggregator::new(4, true);
     aggregator.record_dom_load(0, 100, 3.0).unwrap();
     aggregator.record_dom_load(1, 10000, 2.0).unwrap();
     is(&aggregator.calculate(), 5.0, 5.0, 1.0, &[3.0, 2.0]);
@@ -166,21 +166,39 @@ fn what_is_refused_leaves_no_trace() {
         assert_eq!(aggregator, before, "{error}");
         error
     };
-    assert_eq!(refused(0, 10, 7.0), "domain 0 has load of weight 10 already");
-    assert_eq!(refused(1, 7, 7.0), "domain 1 has load of weight 7 already");
-    assert_eq!(refused(0, 5, 7.0), "domain 0 has load of weight 5 already");
-    assert_eq!(refused(3, 0, 1.0), "domain 3: weight 0 is less than 1");
+    assert_eq!(
+        refused(0, 10, 7.0),
+        "domain 0 has load of weight 10 already; record the sum of its duty cycles once"
+    );
+    assert_eq!(
+        refused(1, 7, 7.0),
+        "domain 1 has load of weight 7 already; record the sum of its duty cycles once"
+    );
+    assert_eq!(
+        refused(0, 5, 7.0),
+        "domain 0 has load of weight 5 already; record the sum of its duty cycles once"
+    );
+    assert_eq!(refused(3, 0, 1.0), "domain 3: weight 0 is less than 1; leave out what must not count");
     for duty in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e10] {
         let expected = format!("domain 4, weight 2: duty cycle {duty} is not a number from 0 to 1000000000");
         assert_eq!(refused(4, 2, duty), expected);
     }
-    let error = LoadAggregator::new(0, false).unwrap_err();
-    assert_eq!(error.to_string(), "nr_cpus: there must be at least one");
 
     let mut duplicate = self::aggregator(2, &[(0, 10, 1.0)]);
     duplicate.record_dom_load(0, 10, 7.0).unwrap_err();
     duplicate.record_dom_load(1, 1, 5.0).unwrap();
     is(&duplicate.calculate(), 10.0, 6.0, 5.0, &[5.0, 5.0]);
+}
+
+#[test]
+fn a_machine_without_cpus_takes_no_load() {
+    // Repaired: the level was a division by 0, or NaN.
+    let mut none = LoadAggregator::new(0, false);
+    let error = none.record_dom_load(3, 1, 1.0).unwrap_err().to_string();
+    assert_eq!(error, "domain 3: there are 0 cpus to divide; give LoadAggregator::new at least 1");
+    is(&none.calculate(), 0.0, 0.0, 0.0, &[]);
+    none.init_domain(3);
+    is(&none.calculate(), 0.0, 0.0, 0.0, &[0.0]);
 }
 
 #[test]
