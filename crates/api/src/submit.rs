@@ -503,6 +503,7 @@ impl StepRequest {
         let name = self.name_or_default();
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
+        let hints = self.hints();
         let (params, values) = params_of(self.param, &name)?;
         let chunks = self.chunks.as_ref().map(|chunks| chunks_of(chunks, &params, &self.command, values));
         let chunks = chunks.transpose().map_err(|why| SubmitError::BadChunks { step: name.clone(), why })?;
@@ -528,20 +529,6 @@ impl StepRequest {
         let resources = self.resources.unwrap_or(Resources { cpus: 1.0, ..Default::default() });
         let Some(request) = resources.to_core() else {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
-        };
-        let hints = Hints {
-            kind: match self.kind.unwrap_or_default() {
-                Kind::Build => core::Kind::Build,
-                Kind::Evaluation => core::Kind::Evaluation,
-            },
-            shape: shape_of(&self.command),
-            network_bound: self.network_bound,
-            prefer_local: self.prefer_local,
-            fetches: self.fetches,
-            caches: self.caches,
-            deadline_ms: self.deadline_ms,
-            cpus_auto: self.cpus_auto,
-            prefers: BTreeSet::new(),
         };
         let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param });
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
@@ -580,6 +567,23 @@ impl StepRequest {
             body: stored.into(),
             is_external: false,
         })
+    }
+
+    fn hints(&self) -> Hints {
+        Hints {
+            kind: match self.kind.unwrap_or_default() {
+                Kind::Build => core::Kind::Build,
+                Kind::Evaluation => core::Kind::Evaluation,
+            },
+            shape: shape_of(&self.command),
+            network_bound: self.network_bound,
+            prefer_local: self.prefer_local,
+            fetches: self.fetches,
+            caches: self.caches.clone(),
+            deadline_ms: self.deadline_ms,
+            cpus_auto: self.cpus_auto,
+            prefers: BTreeSet::new(),
+        }
     }
 
     /// The session; a step with a parameter space has one by default.

@@ -410,11 +410,7 @@ fn mistakes_have_lines() {
         expect!["job.yaml:12: steps[0] -> dependencies[0]: dependency 'Nobody' not found."],
     );
     let extended = with_step(SPACE).replace("name: T", "name: T\nextensions: [EXPR, TASK_CHUNKING]");
-    refuse(
-        &extended,
-        &[],
-        expect!["job.yaml:3: extensions: Unsupported extension names: EXPR"],
-    );
+    refuse(&extended, &[], expect!["job.yaml:3: extensions: Unsupported extension names: EXPR"]);
     refuse(
         &with_step(SPACE).replace("onRun: {", "onRun: {timeout: soon, "),
         &[],

@@ -5,8 +5,8 @@ use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
 use crate::job::QueuedStep;
 use crate::job::{
-    DependencyKind, End, EndedTasks, Job, JobState, Step, StepSpec, Stop, TaskResult, TaskRow, TaskState,
-    Tries,
+    DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, TaskResult, TaskRow,
+    TaskState, Tries,
 };
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
@@ -230,14 +230,7 @@ impl Engine {
             }
         };
         let gang = job.gang_of(task.index);
-        // Those with whom it started are lost, and it does not start without them.
-        let state = match gang.filter(|gang| state == TaskState::Ready && job.is_lost(gang)) {
-            Some(_) => TaskState::Canceled,
-            None => state,
-        };
-        settle_task(&mut job.steps[number], task.index, state, tries, self.now);
-        let lost = gang.filter(|gang| job.is_lost(gang));
-        lost.iter().for_each(|gang| job.close_gang(gang));
+        let state = settle_in_gang(job, task.index, (gang, state), tries, self.now);
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let result_end = result.end.clone();
@@ -455,6 +448,25 @@ fn ran(attempt: &Attempt, result: &TaskResult, now: Time) -> Option<Range<Time>>
     }
     let told = result.started.zip(result.finished).map(|(started, finished)| started..finished);
     told.or_else(|| Some(attempt.started?..now))
+}
+
+/// The same as [`settle_task`]; returns the state that the task has in its gang. Where others of that are lost, it does
+/// not start without them, and nor do those that are ready.
+fn settle_in_gang(
+    job: &mut Job,
+    index: u32,
+    (gang, state): (Option<Gang>, TaskState),
+    tries: Tries,
+    now: Time,
+) -> TaskState {
+    let is_over = gang.is_some_and(|gang| state == TaskState::Ready && job.is_lost(&gang));
+    let state = if is_over { TaskState::Canceled } else { state };
+    let number = usize::from(job.step_of(index));
+    settle_task(&mut job.steps[number], index, state, tries, now);
+    if let Some(gang) = gang.filter(|gang| job.is_lost(gang)) {
+        job.close_gang(&gang);
+    }
+    state
 }
 
 /// Puts a task of a step, whose attempt ended, among those that are in this state.

@@ -236,6 +236,21 @@ impl Ground {
         self.stuck.push(started);
     }
 
+    /// Kills what is left of a task; true if nothing is left. `leader_gone` says that its first process has
+    /// been collected, so that its number may belong to another process.
+    pub fn end_tree(&self, task: TaskRef, started: &Started, leader_gone: bool) -> bool {
+        if let Some(slot) = &started.slot {
+            if slot.is_empty() {
+                return true;
+            }
+            slot.kill();
+            return false;
+        }
+        let pids = self.pids((!leader_gone).then_some(started.pid), task, None);
+        pids.iter().for_each(|pid| process::kill(*pid));
+        pids.is_empty()
+    }
+
     /// Kills processes that take too long, and takes back the groups of those that have ended.
     pub fn settle(&mut self, now: Instant) {
         for (pid, until) in &mut self.helpers {

@@ -788,23 +788,6 @@ impl Running {
     }
 }
 
-impl Ground {
-    /// Kills what is left of a task; true if nothing is left. `leader_gone` says that its first process has
-    /// been collected, so that its number may belong to another process.
-    pub fn end_tree(&self, task: TaskRef, started: &Started, leader_gone: bool) -> bool {
-        if let Some(slot) = &started.slot {
-            if slot.is_empty() {
-                return true;
-            }
-            slot.kill();
-            return false;
-        }
-        let pids = self.pids((!leader_gone).then_some(started.pid), task, None);
-        pids.iter().for_each(|pid| process::kill(*pid));
-        pids.is_empty()
-    }
-}
-
 /// Nanoseconds since the Unix epoch, by the wall clock.
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
