@@ -3,8 +3,10 @@
 use crate::time::NS_PER_S;
 use std::ops::RangeInclusive;
 
-/// Tasks that start together, over all steps that do.
-pub const GANG_TASKS_MAX: u32 = 1_000;
+/// Tasks that start together, over all steps that do. Each is told of all, and each choice of workers looks at all.
+pub const GANG_TASKS_MAX: u32 = 256;
+/// Attempts on one worker from which on no more ride with others: far below what a worker's beat may list.
+pub const RIDERS_PER_WORKER_MAX: u32 = 50_000;
 /// Tasks that one process runs together.
 pub const CHUNK_TASKS_MAX: u32 = 1_000;
 /// Steps of one job.

@@ -101,6 +101,34 @@ fn blocks_caps_and_earlier_failures_bound_a_chunk() {
 }
 
 #[test]
+fn a_start_that_was_lost_runs_no_task_twice() {
+    let mut farm = farm_of(1, 1);
+    let job = farm.submit(spec("q", [chunked(4, ChunkSize::Fixed(3))]));
+    assert_eq!(sent(&mut farm), [(0, vec![1, 2])]);
+    // It holds nothing, and says hello on a new connection.
+    farm.join(kit::hello("w1", cores(1)));
+    farm.settle();
+    let out = farm.take();
+    let kills = out.sends.iter().filter(|send| matches!(send.order, WorkerCommand::Kill { .. }));
+    assert_eq!(kills.count(), 0);
+    let started = out.sends.iter().filter_map(|send| match &send.order {
+        WorkerCommand::Start { task, riders, .. } => Some((task.index, riders.len())),
+        _ => None,
+    });
+    assert_eq!(started.collect::<Vec<_>>(), [(0, 0)], "the head alone: the others went back");
+    farm.end(task(job, 0), 0);
+    assert_eq!(sent(&mut farm), [(1, vec![2, 3])]);
+}
+
+#[test]
+fn one_process_that_fails_says_one_thing_of_its_worker() {
+    let mut farm = farm_of(1, 1);
+    let job = farm.submit(spec("q", [chunked(50, ChunkSize::Fixed(50))]));
+    (0..50).for_each(|index| farm.end(task(job, index), 1));
+    assert!(farm.engine.workers().by_name("w1").expect("it is there").takes_work());
+}
+
+#[test]
 fn a_worker_that_lost_a_start_gets_the_chunk_again_and_a_restart_keeps_it() {
     let mut farm = farm_of(1, 1);
     let spec_of = || spec("q", [chunked(4, ChunkSize::Fixed(4))]);

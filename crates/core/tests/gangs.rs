@@ -6,7 +6,7 @@ use kit::live::{LiveFarm, run};
 use kit::{Farm, GIB, booked, cores, record, set_limit, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use windlass_core::engine::{Refusal, Reply, Settings, StoredState, WorkerCommand};
+use windlass_core::engine::{Fact, Refusal, Reply, Settings, StoredState, WorkerCommand};
 use windlass_core::explain::Reason;
 use windlass_core::job::{
     Dependency, DependencyKind, FailFast, JobSpec, JobState, StepSpec, TaskRow, TaskState,
@@ -203,6 +203,32 @@ fn a_retry_ends_those_that_still_run_so_that_all_start_together() {
     assert_eq!(kills(&mut farm), [task(job, 0)]);
     killed(&mut farm, task(job, 0));
     assert_eq!(starts(&farm.take()).len(), 2);
+}
+
+#[test]
+fn a_gang_that_can_never_be_whole_does_not_keep_its_job_open() {
+    let mut farm = farm_of(4, 1);
+    let depends = vec![Dependency { on: 0, kind: DependencyKind::Task }];
+    let first = StepSpec { name: "first".to_owned(), ..step(4, cores(1)) };
+    let job = farm.submit(spec("q", [first, StepSpec { depends, ..gang("mpi", 1, 4, 1) }]));
+    for (index, exit) in [(0, 0), (1, 0), (2, 1), (3, 0)] {
+        farm.end(task(job, index), exit);
+    }
+    let ended =
+        farm.out.notes.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Failed, .. }));
+    assert!(ended, "{:?}", farm.engine.job(job));
+}
+
+#[test]
+fn a_round_that_books_more_than_its_budget_goes_on() {
+    let mut farm = farm_of(6, 1);
+    let job = farm.accept(spec("q", [gang("mpi", 2, 3, 1)]));
+    let (now, budget) = (farm.now, 2);
+    let booked = farm.engine.round(now, budget, &mut farm.pipeline.forming);
+    assert_eq!(booked, 3);
+    assert!(farm.engine.planner().needs_round(), "there is room for the second");
+    farm.settle();
+    assert_eq!(workers_of(&farm, job).len(), 6);
 }
 
 #[test]

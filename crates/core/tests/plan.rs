@@ -192,7 +192,7 @@ impl Work for Frames {
         })
     }
 
-    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Vec<Booking>) {
+    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Vec<Booking>) -> usize {
         let id = booking.queued_step.job();
         let layer = self.layers.get_mut(&id).unwrap();
         let index = layer.ready.pop_first().expect("a step without ready tasks is in no queue");
@@ -210,6 +210,7 @@ impl Work for Frames {
         }
         self.running.insert(task, Frame { request, worker: booking.worker, layer: id, began: self.now });
         out.push(*booking);
+        1
     }
 }
 

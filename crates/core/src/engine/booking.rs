@@ -79,15 +79,16 @@ impl Work for Engine {
         !self.short.is_empty()
     }
 
-    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) {
+    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) -> usize {
         let (id, key) = (booking.worker, booking.queued_step.step());
         if Places::is_key(key) {
-            return self.book_place(booking, filter, out);
+            self.book_place(booking, filter, out);
+            return 1;
         }
-        let Some(step) = self.step(key) else { return };
-        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return };
+        let Some(step) = self.step(key) else { return 0 };
+        let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return 0 };
         self.book_task(booking, index, filter, out);
-        self.book_riders(booking, index, filter, out);
+        let riders = self.book_riders(booking, index, filter, out);
         if let Some(order) = self.start_order(TaskId { job: key.job, index }) {
             self.send(id, order, out);
         }
@@ -95,6 +96,7 @@ impl Work for Engine {
             self.refresh(key);
         }
         self.refresh_capped(key);
+        1 + riders
     }
 
     fn gang(&self, step: StepKey) -> Option<Vec<TogetherPart>> {

@@ -1,25 +1,25 @@
 //! Tasks that ride with another: how they are booked, what their process is sent, and what their end teaches. See
 //! [`Chunks`].
 
-use super::{Engine, Outbox};
+use super::{Engine, Outbox, Refusal};
+use crate::bounds;
 use crate::ids::{StepKey, TaskId};
 use crate::job::{ChunkSize, Chunks, End, Job, JobSpec, LeftToRun, TaskResult};
 use crate::plan::Booking;
 use crate::queues::RoundFilter;
 
-use super::Refusal;
-
 impl Engine {
-    /// A task of the step was booked: others that its process may run are booked with it.
+    /// A task of the step was booked: others that its process may run are booked with it. Returns how many.
     pub(super) fn book_riders(
         &mut self,
         booking: &Booking,
         head: u32,
         filter: &mut RoundFilter,
         out: &mut Outbox,
-    ) {
+    ) -> usize {
         let key = booking.queued_step.step();
         let riders = self.next_riders(key, head);
+        let count = riders.len();
         let last = riders.last().copied().unwrap_or(head);
         self.expect_end(key, head, last);
         for index in riders {
@@ -28,6 +28,7 @@ impl Engine {
         if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
             attempt.last = last;
         }
+        count
     }
 
     /// Notes when the chunk is expected to end.
@@ -47,6 +48,7 @@ impl Engine {
 
     /// The tasks that ride with one that was just booked.
     fn next_riders(&mut self, key: StepKey, head: u32) -> Vec<u32> {
+        let room = self.room_for_riders(TaskId { job: key.job, index: head });
         let Some(job) = self.jobs.get_mut(&key.job) else { return Vec::new() };
         let spec = &job.spec.steps[usize::from(key.step)];
         let Some(Chunks { block, size }) = spec.chunks else { return Vec::new() };
@@ -66,7 +68,14 @@ impl Engine {
         let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
         let to_run = LeftToRun { now_ms, ready: step.ready.len() + 1, running, limit_ms };
         let size = step.chunk_lengths.next(size, &to_run);
-        step.riders(head, block, size.min(left.map_or(u32::MAX, |left| left.saturating_add(1))))
+        step.riders(head, block, size.min(left.unwrap_or(u32::MAX).min(room).saturating_add(1)))
+    }
+
+    /// How many more attempts the worker of a task may have: each beat lists them.
+    fn room_for_riders(&self, head: TaskId) -> u32 {
+        let worker = self.attempts.get(&head).and_then(|attempt| self.plan.workers.get(attempt.worker));
+        let attempts = worker.map_or(0, |worker| worker.running.len() + worker.backlog.len());
+        bounds::RIDERS_PER_WORKER_MAX.saturating_sub(u32::try_from(attempts).unwrap_or(u32::MAX))
     }
 
     /// The tasks that ride with a booked one, each with its attempt's number.
@@ -96,6 +105,14 @@ impl Engine {
             self.conclude(task, &attempt, TaskResult::bare(End::Recalled), out);
         }
         true
+    }
+
+    /// Some that rode with a task are given back.
+    pub(super) fn shorten_chunk(&mut self, head: TaskId) {
+        let last = self.riders_of(head).last().map_or(head.index, |(index, _)| *index);
+        if let Some(attempt) = self.attempts.get_mut(&head) {
+            attempt.last = last;
+        }
     }
 
     /// A task ended by itself after `ms`. Those that rode with it report as long: together that is what their process
@@ -144,6 +161,10 @@ pub(super) fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
             return bad(
                 "tasks that start together with others, or that a client runs, cannot share a process",
             );
+        }
+        // A row says by what it booked whether a task rode with another.
+        if step.request.cpu == 0 && step.request.memory == 0 {
+            return bad("tasks of a chunk must book some cpu or memory");
         }
         if chunks.block == 0 || chunks.size == ChunkSize::Fixed(0) {
             return bad("a chunk has at least one task");

@@ -116,12 +116,16 @@ impl Engine {
         }
     }
 
-    /// Tasks that run, and of whose gangs others are ready.
+    /// Tasks that run, and of whose gangs others are ready, or others of their step have failed.
     fn in_broken_gangs(&self, id: JobId) -> Vec<TaskId> {
         let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
         let is_broken = |task: &TaskId| {
             let Some(gang) = job.gang_of(task.index) else { return false };
-            job.gang_tasks(gang).any(|mate| job.steps[mate.step].ready.contains(mate.index))
+            let own = usize::from(job.step_of(task.index));
+            job.gang_tasks(gang).any(|mate| {
+                let step = &job.steps[mate.step];
+                step.ready.contains(mate.index) || (mate.step == own && step.failed.contains(mate.index))
+            })
         };
         self.attempts_of(id).map(|(task, _)| task).filter(is_broken).collect()
     }

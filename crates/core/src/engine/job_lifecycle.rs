@@ -159,12 +159,17 @@ impl Engine {
         let rides = job.spec.steps[usize::from(number)].chunks.is_some()
             && row.amounts == Some((0, 0))
             && request != Resources::default();
+        let (queue, mut expects) = (job.queue, memory.saturating_sub(request.memory));
+        let charged = match rides {
+            true => self.adopted_charge(row.worker, &request, 0),
+            false => {
+                request.cpu = cpu;
+                self.adopted_charge(row.worker, &request, expects)
+            }
+        };
         if rides {
-            request = Resources::default();
+            (request, expects) = (Resources::default(), 0);
         }
-        request.cpu = cpu;
-        let expects = memory.saturating_sub(request.memory);
-        let (queue, charged) = (job.queue, self.adopted_charge(row.worker, &request, expects));
         self.plan.queues.hold(queue, request.cpu);
         let attempt = Attempt {
             number: row.attempt,
@@ -279,13 +284,15 @@ impl Engine {
         if is_new {
             self.learn(task, attempt, result, out);
         }
-        if is_new && !busy {
+        // One process says one thing of its worker, however many tasks it ran.
+        if is_new && !busy && !attempt.rides {
             self.judge_worker(task, attempt, result);
         }
         let ran = ran(attempt, result, self.now).filter(|_| !busy);
         if let Some(ran) = ran.as_ref().filter(|_| is_new) {
             self.learn_length(self.key_of(task), ran, &result.end);
-            if !attempt.rides && result.end == End::Exited(0) {
+            // Of one that another engine booked it is not known what rode with it.
+            if !attempt.rides && attempt.chunk_ends_ms > 0.0 && result.end == End::Exited(0) {
                 let ms = ran.end.since(ran.start) as f64 / 1e6;
                 self.learn_chunk(task, attempt.last.saturating_sub(task.index) + 1, ms);
             }

@@ -292,6 +292,10 @@ impl Engine {
         let mut orders = Vec::new();
         for (task, attempt) in self.attempts.range_mut(range) {
             attempt.killing = true;
+            if attempt.rides {
+                // That of its process is its own.
+                continue;
+            }
             orders.push((attempt.worker, WorkerCommand::Kill { task: *task, attempt: attempt.number }));
         }
         for (worker, order) in orders {

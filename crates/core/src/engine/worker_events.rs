@@ -180,6 +180,8 @@ impl Engine {
                 self.send(id, WorkerCommand::Kill { task, attempt }, out);
             }
         }
+        // What rode with a process that the worker does not have goes back before that process is started again.
+        missing.sort_by_key(|task| self.attempts.get(task).is_none_or(|attempt| !attempt.rides));
         // Kills come first: a start may be what the worker breaks off at.
         for task in missing {
             self.miss(task, out);
@@ -204,7 +206,8 @@ impl Engine {
         }
         let Some(attempt) = self.attempts.get(&task) else { return };
         let (worker, number, killing, lent) = (attempt.worker, attempt.number, attempt.killing, attempt.lent);
-        if killing && phase != HeldPhase::Ended {
+        // The kill of its process is that of a task that rides with another.
+        if killing && phase != HeldPhase::Ended && !attempt.rides {
             self.send(worker, WorkerCommand::Kill { task, attempt: number }, out);
         }
         match lent {
@@ -236,6 +239,7 @@ impl Engine {
         if self.give_back_rider(task, out) {
             return;
         }
+        self.shorten_chunk(task);
         let Some(order) = self.start_order(task) else { return };
         let seq = self.send(worker, order, out);
         if let Some(attempt) = self.attempts.get_mut(&task) {
@@ -299,7 +303,8 @@ impl Engine {
         {
             let others = worker.running.iter().filter(|other| **other != task).filter_map(|other| {
                 let attempt = self.attempts.get(other)?;
-                (attempt.lent == Lent::No).then_some((attempt.started.is_none(), attempt.seq, *other))
+                let holds = attempt.lent == Lent::No && !attempt.rides;
+                holds.then_some((attempt.started.is_none(), attempt.seq, *other))
             });
             let Some((_, _, other)) = others.max() else { return };
             let Some(Attempt { request, expects, .. }) = self.attempts.get(&other).cloned() else { return };

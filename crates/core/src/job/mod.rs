@@ -593,7 +593,16 @@ impl Job {
     pub fn is_settled(&self) -> bool {
         let idle = self.steps.iter().all(|s| s.active == 0);
         idle && (self.stop.is_some()
-            || (self.after.is_empty() && self.steps.iter().all(|s| s.ready.is_empty())))
+            || (self.after.is_empty() && (0..self.steps.len()).all(|step| self.has_nothing_ready(step))))
+    }
+
+    /// True if no task of a step can start. Tasks of gangs may be ready that never start, as what others of theirs wait
+    /// for has failed.
+    fn has_nothing_ready(&self, step: usize) -> bool {
+        match self.is_in_gang(step) {
+            true => !self.has_startable(step),
+            false => self.steps[step].ready.is_empty(),
+        }
     }
 
     /// All counts, in a walk over the steps.

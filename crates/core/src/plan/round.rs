@@ -81,27 +81,32 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
             let ranked: Vec<WorkerId> = ranked.iter().map(|ranked| ranked.worker).collect();
             super::decision::record_decision(work, &booking, index, &ranked);
         }
-        book(work, &booking, &mut round.filter, out);
+        booked += book(work, &booking, &mut round.filter, out);
         work.plan_mut().note_placement(&booking, (class, class), longest_ms, &mut round);
-        booked += 1;
     }
     let plan = work.plan_mut();
     plan.queues.resume_exhausted(&mut round.filter);
-    plan.needs_round = booked == budget || round.unjudged;
+    // What starts together may be more than the budget.
+    plan.needs_round = booked >= budget || round.unjudged;
     if booked < budget {
         if !plan.full.is_empty() && work.has_short_steps() {
             booked += prefetch::prefetch(work, budget - booked, out);
-            work.plan_mut().needs_round |= booked == budget;
+            work.plan_mut().needs_round |= booked >= budget;
         }
         end_round(work, round);
     }
     booked
 }
 
-/// Records what the booked task waited for and must fetch, then has it booked.
-pub(super) fn book<W: Work>(work: &mut W, booking: &Booking, filter: &mut RoundFilter, out: &mut W::Out) {
+/// Records what the booked task waited for and must fetch, then has it booked. Returns how many tasks were.
+pub(super) fn book<W: Work>(
+    work: &mut W,
+    booking: &Booking,
+    filter: &mut RoundFilter,
+    out: &mut W::Out,
+) -> usize {
     record_booking(work, booking);
-    work.book(booking, filter, out);
+    work.book(booking, filter, out)
 }
 
 /// Records what a task that is about to be booked waited for and must fetch.

@@ -45,8 +45,8 @@ pub trait Work {
 
     /// Books the step's next task. Takes the task from the step, takes its room on the worker (see
     /// [`Planner::take`]), charges its queue (see [`Queues::charge`](crate::queues::Queues::charge)), and takes the
-    /// step out of its queue if it has no ready task left.
-    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Self::Out);
+    /// step out of its queue if it has no ready task left. Returns how many tasks it booked: others may ride with it.
+    fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Self::Out) -> usize;
 
     /// The tasks that start together when it is the turn of a step whose class [is a gang](Class::is_gang).
     fn gang(&self, _step: StepKey) -> Option<Vec<TogetherPart>> {
