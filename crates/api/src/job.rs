@@ -157,7 +157,7 @@ pub struct Step {
     /// How many of its tasks may run at a time; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
-    /// So many tasks in a row start together, each on another worker; absent is one by one.
+    /// The number of tasks in a row that start together, each on another worker; absent is one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
     /// The name of the step with which it starts.

@@ -99,7 +99,7 @@ pub struct StepRequest {
     /// How many of the step's tasks may run at a time; by default any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
-    /// For each value, so many tasks start together, each on another worker, or none does; by default 1.
+    /// The number of tasks of each value, 1 by default. They start together, each on another worker, or none starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
     /// One process may run several of the tasks, because starting it takes longer than they do. Its value is then a range
@@ -150,7 +150,8 @@ pub struct StepRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChunksRequest {
-    /// Always so many, if there is no `target_ms`; with it, so many until the length of chunks is known.
+    /// The number of tasks of a chunk. With `target_ms` it is only the size of the first chunks, until their length is
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
     /// Milliseconds that a chunk should run; by default long enough for its start not to matter.
@@ -160,7 +161,8 @@ pub struct ChunksRequest {
     /// whole numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param: Option<String>,
-    /// Tasks of a chunk come from one block of so many in a row; by default any that follow each other.
+    /// The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next; by
+    /// default all tasks are one block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u32>,
 }
@@ -458,7 +460,7 @@ impl SubmitRequest {
 /// Bytes of all values of one chunk: the kernel takes 2 MiB of arguments as a rule.
 const CHUNK_BYTES_MAX: usize = 512 << 10;
 
-/// The chunks of a step with so many tasks.
+/// The chunks of a step; `tasks` is how many tasks it has.
 fn chunks_of(
     from: &ChunksRequest,
     params: &Params,

@@ -22,7 +22,7 @@ pub struct Class {
     pub limits: BTreeSet<String>,
     /// An outside client runs it: it is a place, or a task that its submitter runs.
     pub is_external: bool,
-    /// So many of its tasks start together; `None` is one by one.
+    /// The number of its tasks that start together; `None` is one by one.
     pub nodes: Option<u32>,
     /// The classes of the steps that start with it.
     pub mates: Vec<Class>,

@@ -48,7 +48,7 @@ pub struct TaskArgs {
     /// How many of its tasks may run at a time [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Placement")]
     pub max_running: Option<u32>,
-    /// Start so many tasks of the command together, each on another worker, or none; WINDLASS_NODE_FILE names these
+    /// Run the command as N tasks that start together, each on another worker; WINDLASS_NODE_FILE names the workers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Placement")]
     pub nodes: Option<u32>,
     /// Let one process run several of the values: `{}` is then a range such as 1-250, or one argument for each. How many

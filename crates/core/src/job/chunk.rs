@@ -12,7 +12,7 @@ use crate::bounds;
 /// Tasks of a step may be run together by one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunks {
-    /// Tasks of a chunk come from one block of so many in a row, counted from the step's first.
+    /// The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next.
     pub block: u32,
     /// How many.
     pub size: ChunkSize,
@@ -21,7 +21,7 @@ pub struct Chunks {
 /// How many tasks go together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkSize {
-    /// Always so many.
+    /// Always this number.
     Fixed(u32),
     /// As many as the lengths of earlier chunks suggest.
     Learned {

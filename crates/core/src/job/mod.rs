@@ -91,7 +91,7 @@ pub struct StepSpec {
     pub time_limit_ms: Option<u64>,
     /// How many of its tasks may be booked or run at a time; `None` is any number.
     pub max_running: Option<u32>,
-    /// Each so many tasks in a row start together, on as many workers; `None` is one by one. See [`Gang`].
+    /// The number of tasks in a row that start together, each on another worker; `None` is one by one. See [`Gang`].
     pub nodes: Option<u32>,
     /// Several of its tasks may be run by one process; `None` is one by one.
     pub chunks: Option<Chunks>,

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum GangOutcome {
     /// Each has a worker.
     Placed(Vec<TogetherTask>),
-    /// Only so many have.
+    /// Some have no worker.
     Short {
         /// Tasks that have a worker with room.
         placed: u32,
