@@ -1,0 +1,2757 @@
+// Written by `npm run types` from docs/src/openapi.json. Do not edit.
+
+export type paths = Record<string, never>;
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description A command of an environment. */
+        Action: {
+            cancel?: components["schemas"]["Cancel"] | null;
+            /** @description Program and arguments, with references; no shell is involved. */
+            command: string[];
+            /**
+             * Format: int64
+             * @description Milliseconds that it may run.
+             */
+            timeout_ms?: number | null;
+        };
+        /** @description Number of active jobs by what they do. */
+        ActiveJobs: {
+            /**
+             * Format: int64
+             * @description A user holds them.
+             */
+            held: number;
+            /**
+             * Format: int64
+             * @description At least one task is booked or runs.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description No task is booked or runs.
+             */
+            waiting: number;
+        };
+        /** @description One attempt to run a task. What is not known is absent. */
+        Attempt: {
+            /**
+             * Format: int32
+             * @description The attempt's number, from 1; 0 if the task was never booked.
+             */
+            attempt: number;
+            /**
+             * Format: int64
+             * @description When it was booked.
+             */
+            booked_ms?: number | null;
+            /**
+             * Format: int64
+             * @description Cpu time of all of its processes in milliseconds.
+             */
+            cpu_ms?: number | null;
+            end?: components["schemas"]["End"] | null;
+            /**
+             * Format: int64
+             * @description Bytes written to standard error.
+             */
+            err_bytes?: number;
+            /**
+             * Format: int32
+             * @description The exit code, or the code that a shell would report instead, such as 137 for SIGKILL.
+             */
+            exit_code?: number | null;
+            /**
+             * Format: int64
+             * @description When its end was seen.
+             */
+            finished_ms?: number | null;
+            /** @description True if the result was refused, because the attempt was not the booked one any more. */
+            late?: boolean;
+            /** @description Why it could not be started, or the task's own message about its failure. */
+            message?: string | null;
+            /**
+             * Format: int64
+             * @description Bytes written to standard output.
+             */
+            out_bytes?: number;
+            /**
+             * Format: int64
+             * @description Most bytes of memory held at one time.
+             */
+            peak_memory?: number | null;
+            /**
+             * Format: int64
+             * @description When its process started.
+             */
+            started_ms?: number | null;
+            /** @description The worker's name. */
+            worker?: string | null;
+        };
+        /** @description Attempts in a minute. */
+        AttemptRates: {
+            /**
+             * Format: double
+             * @description That failed, those that are tried again too.
+             */
+            failed: number;
+            /**
+             * Format: double
+             * @description That started.
+             */
+            started: number;
+            /**
+             * Format: double
+             * @description That succeeded.
+             */
+            succeeded: number;
+        };
+        /** @description A worker that was scored for a task. */
+        BoardCandidate: {
+            /**
+             * Format: int64
+             * @description The worker's id.
+             */
+            id: number;
+            /**
+             * Format: double
+             * @description The worker's load with the task.
+             */
+            load: number;
+            /** @description The worker's name. */
+            name: string;
+            /** @description The points of each rule. */
+            rules: components["schemas"]["RulePoints"][];
+            /**
+             * Format: double
+             * @description The worker's points; may be negative.
+             */
+            score: number;
+            /** @description True for the worker that got the task. */
+            won: boolean;
+        };
+        /** @description A code that signs in once. */
+        BoardCode: {
+            /**
+             * @description Where the board is, `http://HOST:PORT` or `https://HOST:PORT`. Absent for a caller over TCP, who knows where
+             *     the server is reached.
+             */
+            address?: string | null;
+            /** @description What to put behind `/#code=` of the board's address. Whoever has it first signs in with the caller's rights. */
+            code: string;
+            /**
+             * Format: int64
+             * @description Milliseconds until it expires.
+             */
+            expires_in_ms: number;
+        };
+        /** @description A placement decision. The candidates are workers. */
+        BoardDecision: {
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            at: number;
+            /** @description The winner and the next best, best first. */
+            candidates: components["schemas"]["BoardCandidate"][];
+            /**
+             * Format: int64
+             * @description The task's job.
+             */
+            job_id: number;
+            /** @description The job's name. */
+            job_name?: string | null;
+            kind?: components["schemas"]["Kind"] | null;
+            /** @description The name of the task's step. */
+            name?: string | null;
+            /** @description Name of the scoring policy. */
+            policy: string;
+            /** @description The job's queue. */
+            queue?: string | null;
+            /** @description The task that was placed. */
+            task: string;
+            /** @description The user who submitted the job. */
+            user?: string | null;
+            /** @description That worker's name. */
+            winner?: string | null;
+            /**
+             * Format: int64
+             * @description The id of the worker that won.
+             */
+            worker_id?: number | null;
+        };
+        /** @description Who the caller is, for the board. */
+        BoardMe: {
+            /** @description The user's name. */
+            name: string;
+            /** @description What the user may do. */
+            role: components["schemas"]["Role"];
+            /** @description How the caller is known. */
+            signed_in_by: components["schemas"]["SignedInBy"];
+            /**
+             * Format: int64
+             * @description The server's clock, in milliseconds since the Unix epoch.
+             */
+            time_ms: number;
+            /** @description The server's version. */
+            version: string;
+        };
+        /** @description What a person shows to sign in. Exactly one of the two. */
+        BoardSignIn: {
+            /** @description A code of `POST /api/v1/board/codes`, which is good for one sign-in within a minute. */
+            code?: string | null;
+            /** @description A token, as `windlass token create` prints it. */
+            token?: string | null;
+        };
+        /** @description A worker as boards show it. */
+        BoardWorker: {
+            /** @description The values of its tag `arch`. */
+            architectures: string[];
+            /** @description Tasks that run there, prefetched tasks, and allocations of outside clients. */
+            assigned_jobs: number;
+            /**
+             * Format: double
+             * @description Percent of its cpus in use; null is unknown.
+             */
+            cpu_usage_pct?: number | null;
+            /**
+             * Format: double
+             * @description Cpus that it declares.
+             */
+            cpus: number;
+            /** @description True if an operator drained it. */
+            draining: boolean;
+            /** @description True if it has the tag `fetch`. */
+            fetch: boolean;
+            /**
+             * Format: int64
+             * @description When it was last heard from; null for a worker without heartbeats.
+             */
+            heard_at?: number | null;
+            /**
+             * Format: int64
+             * @description The worker's id.
+             */
+            id: number;
+            /** @description The worker's name. */
+            name: string;
+            /** @description Why it is drained, as the operator noted; null without a note. */
+            note?: string | null;
+            /** @description The queues that hold most of its cpus, the most first, at most four. */
+            queues?: components["schemas"]["QueueCpus"][];
+            /**
+             * Format: int64
+             * @description MiB of available memory; null is unknown.
+             */
+            ram_free_mb?: number | null;
+            /**
+             * Format: int64
+             * @description MiB of memory that it declares; null for a worker that declares none.
+             */
+            ram_total_mb?: number | null;
+            /** @description Whether it gets new work. */
+            state: components["schemas"]["WorkerState"];
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_DispatchedJobs: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            /** @description Tasks on workers. */
+            message: {
+                /** @description Tasks that are booked or run, those of the latest jobs first. */
+                jobs: components["schemas"]["DispatchedJob"][];
+                /** @description Booked and running tasks that are not in `jobs`. */
+                other_running: number;
+            };
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_PendingJobs: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            /** @description Ready work. */
+            message: {
+                /** @description Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order. */
+                jobs: components["schemas"]["PendingJob"][];
+                /**
+                 * Format: int64
+                 * @description Ready tasks that are not in `jobs`.
+                 */
+                other_pending: number;
+            };
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_ScoringSummary: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            /** @description A summary of the winners' scores in recent placement decisions. */
+            message: {
+                /** @description Histogram of the winners' points, in twelve columns of equal width; empty without decisions. */
+                histogram: components["schemas"]["Column"][];
+                /** @description The points that each rule gave winners, the rule with the largest mean first. */
+                rules: components["schemas"]["RuleSummary"][];
+                /** @description Number of decisions. */
+                sample_size: number;
+                /**
+                 * Format: double
+                 * @description The mean of the winners' points.
+                 */
+                score_avg?: number | null;
+                /**
+                 * Format: double
+                 * @description The most points of a winner.
+                 */
+                score_max?: number | null;
+                /**
+                 * Format: double
+                 * @description The fewest points of a winner; null without decisions.
+                 */
+                score_min?: number | null;
+            };
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_Vec_BoardDecision: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            message: {
+                /**
+                 * Format: int64
+                 * @description When it was made.
+                 */
+                at: number;
+                /** @description The winner and the next best, best first. */
+                candidates: components["schemas"]["BoardCandidate"][];
+                /**
+                 * Format: int64
+                 * @description The task's job.
+                 */
+                job_id: number;
+                /** @description The job's name. */
+                job_name?: string | null;
+                kind?: components["schemas"]["Kind"] | null;
+                /** @description The name of the task's step. */
+                name?: string | null;
+                /** @description Name of the scoring policy. */
+                policy: string;
+                /** @description The job's queue. */
+                queue?: string | null;
+                /** @description The task that was placed. */
+                task: string;
+                /** @description The user who submitted the job. */
+                user?: string | null;
+                /** @description That worker's name. */
+                winner?: string | null;
+                /**
+                 * Format: int64
+                 * @description The id of the worker that won.
+                 */
+                worker_id?: number | null;
+            }[];
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_Vec_BoardWorker: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            message: {
+                /** @description The values of its tag `arch`. */
+                architectures: string[];
+                /** @description Tasks that run there, prefetched tasks, and allocations of outside clients. */
+                assigned_jobs: number;
+                /**
+                 * Format: double
+                 * @description Percent of its cpus in use; null is unknown.
+                 */
+                cpu_usage_pct?: number | null;
+                /**
+                 * Format: double
+                 * @description Cpus that it declares.
+                 */
+                cpus: number;
+                /** @description True if an operator drained it. */
+                draining: boolean;
+                /** @description True if it has the tag `fetch`. */
+                fetch: boolean;
+                /**
+                 * Format: int64
+                 * @description When it was last heard from; null for a worker without heartbeats.
+                 */
+                heard_at?: number | null;
+                /**
+                 * Format: int64
+                 * @description The worker's id.
+                 */
+                id: number;
+                /** @description The worker's name. */
+                name: string;
+                /** @description Why it is drained, as the operator noted; null without a note. */
+                note?: string | null;
+                /** @description The queues that hold most of its cpus, the most first, at most four. */
+                queues?: components["schemas"]["QueueCpus"][];
+                /**
+                 * Format: int64
+                 * @description MiB of available memory; null is unknown.
+                 */
+                ram_free_mb?: number | null;
+                /**
+                 * Format: int64
+                 * @description MiB of memory that it declares; null for a worker that declares none.
+                 */
+                ram_total_mb?: number | null;
+                /** @description Whether it gets new work. */
+                state: components["schemas"]["WorkerState"];
+            }[];
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_Vec_RuleEntry: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            message: {
+                /** @description What the rule rewards or vetoes. */
+                description: string;
+                /** @description The rule's name. */
+                rule: string;
+            }[];
+        };
+        /** @description The envelope of every answer of the board. */
+        Board_WorkersLoad: {
+            /** @description Always false: errors have another body. */
+            error: boolean;
+            /** @description The load of groups of workers; a worker is in several groups. */
+            message: {
+                /** @description Groups by the values of the tag `arch`. */
+                by_architecture: components["schemas"]["GroupLoad"][];
+                /** @description `build`: all workers; `fetch`: those with the tag `fetch`; `gpu`: those with gpus. */
+                by_capability: components["schemas"]["GroupLoad"][];
+                /** @description Groups by other tags, but for tags that differ from machine to machine. */
+                by_feature: components["schemas"]["GroupLoad"][];
+            };
+        };
+        /**
+         * @description How a step depends on another.
+         * @enum {string}
+         */
+        By: "step" | "task";
+        /** @description How a process is ended early. */
+        Cancel: "terminate" | {
+            /**
+             * Format: int64
+             * @description Notified by a signal and a file, and killed after this many milliseconds.
+             */
+            notify_then_terminate: number;
+        };
+        /** @description A change after which the task would run. */
+        Change: {
+            /** @description What to do; all of it is needed. */
+            steps: string[];
+            /** @description The worker that would run it; absent if the change is not about one worker. */
+            worker?: string;
+        };
+        /** @description How many tasks one process runs. Without a number it is learned from how long chunks take. */
+        ChunksRequest: {
+            /**
+             * Format: int32
+             * @description The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next; by
+             *     default all tasks are one block.
+             */
+            block?: number | null;
+            /**
+             * @description The parameter of a space of which one process gets several values. It must be the one that varies fastest, of
+             *     whole numbers.
+             */
+            param?: string | null;
+            /**
+             * Format: int64
+             * @description Milliseconds that a chunk should run; by default long enough for its start not to matter.
+             */
+            target_ms?: number | null;
+            /**
+             * Format: int32
+             * @description The number of tasks of a chunk. With `target_ms` it is only the size of the first chunks, until their length is
+             *     known.
+             */
+            tasks?: number | null;
+        };
+        /** @description A column of the histogram. */
+        Column: {
+            /** @description Winners with points in between. */
+            count: number;
+            /**
+             * Format: double
+             * @description The most points, exclusive but in the last column.
+             */
+            hi: number;
+            /**
+             * Format: double
+             * @description The least points, inclusive.
+             */
+            lo: number;
+        };
+        /** @description How the values of parameters combine. */
+        Combination: {
+            /** @description The values of one parameter. */
+            param: string;
+        } | {
+            /** @description Each with each, the last varying fastest. */
+            product: components["schemas"]["Combination"][];
+        } | {
+            /** @description The first with the first, the second with the second; all have equally many. */
+            association: components["schemas"]["Combination"][];
+        };
+        /** @description The number of tasks in each state. */
+        Counts: {
+            /**
+             * Format: int32
+             * @description Cancelled tasks: killed, or stopped before they started.
+             */
+            canceled: number;
+            /**
+             * Format: int32
+             * @description Tasks that failed, with their retries spent.
+             */
+            failed: number;
+            /**
+             * Format: int32
+             * @description Tasks that could start.
+             */
+            ready: number;
+            /**
+             * Format: int32
+             * @description Booked or running tasks.
+             */
+            running: number;
+            /**
+             * Format: int32
+             * @description Tasks that never started because a dependency failed.
+             */
+            skipped: number;
+            /**
+             * Format: int32
+             * @description Tasks that succeeded.
+             */
+            succeeded: number;
+            /**
+             * Format: int32
+             * @description All tasks.
+             */
+            total: number;
+            /**
+             * Format: int32
+             * @description Tasks that wait for another task, step or job.
+             */
+            waiting: number;
+        };
+        /** @description A new token. */
+        CreateToken: {
+            /**
+             * Format: int64
+             * @description Milliseconds after which it expires; absent is never.
+             */
+            expires_in_ms?: number | null;
+            /** @description A note. */
+            note?: string;
+            /** @description What its holder may do. */
+            role: components["schemas"]["Role"];
+            /** @description The user that its holder is known as; required for the role `user`, otherwise the caller by default. */
+            user?: string | null;
+            /** @description The worker that its holder may connect as; required for the role `worker`. */
+            worker?: string | null;
+        };
+        /** @description A token that was just created. */
+        CreatedToken: {
+            /** @description The secret that goes after `Bearer`. The server does not keep it, and returns it only here. */
+            bearer: string;
+            /** @description The token without its secret. */
+            token: components["schemas"]["Token"];
+        };
+        /** @description A dependency of one step on another. */
+        Depends: {
+            /** @description Whether each task depends on the whole step, or on one task of it. */
+            by?: components["schemas"]["By"];
+            /** @description The name of the step that must succeed first. */
+            on: string;
+        };
+        /** @description Space of the file system that holds a directory. */
+        DiskSpace: {
+            /**
+             * Format: int64
+             * @description Free bytes.
+             */
+            free_bytes: number;
+            /**
+             * Format: int64
+             * @description Bytes of the file system.
+             */
+            total_bytes: number;
+        };
+        /** @description A task that is booked or runs. */
+        DispatchedJob: {
+            /**
+             * Format: int64
+             * @description When it was booked.
+             */
+            dispatched_at: number;
+            /** @description The task's id. */
+            id: string;
+            /**
+             * Format: int64
+             * @description The task's job.
+             */
+            job_id: number;
+            /** @description The job's name. */
+            job_name?: string;
+            /** @description The kind of work of its step. */
+            kind: components["schemas"]["Kind"];
+            /** @description The job's queue. */
+            queue: string;
+            /**
+             * Format: double
+             * @description The worker's points; null if the decision is not remembered, or if the task was prefetched without one.
+             */
+            score?: number | null;
+            /** @description The name of its step. */
+            step: string;
+            /** @description The user who submitted the job. */
+            user?: string;
+            /** @description The worker's name. */
+            worker: string;
+            /**
+             * Format: int64
+             * @description The worker's id.
+             */
+            worker_id: number;
+        };
+        /** @description Tasks on workers. */
+        DispatchedJobs: {
+            /** @description Tasks that are booked or run, those of the latest jobs first. */
+            jobs: components["schemas"]["DispatchedJob"][];
+            /** @description Booked and running tasks that are not in `jobs`. */
+            other_running: number;
+        };
+        /** @description How a worker is drained. */
+        DrainRequest: {
+            /** @description Why, for people: at most 1000 bytes. It is shown with the worker and by why until the worker is resumed. */
+            note?: string | null;
+        };
+        /** @description A histogram of how long attempts ran. */
+        Durations: {
+            /** @description The longest time of each column but the last, in milliseconds. */
+            bounds_ms: number[];
+            /** @description Attempts of each column; the last has those that ran longer than all bounds. */
+            tasks: number[];
+        };
+        /** @description A file that is part of the job. */
+        EmbeddedFile: {
+            /** @description The file's text, with references. */
+            data: string;
+            /** @description The name on disk; `name` by default. */
+            filename?: string | null;
+            /** @description The name in references. */
+            name: string;
+            /** @description The file is executable. */
+            runnable?: boolean;
+        };
+        /**
+         * @description How an attempt ended.
+         * @enum {string}
+         */
+        End: "exited" | "signal" | "time_limit" | "oom" | "canceled" | "recalled" | "not_started" | "lost";
+        /** @description What is set up before tasks and taken down after them. */
+        Environment: {
+            /** @description Files that are written when the environment is entered, as `{{Env.File.NAME}}`. */
+            files?: components["schemas"]["EmbeddedFile"][];
+            /** @description The environment's name, for people. */
+            name: string;
+            on_enter?: components["schemas"]["Action"] | null;
+            on_exit?: components["schemas"]["Action"] | null;
+            /** @description Variables for tasks and for later environments, with references. */
+            variables?: {
+                [key: string]: string;
+            };
+        };
+        /** @description The body of every answer that is not a success. */
+        ErrorBody: {
+            /** @description The error. */
+            error: components["schemas"]["ErrorDetail"];
+        };
+        /**
+         * @description Kinds of errors that programs tell apart.
+         * @enum {string}
+         */
+        ErrorCode: "bad_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "conflict" | "too_large" | "cannot_be_placed" | "unavailable" | "internal";
+        /** @description One error. */
+        ErrorDetail: {
+            /** @description The kind of error, for programs. */
+            code: components["schemas"]["ErrorCode"];
+            /** @description What to do next, if that is known. */
+            hint?: string | null;
+            /** @description What failed and why. */
+            message: string;
+        };
+        /** @description An attempt that took much. */
+        ExpensiveTask: {
+            /**
+             * Format: double
+             * @description Cpus that it held.
+             */
+            cpus: number;
+            /**
+             * Format: int64
+             * @description The task's job.
+             */
+            job: number;
+            /**
+             * Format: int64
+             * @description Milliseconds that it ran.
+             */
+            ms: number;
+            /**
+             * Format: int64
+             * @description Most bytes of memory that it held at one time.
+             */
+            peak_bytes?: number | null;
+            /** @description Its job's queue. */
+            queue: string;
+            /** @description The name of its step. */
+            step: string;
+            /** @description The task's id, `JOB.INDEX`. */
+            task: string;
+            /** @description The worker's name; empty if that is not known any more. */
+            worker: string;
+        };
+        /**
+         * @description What a failed task does to the rest of its job.
+         * @enum {string}
+         */
+        FailFast: "finish" | "kill";
+        /** @description Attempts that failed for one cause. */
+        FailureCause: {
+            /** @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words. */
+            cause: string;
+            /**
+             * Format: int64
+             * @description Number of attempts.
+             */
+            tasks: number;
+        };
+        /** @description Cpus of the farm. */
+        FarmCpus: {
+            /**
+             * Format: double
+             * @description Booked on all workers.
+             */
+            booked: number;
+            /** @description What each queue holds, the most first, at most 50. */
+            by_queue: components["schemas"]["QueueCpus"][];
+            /**
+             * Format: double
+             * @description Of the workers that are up.
+             */
+            total: number;
+        };
+        /** @description Numbers of the farm over time, oldest first, one for each step; null is unknown, and a time without a server. */
+        FarmSeries: {
+            /** @description Cpus that are booked. */
+            busy_cpus: (number | null)[];
+            /** @description Percent of the time in which some process waited for a cpu, mean over the workers that say it. */
+            cpu_pressure: (number | null)[];
+            /** @description Tasks that were placed in the step. */
+            decisions: (number | null)[];
+            /**
+             * Format: int64
+             * @description When the last step ends.
+             */
+            end_ms: number;
+            /** @description Attempts that failed in the step, those that are tried again too. */
+            failed: (number | null)[];
+            /** @description The same for input and output. */
+            io_pressure: (number | null)[];
+            /** @description The same for memory. */
+            memory_pressure: (number | null)[];
+            /** @description The queues that held most in this time, at most 20, the most first. */
+            queues: components["schemas"]["QueueSeries"][];
+            /** @description Tasks that hold a part of a worker. */
+            running: (number | null)[];
+            /** @description Attempts that started in the step. */
+            started: (number | null)[];
+            /**
+             * Format: int64
+             * @description Milliseconds of a step.
+             */
+            step_ms: number;
+            /** @description Attempts that succeeded in the step. */
+            succeeded: (number | null)[];
+            /** @description Cpus of the workers that are up. */
+            total_cpus: (number | null)[];
+            /** @description Milliseconds from ready to placed: half of the tasks that were placed in the step waited at most this. */
+            wait_p50_ms: (number | null)[];
+            /** @description Nineteen of twenty waited at most this. */
+            wait_p95_ms: (number | null)[];
+            /** @description Tasks that could start. */
+            waiting: (number | null)[];
+        };
+        /**
+         * @description A letter and a number of tasks. `b`: waits for other tasks; `w`: waits for its turn; `p`: placed, not started; `r`:
+         *     runs; `s`: succeeded; `f`: failed; `c`: cancelled; `l`: will never start, or something else.
+         */
+        GridRun: Record<string, never>[];
+        /** @description The load of a group of workers. */
+        GroupLoad: {
+            /**
+             * Format: double
+             * @description Cpus that these tasks hold.
+             */
+            booked_cpus: number;
+            /**
+             * Format: double
+             * @description Cpus of its workers that are up.
+             */
+            capacity: number;
+            /** @description Tasks that run on its workers. */
+            in_flight: number;
+            /** @description The group's name: a capability, an architecture, or a tag as `key` or `key=value`. */
+            key: string;
+            /** @description Number of its workers that are up. */
+            workers: number;
+        };
+        /** @description Hints: what helps to choose a worker or to size a task. */
+        Hints: {
+            /**
+             * @description The cache keys that its tasks read, each with its bytes; null is unknown.
+             * @default {}
+             */
+            caches?: {
+                [key: string]: number | null;
+            };
+            /**
+             * @description The requested cpus are only the first guess; later tasks are sized by the task profile.
+             * @default false
+             */
+            cpus_auto?: boolean;
+            /**
+             * Format: double
+             * @description Cores that a task takes at most, of what is idle on its worker.
+             * @default null
+             */
+            cpus_max?: number | null;
+            /**
+             * Format: int64
+             * @description Target queueing delay: milliseconds that a ready task should wait at most.
+             * @default null
+             */
+            deadline_ms?: number | null;
+            /**
+             * @description The tasks need a worker with the tag `fetch`.
+             * @default false
+             */
+            fetches?: boolean;
+            /** @default null */
+            kind?: components["schemas"]["Kind"] | null;
+            /**
+             * @description The tasks mostly wait for the network.
+             * @default false
+             */
+            network_bound?: boolean;
+            /**
+             * @description The tasks are short, and best run where their inputs are.
+             * @default false
+             */
+            prefer_local?: boolean;
+            /**
+             * @description Workers that its tasks wait for a while before they run elsewhere.
+             * @default []
+             */
+            prefers?: string[];
+            /**
+             * @description The command without what differs from task to task. Steps of one queue, name and shape have one task profile.
+             * @default
+             */
+            shape?: string;
+        };
+        /** @description What came of the attempts that ended in the last hours, as far as the server remembers: the last 20000. */
+        History: {
+            /**
+             * Format: int64
+             * @description Killed on request.
+             */
+            canceled: number;
+            /** @description How long they ran. */
+            durations: components["schemas"]["Durations"];
+            /** @description Those that took most cpu time of the farm, at most 50; only of jobs that the caller may read. */
+            expensive: components["schemas"]["ExpensiveTask"][];
+            /**
+             * Format: int64
+             * @description Failed, or lost with their worker.
+             */
+            failed: number;
+            /** @description Failures by cause, the most frequent first, at most 20. */
+            failures: components["schemas"]["FailureCause"][];
+            /**
+             * Format: int64
+             * @description Since when: as long ago as was asked for, or since the oldest attempt that is remembered.
+             */
+            since_ms: number;
+            /**
+             * Format: int64
+             * @description Of these: succeeded.
+             */
+            succeeded: number;
+            /**
+             * Format: int64
+             * @description Attempts that ended; one that was tried again counts once for each time.
+             */
+            tasks: number;
+            /** @description Workers by failures, the most first, at most 20. */
+            workers: components["schemas"]["WorkerRecord"][];
+        };
+        /** @description A reason for which workers are ineligible. */
+        IneligibleWorkers: {
+            /** @description Names of some of them. */
+            examples?: string[];
+            /** @description The reason for people. */
+            message: string;
+            /** @description The reason in one word, for programs. */
+            reason: components["schemas"]["WhyWord"];
+            /** @description Number of these workers. */
+            workers: number;
+        };
+        /** @description A job. */
+        Job: {
+            /** @description Jobs that must succeed first. */
+            after?: number[];
+            /** @description The number of tasks in each state. */
+            counts: components["schemas"]["Counts"];
+            /**
+             * Format: int64
+             * @description When it was accepted.
+             */
+            created_ms: number;
+            /**
+             * Format: int64
+             * @description When it ended.
+             */
+            ended_ms?: number | null;
+            /**
+             * Format: int64
+             * @description The job's id.
+             */
+            id: number;
+            /**
+             * Format: int32
+             * @description How many of its tasks may run at a time; absent is any number.
+             */
+            max_running?: number | null;
+            /** @description The job's name, for people. */
+            name: string;
+            /** @description The task that submitted it. */
+            parent?: string | null;
+            /**
+             * Format: int32
+             * @description The priority inside the queue; higher goes first.
+             */
+            priority: number;
+            /** @description Its queue. */
+            queue: string;
+            /** @description Its state. */
+            state: components["schemas"]["JobState"];
+            /** @description Its steps. */
+            steps: components["schemas"]["Step"][];
+            /** @description Why no further task starts; absent if the job was not stopped. */
+            stopped?: string | null;
+            /** @description The user who submitted it. */
+            user: string;
+        };
+        /** @description A job was submitted, changed or ended. */
+        JobEvent: {
+            /** @description How many tasks are in which state. */
+            counts: components["schemas"]["Counts"];
+            /**
+             * Format: int64
+             * @description The job's id.
+             */
+            job: number;
+            /** @description Its state. */
+            state: components["schemas"]["JobState"];
+        };
+        /**
+         * @description The state of a job.
+         * @enum {string}
+         */
+        JobState: "pending" | "running" | "held" | "succeeded" | "failed" | "canceled";
+        /** @description A worker's score for the task. */
+        Judged: {
+            /**
+             * Format: double
+             * @description The worker's load with the task: about 0 to 1, and more under pressure.
+             */
+            load: number;
+            /** @description The points of each rule of the scoring policy. */
+            rules: components["schemas"]["RulePoints"][];
+            /**
+             * Format: double
+             * @description The sum of all points.
+             */
+            score: number;
+            /** @description The worker's name. */
+            worker: string;
+        };
+        /**
+         * @description The kind of work of a step.
+         * @enum {string}
+         */
+        Kind: "build" | "evaluation";
+        /** @description Leases of workers. */
+        Leases: {
+            /**
+             * Format: int64
+             * @description Milliseconds since the one that has been silent longest was heard from; null without leases.
+             */
+            oldest_ms?: number | null;
+            /** @description Workers that have one. */
+            workers: number;
+        };
+        /** @description A limit, such as a number of licences. Each task of a step that names it holds one while it runs. */
+        Limit: {
+            /**
+             * Format: int64
+             * @description Milliseconds of the first back-off of a task's step after such an exit.
+             */
+            back_off_ms?: number | null;
+            /** @description Steps that back off now because the limit was busy. */
+            backing_off?: number;
+            /** @description Exit codes that mean 'no licence was free'. */
+            busy_exits?: number[];
+            /**
+             * Format: int32
+             * @description Tasks that may hold it at a time over the farm; absent is any number.
+             */
+            max?: number | null;
+            /** @description The limit's name, unique on the farm. */
+            name: string;
+            /**
+             * Format: int32
+             * @description Tasks that may hold it at a time on one worker; absent is any number.
+             */
+            per_worker?: number | null;
+            /**
+             * Format: int32
+             * @description Tasks that hold it now.
+             */
+            used: number;
+        };
+        /** @description A worker's last load report. */
+        Load: {
+            /**
+             * Format: int64
+             * @description When the server received it.
+             */
+            at_ms: number;
+            cache_space?: components["schemas"]["DiskSpace"] | null;
+            /** @description True if the worker has only a part of its machine: then the pressure of its own control group counts. */
+            confined: boolean;
+            /**
+             * Format: double
+             * @description Speed of one of its cores, as it measured that; 1000 is the reference core.
+             */
+            core_score?: number | null;
+            /**
+             * Format: double
+             * @description Foreign load: declared cpus that processes outside of Windlass use.
+             */
+            cpu_foreign?: number | null;
+            /**
+             * Format: double
+             * @description Cpus in use, of those that the worker may use.
+             */
+            cpu_used?: number | null;
+            /**
+             * Format: double
+             * @description Speed of its disks in MB/s, as measured with tasks.
+             */
+            disk_mb_s?: number | null;
+            /** @description Mean number of runnable tasks over 1, 5 and 15 minutes. */
+            load_average?: number[] | null;
+            /** @description Pressures of the whole machine. */
+            machine: components["schemas"]["Pressures"];
+            /**
+             * Format: int64
+             * @description Bytes of available memory.
+             */
+            memory_available?: number | null;
+            /**
+             * Format: int64
+             * @description Bytes of memory that its tasks hold.
+             */
+            memory_own?: number | null;
+            /**
+             * Format: double
+             * @description What its network links receive, in Mbit/s.
+             */
+            network_in_mbit_s?: number | null;
+            /**
+             * Format: double
+             * @description Speed of its network in Mbit/s, as measured with tasks that fetched something.
+             */
+            network_mbit_s?: number | null;
+            /**
+             * Format: double
+             * @description What its network links send, in Mbit/s.
+             */
+            network_out_mbit_s?: number | null;
+            /**
+             * Format: double
+             * @description Percent of its speed in use on the busiest link, mean of about 10 seconds; absent where no link tells its speed.
+             */
+            network_percent?: number | null;
+            /** @description Pressures of the control group in which the worker was started. */
+            own: components["schemas"]["Pressures"];
+            session_space?: components["schemas"]["DiskSpace"] | null;
+            state_space?: components["schemas"]["DiskSpace"] | null;
+        };
+        /** @description A task for which the worker was scored and another worker won. */
+        LostTask: {
+            /**
+             * Format: int64
+             * @description When the task was placed.
+             */
+            at_ms: number;
+            /**
+             * Format: double
+             * @description This worker's points.
+             */
+            score: number;
+            /** @description The task's id. */
+            task: string;
+            /** @description The worker that won. */
+            winner: string;
+            /**
+             * Format: double
+             * @description The winner's points.
+             */
+            winner_score: number;
+        };
+        /** @description The farm at a glance. It is at most a second old. */
+        Overview: {
+            /** @description Cpus of the workers that are up, and what of them is booked. */
+            cpus: components["schemas"]["FarmCpus"];
+            /** @description What holds the whole farm, in plain sentences; empty as a rule. */
+            holds: string[];
+            /** @description Active jobs. */
+            jobs: components["schemas"]["ActiveJobs"];
+            /** @description Attempts in the last minute. */
+            per_minute: components["schemas"]["AttemptRates"];
+            /** @description Workers that get no work for what ails them, the worst first, at most 50. */
+            suffering: components["schemas"]["SufferingWorker"][];
+            /** @description Tasks of all active jobs. */
+            tasks: components["schemas"]["Counts"];
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            time_ms: number;
+            /** @description Time from ready to placed, in milliseconds, of the tasks that were placed in the last five minutes. */
+            wait_ms: components["schemas"]["Quantiles"];
+            /** @description Ready tasks by the reason for which they wait, the most frequent first. */
+            waiting: components["schemas"]["WaitingTasks"][];
+            /** @description Workers by state; forgotten ones are not counted. */
+            workers: components["schemas"]["WorkerCounts"];
+        };
+        /** @description A page of a list. */
+        Page_Job: {
+            /** @description The entries. */
+            items: {
+                /** @description Jobs that must succeed first. */
+                after?: number[];
+                /** @description The number of tasks in each state. */
+                counts: components["schemas"]["Counts"];
+                /**
+                 * Format: int64
+                 * @description When it was accepted.
+                 */
+                created_ms: number;
+                /**
+                 * Format: int64
+                 * @description When it ended.
+                 */
+                ended_ms?: number | null;
+                /**
+                 * Format: int64
+                 * @description The job's id.
+                 */
+                id: number;
+                /**
+                 * Format: int32
+                 * @description How many of its tasks may run at a time; absent is any number.
+                 */
+                max_running?: number | null;
+                /** @description The job's name, for people. */
+                name: string;
+                /** @description The task that submitted it. */
+                parent?: string | null;
+                /**
+                 * Format: int32
+                 * @description The priority inside the queue; higher goes first.
+                 */
+                priority: number;
+                /** @description Its queue. */
+                queue: string;
+                /** @description Its state. */
+                state: components["schemas"]["JobState"];
+                /** @description Its steps. */
+                steps: components["schemas"]["Step"][];
+                /** @description Why no further task starts; absent if the job was not stopped. */
+                stopped?: string | null;
+                /** @description The user who submitted it. */
+                user: string;
+            }[];
+            /** @description Give this as `cursor` for the next page; absent on the last. */
+            next?: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Limit: {
+            /** @description The entries. */
+            items: {
+                /**
+                 * Format: int64
+                 * @description Milliseconds of the first back-off of a task's step after such an exit.
+                 */
+                back_off_ms?: number | null;
+                /** @description Steps that back off now because the limit was busy. */
+                backing_off?: number;
+                /** @description Exit codes that mean 'no licence was free'. */
+                busy_exits?: number[];
+                /**
+                 * Format: int32
+                 * @description Tasks that may hold it at a time over the farm; absent is any number.
+                 */
+                max?: number | null;
+                /** @description The limit's name, unique on the farm. */
+                name: string;
+                /**
+                 * Format: int32
+                 * @description Tasks that may hold it at a time on one worker; absent is any number.
+                 */
+                per_worker?: number | null;
+                /**
+                 * Format: int32
+                 * @description Tasks that hold it now.
+                 */
+                used: number;
+            }[];
+            /** @description Give this as `cursor` for the next page; absent on the last. */
+            next?: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Queue: {
+            /** @description The entries. */
+            items: {
+                /**
+                 * Format: int32
+                 * @description The band, 0 to 9; a higher band is served first.
+                 */
+                band: number;
+                /**
+                 * Format: int64
+                 * @description Tasks booked since the server started.
+                 */
+                booked: number;
+                /**
+                 * Format: double
+                 * @description Cpus that its tasks may hold while no other queue can use them; absent is the quota.
+                 */
+                burst_cpus?: number | null;
+                /**
+                 * @description What the queue is charged for a task: `time`, the part of a worker that it holds times its run time, or `task`,
+                 *     one for each.
+                 */
+                charge?: string;
+                /**
+                 * Format: double
+                 * @description Cpus that it holds or could use now, as far as its quota and a pause let it; absent where the server is of an
+                 *     earlier release.
+                 */
+                demand_cpus?: number | null;
+                /**
+                 * Format: double
+                 * @description The weight that it counts with: less than its own if its own entitles it to more than it wants. Absent if all
+                 *     queues of its band get what they want, so that no weight makes a difference.
+                 */
+                effective_weight?: number | null;
+                /**
+                 * Format: double
+                 * @description Cpus to which its band and its weight entitle it, of all workers that take work; absent where the server is of
+                 *     an earlier release.
+                 */
+                entitled_cpus?: number | null;
+                /** @description The queue's name, unique on the farm. */
+                name: string;
+                /**
+                 * Format: int64
+                 * @description Parked jobs: their turn is so far off that only the store has them.
+                 */
+                parked_jobs?: number;
+                /** @description The note of an administrator who paused it; absent if it is not paused. */
+                paused?: string | null;
+                /**
+                 * Format: double
+                 * @description Cpus that its tasks may hold while other queues could use them; absent is no quota.
+                 */
+                quota_cpus?: number | null;
+                /** @description Steps with ready tasks that are in memory. */
+                ready_steps: number;
+                /**
+                 * Format: int32
+                 * @description Tasks booked or running.
+                 */
+                running: number;
+                /**
+                 * Format: double
+                 * @description Cpus that these tasks hold.
+                 */
+                running_cpus?: number;
+                /**
+                 * Format: double
+                 * @description Its part, from 0 to 1, of all charges of the queues of its band since the server started; absent if there were
+                 *     none.
+                 */
+                share?: number | null;
+                /** @description Whether its users take turns, or all its jobs stand in one line. */
+                turns?: components["schemas"]["TurnsBy"];
+                /** @description Weights of its users against each other; 100 of those who are not listed. */
+                user_weights?: {
+                    [key: string]: number;
+                };
+                /** @description Users who may submit to it, besides administrators and the user of its name; `*` is all users. */
+                users?: string[];
+                /**
+                 * Format: int64
+                 * @description Ready tasks, parked ones included.
+                 */
+                waiting?: number;
+                /**
+                 * Format: int32
+                 * @description Its weight in its band.
+                 */
+                weight: number;
+            }[];
+            /** @description Give this as `cursor` for the next page; absent on the last. */
+            next?: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Task: {
+            /** @description The entries. */
+            items: (components["schemas"]["Attempt"] & {
+                /**
+                 * Format: int64
+                 * @description When a running task is expected to end, by the mean run time of its step; absent where that is not known. A time
+                 *     that has passed is that of a task that takes longer than others.
+                 */
+                expected_end_ms?: number | null;
+                /** @description Earlier attempts, and results that came too late; only if one task is requested. */
+                history?: components["schemas"]["Attempt"][];
+                /** @description The task's id, `JOB.INDEX`. */
+                id: string;
+                /**
+                 * Format: int32
+                 * @description Its index in the job, from 0.
+                 */
+                index: number;
+                /**
+                 * Format: int64
+                 * @description The id of its job.
+                 */
+                job: number;
+                /**
+                 * Format: double
+                 * @description The progress that it reports, in percent; only while it runs.
+                 */
+                progress?: number | null;
+                /** @description Its state. */
+                state: components["schemas"]["TaskState"];
+                /** @description The status that it reports; only while it runs. */
+                status?: string | null;
+                /** @description The name of its step. */
+                step: string;
+                /** @description Its value, if the step has values. */
+                value?: string | null;
+            })[];
+            /** @description Give this as `cursor` for the next page; absent on the last. */
+            next?: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Token: {
+            /** @description The entries. */
+            items: {
+                /**
+                 * Format: int64
+                 * @description When it was created.
+                 */
+                created_ms: number;
+                /**
+                 * Format: int64
+                 * @description When it expires; absent is never.
+                 */
+                expires_ms?: number | null;
+                /** @description The token's id, which is not secret. */
+                id: string;
+                /** @description A note by its creator. */
+                note?: string;
+                /**
+                 * Format: int64
+                 * @description When it was revoked.
+                 */
+                revoked_ms?: number | null;
+                /** @description What its holder may do. */
+                role: components["schemas"]["Role"];
+                /** @description The user that its holder is known as. */
+                user: string;
+                /** @description The worker that its holder may connect as, for the role `worker`. */
+                worker?: string | null;
+            }[];
+            /** @description Give this as `cursor` for the next page; absent on the last. */
+            next?: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Worker: {
+            /** @description The entries. */
+            items: {
+                /** @description Its attributes; a tag without a value has none here. */
+                attributes: {
+                    [key: string]: string[];
+                };
+                /** @description The amounts that are booked on it. */
+                booked: components["schemas"]["Resources"];
+                /** @description Number of keys in its caches; absent if it has not reported them. */
+                cache_keys?: number | null;
+                /** @description The amounts that it declares. */
+                capacity: components["schemas"]["Resources"];
+                /** @description Whether it is connected now. */
+                connected?: boolean | null;
+                /**
+                 * Format: double
+                 * @description Speed of one of its cores by which workers are compared: its tag `core_score`, else what it measured. 1000 is
+                 *     the reference core; absent if it is unknown.
+                 */
+                core_score?: number | null;
+                /**
+                 * Format: int64
+                 * @description The number of its admission: grows each time its earlier bookings are fenced off.
+                 */
+                epoch: number;
+                /**
+                 * Format: int64
+                 * @description When it was last heard from; absent for a worker without heartbeats, and if that was before the server started.
+                 */
+                heard_ms?: number | null;
+                /**
+                 * Format: int64
+                 * @description The worker's id.
+                 */
+                id: number;
+                /**
+                 * Format: int64
+                 * @description When its lease runs out; absent without a lease.
+                 */
+                lease_until_ms?: number | null;
+                load?: components["schemas"]["Load"] | null;
+                /** @description The worker's name, unique on the farm. */
+                name: string;
+                /** @description Why it is drained, as the operator noted; absent without a note. */
+                note?: string | null;
+                /** @description Number of prefetched tasks, which wait there for room. */
+                queued: number;
+                /** @description Number of tasks that hold a part of it. */
+                running: number;
+                /** @description Whether it gets new work. */
+                state: components["schemas"]["WorkerState"];
+                /** @description The first 1000 of the tasks that hold a part of it; only if one worker is requested. */
+                tasks?: string[] | null;
+                /** @description Its agent's version; absent while it is not connected. */
+                version?: string | null;
+            }[];
+            /** @description Give this as `cursor` for the next page; absent on the last. */
+            next?: string | null;
+        };
+        /** @description The values of the tasks of a step. */
+        Param: {
+            /** @description A task for each number. */
+            range: components["schemas"]["Range"];
+        } | {
+            /** @description A task for each value. */
+            values: string[];
+        } | {
+            /** @description A task for each cell of a parameter space. */
+            space: components["schemas"]["Space"];
+        };
+        /** @description A waiting step, and why it is not on the worker. */
+        PassedStep: {
+            /**
+             * Format: int64
+             * @description The step's job.
+             */
+            job: number;
+            /** @description All reasons, for people. */
+            message: string;
+            /** @description The worker with more points. */
+            preferred?: string | null;
+            /**
+             * Format: double
+             * @description The points of `preferred`.
+             */
+            preferred_score?: number | null;
+            /** @description The job's queue. */
+            queue: string;
+            /** @description The first reason in one word, for programs. */
+            reason: components["schemas"]["WhyWord"];
+            /**
+             * Format: double
+             * @description This worker's points for the step; absent if it was not scored.
+             */
+            score?: number | null;
+            /** @description The step's name. */
+            step: string;
+            /**
+             * Format: int32
+             * @description Ready tasks of the step.
+             */
+            tasks: number;
+        };
+        /**
+         * @description How a path is written.
+         * @enum {string}
+         */
+        PathFormat: "POSIX" | "WINDOWS";
+        /** @description Where a path of another machine is on the workers. */
+        PathRule: {
+            /** @description The path on the workers. */
+            destination: string;
+            /** @description The path on the other machine. */
+            source: string;
+            /** @description How the source is written. */
+            source_format?: components["schemas"]["PathFormat"];
+        };
+        /** @description A step with ready tasks. */
+        PendingJob: {
+            /** @description Number of steps that it depends on. */
+            dependency_count: number;
+            /**
+             * Format: double
+             * @description Tasks that depend on it, those on the longest path weighted more.
+             */
+            dependents: number;
+            /**
+             * Format: int64
+             * @description The step's job.
+             */
+            job_id: number;
+            /** @description The step's kind of work. */
+            kind: components["schemas"]["Kind"];
+            /** @description The step's name. */
+            name: string;
+            /** @description The job's queue. */
+            queue: string;
+            /**
+             * Format: int64
+             * @description Since when it has ready tasks.
+             */
+            queued_at: number;
+            /** @description Why it waits. */
+            reason: components["schemas"]["WaitWord"];
+            /** @description Id of its first ready task. */
+            task_id: string;
+            /**
+             * Format: int32
+             * @description Number of its ready tasks.
+             */
+            tasks: number;
+        };
+        /** @description Ready work. */
+        PendingJobs: {
+            /** @description Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order. */
+            jobs: components["schemas"]["PendingJob"][];
+            /**
+             * Format: int64
+             * @description Ready tasks that are not in `jobs`.
+             */
+            other_pending: number;
+        };
+        /** @description Percent of the time with stalls, by what was waited for, and of the network's use; null is unknown. */
+        Percents: {
+            /**
+             * Format: double
+             * @description A cpu.
+             */
+            cpu?: number | null;
+            /**
+             * Format: double
+             * @description Input and output.
+             */
+            io?: number | null;
+            /**
+             * Format: double
+             * @description Memory.
+             */
+            memory?: number | null;
+            /**
+             * Format: double
+             * @description Of its speed in use on the busiest network link.
+             */
+            network?: number | null;
+        };
+        /** @description Stall time by how many processes stalled, as in the kernel's pressure information. */
+        Pressure: {
+            full?: components["schemas"]["Stall"] | null;
+            some?: components["schemas"]["Stall"] | null;
+        };
+        /** @description Stall time by what was waited for. */
+        Pressures: {
+            cpu?: components["schemas"]["Pressure"] | null;
+            io?: components["schemas"]["Pressure"] | null;
+            memory?: components["schemas"]["Pressure"] | null;
+        };
+        /** @description Two quantiles of something; null where nothing of it happened. */
+        Quantiles: {
+            /**
+             * Format: double
+             * @description Half are at most this.
+             */
+            p50?: number | null;
+            /**
+             * Format: double
+             * @description Nineteen of twenty are at most this.
+             */
+            p95?: number | null;
+        };
+        /** @description A queue that has or had work, or that an administrator configured. */
+        Queue: {
+            /**
+             * Format: int32
+             * @description The band, 0 to 9; a higher band is served first.
+             */
+            band: number;
+            /**
+             * Format: int64
+             * @description Tasks booked since the server started.
+             */
+            booked: number;
+            /**
+             * Format: double
+             * @description Cpus that its tasks may hold while no other queue can use them; absent is the quota.
+             */
+            burst_cpus?: number | null;
+            /**
+             * @description What the queue is charged for a task: `time`, the part of a worker that it holds times its run time, or `task`,
+             *     one for each.
+             */
+            charge?: string;
+            /**
+             * Format: double
+             * @description Cpus that it holds or could use now, as far as its quota and a pause let it; absent where the server is of an
+             *     earlier release.
+             */
+            demand_cpus?: number | null;
+            /**
+             * Format: double
+             * @description The weight that it counts with: less than its own if its own entitles it to more than it wants. Absent if all
+             *     queues of its band get what they want, so that no weight makes a difference.
+             */
+            effective_weight?: number | null;
+            /**
+             * Format: double
+             * @description Cpus to which its band and its weight entitle it, of all workers that take work; absent where the server is of
+             *     an earlier release.
+             */
+            entitled_cpus?: number | null;
+            /** @description The queue's name, unique on the farm. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Parked jobs: their turn is so far off that only the store has them.
+             */
+            parked_jobs?: number;
+            /** @description The note of an administrator who paused it; absent if it is not paused. */
+            paused?: string | null;
+            /**
+             * Format: double
+             * @description Cpus that its tasks may hold while other queues could use them; absent is no quota.
+             */
+            quota_cpus?: number | null;
+            /** @description Steps with ready tasks that are in memory. */
+            ready_steps: number;
+            /**
+             * Format: int32
+             * @description Tasks booked or running.
+             */
+            running: number;
+            /**
+             * Format: double
+             * @description Cpus that these tasks hold.
+             */
+            running_cpus?: number;
+            /**
+             * Format: double
+             * @description Its part, from 0 to 1, of all charges of the queues of its band since the server started; absent if there were
+             *     none.
+             */
+            share?: number | null;
+            /** @description Whether its users take turns, or all its jobs stand in one line. */
+            turns?: components["schemas"]["TurnsBy"];
+            /** @description Weights of its users against each other; 100 of those who are not listed. */
+            user_weights?: {
+                [key: string]: number;
+            };
+            /** @description Users who may submit to it, besides administrators and the user of its name; `*` is all users. */
+            users?: string[];
+            /**
+             * Format: int64
+             * @description Ready tasks, parked ones included.
+             */
+            waiting?: number;
+            /**
+             * Format: int32
+             * @description Its weight in its band.
+             */
+            weight: number;
+        };
+        /** @description Cpus that a queue holds. */
+        QueueCpus: {
+            /**
+             * Format: double
+             * @description Cpus.
+             */
+            cpus: number;
+            /** @description The queue's name. */
+            queue: string;
+        };
+        /** @description A queue over time. */
+        QueueSeries: {
+            /** @description Cpus that it held. */
+            busy_cpus: (number | null)[];
+            /** @description Cpus that it was entitled to. */
+            entitled_cpus: (number | null)[];
+            /** @description The queue's name. */
+            queue: string;
+        };
+        /** @description Numbers from `start` to `end`, both included. */
+        Range: {
+            /**
+             * Format: int64
+             * @description The upper end; the last number if the step meets it.
+             */
+            end: number;
+            /**
+             * Format: int64
+             * @description The first number.
+             */
+            start: number;
+            /**
+             * Format: int64
+             * @description The difference from one number to the next, which may be negative; 1 by default.
+             */
+            step?: number;
+        };
+        /** @description A reservation. */
+        ReservedFor: {
+            /**
+             * Format: int64
+             * @description When that step is predicted to start there; absent if that is not known.
+             */
+            expected_start_ms?: number | null;
+            /**
+             * Format: int64
+             * @description The job of the first step that it is reserved for; absent if none waits any more.
+             */
+            job?: number | null;
+            /** @description That step's name. */
+            step?: string | null;
+            /**
+             * Format: int64
+             * @description Since when that step waits.
+             */
+            waits_since_ms?: number | null;
+        };
+        /** @description Amounts of resources. */
+        Resources: {
+            /**
+             * Format: double
+             * @description Cpus, in hundredths at the finest.
+             */
+            cpus?: number;
+            /** @description Amounts of other resources, by name. */
+            custom?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description Bytes of gpu memory over all gpus.
+             */
+            gpu_memory?: number;
+            /**
+             * Format: int32
+             * @description Whole gpus.
+             */
+            gpus?: number;
+            /**
+             * Format: int64
+             * @description Bytes of memory. For a task also its limit; 0 is no limit and no booking.
+             */
+            memory?: number;
+        };
+        /**
+         * @description What the holder of a token may do.
+         * @enum {string}
+         */
+        Role: "admin" | "user" | "viewer" | "worker";
+        /** @description A rule of the scoring policy. */
+        RuleEntry: {
+            /** @description What the rule rewards or vetoes. */
+            description: string;
+            /** @description The rule's name. */
+            rule: string;
+        };
+        /** @description The points that a rule gave. */
+        RulePoints: {
+            /**
+             * Format: double
+             * @description Points; may be negative.
+             */
+            points: number;
+            /** @description The reason for the points, for people. */
+            reason: string;
+            /** @description The rule's name. */
+            rule: string;
+        };
+        /** @description The points that a rule gave winners. */
+        RuleSummary: {
+            /**
+             * Format: double
+             * @description The mean of its points.
+             */
+            avg: number;
+            /**
+             * Format: double
+             * @description The most points.
+             */
+            max: number;
+            /**
+             * Format: double
+             * @description The fewest points.
+             */
+            min: number;
+            /** @description The rule's name. */
+            rule: string;
+        };
+        /** @description The scheduler at work. */
+        SchedulerFigures: {
+            /** @description Milliseconds until a batch was durable, over the last five minutes. */
+            commit_ms: components["schemas"]["Quantiles"];
+            /**
+             * Format: double
+             * @description Tasks placed per second, mean of the last minute.
+             */
+            decisions_per_s: number;
+            /**
+             * Format: int64
+             * @description Results since the server started that were refused, because another attempt is booked.
+             */
+            late_results: number;
+            /** @description Leases of workers. */
+            leases: components["schemas"]["Leases"];
+            /** @description Workers that are left out for their faults. */
+            left_out: number;
+            /** @description Workers that are reserved for blocked work. */
+            reservations: number;
+            /** @description Milliseconds of such a round, over the last five minutes. */
+            round_ms: components["schemas"]["Quantiles"];
+            /**
+             * Format: double
+             * @description Rounds per second that placed something, mean of the last minute.
+             */
+            rounds_per_s: number;
+            /**
+             * Format: int64
+             * @description Batches since the server started that the store did not take.
+             */
+            store_failures: number;
+            /**
+             * Format: double
+             * @description Cpus that are idle while work waits, because nothing that waits fits there.
+             */
+            stranded_cores: number;
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            time_ms: number;
+        };
+        /** @description A summary of the winners' scores in recent placement decisions. */
+        ScoringSummary: {
+            /** @description Histogram of the winners' points, in twelve columns of equal width; empty without decisions. */
+            histogram: components["schemas"]["Column"][];
+            /** @description The points that each rule gave winners, the rule with the largest mean first. */
+            rules: components["schemas"]["RuleSummary"][];
+            /** @description Number of decisions. */
+            sample_size: number;
+            /**
+             * Format: double
+             * @description The mean of the winners' points.
+             */
+            score_avg?: number | null;
+            /**
+             * Format: double
+             * @description The most points of a winner.
+             */
+            score_max?: number | null;
+            /**
+             * Format: double
+             * @description The fewest points of a winner; null without decisions.
+             */
+            score_min?: number | null;
+        };
+        /** @description An event. */
+        ServerEvent: {
+            /** @description A job was submitted, changed or ended. */
+            job: components["schemas"]["JobEvent"];
+        } | {
+            /** @description Tasks changed. */
+            tasks: components["schemas"]["TasksEvent"];
+        } | {
+            /** @description A worker connected, disconnected, or changed its state. */
+            worker: components["schemas"]["WorkerEvent"];
+        } | "lagged";
+        /** @description A worker's load. */
+        ServerLoad: {
+            /** @description True if it gets work that fits. */
+            accepting_jobs: boolean;
+            /**
+             * Format: int64
+             * @description Free bytes of the cache directory that has least; null is unknown, and for a worker without caches.
+             */
+            cache_free_bytes?: number | null;
+            /**
+             * Format: double
+             * @description Percent of the time in which some process waited for a cpu, mean of ten seconds; null is unknown.
+             */
+            cpu_pressure?: number | null;
+            /**
+             * Format: double
+             * @description The load by which workers are compared: with one more task of one cpu, and weighted by pressure.
+             */
+            effective_load?: number | null;
+            /**
+             * Format: double
+             * @description The same for input and output.
+             */
+            io_pressure?: number | null;
+            /**
+             * Format: double
+             * @description The part of its cpus that is booked, from 0 to 1; null for a worker without cpus.
+             */
+            job_load?: number | null;
+            /** @description Tasks that run there, prefetched tasks, and allocations of outside clients. */
+            jobs_assigned: number;
+            /**
+             * Format: double
+             * @description The same for memory.
+             */
+            memory_pressure?: number | null;
+            /**
+             * Format: double
+             * @description Percent of its speed in use on its busiest network link, mean of ten seconds; null is unknown.
+             */
+            network_use?: number | null;
+            /**
+             * Format: double
+             * @description Cpus that it declares.
+             */
+            num_cpus: number;
+            /** @description Why it gets no work. */
+            reason?: string | null;
+            /** @description The worker's name. */
+            server_id: string;
+            /**
+             * Format: int64
+             * @description Free bytes of its session directory; null is unknown.
+             */
+            session_free_bytes?: number | null;
+            /**
+             * Format: int64
+             * @description Free bytes of its state directory; null is unknown.
+             */
+            state_free_bytes?: number | null;
+        };
+        /** @description A part of the list of workers with their loads. */
+        ServerLoads: {
+            /**
+             * Format: int64
+             * @description Give this as `cursor` for the next part; absent in the last.
+             */
+            next?: number | null;
+            /** @description Workers, ordered by id. */
+            servers: components["schemas"]["ServerLoad"][];
+        };
+        /** @description What a step sets up once on a worker for all of its tasks there. */
+        Session: {
+            cancel?: components["schemas"]["Cancel"] | null;
+            /** @description Environments, entered in this order before the first task and left in reverse. */
+            environments?: components["schemas"]["Environment"][];
+            /** @description Files that are written for each task, as `{{Task.File.NAME}}`. */
+            files?: components["schemas"]["EmbeddedFile"][];
+            /** @description Where paths of other machines are on the workers. */
+            path_mapping?: components["schemas"]["PathRule"][];
+        };
+        /** @description Changes of a limit: what is absent stays, null removes. Steps that back off because of it are tried again at once. */
+        SetLimit: {
+            /**
+             * Format: int64
+             * @description Milliseconds for which the task's step then backs off, 30000 by default; twice as long each time in a row, up to
+             *     16 times as long.
+             */
+            back_off_ms?: number | null;
+            /**
+             * @description Exit codes, from 1 to 255, that mean 'no licence was free': the task is run again without spending a retry, and
+             *     is not counted as failed.
+             */
+            busy_exits?: number[] | null;
+            /**
+             * Format: int32
+             * @description Tasks that may hold it at a time over the farm; with 0 none starts.
+             */
+            max?: number | null;
+            /**
+             * Format: int32
+             * @description Tasks that may hold it at a time on one worker, from 1.
+             */
+            per_worker?: number | null;
+        };
+        /** @description Another priority for a job. */
+        SetPriority: {
+            /**
+             * Format: int32
+             * @description The priority inside the queue; higher goes first.
+             */
+            priority: number;
+        };
+        /** @description Changes of a queue: what is absent stays, null removes. */
+        SetQueue: {
+            /**
+             * Format: int32
+             * @description The band, 0 to 9; a higher band is served first. null is the default of its name: 9 for `vip`, 1 for `idle`, 3
+             *     for all others.
+             */
+            band?: number | null;
+            /**
+             * Format: double
+             * @description Cpus that its tasks may hold while no other queue can use them; null is the quota.
+             */
+            burst_cpus?: number | null;
+            /** @description Pauses the queue, with a note of the reason; null resumes it. */
+            paused?: string | null;
+            /**
+             * Format: double
+             * @description Cpus that its tasks may hold while other queues could use them; null is no quota, and no burst.
+             */
+            quota_cpus?: number | null;
+            turns?: components["schemas"]["TurnsBy"] | null;
+            /** @description Weights of users inside the queue, 1 to 10000; null is 100 again. Users who are absent keep theirs. */
+            user_weights?: {
+                [key: string]: number | null;
+            };
+            /** @description Users who may submit to it, besides administrators and the user of its name; `*` is all users. */
+            users?: string[] | null;
+            /**
+             * Format: int32
+             * @description The weight against the other queues of its band, 1 to 10000; 100 by default.
+             */
+            weight?: number | null;
+        };
+        /**
+         * @description How the caller is known.
+         * @enum {string}
+         */
+        SignedInBy: "session" | "socket" | "token" | "none";
+        /** @description Named task parameters and how their values combine. */
+        Space: {
+            combination?: components["schemas"]["Combination"] | null;
+            /** @description The parameters, in the order in which they are shown. */
+            params: components["schemas"]["TaskParam"][];
+        };
+        /** @description Stall time, in percent. */
+        Stall: {
+            /**
+             * Format: double
+             * @description Mean of about 10 seconds.
+             */
+            avg10: number;
+            /**
+             * Format: double
+             * @description Mean of about 5 minutes.
+             */
+            avg300: number;
+            /**
+             * Format: double
+             * @description Mean of about a minute.
+             */
+            avg60: number;
+            /**
+             * Format: int64
+             * @description Total stall time in microseconds since the machine started.
+             */
+            total_us: number;
+            /**
+             * Format: double
+             * @description The exact share since the previous report.
+             */
+            window?: number | null;
+        };
+        /** @description A step of a job. */
+        Step: components["schemas"]["Hints"] & {
+            /** @description Program and arguments; only if one job is requested. */
+            command?: string[];
+            /** @description The working directory; only if one job is requested. */
+            cwd?: string | null;
+            /** @description Steps of the job that it depends on. */
+            depends?: components["schemas"]["Depends"][];
+            /**
+             * Format: int32
+             * @description The index of its first task in the job.
+             */
+            first_task: number;
+            /** @description Limits, such as licences, of which each task holds one while it runs. */
+            limits?: string[];
+            /**
+             * Format: int32
+             * @description How many of its tasks may run at a time; absent is any number.
+             */
+            max_running?: number | null;
+            /** @description The step's name, unique in the job. */
+            name: string;
+            /**
+             * Format: int32
+             * @description The number of tasks in a row that start together, each on another worker; absent is one by one.
+             */
+            nodes?: number | null;
+            /** @description The amounts that each task holds. */
+            resources: components["schemas"]["Resources"];
+            /**
+             * Format: int32
+             * @description How often a failed task is run again.
+             */
+            retries: number;
+            /** @description Tags that the worker must have. */
+            tags?: string[];
+            /**
+             * Format: int32
+             * @description Number of its tasks.
+             */
+            tasks: number;
+            /**
+             * Format: int64
+             * @description Milliseconds that a task may run.
+             */
+            time_limit_ms?: number | null;
+            /** @description The name of the step with which it starts. */
+            with?: string | null;
+            /** @description The only workers that may run it; empty is any. */
+            workers?: string[];
+        };
+        /** @description A step: tasks with one command and one set of requirements. */
+        StepRequest: {
+            /** @description The keys that its tasks read from caches of workers, each with its bytes; null is unknown. */
+            caches?: {
+                [key: string]: number | null;
+            };
+            chunks?: components["schemas"]["ChunksRequest"] | null;
+            /**
+             * @description Program and arguments, not a shell line. `{}`, `{.}`, `{/}`, `{//}` and `{/.}` stand for the task's value, as in
+             *     GNU parallel.
+             */
+            command: string[];
+            /** @description The requested cpus are only the first guess; later tasks are sized by the task profile. */
+            cpus_auto?: boolean;
+            /**
+             * Format: double
+             * @description Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to this
+             *     number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
+             */
+            cpus_max?: number | null;
+            /** @description The working directory; `/` by default. */
+            cwd?: string | null;
+            /**
+             * Format: int64
+             * @description Target queueing delay: milliseconds that a ready task should wait at most.
+             */
+            deadline_ms?: number | null;
+            /** @description Steps of this job that it depends on. */
+            depends?: components["schemas"]["Depends"][];
+            /** @description The complete environment of the tasks. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description The tasks need a worker with the tag `fetch`. */
+            fetches?: boolean;
+            kind?: components["schemas"]["Kind"] | null;
+            /** @description Names of limits, such as licences, of which each task holds one while it runs. */
+            limits?: string[];
+            /**
+             * Format: int32
+             * @description How many of the step's tasks may run at a time; by default any number.
+             */
+            max_running?: number | null;
+            /** @description The step's name, unique in the job; `main` by default. */
+            name?: string | null;
+            /** @description The tasks mostly wait for the network: prefer workers with a fast one. */
+            network_bound?: boolean;
+            /**
+             * Format: int32
+             * @description The number of tasks of each value, 1 by default. They start together, each on another worker, or none starts.
+             */
+            nodes?: number | null;
+            param?: components["schemas"]["Param"] | null;
+            /** @description The tasks are short, and best run where their inputs are. */
+            prefer_local?: boolean;
+            resources?: components["schemas"]["Resources"] | null;
+            /**
+             * Format: int32
+             * @description How often a failed task is run again.
+             */
+            retries?: number;
+            session?: components["schemas"]["Session"] | null;
+            /** @description Tags that the worker must have: `key`, `key=value` or `key=a|b`. */
+            tags?: string[];
+            /**
+             * Format: int64
+             * @description Milliseconds that a task may run.
+             */
+            time_limit_ms?: number | null;
+            /** @description The name of an earlier step with which it starts: the tasks of the first values of both together, and so on. */
+            with?: string | null;
+            /** @description Names of the only workers that may run it; empty is any. */
+            workers?: string[];
+        };
+        /** @description A new job. */
+        SubmitRequest: {
+            /** @description Jobs that must succeed first. */
+            after?: number[];
+            fail_fast?: components["schemas"]["FailFast"] | null;
+            /** @description Idempotency key of the submitter's choice: a second submission with it returns the first job. */
+            key?: string | null;
+            /**
+             * Format: int32
+             * @description How many of the job's tasks may run at a time; by default any number.
+             */
+            max_running?: number | null;
+            /** @description The job's name, for people; by default the first step's program. */
+            name?: string | null;
+            /** @description The task that submits this job and waits for it. */
+            parent?: string | null;
+            /** @description Refuse the job if no worker of the farm could ever run one of its steps. */
+            placeable_only?: boolean;
+            /**
+             * Format: int32
+             * @description The priority inside the queue; higher goes first.
+             */
+            priority?: number;
+            /** @description The queue; by default the one of the user's name. */
+            queue?: string | null;
+            /** @description The steps. */
+            steps: components["schemas"]["StepRequest"][];
+            /** @description The user who submits it; by default the caller as the server knows it. */
+            user?: string | null;
+        };
+        /** @description The answer to a submission. */
+        Submitted: {
+            /** @description True if the job was submitted before with the same key. */
+            existing: boolean;
+            /**
+             * Format: int64
+             * @description The job's id.
+             */
+            job: number;
+            /** @description Steps that no worker that the farm has now could run. */
+            unplaceable?: components["schemas"]["Unplaceable"][];
+        };
+        /** @description A worker that gets no work, and why. */
+        SufferingWorker: {
+            /** @description Why, in a few words. */
+            reason: string;
+            /** @description The worker's name. */
+            worker: string;
+        };
+        /** @description A task. */
+        Task: components["schemas"]["Attempt"] & {
+            /**
+             * Format: int64
+             * @description When a running task is expected to end, by the mean run time of its step; absent where that is not known. A time
+             *     that has passed is that of a task that takes longer than others.
+             */
+            expected_end_ms?: number | null;
+            /** @description Earlier attempts, and results that came too late; only if one task is requested. */
+            history?: components["schemas"]["Attempt"][];
+            /** @description The task's id, `JOB.INDEX`. */
+            id: string;
+            /**
+             * Format: int32
+             * @description Its index in the job, from 0.
+             */
+            index: number;
+            /**
+             * Format: int64
+             * @description The id of its job.
+             */
+            job: number;
+            /**
+             * Format: double
+             * @description The progress that it reports, in percent; only while it runs.
+             */
+            progress?: number | null;
+            /** @description Its state. */
+            state: components["schemas"]["TaskState"];
+            /** @description The status that it reports; only while it runs. */
+            status?: string | null;
+            /** @description The name of its step. */
+            step: string;
+            /** @description Its value, if the step has values. */
+            value?: string | null;
+        };
+        /** @description A change of one task. */
+        TaskEvent: {
+            /**
+             * Format: int32
+             * @description The attempt that changed.
+             */
+            attempt: number;
+            /**
+             * Format: int64
+             * @description Bytes that the attempt wrote to standard error.
+             */
+            err_bytes?: number;
+            /**
+             * Format: int32
+             * @description The exit code, or the code that a shell would report instead, such as 137 for SIGKILL.
+             */
+            exit_code?: number | null;
+            /**
+             * Format: int32
+             * @description The task's index in its job.
+             */
+            index: number;
+            /**
+             * Format: int64
+             * @description Bytes that the attempt wrote to standard output.
+             */
+            out_bytes?: number;
+            /** @description The task's new state. */
+            state: components["schemas"]["TaskState"];
+        };
+        /** @description The states of a job's tasks, in order of their index, as runs. */
+        TaskGrid: {
+            /**
+             * Format: int32
+             * @description The index of the first task of the first run.
+             */
+            from: number;
+            /**
+             * Format: int32
+             * @description Give this as `from` for the rest; absent if there is none.
+             */
+            next?: number | null;
+            /** @description Runs of tasks in the same state, at most 50000. */
+            runs: components["schemas"]["GridRun"][];
+            /**
+             * Format: int32
+             * @description Number of all tasks of the job.
+             */
+            tasks: number;
+        };
+        /** @description A named parameter of a task. */
+        TaskParam: {
+            /** @description The parameter's name: `{{Task.Param.NAME}}` stands for its value. */
+            name: string;
+            /** @description Its values are paths: path mapping rules apply to `Task.Param`, and not to `Task.RawParam`. */
+            path?: boolean;
+            /** @description Its values. */
+            values: components["schemas"]["Values"];
+        };
+        /**
+         * @description The state of a task.
+         * @enum {string}
+         */
+        TaskState: "waiting" | "ready" | "booked" | "running" | "succeeded" | "failed" | "canceled" | "skipped";
+        /** @description Changes of one job's tasks that became durable together. */
+        TasksEvent: {
+            /** @description The job's counts after the changes. */
+            counts: components["schemas"]["Counts"];
+            /**
+             * Format: int64
+             * @description The job's id.
+             */
+            job: number;
+            /** @description The changes. */
+            tasks: components["schemas"]["TaskEvent"][];
+        };
+        /** @description A token, without its secret. */
+        Token: {
+            /**
+             * Format: int64
+             * @description When it was created.
+             */
+            created_ms: number;
+            /**
+             * Format: int64
+             * @description When it expires; absent is never.
+             */
+            expires_ms?: number | null;
+            /** @description The token's id, which is not secret. */
+            id: string;
+            /** @description A note by its creator. */
+            note?: string;
+            /**
+             * Format: int64
+             * @description When it was revoked.
+             */
+            revoked_ms?: number | null;
+            /** @description What its holder may do. */
+            role: components["schemas"]["Role"];
+            /** @description The user that its holder is known as. */
+            user: string;
+            /** @description The worker that its holder may connect as, for the role `worker`. */
+            worker?: string | null;
+        };
+        /** @description The place of a step in its queue, and of the queue in its band. */
+        Turn: {
+            /**
+             * Format: int32
+             * @description The queue's band.
+             */
+            band: number;
+            /** @description True if the demand is more than these cpus. */
+            contended?: boolean;
+            /**
+             * Format: double
+             * @description Cpus that all queues hold or could use there.
+             */
+            demand_cpus?: number;
+            /**
+             * Format: double
+             * @description Cpus to which its queue's band and weight entitle it.
+             */
+            entitled_cpus?: number;
+            /**
+             * Format: int64
+             * @description When it is predicted to start; absent if that is not known.
+             */
+            expected_start_ms?: number | null;
+            /**
+             * Format: double
+             * @description Cpus that its queue holds there.
+             */
+            held_cpus?: number;
+            /**
+             * Format: double
+             * @description Cpus of all workers that could run it.
+             */
+            pool_cpus?: number;
+            /** @description The step's queue. */
+            queue: string;
+            /** @description Backlogged queues whose turn comes first. */
+            queues_ahead: number;
+            /** @description Steps of its own user in its queue that come first. */
+            steps_ahead: number;
+            /**
+             * Format: int32
+             * @description Tasks of its own step that come first.
+             */
+            tasks_ahead: number;
+            /** @description Other users of its queue whose turn comes first. */
+            users_ahead?: number;
+            /**
+             * Format: int32
+             * @description The queue's weight.
+             */
+            weight?: number;
+        };
+        /**
+         * @description Who takes turns inside a queue.
+         * @enum {string}
+         */
+        TurnsBy: "users" | "jobs";
+        /** @description A step that no worker of the farm could run. */
+        Unplaceable: {
+            /** @description The reasons for which workers are ineligible, with their numbers. */
+            reasons: components["schemas"]["IneligibleWorkers"][];
+            /** @description The step's name. */
+            step: string;
+        };
+        /** @description The values of a parameter. */
+        Values: {
+            /** @description The numbers of these ranges, one range after the other. */
+            ranges: components["schemas"]["Range"][];
+        } | {
+            /** @description A list of values. */
+            list: string[];
+        };
+        /** @description The server's version, and the caller as the server knows it. */
+        Version: {
+            /** @description Always `windlass`. */
+            name: string;
+            /**
+             * Format: int32
+             * @description The server's process id.
+             */
+            pid: number;
+            role?: components["schemas"]["Role"] | null;
+            /** @description The address of its store. */
+            store: string;
+            /** @description The user of the token; absent if the server asks for none. */
+            user?: string | null;
+            /** @description The server's version. */
+            version: string;
+            /** @description The worker of the token, for the role `worker`. */
+            worker?: string | null;
+        };
+        /** @enum {string} */
+        WaitWord: "flowing" | "capacity" | "no_fit" | "paused" | "quota" | "no_licence" | "held" | "no_worker";
+        /** @description Tasks that wait for one reason. */
+        WaitingTasks: {
+            /** @description The reason in one word. */
+            reason: components["schemas"]["WaitWord"];
+            /**
+             * Format: int64
+             * @description Number of ready tasks.
+             */
+            tasks: number;
+            /** @description The reason as a sentence. */
+            text: string;
+        };
+        /** @description Why a task is where it is. */
+        Why: {
+            /**
+             * Format: int64
+             * @description Until when its step backs off because a licence was busy.
+             */
+            backs_off_until_ms?: number | null;
+            /** @description Changes that would make it run, the smallest first. */
+            changes?: components["schemas"]["Change"][];
+            /**
+             * Format: int64
+             * @description When the decision was made that placed it.
+             */
+            decided_ms?: number | null;
+            /** @description The best of the workers that could run it now, or those of the decision that placed it, the winner first. */
+            judged?: components["schemas"]["Judged"][];
+            /** @description The reason as a sentence for people. */
+            message: string;
+            /** @description Number of workers that could run it now. */
+            open_workers: number;
+            /** @description Name of the scoring policy. */
+            policy?: string;
+            /** @description The reason in one word, for programs. */
+            reason: components["schemas"]["WhyWord"];
+            /** @description The reasons for which the other workers are ineligible. */
+            ruled_out?: components["schemas"]["IneligibleWorkers"][];
+            /** @description Its state. */
+            state: components["schemas"]["TaskState"];
+            /** @description The task's id, `JOB.INDEX`. */
+            task: string;
+            turn?: components["schemas"]["Turn"] | null;
+        };
+        /** @enum {string} */
+        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
+        /** @description A machine with its agent. */
+        Worker: {
+            /** @description Its attributes; a tag without a value has none here. */
+            attributes: {
+                [key: string]: string[];
+            };
+            /** @description The amounts that are booked on it. */
+            booked: components["schemas"]["Resources"];
+            /** @description Number of keys in its caches; absent if it has not reported them. */
+            cache_keys?: number | null;
+            /** @description The amounts that it declares. */
+            capacity: components["schemas"]["Resources"];
+            /** @description Whether it is connected now. */
+            connected?: boolean | null;
+            /**
+             * Format: double
+             * @description Speed of one of its cores by which workers are compared: its tag `core_score`, else what it measured. 1000 is
+             *     the reference core; absent if it is unknown.
+             */
+            core_score?: number | null;
+            /**
+             * Format: int64
+             * @description The number of its admission: grows each time its earlier bookings are fenced off.
+             */
+            epoch: number;
+            /**
+             * Format: int64
+             * @description When it was last heard from; absent for a worker without heartbeats, and if that was before the server started.
+             */
+            heard_ms?: number | null;
+            /**
+             * Format: int64
+             * @description The worker's id.
+             */
+            id: number;
+            /**
+             * Format: int64
+             * @description When its lease runs out; absent without a lease.
+             */
+            lease_until_ms?: number | null;
+            load?: components["schemas"]["Load"] | null;
+            /** @description The worker's name, unique on the farm. */
+            name: string;
+            /** @description Why it is drained, as the operator noted; absent without a note. */
+            note?: string | null;
+            /** @description Number of prefetched tasks, which wait there for room. */
+            queued: number;
+            /** @description Number of tasks that hold a part of it. */
+            running: number;
+            /** @description Whether it gets new work. */
+            state: components["schemas"]["WorkerState"];
+            /** @description The first 1000 of the tasks that hold a part of it; only if one worker is requested. */
+            tasks?: string[] | null;
+            /** @description Its agent's version; absent while it is not connected. */
+            version?: string | null;
+        };
+        /** @description Number of workers by state. */
+        WorkerCounts: {
+            /** @description An operator drained them. */
+            draining: number;
+            /** @description Of those online: left out for a while, because tasks kept failing there. */
+            left_out: number;
+            /** @description Their lease ran out, and their tasks run elsewhere. */
+            lost: number;
+            /** @description Of those online: a directory has too little free space. */
+            low_space: number;
+            /** @description Up: they get work unless something below says otherwise. */
+            online: number;
+            /** @description Of those online: held by pressure. */
+            pressed: number;
+            /** @description Not heard from: they get no new work. */
+            suspect: number;
+            /** @description All that are not forgotten. */
+            total: number;
+        };
+        /** @description A worker connected, disconnected, or changed its state. */
+        WorkerEvent: {
+            /** @description What happened, in a word. */
+            what: string;
+            /** @description The worker's name. */
+            worker: string;
+        };
+        /** @description What attempts on a worker came to. */
+        WorkerRecord: {
+            /**
+             * Format: int64
+             * @description Attempts that failed.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Attempts that ended.
+             */
+            tasks: number;
+            /** @description The worker's name. */
+            worker: string;
+        };
+        /** @description A worker over time, oldest first, one number for each step; null is unknown. */
+        WorkerSeries: {
+            /** @description Cpus that are booked, in steps of a 250th of what it has today. */
+            busy_cpus: (number | null)[];
+            /** @description Whole percent of the time in which some process waited for a cpu. */
+            cpu_pressure: (number | null)[];
+            /**
+             * Format: int64
+             * @description When the last step ends.
+             */
+            end_ms: number;
+            /** @description The same for input and output. */
+            io_pressure: (number | null)[];
+            /** @description The load by which workers are compared, at most 5. */
+            load: (number | null)[];
+            /** @description The same for memory. */
+            memory_pressure: (number | null)[];
+            /**
+             * Format: int64
+             * @description Milliseconds of a step.
+             */
+            step_ms: number;
+        };
+        /**
+         * @description Whether a worker gets new work.
+         * @enum {string}
+         */
+        WorkerState: "up" | "draining" | "suspect" | "expired" | "forgotten";
+        /** @description Why a worker gets no work, or that it does. */
+        WorkerWhy: {
+            /**
+             * Format: double
+             * @description Cpus booked on it.
+             */
+            booked_cpus: number;
+            /**
+             * Format: double
+             * @description Cpus that it declares.
+             */
+            cpus: number;
+            /** @description Why it is in quarantine. */
+            left_out_for?: string | null;
+            /**
+             * Format: int64
+             * @description Until when it is in quarantine; absent if it is not.
+             */
+            left_out_until_ms?: number | null;
+            /**
+             * Format: double
+             * @description Its load with one more task of one cpu; absent for a worker without cpus.
+             */
+            load?: number | null;
+            /** @description The last tasks for which it was scored and another worker won. */
+            lost?: components["schemas"]["LostTask"][];
+            /** @description The reason as a sentence for people. */
+            message: string;
+            /** @description Percent of the time with stalls, mean of ten seconds; null is unknown. */
+            pressure: components["schemas"]["Percents"];
+            /** @description False if pressure is shown but ignored. */
+            pressure_counts: boolean;
+            /** @description The reason in one word, for programs. */
+            reason: components["schemas"]["WhyWord"];
+            reserved?: components["schemas"]["ReservedFor"] | null;
+            /** @description Tasks that hold a part of it. */
+            running: number;
+            /**
+             * @description The pressures for which it gets no work now: `cpu`, `memory`, `io`; and `network`, for which it gets no
+             *     network-bound work.
+             */
+            saturated?: string[];
+            /** @description Whether it gets new work. */
+            state: components["schemas"]["WorkerState"];
+            /**
+             * @description A few of the waiting steps whose turn comes first, each with the reason why it is not on the worker; those
+             *     nearest to a start first.
+             */
+            steps?: components["schemas"]["PassedStep"][];
+            /** @description Percents of pressure from which it gets no work. */
+            thresholds: components["schemas"]["Percents"];
+            /** @description Queues with ready tasks that may start. */
+            waiting_queues: number;
+            /** @description The worker's name. */
+            worker: string;
+        };
+        /** @description The load of groups of workers; a worker is in several groups. */
+        WorkersLoad: {
+            /** @description Groups by the values of the tag `arch`. */
+            by_architecture: components["schemas"]["GroupLoad"][];
+            /** @description `build`: all workers; `fetch`: those with the tag `fetch`; `gpu`: those with gpus. */
+            by_capability: components["schemas"]["GroupLoad"][];
+            /** @description Groups by other tags, but for tags that differ from machine to machine. */
+            by_feature: components["schemas"]["GroupLoad"][];
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export type operations = Record<string, never>;

@@ -1,0 +1,60 @@
+// What became of an attempt, in a few words.
+
+import type { Attempt, Job, Step, Task } from '../api/types';
+import { bytes, cpus, duration } from './format';
+
+/** How an attempt ended; empty while it has not, and if it simply succeeded. */
+export function endOf(attempt: Attempt): string {
+  switch (attempt.end) {
+    case undefined:
+    case null:
+      return '';
+    case 'exited':
+      return attempt.exit_code ? `exit code ${attempt.exit_code}` : '';
+    case 'signal':
+      return attempt.exit_code && attempt.exit_code > 128 ? `signal ${attempt.exit_code - 128}` : 'killed by a signal';
+    case 'time_limit':
+      return 'time limit';
+    case 'oom':
+      return 'out of memory';
+    case 'canceled':
+      return 'cancelled';
+    case 'recalled':
+      return 'recalled';
+    case 'not_started':
+      return 'not started';
+    case 'lost':
+      return 'lost with its worker';
+  }
+}
+
+/** How long a running task is expected to go on; empty where that is not known. */
+export function etaOf(task: Pick<Task, 'state' | 'expected_end_ms'>, now: number): string {
+  if (task.state !== 'running' || task.expected_end_ms == null) return '';
+  const left = task.expected_end_ms - now;
+  return left >= 0 ? duration(left) : `${duration(-left)} late`;
+}
+
+/** A cause of failures, as the history counts them. */
+export function causeText(cause: string): string {
+  if (cause === 'oom') return 'out of memory';
+  if (cause === 'lost') return 'lost with its worker';
+  return cause.replace(/^exit (\d+)$/, 'exit code $1').replaceAll('_', ' ');
+}
+
+/** The step of a task, by the task's index. */
+export function stepOf(job: Pick<Job, 'steps'>, index: number): Step | undefined {
+  return job.steps.find((step) => index >= step.first_task && index < step.first_task + step.tasks);
+}
+
+/** What each task of a step books and may use. */
+export function needsOf(step: Step): string {
+  const { cpus: n, memory, gpus } = step.resources;
+  const parts = [
+    n ? `${cpus(n)} ${n === 1 ? 'cpu' : 'cpus'}` : '',
+    memory ? bytes(memory) : '',
+    gpus ? `${gpus} ${gpus === 1 ? 'gpu' : 'gpus'}` : '',
+    step.time_limit_ms ? `at most ${duration(step.time_limit_ms)}` : '',
+  ];
+  return parts.filter((part) => part !== '').join(', ');
+}

@@ -1,0 +1,117 @@
+import { describe, expect, it } from 'vitest';
+import { toCsv } from '../src/lib/csv';
+import { place } from '../src/lib/graph';
+import { HUES, Hues } from '../src/lib/hues';
+import { lanes, ticks } from '../src/lib/lanes';
+import { actionsOf, mayReadSurely, mayRunFarm, maySteer } from '../src/lib/rights';
+import { LETTERS, TASK_STATES } from '../src/lib/states';
+
+describe('tables as files', () => {
+  it('quote what must be quoted, and defuse formulas', () => {
+    expect(
+      toCsv(
+        ['a', 'b'],
+        [
+          ['x,y', 'say "hi"'],
+          [1.5, null],
+          ['=1+2', '-3\nline'],
+        ],
+      ),
+    ).toBe('a,b\r\n"x,y","say ""hi"""\r\n1.5,\r\n\'=1+2,"\'-3\nline"\r\n');
+  });
+});
+
+describe('the picture of steps', () => {
+  it('puts each step right of what it depends on', () => {
+    const steps = [
+      { name: 'd', depends: ['b', 'c'] },
+      { name: 'a', depends: [] },
+      { name: 'b', depends: ['a'] },
+      { name: 'c', depends: ['a'] },
+    ];
+    expect(place(steps).map((one) => [one.name, one.column])).toEqual([
+      ['d', 2],
+      ['a', 0],
+      ['b', 1],
+      ['c', 1],
+    ]);
+    expect(new Set(place(steps).map((one) => `${one.column}/${one.row}`)).size).toBe(4);
+  });
+
+  it('survives names that are not there, and circles', () => {
+    expect(
+      place([
+        { name: 'a', depends: ['b', 'gone'] },
+        { name: 'b', depends: ['a'] },
+      ]).length,
+    ).toBe(2);
+    expect(place([])).toEqual([]);
+  });
+});
+
+describe('lanes of a timeline', () => {
+  it('hold bars that do not overlap, and are as few as can be', () => {
+    const bars = [
+      { from: 0, to: 10 },
+      { from: 5, to: 8 },
+      { from: 10, to: 12 },
+      { from: 8, to: 9 },
+    ];
+    const { lane, count } = lanes(bars);
+    expect(count).toBe(2);
+    bars.forEach((a, i) =>
+      bars.forEach((b, j) => {
+        if (i < j && lane[i] === lane[j]) expect(a.to <= b.from || b.to <= a.from).toBe(true);
+      }),
+    );
+  });
+
+  it('have round moments on their axis', () => {
+    expect(ticks(1_500, 9_900, 5)).toEqual([2_000, 4_000, 6_000, 8_000]);
+    for (const span of [1, 1e3, 1e6, 1e9, 1e12]) expect(ticks(0, span, 8).length).toBeLessThanOrEqual(9);
+  });
+});
+
+describe('rights', () => {
+  it('leave a viewer nothing, a user their jobs, an administrator all', () => {
+    const job = { user: 'ann' };
+    expect([
+      maySteer(undefined, job),
+      maySteer({ name: 'ann', role: 'viewer' }, job),
+      maySteer({ name: 'ben', role: 'user' }, job),
+      maySteer({ name: 'ann', role: 'user' }, job),
+      maySteer({ name: 'root', role: 'admin' }, job),
+    ]).toEqual([false, false, false, true, true]);
+    expect([
+      mayReadSurely(undefined, job),
+      mayReadSurely({ name: 'ann', role: 'viewer' }, job),
+      mayReadSurely({ name: 'ben', role: 'user' }, job),
+      mayReadSurely({ name: 'root', role: 'admin' }, job),
+    ]).toEqual([false, true, false, true]);
+    expect([mayRunFarm({ name: 'ann', role: 'user' }), mayRunFarm({ name: 'r', role: 'admin' })]).toEqual([
+      false,
+      true,
+    ]);
+  });
+
+  it('offer what a job in its state can take', () => {
+    const counts = { total: 1, waiting: 0, ready: 0, running: 0, succeeded: 0, failed: 0, canceled: 0, skipped: 0 };
+    expect(actionsOf({ state: 'held', counts })).toContain('release');
+    expect(actionsOf({ state: 'running', counts })).not.toContain('retry');
+    expect(actionsOf({ state: 'running', counts: { ...counts, failed: 1 } })).toContain('retry');
+    expect(actionsOf({ state: 'succeeded', counts })).toEqual([]);
+  });
+});
+
+describe('colours and letters', () => {
+  it('of ten queues all differ, and stay the same', () => {
+    const hues = new Hues();
+    const names = Array.from({ length: HUES }, (_, i) => `queue ${i}`);
+    expect(new Set(names.map((name) => hues.of(name))).size).toBe(HUES);
+    expect(names.map((name) => hues.of(name))).toEqual(names.map((name) => hues.of(name)));
+  });
+
+  it('of states of tasks all differ', () => {
+    expect(new Set(TASK_STATES.map((state) => LETTERS[state])).size).toBe(TASK_STATES.length);
+  });
+});
