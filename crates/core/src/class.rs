@@ -22,6 +22,8 @@ pub struct Class {
     pub limits: BTreeSet<String>,
     /// An outside client runs it: it is a place, or a task that its submitter runs.
     pub is_external: bool,
+    /// Its queue, if some workers are for certain queues alone and this is one of them.
+    pub queue: Option<String>,
     /// The number of its tasks that start together; `None` is one by one.
     pub nodes: Option<u32>,
     /// The classes of the steps that start with it.
@@ -33,6 +35,11 @@ impl Class {
     /// that names such a worker's attributes does not get there.
     pub fn suits_exclusive(&self) -> bool {
         self.is_external || asks_executor(&self.needs)
+    }
+
+    /// True if the queue is among those that a worker is for. One that is for none in particular is for all.
+    pub fn suits_queues(&self, for_queues: Option<&BTreeSet<String>>) -> bool {
+        for_queues.is_none_or(|queues| self.queue.as_ref().is_some_and(|queue| queues.contains(queue)))
     }
 
     /// True of the step that leads gangs.

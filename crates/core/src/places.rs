@@ -224,9 +224,10 @@ impl Places {
 }
 
 impl PlaceRequest {
-    /// What it asks of a worker.
-    pub(crate) fn class(&self) -> Class {
+    /// What it asks of a worker, with its queue if some workers are for that one alone.
+    pub(crate) fn class(&self, queue: Option<String>) -> Class {
         Class {
+            queue,
             request: self.amounts.clone(),
             needs: self.needs.clone(),
             is_external: true,

@@ -1,7 +1,7 @@
 //! Sets of task numbers kept as ranges, so that a million tasks are one entry.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 /// A set of `u32`, stored as disjoint half-open ranges that never touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,6 +41,13 @@ impl RangeSet {
     /// The ranges in order.
     pub fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<u32>> + '_ {
         self.ends.iter().map(|(start, end)| *start..*end)
+    }
+
+    /// The ranges in order, without what is below `from`.
+    pub fn ranges_from(&self, from: u32) -> impl Iterator<Item = Range<u32>> + '_ {
+        let over = self.ends.range(..=from).next_back().map(|(_, end)| from..*end);
+        let rest = self.ends.range((Bound::Excluded(from), Bound::Unbounded));
+        over.filter(|range| !range.is_empty()).into_iter().chain(rest.map(|(start, end)| *start..*end))
     }
 
     /// The numbers in order.
@@ -161,6 +168,8 @@ mod tests {
                 prop_assert!(ours.iter().eq(model.iter().copied()));
                 let ranges: Vec<_> = ours.ranges().collect();
                 prop_assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+                let rest: Vec<u32> = ours.ranges_from(n).flatten().collect();
+                prop_assert!(rest.iter().eq(model.range(n..)));
             }
         }
 

@@ -14,6 +14,9 @@ pub const EXECUTOR: &str = "executor";
 /// tasks.
 pub const EXCLUSIVE: &str = "exclusive";
 
+/// A worker with this attribute takes only the work of the queues that its values name.
+pub const FOR_QUEUE: &str = "for_queue";
+
 /// This attribute of a worker is the speed of one of its cores as an operator gives it, in place of what its agent
 /// measures: 1000 is the reference core.
 pub const CORE_SCORE: &str = "core_score";

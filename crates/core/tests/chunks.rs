@@ -31,31 +31,39 @@ fn sent(farm: &mut Farm) -> Vec<(u32, Vec<u32>)> {
     chunks.collect()
 }
 
-/// Seconds until a job of that many tasks ends, of which each process starts for a second, and the seconds if all
-/// tasks of each slot were one process.
-fn seconds(tasks: u32, (start_ms, task_ms): (u64, u64), slots: u32) -> (u64, f64) {
+/// Seconds until a job of that many tasks ends, and the seconds if all tasks of each slot were one process. Starts take
+/// up to `noise_ms` longer.
+fn seconds(tasks: u32, (start_ms, task_ms): (u64, u64), noise_ms: u64, slots: u32) -> (f64, f64) {
     let mut farm = LiveFarm::of(farm_of((slots as usize).div_ceil(16), slots.min(16)));
     farm.checks = false;
     farm.chunk_ms = (start_ms, task_ms);
+    farm.chunk_noise_ms = noise_ms;
     let job = farm.accept(spec("q", [chunked(tasks, AUTO)]));
     let begun = farm.now;
     farm.settle();
     while farm.engine.job(job).is_some_and(|job| job.ended.is_none()) {
-        farm.advance(1);
+        farm.advance_ms(50);
     }
-    let ideal_ms = start_ms as f64 + f64::from(tasks) * task_ms as f64 / f64::from(slots);
-    (farm.now.since(begun) / 1_000_000_000, ideal_ms / 1e3)
+    let start_ms = start_ms as f64 + noise_ms as f64 / 2.0;
+    let ideal_ms = start_ms + f64::from(tasks) * task_ms as f64 / f64::from(slots);
+    (farm.now.since(begun) as f64 / 1e9, ideal_ms / 1e3)
 }
 
 #[test]
 fn short_tasks_with_a_long_start_take_little_more_than_their_ideal() {
-    for (tasks, times, slots) in
-        [(100_000, (1_000, 20), 64), (20_000, (1_000, 20), 2), (2_000, (500, 5_000), 64)]
-    {
-        let (took, ideal) = seconds(tasks, times, slots);
+    for (tasks, times, noise_ms, slots) in [
+        (100_000, (1_000, 20), 0, 64),
+        (100_000, (750, 20), 500, 64),
+        (100_000, (500, 20), 1_000, 64),
+        (50_000, (750, 20), 500, 8),
+        (20_000, (1_000, 20), 0, 2),
+        (20_000, (750, 20), 500, 2),
+        (2_000, (500, 5_000), 0, 64),
+    ] {
+        let (took, ideal) = seconds(tasks, times, noise_ms, slots);
         assert!(
-            took as f64 <= 1.2 * ideal,
-            "{tasks} tasks on {slots} slots: {took} s, ideal is {ideal:.1} s"
+            took <= 1.2 * ideal,
+            "{tasks} tasks of {times:?} with {noise_ms} ms of noise on {slots} slots: {took:.2} s, ideal is {ideal:.1} s"
         );
     }
 }
@@ -98,6 +106,14 @@ fn blocks_caps_and_earlier_failures_bound_a_chunk() {
     farm.take();
     (0..3).for_each(|index| farm.end(task(job, index), 1));
     assert_eq!(sent(&mut farm), [(0, vec![])], "what failed runs alone");
+}
+
+#[test]
+fn a_worker_of_many_slots_divides_what_may_ride_among_them() {
+    let mut farm = farm_of(1, 200);
+    farm.submit(spec("q", [chunked(100_000, ChunkSize::Fixed(1_000))]));
+    let sizes: Vec<usize> = sent(&mut farm).iter().map(|(_, riders)| riders.len() + 1).collect();
+    assert_eq!(sizes, [250; 200], "50,000 in all");
 }
 
 #[test]

@@ -51,15 +51,15 @@ fn an_idle_farm_has_nothing_to_do() {
 #[test]
 fn one_that_takes_nothing_says_so_before_all_else() {
     let mut farm = Farm::with_workers(Settings::default(), [cores(2)]);
-    farm.tell(Event::Drain { request: REQUEST, worker: WorkerId(1), draining: true });
-    assert_eq!(explain(&farm, 1).reason, WorkerReason::Unfit(Ineligible::Draining));
+    farm.tell(Event::Drain { request: REQUEST, worker: WorkerId(1), draining: true, note: None });
+    assert_eq!(explain(&farm, 1).reason, WorkerReason::Unfit(Ineligible::Draining(None)));
     submit(&mut farm, step("s", 1, 1));
     let why = explain(&farm, 1);
     assert_eq!(
         (why.reason, &why.worker_blockers[..]),
-        (WorkerReason::Unfit(Ineligible::Draining), &[Ineligible::Draining][..])
+        (WorkerReason::Unfit(Ineligible::Draining(None)), &[Ineligible::Draining(None)][..])
     );
-    let verdict = PassedVerdict::Unmet(vec![Ineligible::Draining]);
+    let verdict = PassedVerdict::Unmet(vec![Ineligible::Draining(None)]);
     assert_eq!(why.steps[0].verdict, verdict, "it would fit the step");
 }
 

@@ -28,6 +28,7 @@ fn worker(id: u64, capacity: Resources, tag: u8, state: WorkerState) -> Worker {
         incarnation: 1,
         state,
         draining: false,
+        note: None,
         lease_until: None,
         capacity,
         attributes: Attributes::from([("kind".to_owned(), BTreeSet::from([tag.to_string()]))]),

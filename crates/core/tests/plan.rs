@@ -55,6 +55,7 @@ impl Frames {
                 incarnation: 1,
                 state: WorkerState::Up,
                 draining: false,
+                note: None,
                 lease_until: None,
                 capacity: Resources::new(cores * 100, 0),
                 attributes: Attributes::default(),

@@ -177,6 +177,7 @@ fn a4_after_a_restart_what_runs_is_charged_from_then_on() {
         incarnation: hello.incarnation,
         state: WorkerState::Up,
         draining: false,
+        note: None,
         lease_until: None,
         capacity: hello.capacity.clone(),
         attributes: BTreeMap::new(),

@@ -41,7 +41,7 @@ fn submit(farm: &mut Farm, job: u64, spec: JobSpec) {
 
 /// Commits what formed, but for the writes that somebody else had changed. Returns what goes out.
 fn commit(farm: &mut Farm, refuses: impl Fn(&Write) -> bool) -> Committed {
-    let committed = match farm.pipeline.next_batch() {
+    let committed = match farm.pipeline.next_batch(&mut farm.engine) {
         None => return Committed::default(),
         Some(NextBatch::Deliver(batch)) => Committed { batch: *batch, undone: Vec::new() },
         Some(NextBatch::Commit(batch)) => {
@@ -196,7 +196,9 @@ fn what_comes_after_a_refused_job_is_accepted_all_the_same() {
 fn a_failed_commit_reads_refused_jobs_too() {
     let (mut farm, first, _) = refused();
     submit(&mut farm, 3, spec(1));
-    let Some(NextBatch::Commit(batch)) = farm.pipeline.next_batch() else { panic!("job 3 is written") };
+    let Some(NextBatch::Commit(batch)) = farm.pipeline.next_batch(&mut farm.engine) else {
+        panic!("job 3 is written")
+    };
     drop(batch);
     farm.pipeline.failed(&mut farm.engine);
     let jobs = farm.pipeline.stalled().cloned().unwrap();

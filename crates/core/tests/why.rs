@@ -159,13 +159,13 @@ fn another_queues_turn() {
 #[test]
 fn a_drained_farm() {
     let mut farm = farm_of(2);
-    let drain = |draining| Event::Drain { request: REQUEST, worker: WorkerId(1), draining };
+    let drain = |draining| Event::Drain { request: REQUEST, worker: WorkerId(1), draining, note: None };
     farm.tell(drain(true));
     let job = farm.submit(spec("q", [step(1, 0)]));
     let why = farm.why(task(job, 0));
     assert_eq!(
         (&why.reason, unmet(&why)),
-        (&Reason::Closed(Ineligible::Draining), &[Ineligible::Draining][..])
+        (&Reason::Closed(Ineligible::Draining(None)), &[Ineligible::Draining(None)][..])
     );
     farm.tell(drain(false));
     assert!(is_placed(&farm, job, 0));

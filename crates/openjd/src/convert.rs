@@ -1,7 +1,7 @@
 //! Conversion of a checked job of the model's library into a submission. Each step becomes a step with a
 //! session, each parameter space a [`Space`]. References to the job's parameters are filled in; others stay
 //! for the worker. Chunks and a deferred cancelation mode are errors, with their path. The maximum of an
-//! amount has no effect.
+//! amount other than cpus has no effect.
 
 use crate::Options;
 use crate::locate::Key;
@@ -81,13 +81,15 @@ impl Converter<'_> {
         let both = step.parameter_space.as_ref().zip(space.as_ref());
         let chunks = both.and_then(|(from, space)| chunks(from, space));
         let depends = step.dependencies.iter().flatten();
+        let (resources, cpus_max) = resources(step.host_requirements.as_ref());
         Ok(StepRequest {
             name: Some(step.name.clone()),
             command: action.command,
             env: self.options.env.clone(),
             param: space.map(Param::Space),
             chunks,
-            resources: Some(resources(step.host_requirements.as_ref())),
+            resources: Some(resources),
+            cpus_max,
             tags: tags(step.host_requirements.as_ref()),
             time_limit_ms: action.timeout_ms,
             depends: depends.map(|d| Depends { on: d.depends_on.clone(), by: By::Step }).collect(),
@@ -299,14 +301,20 @@ fn take(rest: &mut &str, c: char) -> bool {
 }
 
 /// The request of a task: the minimum of each amount in the template, and one cpu if it names none. Memory is
-/// in MiB there and in bytes here.
-fn resources(from: Option<&job::HostRequirements>) -> Resources {
+/// in MiB there and in bytes here. Besides, the most cpus, if it names more than the least.
+fn resources(from: Option<&job::HostRequirements>) -> (Resources, Option<f64>) {
     let mut resources = Resources { cpus: 1.0, ..Default::default() };
+    let mut cpus_max = None;
     for amount in from.and_then(|from| from.amounts.as_ref()).into_iter().flatten() {
-        let Some(min) = amount.min else { continue };
         let name = amount.name.to_lowercase();
+        if name == "amount.worker.vcpu" {
+            cpus_max = amount.max;
+            // A maximum alone leaves one cpu as the least, or less if it is less.
+            resources.cpus = amount.min.or(amount.max.map(|max| max.min(1.0))).unwrap_or(1.0);
+            continue;
+        }
+        let Some(min) = amount.min else { continue };
         match name.as_str() {
-            "amount.worker.vcpu" => resources.cpus = min,
             "amount.worker.memory" => resources.memory = (min * MIB).ceil() as u64,
             "amount.worker.gpu" => resources.gpus = min.ceil() as u32,
             "amount.worker.gpu.memory" => resources.gpu_memory = (min * MIB).ceil() as u64,
@@ -317,7 +325,8 @@ fn resources(from: Option<&job::HostRequirements>) -> Resources {
             }
         }
     }
-    resources
+    let cpus_max = cpus_max.filter(|max| *max > resources.cpus);
+    (resources, cpus_max)
 }
 
 /// The attributes that a worker must have, in Windlass's names: `os`, `arch`, and others without their prefix.

@@ -306,6 +306,20 @@ steps:
 }
 
 #[test]
+fn a_maximum_of_cpus_becomes_a_range() {
+    let cpus = |amount: &str| {
+        let step = step_of(&format!(
+            "{SPACE}  hostRequirements:\n    amounts:\n    - {{name: amount.worker.vcpu, {amount}}}\n"
+        ));
+        (step.resources.unwrap().cpus, step.cpus_max)
+    };
+    assert_eq!(cpus("min: 2, max: 16"), (2.0, Some(16.0)));
+    assert_eq!(cpus("max: 16"), (1.0, Some(16.0)));
+    assert_eq!(cpus("max: 0.5"), (0.5, None));
+    assert_eq!(cpus("min: 4, max: 4"), (4.0, None));
+}
+
+#[test]
 fn requirements_become_resources_and_tags() {
     let step = step_of(&format!(
         "{SPACE}  hostRequirements:

@@ -19,10 +19,12 @@ pub fn write(write: &Write) -> String {
         | Write::History { .. }
         | Write::Queue(_)
         | Write::Limit { .. }
+        | Write::Turns(_)
         | Write::LicenceBackoffs { .. }
         | Write::Done { .. }
         | Write::WorkerGone(_)
         | Write::JobHeld { .. }
+        | Write::JobPriority { .. }
         | Write::JobStop { .. }
         | Write::JobEnd { .. }
         | Write::JobRetry { .. }

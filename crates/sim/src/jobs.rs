@@ -130,6 +130,9 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
         step.needs
             .push(Need::parse(["gpu", "arch=x86_64", "arch=x86_64|aarch64", "moon"][rng.below(4) as usize]));
     }
+    if rng.chance(100) {
+        step.hints.cpus_max = Some(cpu * 3);
+    }
     if rng.chance(150) {
         step.body = profile.hungry_body(0, rng.between(1, 80) as u8);
     }

@@ -129,7 +129,7 @@ impl People {
                 let worker = WorkerId(world.rng.between(1, 5));
                 let draining = world.rng.chance(500);
                 let request = self.ask(Ask::Other);
-                world.tell(Event::Drain { request, worker, draining });
+                world.tell(Event::Drain { request, worker, draining, note: None });
             }
             (84..89, _) => {
                 let request = self.ask(Ask::Alloc);
@@ -322,7 +322,7 @@ impl People {
         }
         for worker in workers {
             let request = self.ask(Ask::Other);
-            world.tell(Event::Drain { request, worker, draining: false });
+            world.tell(Event::Drain { request, worker, draining: false, note: None });
         }
         for worker in retired {
             let request = self.ask(Ask::Other);

@@ -16,6 +16,7 @@ use windlass_core::engine::{Bounds, Fact};
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobState};
 use windlass_core::plan::Policy;
+use windlass_core::queues::Charge;
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::{JobId, TaskId};
 
@@ -139,6 +140,8 @@ impl Run {
         world.settings.lease_ns = lease_s.map(|s| s * S);
         world.settings.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;
         world.settings.load.pressure = world.rng.chance(700);
+        // Where tasks count, turns after a restart can be compared with those before it, bit by bit.
+        world.settings.turn.charge = if seed / 4 % 2 == 1 { Charge::Task } else { Charge::Time };
         let policies = POLICIES.map(|name| policy_by_name(name).0);
         world.settings.policy = Policy(policies[world.rng.below(4) as usize]);
         world.settings.cache_steps = match seed % 4 {

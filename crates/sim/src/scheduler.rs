@@ -74,6 +74,9 @@ impl World {
         let mut engine = Engine::restore(settings, snapshot.ground);
         let mut pipeline = Pipeline::default();
         engine.settle_restored(self.clock(), &mut pipeline.forming);
+        if let Err(what) = crate::waits::turns_kept(&engine, &std::mem::take(&mut self.turns_before)) {
+            self.broken(what);
+        }
         self.lives += 1;
         self.trace.line(&format!("scheduler {} starts", self.lives));
         self.scheduler = Some(Scheduler {
@@ -92,9 +95,8 @@ impl World {
 
     /// Kills the scheduler with everything that it has in memory.
     pub(crate) fn kill_scheduler(&mut self) {
-        if self.scheduler.take().is_none() {
-            return;
-        }
+        let Some(scheduler) = self.scheduler.take() else { return };
+        self.turns_before = crate::waits::turns(&scheduler);
         self.tally.scheduler_deaths += 1;
         self.trace.line("the scheduler dies");
         self.heard.push_back(Heard::SchedulerDied);
@@ -317,7 +319,7 @@ impl World {
     fn begin_commit(&mut self) {
         let jitter = self.faults != crate::Faults::none();
         let Some(scheduler) = &mut self.scheduler else { return };
-        let batch = match scheduler.pipeline.next_batch() {
+        let batch = match scheduler.pipeline.next_batch(&mut scheduler.engine) {
             Some(NextBatch::Commit(batch)) => batch,
             Some(NextBatch::Deliver(batch)) => {
                 scheduler.engine.committed(&batch);

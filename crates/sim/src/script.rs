@@ -129,7 +129,7 @@ impl ScriptWorld {
             "submit" => self.submit(args)?,
             "finish" => self.finish(args)?,
             "report" => self.report(args)?,
-            "cancel" | "hold" | "release" | "retry" => self.steer(args)?,
+            "cancel" | "hold" | "release" | "retry" | "prioritize" => self.steer(args)?,
             "settings" => self.settings(args)?,
             "drain" | "undrain" => self.drain(args)?,
             "forget" => self.forget(args)?,
@@ -441,6 +441,10 @@ impl ScriptWorld {
         self.tell(match args.verb() {
             "cancel" => Event::Cancel { request, job },
             "retry" => Event::Retry { request, job },
+            "prioritize" => {
+                let priority = args.word(1)?.parse().map_err(|_| "no priority".to_owned())?;
+                Event::Prioritize { request, job, priority }
+            }
             verb => Event::Hold { request, job, held: verb == "hold" },
         });
         if args.verb() == "retry" {
@@ -452,7 +456,8 @@ impl ScriptWorld {
     fn drain(&mut self, args: &Args) -> Result<(), String> {
         let worker = self.worker_id(args.word(0)?)?;
         let request = self.ask(format!("{} {}", args.verb(), args.word(0)?));
-        self.tell(Event::Drain { request, worker, draining: args.verb() == "drain" });
+        let note = args.named("note").map(str::to_owned);
+        self.tell(Event::Drain { request, worker, draining: args.verb() == "drain", note });
         Ok(())
     }
 

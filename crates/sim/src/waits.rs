@@ -2,6 +2,7 @@
 //! for ever, and a queue that becomes backlogged has no claim on what others were served before. `run` calls
 //! [`Waits`] at each booking and each second. It reads the engine's explanations and changes nothing.
 
+use crate::scheduler::Scheduler;
 use crate::world::{S, World};
 use std::collections::BTreeMap;
 use windlass_core::engine::Engine;
@@ -10,6 +11,7 @@ use windlass_core::ids::{QueueId, StepKey};
 use windlass_core::job::Job;
 use windlass_core::job::QueuedStep;
 use windlass_core::plan::placement::eligible_when_idle;
+use windlass_core::queues::{Charge, Queue};
 use windlass_core::score::dependents::ranked_since;
 use windlass_core::{TaskId, Time, WorkerId};
 
@@ -154,6 +156,31 @@ pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> 
             return Err(format!(
                 "queue {id} {name} comes in at {start}, where the least had has had {served}"
             ));
+        }
+    }
+    Ok(())
+}
+
+/// The queues that wait, with their band and start tag, if tasks count and all that was decided is durable. Elsewhere
+/// none: what tasks run is charged from time to time, and written with the next batch.
+pub(crate) fn turns(scheduler: &Scheduler) -> BTreeMap<String, (u8, i128)> {
+    let engine = &scheduler.engine;
+    if engine.turn().charge == Charge::Time || !scheduler.is_idle() {
+        return BTreeMap::new();
+    }
+    let turn =
+        |(_, queue): (QueueId, &Queue)| (queue.name().to_owned(), (queue.band(), queue.share().start_tag()));
+    engine.queues().wholes_in_turn().map(turn).collect()
+}
+
+/// Checks that the queues that waited before a scheduler died, and that have work at the start of the next one, stand
+/// where they stood.
+pub(crate) fn turns_kept(engine: &Engine, before: &BTreeMap<String, (u8, i128)>) -> Result<(), String> {
+    for (_, queue) in engine.queues().wholes_in_turn() {
+        let Some((band, before)) = before.get(queue.name()) else { continue };
+        let start = queue.share().start_tag();
+        if *band == queue.band() && start != *before {
+            return Err(format!("queue {} stood at {before}, and starts again at {start}", queue.name()));
         }
     }
     Ok(())

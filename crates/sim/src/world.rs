@@ -182,6 +182,8 @@ pub struct World {
     pub(crate) disk_full: bool,
     pub(crate) scheduler: Option<Scheduler>,
     pub(crate) lives: u64,
+    /// Of a scheduler that died while all was durable: its queues that waited, with their band and start tag.
+    pub(crate) turns_before: BTreeMap<String, (u8, i128)>,
     pub(crate) machines: Vec<Machine>,
     next_link: u64,
     pub(crate) promises: Promises,
@@ -211,6 +213,7 @@ impl World {
             disk_full: false,
             scheduler: None,
             lives: 0,
+            turns_before: BTreeMap::new(),
             machines: Vec::new(),
             next_link: 0,
             promises: Promises::default(),

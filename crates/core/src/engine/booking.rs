@@ -3,7 +3,7 @@
 use super::{Attempt, Engine, Fact, Lent, Outbox};
 use crate::class::Class;
 use crate::ids::{QueueId, StepKey, TaskId};
-use crate::job::QueuedStep;
+use crate::job::{ChunkEnd, QueuedStep};
 use crate::places::Places;
 use crate::plan::{
     Booking, HeldAmounts, Planner, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit,
@@ -87,16 +87,22 @@ impl Work for Engine {
         }
         let Some(step) = self.step(key) else { return 0 };
         let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return 0 };
+        let first_write = out.writes.len();
         self.book_task(booking, index, filter, out);
         let riders = self.book_riders(booking, index, filter, out);
         if let Some(order) = self.start_order(TaskId { job: key.job, index }) {
             self.send(id, order, out);
+            self.note_wide(key, index, booking.queue, first_write, out);
         }
         if self.step(key).is_some_and(|step| step.ready.is_empty()) {
             self.refresh(key);
         }
         self.refresh_capped(key);
         1 + riders
+    }
+
+    fn widen(&mut self, out: &mut Outbox) {
+        self.widen_booked(out);
     }
 
     fn gang(&self, step: StepKey) -> Option<Vec<TogetherPart>> {
@@ -116,6 +122,12 @@ impl Work for Engine {
 }
 
 impl Engine {
+    /// When a booked or running task is expected to end, by the mean run time of its step or else by its task profile, and by
+    /// its time limit; `None` where nothing is known of it. A time that has passed is that of a task that takes longer.
+    pub fn expected_end(&self, task: TaskId) -> Option<Time> {
+        self.running(task)?.due
+    }
+
     /// Books this task of a step. What the step may start now is to be looked at again, and the worker to be told.
     pub(super) fn book_task(
         &mut self,
@@ -173,7 +185,7 @@ impl Engine {
             expects,
             rides,
             last: index,
-            chunk_ends_ms: 0.0,
+            chunk_end: ChunkEnd::default(),
             seq,
             queued: is_ahead,
             killing: false,
@@ -198,6 +210,8 @@ impl Engine {
         }
         let is_needed = self.plan.needs_round();
         let booked = crate::plan::round(self, budget, out);
+        // After a round without budget for more, something else may have a use for what is idle.
+        self.wide.clear();
         if is_needed {
             self.refill(out);
         }

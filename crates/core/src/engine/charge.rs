@@ -27,11 +27,11 @@ pub(super) struct Charged {
     /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
     pub(super) share: u32,
     /// For how long.
-    ms: u64,
+    pub(super) ms: u64,
     /// What ran before that is not charged: it was, by the engine that this one follows.
-    from: Time,
-    /// Its booking was charged here.
-    counted: bool,
+    pub(super) from: Time,
+    /// Its booking was charged here, or by the engine whose turns this one took up.
+    pub(super) counted: bool,
 }
 
 impl Charged {
@@ -59,8 +59,8 @@ impl Engine {
         Charged { ms, from: Time::default(), counted: true, ..self.adopted_charge(worker, request, expects) }
     }
 
-    /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. All others
-    /// begin without what they had before too.
+    /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
+    /// [`Engine::take_up_charges`].
     pub(super) fn adopted_charge(&self, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
         let capacity = self.plan.workers.get(worker).map(|worker| &worker.capacity);
         let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
@@ -72,6 +72,22 @@ impl Engine {
         match self.turn.charge {
             Charge::Task => 1,
             Charge::Time => cost(charged.share, charged.ms),
+        }
+    }
+
+    /// An attempt that was just booked holds so many hundredths of a core more, and its queue is charged for them.
+    pub(super) fn charge_more(&mut self, task: TaskId, queue: QueueId, cpu: u32) {
+        let Some(attempt) = self.attempts.get(&task) else { return };
+        let (before, mut request) = (attempt.charged, attempt.request.clone());
+        request.cpu += cpu;
+        let share = self.adopted_charge(attempt.worker, &request, attempt.expects).share;
+        self.change_charge(task, |attempt| {
+            attempt.request.cpu += cpu;
+            attempt.charged.share = share;
+        });
+        if self.turn.charge == Charge::Time {
+            let by = cost(share, before.ms) as i64 - cost(before.share, before.ms) as i64;
+            self.plan.queues.correct(queue, by, None);
         }
     }
 
@@ -87,14 +103,6 @@ impl Engine {
         Some(attempt.charged.since(started).after(attempt.charged.ms.saturating_mul(NS_PER_MS)))
     }
 
-    /// A restored engine knows what time it is: what runs is charged from now on.
-    pub(super) fn charge_from_now(&mut self) {
-        let (now, tasks) = (self.now, self.attempts.keys().copied().collect::<Vec<_>>());
-        for task in tasks {
-            self.change_charge(task, |attempt| attempt.charged.from = now);
-        }
-    }
-
     /// What an attempt was charged and has not run yet.
     fn advance_of(&self, attempt: &Attempt) -> Advance {
         let Charged { share, ms, counted, .. } = attempt.charged;
@@ -103,9 +111,12 @@ impl Engine {
             _ if self.turn.charge == Charge::Task => Advance::default(),
             Some(started) => {
                 let through = i128::from(attempt.charged.since(started).as_ms()) + i128::from(ms);
-                Advance { through: rate * through, rate, unstarted: 0 }
+                Advance { through: rate * through, rate, ..Advance::default() }
             }
-            None if counted => Advance { unstarted: cost(share, ms).into(), ..Advance::default() },
+            None if counted => {
+                let unstarted = cost(share, ms).into();
+                Advance { unstarted, unstarted_rate: rate, ..Advance::default() }
+            }
             None => Advance::default(),
         }
     }

@@ -35,14 +35,10 @@ impl Engine {
     fn expect_end(&mut self, key: StepKey, head: u32, last: u32) {
         let now_ms = self.now.as_ms() as f64;
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        if job.spec.steps[usize::from(key.step)].chunks.is_none() {
-            return;
-        }
-        let lengths = &mut job.steps[usize::from(key.step)].chunk_lengths;
-        let ends_ms = now_ms + lengths.expected_ms(last - head + 1).unwrap_or(0.0);
-        lengths.began(ends_ms);
+        let Some(lengths) = &mut job.steps[usize::from(key.step)].chunk_lengths else { return };
+        let end = lengths.began(last - head + 1, now_ms);
         if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
-            attempt.chunk_ends_ms = ends_ms;
+            attempt.chunk_end = end;
         }
     }
 
@@ -67,15 +63,24 @@ impl Engine {
         let running = (step.active - step.riding).saturating_sub(1);
         let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
         let to_run = LeftToRun { now_ms, ready: step.ready.len() + 1, running, limit_ms };
-        let size = step.chunk_lengths.next(size, &to_run);
+        let size = step.chunk_lengths.get_or_insert_default().next(size, &to_run);
         step.riders(head, block, size.min(left.unwrap_or(u32::MAX).min(room).saturating_add(1)))
     }
 
-    /// How many more attempts the worker of a task may have: each beat lists them.
+    /// How many more attempts the worker of a task may have, because each beat lists them: as many for each process that
+    /// it has room for, so that none is left with a task alone.
     fn room_for_riders(&self, head: TaskId) -> u32 {
-        let worker = self.attempts.get(&head).and_then(|attempt| self.plan.workers.get(attempt.worker));
-        let attempts = worker.map_or(0, |worker| worker.running.len() + worker.backlog.len());
-        bounds::RIDERS_PER_WORKER_MAX.saturating_sub(u32::try_from(attempts).unwrap_or(u32::MAX))
+        let Some(attempt) = self.attempts.get(&head) else { return 0 };
+        let Some(worker) = self.plan.workers.get(attempt.worker) else { return 0 };
+        let asks = &attempt.request;
+        let by_cpu = worker.capacity.cpu.checked_div(asks.cpu);
+        let by_memory =
+            worker.capacity.memory.checked_div(asks.memory).and_then(|slots| slots.try_into().ok());
+        let slots = by_cpu.into_iter().chain(by_memory).min().unwrap_or(1).max(1);
+        let attempts = u32::try_from(worker.running.len() + worker.backlog.len()).unwrap_or(u32::MAX);
+        (bounds::RIDERS_PER_WORKER_MAX / slots)
+            .saturating_sub(1)
+            .min(bounds::RIDERS_PER_WORKER_MAX.saturating_sub(attempts))
     }
 
     /// The tasks that ride with a booked one, each with its attempt's number.
@@ -120,8 +125,8 @@ impl Engine {
     pub(super) fn learn_chunk(&mut self, task: TaskId, tasks: u32, ms: f64) {
         let number = self.key_of(task).step;
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
-        if job.spec.steps[usize::from(number)].chunks.is_some() {
-            job.steps[usize::from(number)].chunk_lengths.learn(tasks, ms * f64::from(tasks));
+        if let Some(lengths) = &mut job.steps[usize::from(number)].chunk_lengths {
+            lengths.learn(tasks, ms * f64::from(tasks));
         }
     }
 
@@ -133,7 +138,7 @@ impl Engine {
         let running = step.active - step.riding;
         let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
         let to_run = LeftToRun { now_ms, ready: step.ready.len(), running, limit_ms };
-        step.chunk_lengths.expected_next_ms(size, &to_run)
+        step.chunk_lengths.as_ref()?.expected_next_ms(size, &to_run)
     }
 
     /// What rides holds nothing of its worker, and is not sent ahead.

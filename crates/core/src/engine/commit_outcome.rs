@@ -82,6 +82,7 @@ impl Engine {
             self.learned_early(&batch.writes);
             self.save_histories_again(&batch.writes);
             self.prune_again(&batch.writes);
+            self.save_turns_again(&batch.writes);
             touched.extend(batch.touched_jobs());
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
         }
@@ -187,7 +188,7 @@ impl Engine {
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
         self.set_now(now);
         self.lease_anew();
-        self.charge_from_now();
+        self.take_up_charges();
         self.greet_all();
         self.licences.clip_back_offs(now);
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
@@ -195,5 +196,6 @@ impl Engine {
             self.settle_job(id, out);
         }
         self.refill(out);
+        self.plan.queues.settle_restored();
     }
 }

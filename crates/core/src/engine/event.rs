@@ -34,6 +34,15 @@ pub enum Event {
         /// Back, or on.
         held: bool,
     },
+    /// Somebody gives a job another priority.
+    Prioritize {
+        /// Who waits.
+        request: RequestId,
+        /// The job.
+        job: JobId,
+        /// Inside its queue, higher first.
+        priority: i32,
+    },
     /// Somebody wants the failed and cancelled tasks of a job run again.
     Retry {
         /// Who waits.
@@ -132,6 +141,8 @@ pub enum Event {
         worker: WorkerId,
         /// No new work.
         draining: bool,
+        /// Why, for people; it goes when the worker takes work again.
+        note: Option<String>,
     },
     /// Somebody says that a worker, and all that ran on it, is gone for good.
     Forget {
@@ -183,6 +194,7 @@ impl Event {
             Event::Submit(submit) => Some(submit.request),
             Event::Cancel { request, .. }
             | Event::Hold { request, .. }
+            | Event::Prioritize { request, .. }
             | Event::Retry { request, .. }
             | Event::Reclaim { request, .. }
             | Event::Alloc { request, .. }

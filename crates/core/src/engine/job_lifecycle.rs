@@ -5,8 +5,8 @@ use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
 use crate::job::QueuedStep;
 use crate::job::{
-    DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, TaskResult, TaskRow,
-    TaskState, Tries,
+    ChunkEnd, DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, TaskResult,
+    TaskRow, TaskState, Tries,
 };
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
@@ -183,7 +183,7 @@ impl Engine {
             expects,
             rides,
             last: row.index,
-            chunk_ends_ms: 0.0,
+            chunk_end: ChunkEnd::default(),
             seq: 0,
             queued: true,
             killing: job.kills(),
@@ -214,9 +214,7 @@ impl Engine {
         let stopped = job.stop.is_some();
         let StepSpec { retries, is_external, .. } = job.spec.steps[number];
         let step = &mut job.steps[number];
-        step.active -= 1;
-        step.riding -= u32::from(attempt.rides);
-        step.chunk_lengths.ended(attempt.chunk_ends_ms);
+        step.leave(attempt.rides, attempt.chunk_end);
         job.active -= 1;
         self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
@@ -239,8 +237,14 @@ impl Engine {
         let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let result_end = result.end.clone();
-        let note = Fact::Ended { task, attempt: number_of_attempt, state, result: result.clone() };
-        out.notes.push(note);
+        out.notes.push(Fact::Ended {
+            task,
+            attempt: number_of_attempt,
+            worker: attempt.worker,
+            cpu: attempt.request.cpu,
+            state,
+            result: result.clone(),
+        });
         out.writes.push(if state == TaskState::Ready {
             Write::Again { task, attempt: number_of_attempt, failures, losses, result }
         } else {
@@ -292,7 +296,7 @@ impl Engine {
         if let Some(ran) = ran.as_ref().filter(|_| is_new) {
             self.learn_length(self.key_of(task), ran, &result.end);
             // Of one that another engine booked it is not known what rode with it.
-            if !attempt.rides && attempt.chunk_ends_ms > 0.0 && result.end == End::Exited(0) {
+            if !attempt.rides && attempt.chunk_end != ChunkEnd::default() && result.end == End::Exited(0) {
                 let ms = ran.end.since(ran.start) as f64 / 1e6;
                 self.learn_chunk(task, attempt.last.saturating_sub(task.index) + 1, ms);
             }

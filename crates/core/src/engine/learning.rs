@@ -1,5 +1,6 @@
 //! What ended attempts teach: about their signature, their worker and the farm.
 
+use super::submit::class_of;
 use super::{Attempt, Engine, Outbox, Write};
 use crate::bounds::PEAK_BYTES_MAX;
 use crate::class::Class;
@@ -10,7 +11,7 @@ use crate::score::history::{History, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Engine {
     /// The class of a step as it is sized now, with those of its `mates`, the steps that start with it. `profile_of`
@@ -25,7 +26,7 @@ impl Engine {
         let (profiles, workers) = (&mut self.profiles, &self.plan.workers);
         let mut size = |number: usize| {
             let step = &spec.steps[number];
-            profiles.size(super::submit::class_of(step), step, profile_of(number), workers)
+            profiles.size(class_of(step, &spec.queue, workers), step, profile_of(number), workers)
         };
         let class = size(number);
         Class { mates: mates.iter().map(|mate| size(*mate)).collect(), ..class }
@@ -89,28 +90,44 @@ impl Engine {
         // The class of a leader has those of its followers.
         let leaders: Vec<StepKey> = steps.iter().filter_map(|key| self.leader_of(*key)).collect();
         steps.extend(leaders);
-        for key in steps {
-            let Some(job) = self.jobs.get(&key.job) else { continue };
-            let number = usize::from(key.step);
-            let mates: Vec<usize> = job.gang_steps(number).skip(1).collect();
-            let profiles: BTreeMap<usize, u64> =
-                job.gang_steps(number).map(|step| (step, job.steps[step].profile)).collect();
-            let class = self.sized_class(&job.spec.clone(), number, &mates, |step| profiles[&step]);
-            let Some(step) = self.step(key) else { continue };
-            if *self.plan.classes.get(step.class) == class {
-                continue;
-            }
-            let new = self.plan.classes.intern(class);
-            let Some(job) = self.jobs.get_mut(&key.job) else { continue };
-            let queue = job.queue;
-            let step = &mut job.steps[usize::from(key.step)];
-            let old = std::mem::replace(&mut step.class, new);
-            if let Some(queued_step) = &step.enlisted {
-                self.plan.withdraw(queue, old, queued_step);
-                self.plan.enlist(queue, new, *queued_step);
-            }
-            self.plan.classes.release(old);
+        steps.into_iter().for_each(|key| self.refresh_class(key));
+    }
+
+    /// Workers came that are for queues for which none was: the steps of these queues are classes of their own from now
+    /// on.
+    pub(super) fn refresh_classes(&mut self, queues: &BTreeSet<String>) {
+        if queues.is_empty() {
+            return;
         }
+        let of_queues = self.jobs.values().filter(|job| queues.contains(&job.spec.queue));
+        let steps = of_queues
+            .flat_map(|job| (0..job.steps.len()).map(|step| StepKey { job: job.id, step: step as u16 }));
+        let steps: Vec<StepKey> = steps.collect();
+        steps.into_iter().for_each(|key| self.refresh_class(key));
+    }
+
+    /// Gives a step the class that it is of now.
+    fn refresh_class(&mut self, key: StepKey) {
+        let Some(job) = self.jobs.get(&key.job) else { return };
+        let number = usize::from(key.step);
+        let mates: Vec<usize> = job.gang_steps(number).skip(1).collect();
+        let profiles: BTreeMap<usize, u64> =
+            job.gang_steps(number).map(|step| (step, job.steps[step].profile)).collect();
+        let class = self.sized_class(&job.spec.clone(), number, &mates, |step| profiles[&step]);
+        let Some(step) = self.step(key) else { return };
+        if *self.plan.classes.get(step.class) == class {
+            return;
+        }
+        let new = self.plan.classes.intern(class);
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let queue = job.queue;
+        let step = &mut job.steps[usize::from(key.step)];
+        let old = std::mem::replace(&mut step.class, new);
+        if let Some(queued_step) = &step.enlisted {
+            self.plan.withdraw(queue, old, queued_step);
+            self.plan.enlist(queue, new, *queued_step);
+        }
+        self.plan.classes.release(old);
     }
 
     /// Samples that were not durable are written again.
@@ -132,7 +149,8 @@ impl Engine {
     /// True if an attempt had as much memory as any worker that fits its step.
     pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
         let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
-        let class = super::submit::class_of(spec);
+        let queue = self.jobs.get(&task.job).map_or("", |job| &job.spec.queue);
+        let class = class_of(spec, queue, &self.plan.workers);
         let fits = self.plan.workers.present().filter(|worker| placement::eligible_when_idle(&class, worker));
         fits.map(|worker| worker.capacity.memory)
             .max()
@@ -175,7 +193,7 @@ impl Engine {
         self.plan.workers.get(attempt.worker).is_some_and(|w| w.connected && w.greeted <= attempt.booked)
     }
 
-    fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
+    pub(super) fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
         self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
     }
 }

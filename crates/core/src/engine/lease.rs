@@ -144,6 +144,7 @@ impl Engine {
             worker.epoch.0 += 1;
             worker.state = state;
             worker.draining &= state != WorkerState::Forgotten;
+            worker.note = worker.note.take().filter(|_| worker.draining);
             worker.connected = false;
             worker.lease_until = None;
         });

@@ -32,6 +32,8 @@ mod reread;
 mod residency;
 mod settings;
 mod submit;
+mod turns;
+mod wide;
 mod worker_events;
 
 pub use event::{Event, Held, HeldPhase, Hello, Inventory, PlaceInUse, Report, Submit};
@@ -45,13 +47,13 @@ pub(crate) use submit::class_of;
 use crate::bounds;
 use crate::class::Class;
 use crate::ids::{ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
-use crate::job::{Counts, Job, JobRecord};
+use crate::job::{ChunkEnd, Counts, Job, JobRecord};
 use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
 use crate::places::Places;
 use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings};
 use crate::profiles::Profiles;
-use crate::queues::{QueueRecord, Queues, TurnSettings};
+use crate::queues::{QueueRecord, Queues, SavedTurns, TurnSettings};
 use crate::residency::subqueues::ParkedCount;
 use crate::resources::Resources;
 use crate::score::history::{Sample, Signature};
@@ -184,8 +186,8 @@ pub struct Attempt {
     rides: bool,
     /// The last of the tasks that its process runs; itself as a rule.
     last: u32,
-    /// When the chunk that it leads is expected to end, in milliseconds; 0 of a task that leads none.
-    chunk_ends_ms: f64,
+    /// When the chunk that it leads is expected to end; the default of a task that leads none.
+    chunk_end: ChunkEnd,
     /// The number of the message that carried it.
     seq: u64,
     /// In the worker's backlog: holds nothing yet.
@@ -241,6 +243,8 @@ pub struct Engine {
     next_job: u64,
     jobs: BTreeMap<JobId, Job>,
     attempts: BTreeMap<TaskId, Attempt>,
+    /// Tasks booked in the round under way that can use more cpus.
+    wide: Vec<wide::WideTask>,
     /// Workers, queues and classes, and what rounds remember.
     plan: Planner,
     /// Jobs that come after a job.
@@ -274,6 +278,8 @@ pub struct Engine {
     accruals: BTreeSet<(Time, TaskId)>,
     /// Ends that were learned from and are not durable: they come again.
     learned: BTreeSet<(TaskId, u32)>,
+    /// Its turns are those of the engine before it, which charged what is booked.
+    goes_on: bool,
 }
 
 /// What a store holds and an engine starts from.
@@ -291,6 +297,8 @@ pub struct StoredState {
     pub queues: Vec<QueueRecord>,
     /// Limits that somebody set, by name.
     pub limits: BTreeMap<String, Limit>,
+    /// Where queues and users stand in their turns.
+    pub turns: SavedTurns,
 }
 
 impl Engine {
@@ -301,6 +309,7 @@ impl Engine {
             next_job: settings.first_job.max(1),
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            wide: Vec::new(),
             plan: Planner::new(settings.plan()),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -322,15 +331,17 @@ impl Engine {
             bounds: settings.bounds,
             accruals: BTreeSet::new(),
             learned: BTreeSet::new(),
+            goes_on: false,
         }
     }
 
     /// An engine with what a store holds: its workers, not heard from yet, and its active jobs but for
     /// parked ones. Booked tasks are at their workers until those say otherwise.
     pub fn restore(settings: Settings, ground: StoredState) -> Self {
-        let StoredState { workers, jobs, parked, queues, limits, history } = ground;
+        let StoredState { workers, jobs, parked, queues, limits, history, turns } = ground;
         let mut engine = Engine::new(settings);
         queues.iter().for_each(|queue| engine.plan.queues.set(queue));
+        engine.goes_on = engine.plan.queues.restore_turns(turns);
         engine.licences = LicencePool::new(limits);
         for (signature, samples) in history.into_iter().rev() {
             let signature = Signature::parse(&signature);
@@ -366,6 +377,7 @@ impl Engine {
             Event::Submit(submit) => self.submit(*submit, &lookups, out),
             Event::Cancel { request, job } => self.cancel(request, job, out),
             Event::Hold { request, job, held } => self.hold(request, job, held, out),
+            Event::Prioritize { request, job, priority } => self.prioritize(request, job, priority, out),
             Event::Retry { request, job } => {
                 let record = lookups.remove(&job).flatten();
                 self.retry(request, job, record, out);
@@ -398,7 +410,10 @@ impl Engine {
             Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
             Event::SetLimit { request, name, limit } => self.set_limit(request, name, limit, out),
             Event::Lost { worker } => self.worker_lost(worker, out),
-            Event::Drain { request, worker, draining } => self.drain(request, worker, draining, out),
+            Event::Drain { request, worker, draining, note } => {
+                let note = note.filter(|_| draining);
+                self.drain(request, worker, (draining, note), out);
+            }
             Event::Forget { request, worker, force } => self.forget_worker(request, worker, force, out),
             Event::Tick => self.tick(out),
             Event::Started { by, at } => self.started(by, at, out),
@@ -449,6 +464,12 @@ impl Engine {
     /// The attempts of a job, by task.
     pub fn attempts_of(&self, job: JobId) -> impl Iterator<Item = (TaskId, &Attempt)> {
         let range = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
+    }
+
+    /// The attempts of those tasks of a job that have an index of at least `from`, by task.
+    pub fn attempts_from(&self, job: JobId, from: u32) -> impl Iterator<Item = (TaskId, &Attempt)> {
+        let range = TaskId { job, index: from }..=TaskId { job, index: u32::MAX };
         self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
     }
 

@@ -5,7 +5,7 @@ use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, QueuePos, Stop, Tas
 use crate::licences::Limit;
 use crate::places::NoPlace;
 use crate::plan::placement::Ineligible;
-use crate::queues::{BadSetting, QueueRecord};
+use crate::queues::{BadSetting, QueueRecord, SavedTurns};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::score::history::Sample;
@@ -127,6 +127,13 @@ pub enum Write {
         /// Which.
         held: bool,
     },
+    /// A job has another priority.
+    JobPriority {
+        /// The job.
+        job: JobId,
+        /// Inside its queue, higher first.
+        priority: i32,
+    },
     /// No further task of the job starts.
     JobStop {
         /// The job.
@@ -244,6 +251,9 @@ pub enum Write {
         /// As it is from now on.
         limit: Option<Limit>,
     },
+    /// Where queues and users stand in their turns as of this batch, of those for whom that has changed. At most one a
+    /// batch, and never the only write of one.
+    Turns(SavedTurns),
     /// A job is parked: it need not be read when an engine starts. Refused unless it is active and not parked.
     Park {
         /// The job.
@@ -277,6 +287,7 @@ impl Write {
         match self {
             Write::Job { id: job, .. }
             | Write::JobHeld { job, .. }
+            | Write::JobPriority { job, .. }
             | Write::JobStop { job, .. }
             | Write::JobEnd { job, .. }
             | Write::JobRetry { job }
@@ -293,7 +304,8 @@ impl Write {
             | Write::Lease { .. }
             | Write::History { .. }
             | Write::Queue(_)
-            | Write::Limit { .. } => None,
+            | Write::Limit { .. }
+            | Write::Turns(_) => None,
         }
     }
 
@@ -607,6 +619,10 @@ pub enum Fact {
         task: TaskId,
         /// The attempt's number.
         attempt: u32,
+        /// Where it was booked.
+        worker: WorkerId,
+        /// Hundredths of a core that it held.
+        cpu: u32,
         /// The task's state now.
         state: TaskState,
         /// How the attempt ended.

@@ -49,15 +49,17 @@ impl Pipeline {
         std::mem::take(&mut self.forming.volatile)
     }
 
-    /// The next batch, if there is something to do and the store has no other.
-    pub fn next_batch(&mut self) -> Option<NextBatch> {
+    /// The next batch, if there is something to do and the store has no other. With what it writes go the turns that have
+    /// changed; they are no reason for a commit of their own.
+    pub fn next_batch(&mut self, engine: &mut Engine) -> Option<NextBatch> {
         if self.in_flight.is_some() || self.stalled.is_some() || self.forming.is_empty() {
             return None;
         }
-        let batch = std::mem::take(&mut self.forming);
+        let mut batch = std::mem::take(&mut self.forming);
         if batch.writes.is_empty() {
             return Some(NextBatch::Deliver(Box::new(batch)));
         }
+        engine.save_turns(&mut batch);
         let batch = Arc::new(batch);
         self.in_flight = Some(batch.clone());
         Some(NextBatch::Commit(batch))
@@ -77,7 +79,7 @@ impl Pipeline {
     /// Takes the batch that forms for durable at once, and returns what goes out. For owners without a store: replays,
     /// benchmarks, tests.
     pub fn commit_at_once(&mut self, engine: &mut Engine) -> Outbox {
-        let batch = match self.next_batch() {
+        let batch = match self.next_batch(engine) {
             None => return Outbox::default(),
             Some(NextBatch::Deliver(batch)) => *batch,
             Some(NextBatch::Commit(batch)) => {

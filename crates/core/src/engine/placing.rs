@@ -17,7 +17,7 @@ use crate::worker::{Worker, WorkerState};
 impl Engine {
     /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may.
     pub(super) fn alloc(&mut self, request: RequestId, place: PlaceRequest, out: &mut Outbox) {
-        let class = place.class();
+        let class = place.class(self.plan.workers.queue_in_class(&place.queue));
         if !self.could_have(&class) {
             out.volatile.push((request, Reply::NoPlace(NoPlace::NoWorkers)));
             return;

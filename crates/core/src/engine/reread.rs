@@ -208,7 +208,10 @@ impl Engine {
 
     fn named_by_request(&self, event: &Event) -> Vec<JobId> {
         match event {
-            Event::Cancel { job, .. } | Event::Hold { job, .. } | Event::Retry { job, .. } => vec![*job],
+            Event::Cancel { job, .. }
+            | Event::Hold { job, .. }
+            | Event::Prioritize { job, .. }
+            | Event::Retry { job, .. } => vec![*job],
             Event::Lend { task } | Event::Reclaim { task, .. } => vec![task.job],
             Event::Submit(submit) => submit.spec.after.clone(),
             _ => Vec::new(),

@@ -414,7 +414,7 @@ impl Engine {
     /// Jobs that must be held when the event is acted on, if they are active.
     fn named_by(&self, event: &Event, lookups: &Lookups) -> Vec<JobId> {
         match event {
-            Event::Cancel { job, .. } | Event::Hold { job, .. } => vec![*job],
+            Event::Cancel { job, .. } | Event::Hold { job, .. } | Event::Prioritize { job, .. } => vec![*job],
             Event::Retry { job, .. } => {
                 let held = self.jobs.get(job).map(|job| &job.spec);
                 let spec = held.or(lookups.get(job).and_then(|found| Some(&found.as_ref()?.spec)));

@@ -5,14 +5,13 @@ use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
-use crate::job::{
-    ChunkLengths, DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap,
-};
+use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap};
 use crate::plan::placement::{self, Ineligible};
 use crate::plan::room_when_empty;
 use crate::ranges::RangeSet;
 use crate::score::dependents::dependents;
 use crate::time::Time;
+use crate::workers::Workers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -121,7 +120,7 @@ impl Engine {
         let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
         let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
         let steps = spec.steps.iter().enumerate().filter_map(|(number, step)| {
-            let reasons = known.entry(class_with_mates(spec, number, has_gangs));
+            let reasons = known.entry(self.class_with_mates(spec, number, has_gangs));
             let reasons = reasons.or_insert_with_key(|class| self.all_ruled_out(class, &mut present)).clone();
             Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
         });
@@ -186,6 +185,26 @@ impl Engine {
             self.stand(id, None);
         }
         out.writes.push(Write::JobHeld { job: id, held });
+        out.notes.push(Fact::Job { job: id, state: JobState::Active });
+        out.answers.push((request, Reply::Done));
+        self.evict_if_behind(id, out);
+    }
+
+    /// Its tasks take their turn by the new priority from the next round on; what runs goes on.
+    pub(super) fn prioritize(&mut self, request: RequestId, id: JobId, priority: i32, out: &mut Outbox) {
+        out.about.insert(request, id);
+        if let Err(refusal) = self.active(id) {
+            out.answers.push((request, Reply::Refused(refusal)));
+            return;
+        }
+        self.pin(id, out);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            Arc::make_mut(&mut job.spec).priority = priority;
+        }
+        self.refresh_all(id);
+        // Its line is in order of priority too.
+        self.stand(id, None);
+        out.writes.push(Write::JobPriority { job: id, priority });
         out.notes.push(Fact::Job { job: id, state: JobState::Active });
         out.answers.push((request, Reply::Done));
         self.evict_if_behind(id, out);
@@ -373,15 +392,24 @@ impl Engine {
         steps.collect()
     }
 
+    /// What a step of a job and those that start with it ask of workers, as submitted.
+    fn class_with_mates(&self, spec: &JobSpec, number: usize, has_gangs: bool) -> Class {
+        let as_submitted = |step: usize| class_of(&spec.steps[step], &spec.queue, &self.plan.workers);
+        let mates =
+            has_gangs.then(|| spec.followers(number)).into_iter().flatten().map(as_submitted).collect();
+        Class { mates, ..as_submitted(number) }
+    }
+
     /// Where a step stands in its queue, for explanations.
     pub(crate) fn step(&self, key: StepKey) -> Option<&crate::job::Step> {
         self.jobs.get(&key.job)?.steps.get(usize::from(key.step))
     }
 }
 
-/// What a step asks of workers, as submitted.
-pub(crate) fn class_of(step: &StepSpec) -> Class {
+/// What a step asks of workers, as submitted to a queue.
+pub(crate) fn class_of(step: &StepSpec, queue: &str, workers: &Workers) -> Class {
     Class {
+        queue: workers.queue_in_class(queue),
         request: step.request.clone(),
         needs: step.needs.clone(),
         targets: step.targets.clone(),
@@ -391,17 +419,6 @@ pub(crate) fn class_of(step: &StepSpec) -> Class {
         nodes: step.nodes,
         mates: Vec::new(),
     }
-}
-
-/// What a step of a job and those that start with it ask of workers, as submitted.
-fn class_with_mates(spec: &JobSpec, number: usize, has_gangs: bool) -> Class {
-    let mates = has_gangs
-        .then(|| spec.followers(number))
-        .into_iter()
-        .flatten()
-        .map(|mate| class_of(&spec.steps[mate]))
-        .collect();
-    Class { mates, ..class_of(&spec.steps[number]) }
 }
 
 fn new_step(base: u32, class: ClassId, created: Time) -> Step {
@@ -420,7 +437,7 @@ fn new_step(base: u32, class: ClassId, created: Time) -> Step {
         noted: 0,
         mean_ms: None,
         profile: 0,
-        chunk_lengths: ChunkLengths::default(),
+        chunk_lengths: None,
         reads: Reads::default(),
         dependents: 0.0,
     }

@@ -2,18 +2,27 @@
 
 use super::event::{HeldPhase, Hello, Inventory, Report};
 use super::{Attempt, Engine, Fact, Lent, Outbox, Refusal, Reply, WorkerCommand, Write};
+use crate::bounds;
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
+use crate::queues::BadSetting;
 use crate::resources::Resources;
+use crate::tags::{Attributes, FOR_QUEUE};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Worker, WorkerRecord, WorkerState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Batches that may hold what was decided before a hello: the one in flight, and the one that forms.
 const BATCHES: u32 = 2;
 
 impl Engine {
+    /// The queues that a worker with these attributes is for alone, and for which none was before.
+    fn queues_without_workers(&self, attributes: &Attributes) -> BTreeSet<String> {
+        let queues = attributes.get(FOR_QUEUE).into_iter().flatten();
+        queues.filter(|queue| self.plan.workers.queue_in_class(queue).is_none()).cloned().collect()
+    }
+
     pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
         // A keeper that was known under another name holds what was booked under that name. Its number is
         // no secret, so only the same machine may say so, and only when nobody works under the other name.
@@ -40,11 +49,13 @@ impl Engine {
         let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
         let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
         let news = self.plan.workers.is_news(&hello.attributes);
+        let new_queues = self.queues_without_workers(&hello.attributes);
         self.plan.workers.describe(id, hello.capacity, hello.attributes);
         if news {
             // Steps may have asked for what nobody had.
             self.plan.workers.learn(self.plan.classes.iter().flat_map(|class| &class.needs));
         }
+        self.refresh_classes(&new_queues);
         let welcome = self.plan.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {
                 w.epoch.0 += 1;
@@ -82,6 +93,7 @@ impl Engine {
             incarnation: 0,
             state: WorkerState::Suspect,
             draining: false,
+            note: None,
             lease_until: None,
             capacity: Resources::default(),
             attributes: BTreeMap::new(),
@@ -95,7 +107,17 @@ impl Engine {
         self.note_worker(id, what, out);
     }
 
-    pub(super) fn drain(&mut self, request: RequestId, id: WorkerId, draining: bool, out: &mut Outbox) {
+    pub(super) fn drain(
+        &mut self,
+        request: RequestId,
+        id: WorkerId,
+        (draining, note): (bool, Option<String>),
+        out: &mut Outbox,
+    ) {
+        if let Some(bytes) = note.as_ref().map(String::len).filter(|bytes| *bytes > bounds::NOTE_BYTES_MAX) {
+            out.answers.push((request, Reply::Refused(BadSetting::Note(bytes).into())));
+            return;
+        }
         if self.plan.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
             out.answers.push((request, Reply::Refused(Refusal::NoWorker(id))));
             return;
@@ -103,6 +125,7 @@ impl Engine {
         out.before.extend(self.plan.workers.get(id).map(Worker::record));
         self.plan.workers.update(id, |w| {
             w.draining = draining;
+            w.note = note.map(Into::into);
             w.state = match w.state {
                 WorkerState::Expired => WorkerState::Expired,
                 _ if draining => WorkerState::Draining,

@@ -507,7 +507,7 @@ fn effort(unmet: &[Ineligible]) -> (usize, f64) {
         Ineligible::TooSmall(short) | Ineligible::Busy(short) | Ineligible::Foreign(short) => {
             (short.need - short.have) as f64 / short.need as f64
         }
-        Ineligible::Draining
+        Ineligible::Draining(_)
         | Ineligible::Reserved(_)
         | Ineligible::NetworkInUse
         | Ineligible::Limit { .. }

@@ -36,7 +36,9 @@ pub fn parked_task(
     let has_users = engine.queues().id(&spec.queue).is_some_and(|id| engine.queues().has_users(id));
     let parked_behind = Reason::Parked { ahead, is_at_most: has_users };
     // The first of its line that is held waits for the same workers.
-    let Some(mut explanation) = explain_first(engine, spec, parked, &class_of(step)) else {
+    let Some(mut explanation) =
+        explain_first(engine, spec, parked, &class_of(step, &spec.queue, engine.workers()))
+    else {
         return Some(Explanation::bare(TaskState::Ready, parked_behind));
     };
     if explanation.reason.is_of_room() {
@@ -51,10 +53,11 @@ pub fn parked_task(
 /// Explains the first ready task of a class in the line of a parked job.
 fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
     let subqueue = engine.subqueues().get((engine.queues().id(&spec.queue)?, parked.class))?;
+    let workers = engine.workers();
     let mut jobs = subqueue.positions().filter_map(|place| engine.job(place.job));
     let task = jobs.find_map(|job| {
         let steps = job.spec.steps.iter().zip(&job.steps);
-        let mut alike = steps.filter(|(spec, _)| class_of(spec) == *class);
+        let mut alike = steps.filter(|(spec, _)| class_of(spec, &job.spec.queue, workers) == *class);
         alike.find_map(|(_, step)| Some(TaskId { job: job.id, index: step.ready.first()? }))
     })?;
     super::task(engine, task)

@@ -61,6 +61,7 @@ words! {
     Turn "turn",
     NotTarget "not_target",
     Executor "executor",
+    OtherQueues "other_queues",
     Attribute "attribute",
     TooSmall "too_small",
     Suspect "suspect",
@@ -183,11 +184,16 @@ fn say_stop(stop: Stop) -> String {
     }
 }
 
+/// An operator's note, behind what it is about.
+fn noted(note: &Option<std::sync::Arc<str>>) -> String {
+    note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default()
+}
+
 fn say_closed(closed: &Ineligible) -> String {
     let every = "every worker that could run it";
     match closed {
         Ineligible::Suspect => format!("{every} has not been heard from"),
-        Ineligible::Draining => format!("{every} is drained"),
+        Ineligible::Draining(note) => format!("{every} is drained{}", noted(note)),
         Ineligible::Quarantined { .. } => format!("{every} is in quarantine"),
         Ineligible::LowSpace { directory, free, needs } => format!(
             "{every} has too little free space in its {directory} directory ({} free, {} needed)",
@@ -223,11 +229,12 @@ impl Ineligible {
         match self {
             Ineligible::NotTarget => Word::NotTarget,
             Ineligible::Executor => Word::Executor,
+            Ineligible::OtherQueues(_) => Word::OtherQueues,
             Ineligible::Attribute(_) => Word::Attribute,
             Ineligible::TooSmall(_) => Word::TooSmall,
             Ineligible::TooFew { .. } => Word::Together,
             Ineligible::Suspect => Word::Suspect,
-            Ineligible::Draining => Word::Draining,
+            Ineligible::Draining(_) => Word::Draining,
             Ineligible::Quarantined { .. } => Word::LeftOut,
             Ineligible::LowSpace { .. } => Word::LowSpace,
             Ineligible::UnderPressure(_) | Ineligible::NetworkInUse => Word::Saturated,
@@ -244,6 +251,10 @@ impl Ineligible {
         match self {
             Ineligible::NotTarget => format!("let the step name {worker}, or no worker"),
             Ineligible::Executor => format!("run it on another worker: {worker} {self}"),
+            Ineligible::OtherQueues(queues) => format!(
+                "submit it to queue {}: {worker} {self}",
+                queues.first().map_or("of that worker", String::as_str)
+            ),
             Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
             Ineligible::TooSmall(short) => ask_for(short),
             Ineligible::TooFew { could, .. } => {
@@ -252,7 +263,7 @@ impl Ineligible {
                 )
             }
             Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
-            Ineligible::Draining => format!("resume {worker}"),
+            Ineligible::Draining(_) => format!("resume {worker}"),
             Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
             Ineligible::LowSpace { directory, free, needs } => format!(
                 "delete files in the file system of the {directory} directory of {worker} until {} are free \
@@ -376,7 +387,7 @@ impl WorkerReason {
 fn say_of_worker(reason: &Ineligible) -> String {
     match reason {
         Ineligible::Suspect => "it has not been heard from".to_owned(),
-        Ineligible::Draining => "it is drained".to_owned(),
+        Ineligible::Draining(note) => format!("it is drained{}", noted(note)),
         Ineligible::LowSpace { directory, free, needs } => format!(
             "it has too little free space in its {directory} directory: {} are free, and it gets work again from {} on",
             Bytes(*free),

@@ -35,36 +35,70 @@ pub enum ChunkSize {
 /// Of the time of a chunk whose length nobody asked for, its start takes this part at most: 1 in 20. More would be waste
 /// that users see, and less would make chunks longer for little.
 const START_PART: f64 = 20.0;
-/// What a chunk weighs of the one that ended after it. A tenth less each: about the last ten count, as machines and inputs
-/// change.
+/// What a chunk weighs of the next one of about its size. A tenth less each: about the last ten count, as machines and
+/// inputs change.
 const DECAY: f64 = 0.9;
-/// How fast it is forgotten that more chunks ran at a time: by half in some 70 chunks.
-const MOST_DECAY: f64 = 0.99;
+/// The same of the next one of another size.
+const OTHERS_DECAY: f64 = 0.99;
+/// How fast it is forgotten that more chunks ran at a time: by a tenth while as many are formed. All may end at once, and
+/// the next are formed one after the other.
+const MOST_DECAY: f64 = 0.1;
 /// Two sizes must be known to tell the start from the tasks. Until then every other chunk is this many times as large.
 const PROBE: u32 = 4;
+/// The largest size must take this many times as long as the smallest before the two tell the start from the tasks. Were
+/// it less, the noise of starts would be taken for the length of tasks.
+const TELLING: f64 = 2.0;
+/// Sizes are told apart by powers of two.
+const SIZES: usize = bounds::CHUNK_TASKS_MAX.ilog2() as usize + 1;
+
+/// A chunk that lasts for this part of all that is left is the last of its slot.
+const NEARLY_ALL: f64 = 0.9;
 
 /// How far expectations are off before any was seen to be right. With this, half of what is left is given out, as in
 /// factoring (Hummel, Schonberg and Flynn 1992).
 const ERROR_AT_FIRST: f64 = 0.25;
 
-/// The lengths of a step's chunks so far.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct ChunkLengths {
+/// Chunks of about one size: how many, their tasks and their milliseconds, the later ones counting for more.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct OfSize {
     weight: f64,
     tasks: f64,
     ms: f64,
-    tasks_squared: f64,
-    tasks_by_ms: f64,
-    /// What is known since chunks of two sizes were seen.
-    known: Option<(f64, f64)>,
+}
+
+impl OfSize {
+    /// The mean size and the mean time in milliseconds.
+    fn means(&self) -> (f64, f64) {
+        (self.tasks / self.weight, self.ms / self.weight)
+    }
+}
+
+/// The lengths of a step's chunks so far.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ChunkLengths {
+    /// By the power of two of the size.
+    sizes: [OfSize; SIZES],
     /// Chunks that were formed.
     formed: u32,
     /// The most chunks that ran at a time lately: room for as many is expected again.
     most_running: f64,
     /// By which part of what was expected chunks took longer or shorter, as a mean.
     error: f64,
-    /// When the chunks that run are expected to end, in milliseconds, all together.
+    /// When the chunks that run are expected to end, in milliseconds, as a sum.
     ends_ms: f64,
+    /// When all that was left was expected to end, as the latest chunk was formed.
+    all_end_ms: f64,
+    /// Chunks that run and were to be the last of their slots.
+    last_ones: u32,
+}
+
+/// What is expected of the end of a chunk that runs.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct ChunkEnd {
+    /// When, in milliseconds. Not in the future where nothing is known.
+    pub at_ms: f64,
+    /// Nothing is left to begin after it.
+    is_last: bool,
 }
 
 /// What a step has left to do.
@@ -82,21 +116,9 @@ pub struct LeftToRun {
 
 impl Default for ChunkLengths {
     fn default() -> Self {
-        let (weight, tasks, ms, tasks_squared, tasks_by_ms) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let (formed, most_running, error, ends_ms) = (0, 0.0, ERROR_AT_FIRST, 0.0);
-        let known = None;
-        ChunkLengths {
-            weight,
-            tasks,
-            ms,
-            tasks_squared,
-            tasks_by_ms,
-            known,
-            formed,
-            most_running,
-            error,
-            ends_ms,
-        }
+        let (sizes, all_end_ms, last_ones) = ([OfSize::default(); SIZES], 0.0, 0);
+        ChunkLengths { sizes, formed, most_running, error, ends_ms, all_end_ms, last_ones }
     }
 }
 
@@ -107,54 +129,91 @@ impl ChunkLengths {
             self.error =
                 self.error * DECAY + (1.0 - DECAY) * ((ms - expected_ms).abs() / expected_ms).min(1.0);
         }
-        let tasks = f64::from(tasks);
-        self.weight = self.weight * DECAY + 1.0;
-        self.tasks = self.tasks * DECAY + tasks;
-        self.ms = self.ms * DECAY + ms;
-        self.tasks_squared = self.tasks_squared * DECAY + tasks * tasks;
-        self.tasks_by_ms = self.tasks_by_ms * DECAY + tasks * ms;
-        self.known = self.fitted().or(self.known);
+        let place = (tasks.max(1).ilog2() as usize).min(SIZES - 1);
+        for (other, size) in self.sizes.iter_mut().enumerate() {
+            let decay = if other == place { DECAY } else { OTHERS_DECAY };
+            *size = OfSize { weight: size.weight * decay, tasks: size.tasks * decay, ms: size.ms * decay };
+        }
+        let size = &mut self.sizes[place];
+        *size = OfSize { weight: size.weight + 1.0, tasks: size.tasks + f64::from(tasks), ms: size.ms + ms };
     }
 
-    /// Milliseconds that the start of a chunk takes, and each of its tasks; `None` until two sizes were seen.
+    fn known(&self) -> impl DoubleEndedIterator<Item = &OfSize> {
+        self.sizes.iter().filter(|size| size.weight > 0.0)
+    }
+
+    /// The means of the smallest and of the largest size; `None` until two were seen.
+    fn extremes(&self) -> Option<((f64, f64), (f64, f64))> {
+        let (smallest, largest) = (self.known().next()?.means(), self.known().next_back()?.means());
+        (smallest.0 < largest.0).then_some((smallest, largest))
+    }
+
+    /// Milliseconds that the start of a chunk takes, and each of its tasks; `None` until two sizes were seen whose times
+    /// differ enough.
     pub fn start_and_task_ms(&self) -> Option<(f64, f64)> {
-        self.known
-    }
-
-    /// The same by the latest chunks alone; `None` if they had one size.
-    fn fitted(&self) -> Option<(f64, f64)> {
-        let (tasks, ms) = (self.tasks / self.weight, self.ms / self.weight);
-        let spread = self.tasks_squared / self.weight - tasks * tasks;
-        if self.weight < 2.0 || spread < 1e-3 * tasks * tasks {
+        let ((_, small_ms), (_, large_ms)) = self.extremes()?;
+        if large_ms < TELLING * small_ms {
             return None;
         }
-        let task = (self.tasks_by_ms / self.weight - tasks * ms) / spread;
+        let weight: f64 = self.known().map(|size| size.weight).sum();
+        let tasks = self.known().map(|size| size.tasks).sum::<f64>() / weight;
+        let ms = self.known().map(|size| size.ms).sum::<f64>() / weight;
+        let (mut spread, mut together) = (0.0, 0.0);
+        for size in self.known() {
+            let (size_tasks, size_ms) = size.means();
+            spread += size.weight * (size_tasks - tasks) * (size_tasks - tasks);
+            together += size.weight * (size_tasks - tasks) * (size_ms - ms);
+        }
         // Noise may make either negative: a task takes some time, and no more than all of it.
-        let task = task.clamp(1e-3, (ms / tasks).max(1e-3));
-        Some(((ms - task * tasks).max(0.0), task))
+        let task_ms = (together / spread).clamp(1e-3, (ms / tasks).max(1e-3));
+        Some(((ms - task_ms * tasks).max(0.0), task_ms))
     }
 
-    /// Milliseconds that a chunk of so many tasks is expected to take; `None` until two sizes were seen.
+    /// The most that a start may take, and a task of a chunk larger than any that was seen, in milliseconds: as if one
+    /// chunk were all start, and another had none.
+    fn bounds_ms(&self) -> Option<(f64, f64)> {
+        let ((_, small_ms), (large, large_ms)) = self.extremes()?;
+        Some((small_ms, (large_ms / large).max(1e-3)))
+    }
+
+    /// Milliseconds that a chunk of so many tasks is expected to take; `None` while start and tasks cannot be told apart.
     pub fn expected_ms(&self, tasks: u32) -> Option<f64> {
         self.start_and_task_ms().map(|(start_ms, task_ms)| start_ms + task_ms * f64::from(tasks))
     }
 
-    /// A chunk is expected to end then, in milliseconds.
-    pub fn began(&mut self, ends_ms: f64) {
-        self.ends_ms += ends_ms;
+    /// A chunk of so many tasks began.
+    pub fn began(&mut self, tasks: u32, now_ms: f64) -> ChunkEnd {
+        let at_ms = now_ms + self.expected_ms(tasks).unwrap_or(0.0);
+        let is_last = at_ms > now_ms && at_ms - now_ms >= NEARLY_ALL * (self.all_end_ms - now_ms);
+        self.ends_ms += at_ms;
+        self.last_ones += u32::from(is_last);
+        ChunkEnd { at_ms, is_last }
     }
 
-    /// A chunk that was expected to end then did.
-    pub fn ended(&mut self, ends_ms: f64) {
-        self.ends_ms -= ends_ms;
+    /// A chunk of which that was expected ended.
+    pub fn ended(&mut self, expected: ChunkEnd) {
+        self.ends_ms -= expected.at_ms;
+        self.last_ones -= u32::from(expected.is_last);
     }
 
     /// How many tasks go into the next chunk.
     pub fn next(&mut self, size: ChunkSize, left: &LeftToRun) -> u32 {
         self.formed = self.formed.wrapping_add(1);
         // Workers that have room at the same time get theirs one after the other.
-        self.most_running = (self.most_running * MOST_DECAY).max(f64::from(left.running) + 1.0);
+        self.most_running = (self.most_running - MOST_DECAY).max(f64::from(left.running) + 1.0);
+        let fitted = self.start_and_task_ms();
+        self.all_end_ms = fitted.map_or(0.0, |fitted| left.now_ms + self.together_ms(fitted, left));
         self.size_of_next(size, left)
+    }
+
+    /// Milliseconds until all that is left would end, if what runs goes on and the rest is divided so that all slots end
+    /// together. Each slot has one more start, but for those whose last chunk runs.
+    fn together_ms(&self, (start_ms, task_ms): (f64, f64), left: &LeftToRun) -> f64 {
+        let running = f64::from(left.running);
+        let running_ms = (self.ends_ms - running * left.now_ms).max(0.0);
+        let slots = self.most_running.max(running + 1.0);
+        let starts = (slots - f64::from(self.last_ones)).max(1.0);
+        (running_ms + f64::from(left.ready) * task_ms + starts * start_ms) / slots
     }
 
     fn size_of_next(&self, size: ChunkSize, left: &LeftToRun) -> u32 {
@@ -162,20 +221,22 @@ impl ChunkLengths {
             ChunkSize::Fixed(tasks) => return tasks,
             ChunkSize::Learned { first, target_ms } => (first.max(1), target_ms),
         };
-        let Some((start_ms, task_ms)) = self.start_and_task_ms() else {
-            return if self.formed.is_multiple_of(2) { first.saturating_mul(PROBE) } else { first };
+        // While start and tasks cannot be told apart, chunks grow as fast as is safe if starts took no time.
+        let fitted = self.start_and_task_ms();
+        let Some((start_ms, task_ms)) = fitted.or_else(|| self.bounds_ms()) else {
+            let small_known = self.known().next().is_some_and(|size| size.means().0 <= f64::from(first));
+            let small = self.formed.is_multiple_of(2) && !small_known;
+            return if small { first } else { first.saturating_mul(PROBE) };
         };
-        let within = |ms: f64| ((ms - start_ms) / task_ms).max(1.0);
+        let part_ms = if fitted.is_some() { start_ms } else { 0.0 };
+        let within = |ms: f64| ((ms - part_ms) / task_ms).max(1.0);
         let mut tasks = match target_ms {
             Some(ms) => within(ms as f64),
             None => (start_ms * (START_PART - 1.0) / task_ms).max(1.0),
         };
         // All should end together: no chunk lasts longer than all that is left does on all that run. The less
         // expectations are right, the more is kept back for a later chunk. But no start takes longer than what it starts.
-        let running = f64::from(left.running);
-        let running_ms = (self.ends_ms - running * left.now_ms).max(0.0);
-        let slots = self.most_running.max(running + 1.0);
-        let together_ms = (running_ms + f64::from(left.ready) * task_ms) / slots + start_ms;
+        let together_ms = self.together_ms((part_ms, task_ms), left);
         let share = within(together_ms) / (1.0 + self.error / ERROR_AT_FIRST);
         tasks = tasks.min(share.max(start_ms / task_ms).max(1.0));
         if let Some(limit_ms) = left.limit_ms {
@@ -185,13 +246,23 @@ impl ChunkLengths {
         libm::ceil(tasks - 1e-6).min(f64::from(bounds::CHUNK_TASKS_MAX)) as u32
     }
 
-    /// Milliseconds that the next chunk is expected to take; `None` until two sizes were seen.
+    /// Milliseconds that the next chunk is expected to take; `None` while start and tasks cannot be told
+    /// apart.
     pub fn expected_next_ms(&self, size: ChunkSize, left: &LeftToRun) -> Option<f64> {
         self.expected_ms(self.size_of_next(size, left))
     }
 }
 
 impl Step {
+    /// One of its tasks is off the books. It may have ridden with another, or have led a chunk.
+    pub fn leave(&mut self, rides: bool, expected: ChunkEnd) {
+        self.active -= 1;
+        self.riding -= u32::from(rides);
+        if let Some(lengths) = &mut self.chunk_lengths {
+            lengths.ended(expected);
+        }
+    }
+
     /// The tasks that ride with `head`, which is not ready any more, in a chunk of `size` tasks: those that follow it
     /// and did not fail before. One that did runs alone, so that it harms no others.
     pub fn riders(&self, head: u32, block: u32, size: u32) -> Vec<u32> {
@@ -212,9 +283,11 @@ mod tests {
 
     fn known(start_ms: f64, task_ms: f64) -> ChunkLengths {
         let mut lengths = ChunkLengths::default();
-        for tasks in [1_u32, 4, 1, 4] {
+        for tasks in [1_u32, 4, 400, 1, 4, 400] {
             lengths.learn(tasks, start_ms + f64::from(tasks) * task_ms);
         }
+        // As often as it takes until expectations are known to be right.
+        (0..200).for_each(|_| lengths.learn(400, start_ms + 400.0 * task_ms));
         lengths
     }
 
@@ -225,15 +298,17 @@ mod tests {
     #[test]
     fn a_start_takes_little_of_a_chunk_and_the_last_ones_end_together() {
         let mut lengths = known(1_000.0, 20.0);
-        let (start_ms, task_ms) = lengths.start_and_task_ms().expect("two sizes were seen");
+        let (start_ms, task_ms) = lengths.start_and_task_ms().expect("sizes that tell were seen");
         assert!((start_ms - 1_000.0).abs() < 1e-6 && (task_ms - 20.0).abs() < 1e-6);
-        (0..100).for_each(|_| lengths.learn(10, 1_200.0));
-        (0..100).for_each(|n| lengths.learn(n % 2 * 100, 1_000.0 + f64::from(n % 2) * 2_000.0));
         assert_eq!(lengths.next(AUTO, &left(1_000_000, 1, None)), 950, "19 times the start");
         assert_eq!(lengths.next(AUTO, &left(1_000, 9, None)), 100, "a tenth of what is left");
-        lengths.began(40_000.0);
-        assert_eq!(lengths.next(AUTO, &left(1_000, 9, None)), 300, "others run for 40 s more, all together");
-        lengths.ended(40_000.0);
+        let long = lengths.began(1_950, 0.0);
+        assert_eq!(
+            lengths.next(AUTO, &left(1_000, 9, None)),
+            295,
+            "one of ten runs for 40 s, and needs no start"
+        );
+        lengths.ended(long);
         assert_eq!(lengths.next(AUTO, &left(10, 9, None)), 50, "no start takes longer than what it starts");
         assert_eq!(lengths.next(AUTO, &left(1_000_000, 1, Some(4_000))), 50, "half of the limit");
         let target = ChunkSize::Learned { first: 1, target_ms: Some(5_000) };
@@ -246,7 +321,23 @@ mod tests {
         assert_eq!(known(1_000.0, 60_000.0).next(AUTO, &left(1_000, 1, None)), 1);
         let mut lengths = ChunkLengths::default();
         let sizes: Vec<u32> = (0..4).map(|_| lengths.next(AUTO, &left(1_000, 0, None))).collect();
-        assert_eq!(sizes, [1, 4, 1, 4]);
+        assert_eq!(sizes, [4, 1, 4, 1]);
+        lengths.learn(1, 1_000.0);
+        assert_eq!(lengths.next(AUTO, &left(1_000, 0, None)), 4, "the smaller one is known");
+    }
+
+    #[test]
+    fn sizes_grow_until_their_times_tell_the_start_from_the_tasks() {
+        let mut lengths = ChunkLengths::default();
+        // Noise makes four tasks look shorter than one.
+        lengths.learn(1, 1_100.0);
+        lengths.learn(4, 1_000.0);
+        assert_eq!(lengths.start_and_task_ms(), None);
+        let size = lengths.next(AUTO, &left(1_000_000, 1, None));
+        assert_eq!(size, 84, "20 times what the shortest took, if four took no start");
+        lengths.learn(size, 1_000.0 + 84.0 * 20.0);
+        let (_, task_ms) = lengths.start_and_task_ms().expect("it took more than twice as long");
+        assert!((task_ms - 20.0).abs() < 2.0, "{task_ms}");
     }
 
     proptest! {

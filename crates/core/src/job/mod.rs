@@ -5,7 +5,7 @@ mod gang;
 mod queued;
 mod tries;
 
-pub use chunk::{ChunkLengths, ChunkSize, Chunks, LeftToRun};
+pub use chunk::{ChunkEnd, ChunkLengths, ChunkSize, Chunks, LeftToRun};
 pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use tries::TriesMap;
@@ -131,6 +131,9 @@ pub struct Hints {
     pub deadline_ms: Option<u64>,
     /// The cpus asked for are a guess to begin with: take what earlier tasks show to be right.
     pub cpus_auto: bool,
+    /// Hundredths of a core that a task can use at most: beyond its request it takes what is idle on its worker once
+    /// nothing else that waits has a use for it. `None` is its request.
+    pub cpus_max: Option<u32>,
     /// Workers that a task rather waits for than go elsewhere, for
     /// [`PREFERRED_HOLD_MS`](crate::score::weights::PREFERRED_HOLD_MS) since it was ready; by name.
     pub prefers: BTreeSet<String>,
@@ -437,8 +440,8 @@ pub struct Step {
     pub noted: u32,
     /// Mean run time of its tasks so far in milliseconds.
     pub mean_ms: Option<f64>,
-    /// How long chunks of its tasks took.
-    pub chunk_lengths: ChunkLengths,
+    /// How long chunks of its tasks took; `None` for a step without chunks.
+    pub chunk_lengths: Option<Box<ChunkLengths>>,
     /// What its tasks read from caches.
     pub reads: Reads,
     /// The number of its kind: steps whose tasks are taken for alike.

@@ -22,6 +22,7 @@ use crate::worker::{Fault, Worker, WorkerState};
 use crate::workers::Workers;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::{fmt, iter};
 
 /// Why a worker does not get a task, most lasting reason first.
@@ -31,6 +32,8 @@ pub enum Ineligible {
     NotTarget,
     /// It is another system's executor, and the step is not for that.
     Executor,
+    /// It is for other queues alone.
+    OtherQueues(BTreeSet<String>),
     /// An attribute is absent or has another value.
     Attribute(Need),
     /// Even an empty worker is too small.
@@ -44,8 +47,8 @@ pub enum Ineligible {
     },
     /// Not heard from.
     Suspect,
-    /// Told to take nothing new.
-    Draining,
+    /// Told to take nothing new, with the operator's note.
+    Draining(Option<Arc<str>>),
     /// Left out for what its tasks came to, until then.
     Quarantined {
         /// Until when.
@@ -95,6 +98,7 @@ impl Ineligible {
             self,
             Ineligible::NotTarget
                 | Ineligible::Executor
+                | Ineligible::OtherQueues(_)
                 | Ineligible::Attribute(_)
                 | Ineligible::TooSmall(_)
                 | Ineligible::TooFew { .. }
@@ -107,13 +111,19 @@ impl fmt::Display for Ineligible {
         match self {
             Ineligible::NotTarget => write!(f, "the step names other workers"),
             Ineligible::Executor => write!(f, "takes only the work of another system"),
+            Ineligible::OtherQueues(queues) => {
+                let names: Vec<&str> = queues.iter().map(String::as_str).collect();
+                let noun = if names.len() == 1 { "queue" } else { "queues" };
+                write!(f, "takes only the work of {noun} {}", names.join(", "))
+            }
             Ineligible::Attribute(need) => write!(f, "lacks {need}"),
             Ineligible::TooSmall(short) => write!(f, "too small, {short}"),
             Ineligible::TooFew { tasks, could } => {
                 write!(f, "{tasks} tasks start together, and the empty farm has room for {could} of them")
             }
             Ineligible::Suspect => write!(f, "not heard from"),
-            Ineligible::Draining => write!(f, "draining"),
+            Ineligible::Draining(None) => write!(f, "draining"),
+            Ineligible::Draining(Some(note)) => write!(f, "draining: {note}"),
             Ineligible::Quarantined { fault, .. } => write!(f, "in quarantine: {fault}"),
             Ineligible::LowSpace { directory, free, needs } => {
                 let (free, needs) = (Bytes(*free), Bytes(*needs));
@@ -142,7 +152,9 @@ pub fn ineligibilities<'a>(
     let target = class.targets.is_empty() || class.targets.contains(&*worker.name);
     let executor = worker.flags.class.is_exclusive && !class.suits_exclusive();
     let executor = executor.then_some(Ineligible::Executor);
-    let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor);
+    let queues = worker.for_queues().filter(|queues| !class.suits_queues(Some(queues)));
+    let queues = queues.map(|queues| Ineligible::OtherQueues(queues.clone()));
+    let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor).chain(queues);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
     let needs = needs.map(|need| Ineligible::Attribute(need.clone()));
     let small = class.request.shorts(&worker.capacity).map(Ineligible::TooSmall);
@@ -170,7 +182,7 @@ pub fn ineligibilities<'a>(
 pub fn worker_blockers(worker: &Worker) -> impl Iterator<Item = Ineligible> + '_ {
     let state = match worker.state {
         WorkerState::Up => None,
-        WorkerState::Draining => Some(Ineligible::Draining),
+        WorkerState::Draining => Some(Ineligible::Draining(worker.note.clone())),
         WorkerState::Suspect | WorkerState::Expired | WorkerState::Forgotten => Some(Ineligible::Suspect),
     };
     let out = worker.health.out().map(|(until, fault)| Ineligible::Quarantined { until, fault });
@@ -212,6 +224,7 @@ fn amount(of: &Resources, name: &str) -> u64 {
 pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
     class.request.fits(&worker.capacity)
         && (!worker.flags.class.is_exclusive || class.suits_exclusive())
+        && class.suits_queues(worker.for_queues())
         && (class.targets.is_empty() || class.targets.contains(&*worker.name))
         && class.needs.iter().all(|need| need.met_by(&worker.attributes))
 }

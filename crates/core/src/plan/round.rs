@@ -89,7 +89,8 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
     // What starts together may be more than the budget.
     plan.needs_round = booked >= budget || round.unjudged;
     if booked < budget {
-        if !plan.full.is_empty() && work.has_short_steps() {
+        work.widen(out);
+        if !work.plan().full.is_empty() && work.has_short_steps() {
             booked += prefetch::prefetch(work, budget - booked, out);
             work.plan_mut().needs_round |= booked >= budget;
         }

@@ -48,6 +48,9 @@ pub trait Work {
     /// step out of its queue if it has no ready task left. Returns how many tasks it booked: others may ride with it.
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Self::Out) -> usize;
 
+    /// Nothing else that waits fits, and the round has budget left: tasks that it booked may take what is idle.
+    fn widen(&mut self, _out: &mut Self::Out) {}
+
     /// The tasks that start together when it is the turn of a step whose class [is a gang](Class::is_gang).
     fn gang(&self, _step: StepKey) -> Option<Vec<TogetherPart>> {
         None

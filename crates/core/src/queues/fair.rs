@@ -8,6 +8,7 @@
 //! comes would start from them; nor does it run by what all hold, for those that want less than their share
 //! would slow it, and who comes would start far behind the others and take every slot until it had caught up.
 
+use super::saved::QueueTurn;
 use crate::time::Time;
 
 /// Bits of virtual time after the point.
@@ -25,12 +26,21 @@ pub struct Advance {
     pub rate: i128,
     /// All that tasks were charged which have not started: hundredths of core-milliseconds.
     pub unstarted: i128,
+    /// The sum of the rates of these.
+    pub unstarted_rate: i128,
 }
 
 impl Advance {
     /// Hundredths of core-milliseconds that are still to run.
     fn left(&self, now: Time) -> i128 {
         self.unstarted + (self.through - self.rate * i128::from(now.as_ms())).max(0)
+    }
+
+    /// Hundredths of core-milliseconds that are still to run, and how many of them do in a millisecond. No write tells of
+    /// starts, so what has not started is taken to start now.
+    pub(super) fn unrun(&self, now: Time) -> (u64, u64) {
+        let bounded = |amount: i128| amount.clamp(0, i64::MAX.into()) as u64;
+        (bounded(self.left(now)), bounded(self.rate + self.unstarted_rate))
     }
 
     /// One part of it is something else from now on.
@@ -44,6 +54,7 @@ impl Advance {
         self.through += other.through;
         self.rate += other.rate;
         self.unstarted += other.unstarted;
+        self.unstarted_rate += other.unstarted_rate;
     }
 
     /// Takes off what another says.
@@ -51,6 +62,7 @@ impl Advance {
         self.through -= other.through;
         self.rate -= other.rate;
         self.unstarted -= other.unstarted;
+        self.unstarted_rate -= other.unstarted_rate;
     }
 }
 
@@ -100,6 +112,29 @@ impl QueueShare {
         self.base + ((self.had + i128::from(self.task)) << FRACTION_BITS).div_euclid(i128::from(self.weight))
     }
 
+    /// The start tag in two parts, so that nothing of it is rounded: in whole units of charge over weight, and what was
+    /// charged beyond, which is less than the weight.
+    pub(super) fn exact_start(&self) -> (Virtual, u32) {
+        let weight = i128::from(self.weight);
+        let start = self.base + (self.had.div_euclid(weight) << FRACTION_BITS);
+        (start, self.had.rem_euclid(weight) as u32)
+    }
+
+    /// It is where it was saved. Its weight may have changed since.
+    pub(super) fn restore(&mut self, turn: &QueueTurn) {
+        let weight = self.weight;
+        (self.base, self.had, self.weight) = (turn.start, turn.rest.into(), turn.weight.max(1));
+        self.task = turn.task.max(1);
+        if weight != self.weight {
+            self.set_weight(weight);
+        }
+    }
+
+    /// What its next task is expected to cost.
+    pub(super) fn task(&self) -> u64 {
+        self.task
+    }
+
     /// Its weight, 1 to 10,000.
     pub fn weight(&self) -> u32 {
         self.weight
@@ -115,9 +150,10 @@ impl QueueShare {
         self.tasks
     }
 
-    /// It has work again: debt is kept, credit is not.
+    /// It has work again: debt is kept, credit is not. One that owes nothing starts where a new queue would, to the last
+    /// bit, so that nothing need be kept of it.
     pub fn wake(&mut self, clock: Virtual) {
-        if self.start_tag() < clock {
+        if self.start_tag() <= clock {
             self.restart(clock);
         }
     }
@@ -159,6 +195,11 @@ impl VirtualClock {
     /// What it shows.
     pub fn virtual_time(&self) -> Virtual {
         self.virtual_time
+    }
+
+    /// It shows this from now on.
+    pub fn set(&mut self, virtual_time: Virtual) {
+        self.virtual_time = virtual_time;
     }
 
     /// A queue takes part from now on.

@@ -12,6 +12,7 @@ mod fair;
 mod filter;
 mod queue;
 mod record;
+mod saved;
 mod turn;
 mod users;
 
@@ -20,12 +21,14 @@ pub use fair::{Advance, QueueShare};
 pub use filter::RoundFilter;
 pub use queue::Queue;
 pub use record::{BAND_MAX, BadSetting, QueueRecord, TurnsBy, WEIGHT_DEFAULT, check_name};
+pub use saved::{ClockOf, ClockRecord, QueueTurn, RestoredAdvance, SavedTurns, TurnClock, TurnRecord};
 
 use crate::bounds;
 use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
 use crate::time::Time;
 use queue::Waiting;
+use saved::RestoredTurn;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use turn::TurnOrder;
@@ -82,6 +85,12 @@ pub struct Queues {
     by_class: BTreeMap<ClassId, BTreeSet<QueueId>>,
     /// Classes of which nothing waits any more, since somebody asked.
     vanished: BTreeSet<ClassId>,
+    /// Queues of whose users some are not as they were saved last.
+    changed_users: Vec<QueueId>,
+    /// Records of turns that are to go.
+    forgotten: SavedTurns,
+    /// Turns that were taken up from a store, until all of its work was.
+    restored: Vec<RestoredTurn>,
 }
 
 impl Queues {
@@ -133,7 +142,7 @@ impl Queues {
             self.turns.deactivate(id, band, &mut queue.tags);
         }
         if moved {
-            self.turns.join_band(queue.band(), &mut queue.tags);
+            self.turns.join_band(id, queue.band(), &mut queue.tags);
         }
         self.turns.set_weight(id, queue.band(), &mut queue.tags, record.weight);
         let queue_wakes = queue.is_waiting() && (moved || !waited);
@@ -195,7 +204,9 @@ impl Queues {
     pub fn prune(&mut self, is_needed: impl Fn(QueueId) -> bool) {
         for _ in 0..bounds::PRUNED_MAX.min(self.all.len()) {
             self.looked = (self.looked + 1) % self.all.len();
-            let (id, queue) = (QueueId(self.looked as u32), &self.all[self.looked]);
+            let id = QueueId(self.looked as u32);
+            self.drop_paid_turn(id);
+            let queue = &self.all[self.looked];
             let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
             let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
             let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
@@ -205,10 +216,19 @@ impl Queues {
             }
             match queue.whole {
                 Some(_) => self.forget_user(id),
-                None => _ = self.by_name.remove(&queue.record.name.clone()),
+                None => self.forget_name(id),
             }
             self.all[self.looked].gone = true;
             self.free.push(id);
+        }
+    }
+
+    fn forget_name(&mut self, id: QueueId) {
+        let queue = &mut self.all[id.0 as usize];
+        let (name, tags) = (queue.record.name.clone(), std::mem::take(&mut queue.tags));
+        self.by_name.remove(&name);
+        if tags.saved {
+            self.forget_turn(name, None);
         }
     }
 
@@ -447,7 +467,7 @@ impl Queues {
         for passed in filter.exhausted.take_passed() {
             let queue = &mut self.all[passed.0 as usize];
             if *passed != whole && queue.band() == band {
-                self.turns.pass_over(band, &mut queue.tags);
+                self.turns.pass_over(*passed, band, &mut queue.tags);
             }
         }
         let queue = &mut self.all[whole.0 as usize];
@@ -465,6 +485,20 @@ impl Queues {
         let whole = self.whole(id);
         self.active.insert(whole);
         self.user_holds(id);
+    }
+
+    /// A task of the queue that is booked has so many hundredths of a core more.
+    pub fn widen(&mut self, id: QueueId, cpu: u32) {
+        for id in self.with_whole(id) {
+            self.all[id.0 as usize].booked_cpu += u64::from(cpu);
+        }
+    }
+
+    /// Hundredths of a core that a queue may book beyond what it has before it is at its quota; `None` without one.
+    pub fn room_in_quota(&self, id: QueueId) -> Option<u32> {
+        let queue = self.get(self.whole(id));
+        let booked = u32::try_from(queue.booked_cpu).unwrap_or(u32::MAX);
+        queue.record.quota_cpu.map(|quota| quota.saturating_sub(booked))
     }
 
     /// What a task of the queue was charged is corrected by this much; see [`QueueShare::correct`].

@@ -2,8 +2,10 @@
 //! start tag. So eligibility orders queues and never leaves a slot idle.
 
 use super::fair::{QueueShare, Virtual, VirtualClock};
+use super::saved::{QueueTurn, TurnClock};
 use super::{Charge, TurnSettings};
 use crate::ids::QueueId;
+use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +17,10 @@ pub struct TurnOrder {
     charge: Charge,
     /// One booking in so many may go to a queue that became active just now, out of turn; `None`: none.
     express: Option<u32>,
+    /// Queues that are not as they were saved last.
+    changed: Vec<QueueId>,
+    /// The bands whose clock is not, a bit for each.
+    moved: u16,
 }
 
 /// What a queue has of its band.
@@ -34,6 +40,10 @@ pub struct QueueTags {
     passed: bool,
     /// It became active without debt and was not served since.
     express_eligible: bool,
+    /// It is not as it was saved last, and [`TurnOrder`] knows it.
+    changed: bool,
+    /// A store may have a record of it.
+    pub(super) saved: bool,
 }
 
 /// One band: who stands where, and its clock.
@@ -80,6 +90,7 @@ impl TurnOrder {
 
     /// The clock of a band shows no less than this.
     pub fn catch_up(&mut self, band: u8, served: Virtual) {
+        self.note_clock(band);
         let queues = self.band(band);
         queues.clock.catch_up(served);
         queues.sort();
@@ -87,6 +98,9 @@ impl TurnOrder {
 
     /// A queue has work again.
     pub fn activate(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        self.note(id, tags);
+        // A start tag means nothing without its clock, which may not have moved yet.
+        self.note_clock(band);
         self.activations += 1;
         tags.since = self.activations;
         let express = self.express.is_some();
@@ -100,13 +114,15 @@ impl TurnOrder {
     }
 
     /// A queue comes from another band, whose clock shows something else.
-    pub fn join_band(&mut self, band: u8, tags: &mut QueueTags) {
+    pub fn join_band(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        self.note(id, tags);
         let clock = self.band(band).clock.virtual_time();
         tags.share.restart(clock);
     }
 
     /// A queue has no work any more.
     pub fn deactivate(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        self.note(id, tags);
         let queues = self.band(band);
         queues.exit(id, tags);
         tags.waits = false;
@@ -125,13 +141,17 @@ impl TurnOrder {
     }
 
     /// Others were served while it could not be: the clock goes on without it.
-    pub fn pass_over(&mut self, band: u8, tags: &mut QueueTags) {
-        tags.passed = true;
-        self.band(band).count(tags);
+    pub fn pass_over(&mut self, id: QueueId, band: u8, tags: &mut QueueTags) {
+        if !std::mem::replace(&mut tags.passed, true) {
+            self.note(id, tags);
+            self.band(band).count(tags);
+        }
     }
 
     /// A task of the queue was booked, for so much.
     pub fn charge(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, cost: u64) {
+        self.note(id, tags);
+        self.note_clock(band);
         let (express, by_task) = (self.express, self.charge == Charge::Task);
         let queues = self.band(band);
         let out_of_turn = queues.order.first().is_some_and(|place| place.id != id);
@@ -158,7 +178,9 @@ impl TurnOrder {
 
     /// What a task of the queue was charged is corrected by so much; see [`QueueShare::correct`].
     pub fn correct(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, by: i64, task: Option<u64>) {
+        self.note(id, tags);
         let by_task = self.charge == Charge::Task;
+        self.moved |= u16::from(by_task) << band;
         let queues = self.band(band);
         queues.change(id, tags, |tags| tags.share.correct(by, task));
         if by_task {
@@ -169,6 +191,7 @@ impl TurnOrder {
 
     /// The queue has another weight.
     pub fn set_weight(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, weight: u32) {
+        self.note(id, tags);
         self.band(band).change(id, tags, |tags| tags.share.set_weight(weight));
     }
 
@@ -189,6 +212,88 @@ impl TurnOrder {
     /// How many stand in line.
     pub fn len(&self) -> usize {
         self.bands.values().map(|queues| queues.order.len()).sum()
+    }
+
+    /// A queue is to be saved, for it has changed.
+    pub fn note(&mut self, id: QueueId, tags: &mut QueueTags) {
+        if !std::mem::replace(&mut tags.changed, true) {
+            self.changed.push(id);
+        }
+    }
+
+    /// The clock of a band is to be saved.
+    pub fn note_clock(&mut self, band: u8) {
+        self.moved |= 1 << band;
+    }
+
+    /// True if something is to be saved.
+    pub fn has_changes(&self) -> bool {
+        self.moved != 0 || !self.changed.is_empty()
+    }
+
+    /// The queues and the bands' clocks that are to be saved. Each queue is asked for [`TurnOrder::to_save`].
+    pub fn take_changed(&mut self) -> (Vec<QueueId>, u16) {
+        (std::mem::take(&mut self.changed), std::mem::take(&mut self.moved))
+    }
+
+    /// What is to be saved of a queue; `None` if nothing is, and `Some(None)` if its record is to go.
+    pub fn to_save(&self, band: u8, tags: &mut QueueTags, now: Time) -> Option<Option<QueueTurn>> {
+        if !std::mem::take(&mut tags.changed) {
+            return None;
+        }
+        let is_needed = self.is_needed(band, tags);
+        let was_saved = std::mem::replace(&mut tags.saved, is_needed);
+        let (start, rest) = tags.share.exact_start();
+        let (ahead, rate) = tags.share.advance.unrun(now);
+        let turn = QueueTurn {
+            band,
+            start,
+            rest,
+            weight: tags.share.weight(),
+            task: tags.share.task(),
+            since: tags.since,
+            waits: tags.waits,
+            passed: tags.passed,
+            express: tags.express_eligible,
+            ahead,
+            rate,
+            at: now,
+        };
+        (is_needed || was_saved).then_some(Some(turn).filter(|_| is_needed))
+    }
+
+    /// True unless the queue stands where one would that nothing is known of.
+    pub fn is_needed(&self, band: u8, tags: &QueueTags) -> bool {
+        let debt = tags.share.start_tag() > self.virtual_time(band);
+        debt || tags.waits || tags.share.advance != Default::default()
+    }
+
+    /// What the clock of a band shows.
+    pub fn virtual_time(&self, band: u8) -> Virtual {
+        self.bands.get(&Reverse(band)).map_or(0, |queues| queues.clock.virtual_time())
+    }
+
+    /// The clock of a band as it is saved.
+    pub fn clock_to_save(&self, band: u8) -> TurnClock {
+        let express_in = self.bands.get(&Reverse(band)).map_or(0, |queues| queues.express_in);
+        TurnClock { virtual_time: self.virtual_time(band), express_in, charge: self.charge }
+    }
+
+    /// The clock of a band goes on from where it was saved. No queue is in the band yet.
+    pub fn restore_clock(&mut self, band: u8, clock: &TurnClock) {
+        let queues = self.band(band);
+        queues.clock.set(clock.virtual_time);
+        (queues.sorted, queues.express_in) = (clock.virtual_time, clock.express_in);
+    }
+
+    /// A queue goes on from where it was saved. It stands in line when it is told to.
+    pub fn restore(&mut self, band: u8, tags: &mut QueueTags, turn: &QueueTurn) {
+        self.activations = self.activations.max(turn.since);
+        tags.share.restore(turn);
+        tags.since = turn.since;
+        tags.express_eligible = turn.express && self.express.is_some();
+        (tags.waits, tags.passed, tags.saved) = (turn.waits, turn.passed, true);
+        self.band(band).count(tags);
     }
 
     /// A band.

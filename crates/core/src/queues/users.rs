@@ -14,24 +14,26 @@ use crate::job::QueuedStep;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A queue has no bands inside.
-const BAND: u8 = 0;
+pub(super) const BAND: u8 = 0;
 
 /// The users of one queue. The first user's part has the id of the queue.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Users {
-    order: TurnOrder,
+    pub(super) order: TurnOrder,
     /// The parts of all but the first user.
     by_name: BTreeMap<String, QueueId>,
     /// What the first user has had of the queue; others have theirs in their parts.
-    first: QueueTags,
+    pub(super) first: QueueTags,
     /// Parts with steps, besides the first user's.
     pub(super) waiting: usize,
     /// Parts with booked or running tasks, and how many.
     active: BTreeMap<QueueId, u32>,
     /// Parts of which more work is parked.
-    parked: BTreeSet<QueueId>,
+    pub(super) parked: BTreeSet<QueueId>,
     /// Those of them that have no step here and wait for parked ones to be read.
-    awaits: BTreeSet<QueueId>,
+    pub(super) awaits: BTreeSet<QueueId>,
+    /// [`Queues`] knows that some are not as they were saved last.
+    pub(super) noted: bool,
 }
 
 impl QueueRecord {
@@ -68,7 +70,7 @@ impl Queues {
     }
 
     /// A second user comes: the first user's steps take turns with theirs from now on.
-    fn begin_users(&mut self, whole: QueueId) {
+    pub(super) fn begin_users(&mut self, whole: QueueId) {
         let order = self.turns.alike();
         let queue = &mut self.all[whole.0 as usize];
         if queue.users.is_some() {
@@ -85,6 +87,7 @@ impl Queues {
             active: active.into_iter().collect(),
             parked: queue.parked.then_some(whole).into_iter().collect(),
             awaits: BTreeSet::new(),
+            noted: false,
         }));
         let weight = queue.user.as_ref().map(|user| queue.record.weight_of(user));
         let waits = !queue.by_class.is_empty();
@@ -156,8 +159,19 @@ impl Queues {
         } else {
             change(&mut users, &mut self.all[id.0 as usize].tags)
         };
+        if users.order.has_changes() && !std::mem::replace(&mut users.noted, true) {
+            self.changed_users.push(whole);
+        }
         self.all[whole.0 as usize].users = Some(users);
         Some(result)
+    }
+
+    /// The part of a queue that is a user's, in a queue that has had several.
+    pub(super) fn part_of_user(&self, whole: QueueId, user: &str) -> Option<QueueId> {
+        let queue = self.get(whole);
+        let users = queue.users.as_ref()?;
+        let is_first = queue.user.as_deref() == Some(user);
+        if is_first { Some(whole) } else { users.by_name.get(user).copied() }
     }
 
     /// The settings of a queue have changed: its parts follow.
@@ -238,8 +252,17 @@ impl Queues {
             users.by_name.remove(&user);
             users.by_name.len()
         });
+        let queue = self.get(whole).record.name.clone();
+        if std::mem::take(&mut self.all[id.0 as usize].tags).saved {
+            self.forget_turn(queue.clone(), Some(user));
+        }
         if left == Some(0) {
-            self.all[whole.0 as usize].users = None;
+            let whole = &mut self.all[whole.0 as usize];
+            let (first, users) = (whole.user.clone(), whole.users.take());
+            if users.is_some_and(|users| users.first.saved) {
+                self.forget_turn(queue.clone(), first);
+            }
+            self.forget_clock(queue);
         }
     }
 
@@ -276,7 +299,7 @@ impl Queues {
         let whole = self.whole(id);
         if let Some(exhausted) = filter.exhausted_users.get_mut(&whole) {
             for passed in exhausted.take_passed().iter().filter(|passed| **passed != id) {
-                self.with_user(*passed, |users, tags| users.order.pass_over(BAND, tags));
+                self.with_user(*passed, |users, tags| users.order.pass_over(*passed, BAND, tags));
             }
         }
         self.with_user(id, |users, tags| users.order.charge(id, BAND, tags, cost));

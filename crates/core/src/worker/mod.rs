@@ -12,7 +12,7 @@ use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
 use crate::load::formula::{self, LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
-use crate::tags::{Attributes, CORE_SCORE, EXCLUSIVE, EXECUTOR};
+use crate::tags::{Attributes, CORE_SCORE, EXCLUSIVE, EXECUTOR, FOR_QUEUE};
 use crate::time::{NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub struct Worker {
     pub state: WorkerState,
     /// Told to take nothing new, whatever its state.
     pub draining: bool,
+    /// Why, as the operator noted.
+    pub note: Option<Arc<str>>,
     /// It said hello, and its link holds.
     pub connected: bool,
     /// When its lease runs out; `None` of one that has none.
@@ -149,6 +151,7 @@ impl Worker {
                 _ => WorkerState::Suspect,
             },
             draining: record.draining,
+            note: record.note.map(Into::into),
             connected: false,
             lease_until: record.lease_until,
             greeted: Time::default(),
@@ -188,6 +191,7 @@ impl Worker {
         self.identity = record.identity;
         self.incarnation = record.incarnation;
         self.draining = record.draining;
+        self.note = record.note.as_deref().map(Into::into);
         self.lease_until = record.lease_until;
         self.state = record.state;
         self.unlink();
@@ -203,6 +207,7 @@ impl Worker {
             incarnation: self.incarnation,
             state: self.state,
             draining: self.draining,
+            note: self.note.as_deref().map(str::to_owned),
             lease_until: self.lease_until,
             capacity: self.capacity.clone(),
             attributes: self.attributes.clone(),
@@ -241,6 +246,12 @@ impl Worker {
             && self.flags.class.takes_work_ahead
             && self.backlog.len() < bounds::PREFETCH_MAX
             && self.backlog_ms < bounds::PREFETCH_MS * self.running.len() as f64
+    }
+
+    /// The queues whose work alone it takes; `None` takes that of all.
+    pub fn for_queues(&self) -> Option<&BTreeSet<String>> {
+        // Asked of each worker that a search looks at, and rarely set.
+        if self.flags.is_for_queues { self.attributes.get(FOR_QUEUE) } else { None }
     }
 
     /// True if it gets work that fits: it is up, has space, and is neither held by pressure nor left out for its
@@ -332,6 +343,12 @@ impl Worker {
         self.booked.add(held);
         self.expected += expects;
         self.running.insert(task);
+        *self.steps.entry(step).or_default() += cpu;
+    }
+
+    /// A task of a step that it holds has so many hundredths of a core more.
+    pub fn widen(&mut self, step: StepKey, cpu: u32) {
+        self.booked.cpu += cpu;
         *self.steps.entry(step).or_default() += cpu;
     }
 
@@ -474,6 +491,8 @@ pub struct WorkerFlags {
     pub fetches: bool,
     /// It names an architecture (`arch`).
     pub has_arch: bool,
+    /// It is for some queues alone (`for_queue`).
+    pub is_for_queues: bool,
     /// How it is treated.
     pub class: WorkerClass,
     /// Speed of one core as an operator gave it (`core_score`). It replaces what is measured, so it is on the same
@@ -489,6 +508,7 @@ impl WorkerFlags {
         WorkerFlags {
             fetches: attributes.contains_key("fetch"),
             has_arch: attributes.contains_key("arch"),
+            is_for_queues: attributes.contains_key(FOR_QUEUE),
             class: WorkerClass::of(attributes),
             core_score: score.filter(|score| score.is_finite() && *score > 0.0),
         }
@@ -512,6 +532,8 @@ pub struct WorkerRecord {
     pub state: WorkerState,
     /// Told to take nothing new.
     pub draining: bool,
+    /// Why, as the operator noted; at most [`NOTE_BYTES_MAX`](bounds::NOTE_BYTES_MAX) bytes.
+    pub note: Option<String>,
     /// When its lease runs out; `None` of one that has none.
     pub lease_until: Option<Time>,
     /// What it declared last.

@@ -24,6 +24,8 @@ struct WorkerKind {
     gpus: bool,
     /// Only steps that ask for these workers find them.
     is_exclusive: bool,
+    /// Only steps of these queues find them; `None` is all.
+    for_queues: Option<BTreeSet<String>>,
     custom: BTreeSet<String>,
 }
 
@@ -161,6 +163,7 @@ impl Index {
             attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
             gpus: worker.capacity.gpus > 0,
             is_exclusive: worker.flags.class.is_exclusive,
+            for_queues: worker.for_queues().cloned(),
             custom: worker.capacity.custom.keys().cloned().collect(),
         }
     }
@@ -311,6 +314,7 @@ impl WorkerKind {
         let told_apart = class.needs.iter().filter(|need| keys.contains(&need.key));
         (request.gpus == 0 || self.gpus)
             && (!self.is_exclusive || class.suits_exclusive())
+            && class.suits_queues(self.for_queues.as_ref())
             && request.custom.keys().all(|name| self.custom.contains(name))
             && told_apart.into_iter().all(|need| need.met_by(&self.attributes))
     }

@@ -22,6 +22,8 @@ pub struct Workers {
     all: BTreeMap<WorkerId, Worker>,
     by_name: BTreeMap<Arc<str>, WorkerId>,
     index: Index,
+    /// Queues that some worker is or was for alone.
+    for_queues: BTreeSet<String>,
     /// When which worker must be looked at, if it is not heard from before.
     deadlines: BTreeSet<(Time, WorkerId)>,
     suspect_ns: u64,
@@ -84,8 +86,15 @@ impl Workers {
         worker.deadline(self.suspect_ns, self.load.stale_ns)
     }
 
+    /// The queue as part of a class: given only if some worker is or was for that queue alone. All others' work is
+    /// alike to workers.
+    pub fn queue_in_class(&self, queue: &str) -> Option<String> {
+        self.for_queues.get(queue).cloned()
+    }
+
     /// Adds a worker or replaces the one with its id.
     pub fn insert(&mut self, worker: Worker) {
+        self.for_queues.extend(worker.for_queues().into_iter().flatten().cloned());
         note(&mut self.ahead, worker.id, worker.has_room_ahead());
         note(&mut self.only_lending, worker.id, worker.only_lends());
         if let Some(old) = self.all.remove(&worker.id) {

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use windlass_core::engine::{Event, Report, WorkerCommand, Write};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::time::{NS_PER_MS, NS_PER_S};
+use windlass_core::time::NS_PER_MS;
 use windlass_core::{JobId, TaskId, Time, WorkerId};
 
 /// A start that went out: when, of which queue, and where.
@@ -42,6 +42,8 @@ pub struct LiveFarm {
     pub peak_memory: Option<u64>,
     /// Milliseconds that the start of a chunk takes, and each of its tasks.
     pub chunk_ms: (u64, u64),
+    /// Up to so many milliseconds more for each start, by chance: those of the same quarter of a second meet the same load.
+    pub chunk_noise_ms: u64,
     /// How long how much was booked: hundredths of a core times nanoseconds.
     pub busy_ns: u128,
     /// With the bodies of their steps, which the engine does not keep.
@@ -58,6 +60,7 @@ impl LiveFarm {
             lie: None,
             peak_memory: None,
             chunk_ms: (0, 0),
+            chunk_noise_ms: 0,
             busy_ns: 0,
             specs: BTreeMap::new(),
         }
@@ -98,7 +101,8 @@ impl LiveFarm {
             let step = &spec.steps[usize::from(step)];
             let (mut ms, exit) = run_of(step, task);
             if step.chunks.is_some() {
-                ms = self.chunk_ms.0 + self.chunk_ms.1 * (riders.len() as u64 + 1);
+                let noise_ms = scattered(began.as_ms() / 250) % (self.chunk_noise_ms + 1);
+                ms = self.chunk_ms.0 + noise_ms + self.chunk_ms.1 * (riders.len() as u64 + 1);
             }
             let riders = riders.into_iter().map(|(index, _)| TaskId { index, ..task }).collect();
             self.starts.push(Start { at: began, queue: spec.queue.clone(), task, worker: send.worker });
@@ -123,8 +127,13 @@ impl LiveFarm {
 
     /// Lets time pass, in which tasks end, timers are due and others start.
     pub fn advance(&mut self, seconds: u64) {
+        self.advance_ms(seconds * 1_000);
+    }
+
+    /// The same for milliseconds.
+    pub fn advance_ms(&mut self, ms: u64) {
         self.settle();
-        let until = self.now.after(seconds * NS_PER_S);
+        let until = self.now.after(ms * NS_PER_MS);
         loop {
             let wakes = self.engine.next_wakeup().map(|at| at.max(self.now));
             let ends = self.ends.first_key_value().map(|((at, _), _)| *at);
@@ -208,4 +217,12 @@ fn run_of(step: &StepSpec, task: TaskId) -> (u64, i32) {
     let mixed = (task.job.0 << 32 ^ u64::from(task.index)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let (least, most) = (least_s * 1_000, most_s * 1_000);
     (least + (mixed >> 33) % (most - least + 1), exit as i32)
+}
+
+/// A number that looks random, always the same for a seed (the finalizer of SplitMix64).
+fn scattered(seed: u64) -> u64 {
+    let mut bits = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }

@@ -89,7 +89,7 @@ pub fn note(world: &World, note: &Fact) -> Option<String> {
         Fact::JobEnded { job, state, counts: c } => {
             Some(format!("job {job} {}: {}", lower(state), counts(c)))
         }
-        Fact::Ended { task, attempt, state, result } => {
+        Fact::Ended { task, attempt, state, result, .. } => {
             let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
             Some(format!("{task} ends{again}: {}, {}", end(&result.end), lower(state)))
         }
@@ -178,7 +178,7 @@ fn worker(worker: &Worker) -> String {
         line += &format!(", then {}", list(worker.backlog.iter().map(ToString::to_string).collect()));
     }
     let worker_blockers = placement::worker_blockers(worker)
-        .filter(|why| !matches!(why, Ineligible::Suspect | Ineligible::Draining));
+        .filter(|why| !matches!(why, Ineligible::Suspect | Ineligible::Draining(_)));
     line.extend(worker_blockers.map(|why| format!(", {why}")));
     if worker.expected > 0 {
         line += &format!(", expects {} more", Bytes(worker.expected));
@@ -199,7 +199,7 @@ fn waits(engine: &Engine) -> String {
 }
 
 fn jobs(world: &World) -> Vec<String> {
-    let mut all = world.store.jobs(&JobFilter::default(), None, usize::MAX);
+    let mut all = world.store.jobs(&JobFilter::default(), None, usize::MAX, usize::MAX).jobs;
     all.reverse();
     let line = all.into_iter().map(|view| {
         let live = world.engine().and_then(|engine| engine.job(view.id)).map(|job| job.counts());
