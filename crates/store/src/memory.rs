@@ -6,8 +6,8 @@ use crate::HISTORY_MAX;
 use crate::gather::Gather;
 use crate::spec::spec_to_json;
 use crate::view::{
-    AttemptView, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, ParkedView, Snapshot, StoredTask,
-    TokenRecord,
+    AttemptView, EndedJob, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart, ParkedView,
+    SeriesRow, Snapshot, StoredTask, TokenRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,7 +18,9 @@ use windlass_core::job::{
     BackOff, BacklogCounts, JobRecord, JobSpec, JobState, Parked, QueuePos, TaskResult, TaskRow, TaskState,
 };
 use windlass_core::licences::Limit;
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{
+    ClockOf, ClockRecord, QueueRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord,
+};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
@@ -41,8 +43,12 @@ struct Tables {
     workers: BTreeMap<WorkerId, WorkerRecord>,
     tokens: BTreeMap<String, TokenRecord>,
     numbers: BTreeMap<String, u64>,
+    /// By step and part.
+    series: BTreeMap<(u64, u8), Vec<u8>>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
+    turns: BTreeMap<(String, Option<String>), QueueTurn>,
+    clocks: BTreeMap<ClockOf, TurnClock>,
     foreign_jobs: BTreeMap<JobId, (bool, String)>,
     foreign_hosts: BTreeMap<String, String>,
     limits: BTreeMap<String, Limit>,
@@ -87,6 +93,7 @@ impl Memory {
                 history: tables.history_newest_first(),
                 queues: tables.queues.values().cloned().collect(),
                 limits: tables.limits.clone(),
+                turns: tables.saved_turns(),
             },
         }
     }
@@ -180,16 +187,74 @@ impl Memory {
         self.lock().numbers.get(name).copied()
     }
 
+    /// See [`Store::last_ended`](crate::Store::last_ended).
+    pub fn last_ended(&self, jobs_max: usize, attempts_max: usize) -> Vec<EndedJob> {
+        let tables = self.lock();
+        let active = tables.jobs.values().rev().filter(|job| job.state == JobState::Active);
+        let active = active.filter(|job| !tables.parked.contains_key(&job.id)).take(jobs_max);
+        let mut ended: Vec<&JobView> = tables.jobs.values().filter(|job| job.ended.is_some()).collect();
+        ended.sort_by_key(|job| std::cmp::Reverse((job.ended, job.id)));
+        let (mut left, mut found) = (attempts_max, Vec::new());
+        for view in active.chain(ended.into_iter().take(jobs_max)) {
+            let all = TaskId { job: view.id, index: 0 }..=TaskId { job: view.id, index: u32::MAX };
+            let is_over =
+                |task: &&StoredTask| task.row.state >= TaskState::Succeeded && task.result.is_some();
+            let most = left.min(attempts_max / 2);
+            let tasks = tables.tasks.range(all.clone()).rev().map(|(_, task)| task).filter(is_over);
+            let tasks: Vec<StoredTask> = tasks.take(most).cloned().collect();
+            let earlier = tables.history.range(all).flat_map(|(task, attempts)| {
+                attempts.iter().filter(|attempt| !attempt.late).map(|attempt| (task.index, attempt.clone()))
+            });
+            let attempts: Vec<(u32, AttemptView)> = earlier.take(most - tasks.len()).collect();
+            left -= tasks.len() + attempts.len();
+            found.push(EndedJob { view: view.clone(), tasks, attempts });
+        }
+        found
+    }
+
+    /// See [`Store::keep_series`](crate::Store::keep_series).
+    pub fn keep_series(&self, rows: Vec<SeriesRow>, kept: &[(u8, Range<u64>)]) {
+        let mut tables = self.lock();
+        tables.series.extend(rows.into_iter().map(|row| ((row.step, row.part), row.data)));
+        for (part, steps) in kept {
+            tables.series.retain(|(step, of), _| of != part || steps.contains(step));
+        }
+    }
+
+    /// See [`Store::series`](crate::Store::series).
+    pub fn series(&self) -> Vec<SeriesRow> {
+        let tables = self.lock();
+        let row = |((step, part), data): (&(u64, u8), &Vec<u8>)| SeriesRow {
+            part: *part,
+            step: *step,
+            data: data.clone(),
+        };
+        tables.series.iter().map(row).collect()
+    }
+
     /// See [`Store::keep_number`](crate::Store::keep_number).
     pub fn keep_number(&self, name: &str, number: u64) {
         self.lock().numbers.insert(name.to_owned(), number);
     }
 
     /// See [`Store::jobs`](crate::Store::jobs).
-    pub fn jobs(&self, filter: &JobFilter, before: Option<JobId>, limit: usize) -> Vec<JobView> {
+    pub fn jobs(&self, filter: &JobFilter, before: Option<JobId>, limit: usize, rows_max: usize) -> JobsPart {
         let tables = self.lock();
-        let older = tables.jobs.values().rev().filter(|job| before.is_none_or(|b| job.id < b));
-        older.filter(|job| filter.accepts(job)).take(limit).cloned().collect()
+        let mut part = JobsPart::default();
+        for job in tables.jobs.values().rev().filter(|job| before.is_none_or(|before| job.id < before)) {
+            if filter.is_for_active() && job.state != JobState::Active {
+                continue;
+            }
+            part.rows += 1;
+            if filter.accepts(job) {
+                part.jobs.push(job.clone());
+            }
+            if part.jobs.len() >= limit || part.rows >= rows_max {
+                part.next = Some(job.id);
+                break;
+            }
+        }
+        part
     }
 
     /// See [`Store::tasks`](crate::Store::tasks).
@@ -306,12 +371,15 @@ impl Default for Tables {
             jobs: BTreeMap::new(),
             bodies: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            series: BTreeMap::new(),
             tasks: BTreeMap::new(),
             history: BTreeMap::new(),
             workers: BTreeMap::new(),
             tokens: BTreeMap::new(),
             samples: BTreeMap::new(),
             queues: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            clocks: BTreeMap::new(),
             limits: BTreeMap::new(),
             foreign_jobs: BTreeMap::new(),
             foreign_hosts: BTreeMap::new(),
@@ -345,11 +413,15 @@ impl Tables {
                 true
             }
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
+            Write::Turns(saved) => self.save_turns(saved),
             // This store reads every row, so ranges of succeeded tasks are of no use to it.
             Write::Done { job, .. } => self.jobs.contains_key(job),
             Write::LicenceBackoffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => self.insert_job(*id, spec, *created),
             Write::JobHeld { job, held } => self.change(*job, |view| view.held = *held),
+            Write::JobPriority { job, priority } => {
+                self.change(*job, |view| Arc::make_mut(&mut view.spec).priority = *priority)
+            }
             Write::JobStop { job, stop } => self.change(*job, |view| view.stop = Some(*stop)),
             Write::JobEnd { job, state, at, counts } => self.change(*job, |view| {
                 view.state = *state;
@@ -455,6 +527,36 @@ impl Tables {
             backlog: *backlog,
         };
         self.parked_counts.iter().map(count).collect()
+    }
+
+    fn save_turns(&mut self, saved: &SavedTurns) -> bool {
+        for TurnRecord { queue, user, turn } in &saved.turns {
+            let key = (queue.clone(), user.clone());
+            match turn {
+                Some(turn) => _ = self.turns.insert(key, turn.clone()),
+                None => _ = self.turns.remove(&key),
+            }
+        }
+        for ClockRecord { of, clock } in &saved.clocks {
+            match clock {
+                Some(clock) => _ = self.clocks.insert(of.clone(), *clock),
+                None => _ = self.clocks.remove(of),
+            }
+        }
+        true
+    }
+
+    fn saved_turns(&self) -> SavedTurns {
+        let turn = |((queue, user), turn): (&(String, Option<String>), &QueueTurn)| TurnRecord {
+            queue: queue.clone(),
+            user: user.clone(),
+            turn: Some(turn.clone()),
+        };
+        let clock = |(of, clock): (&ClockOf, &TurnClock)| ClockRecord { of: of.clone(), clock: Some(*clock) };
+        SavedTurns {
+            turns: self.turns.iter().map(turn).collect(),
+            clocks: self.clocks.iter().map(clock).collect(),
+        }
     }
 
     fn set_limit(&mut self, name: &str, limit: Option<&Limit>) -> bool {

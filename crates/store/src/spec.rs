@@ -1,4 +1,4 @@
-//! The JSON in which the SQLite store keeps specs, amounts, samples and other compound values. The core is
+//! The JSON in which databases keep specs, amounts, samples and other compound values. The core is
 //! not serializable by design, so these types mirror it at the store's boundary. Stored text of every earlier
 //! version must stay readable: fields are only added, each with a default. Bodies are never part of it.
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
-    BackOff, ChunkSize, Chunks, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec,
+    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
@@ -92,6 +92,8 @@ struct HintsJson {
     deadline_ms: Option<u64>,
     #[serde(skip_serializing_if = "is_false")]
     cpus_auto: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus_max: Option<u32>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     prefers: BTreeSet<String>,
 }
@@ -197,6 +199,7 @@ fn hints_to(from: &Hints) -> HintsJson {
         caches: from.caches,
         deadline_ms: from.deadline_ms,
         cpus_auto: from.cpus_auto,
+        cpus_max: from.cpus_max,
         prefers: from.prefers,
     }
 }
@@ -211,6 +214,7 @@ fn hints_from(from: HintsJson) -> Hints {
         caches: from.caches,
         deadline_ms: from.deadline_ms,
         cpus_auto: from.cpus_auto,
+        cpus_max: from.cpus_max,
         prefers: from.prefers,
     }
 }
@@ -361,4 +365,16 @@ pub fn ranges_from_json(text: &str) -> Result<RangeSet, serde_json::Error> {
     let mut ranges = RangeSet::default();
     pairs.into_iter().for_each(|(first, count)| ranges.insert_range(first..first.saturating_add(count)));
     Ok(ranges)
+}
+
+/// The eight counts as a JSON list, in the order of the fields.
+pub fn counts_to_json(counts: &Counts) -> String {
+    let Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped } = counts;
+    format!("[{total},{waiting},{ready},{active},{succeeded},{failed},{canceled},{skipped}]")
+}
+
+/// The inverse of [`counts_to_json`].
+pub fn counts_from_json(text: &str) -> Result<Counts, serde_json::Error> {
+    let [total, waiting, ready, active, succeeded, failed, canceled, skipped] = serde_json::from_str(text)?;
+    Ok(Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped })
 }

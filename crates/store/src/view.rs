@@ -1,5 +1,5 @@
 //! Types in which a store answers reads, and records that the server keeps in it besides the engine's:
-//! tokens, and the state of another system's jobs and hosts. Both stores return the same values. They are
+//! tokens, and the state of another system's jobs and hosts. All stores return the same values. They are
 //! plain data without behaviour.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use windlass_core::{Epoch, JobId, Time, WorkerId};
 pub struct Snapshot {
     /// The number that the next job gets.
     pub next_job: u64,
-    /// Workers, jobs, counts of parked jobs, history, queues and limits.
+    /// Workers, jobs, counts of parked jobs, history, queues, limits and turns.
     pub ground: StoredState,
 }
 
@@ -61,6 +61,35 @@ pub struct JobFilter {
     pub name: Option<String>,
 }
 
+impl JobFilter {
+    /// True if it lets only active jobs through: ended ones need not be looked at.
+    pub(crate) fn is_for_active(&self) -> bool {
+        self.states == [JobState::Active]
+    }
+}
+
+/// A part of a list of jobs.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct JobsPart {
+    /// Those that pass the filter, newest first.
+    pub jobs: Vec<JobView>,
+    /// The list goes on with jobs of a lower id than this; `None` if there are none.
+    pub next: Option<JobId>,
+    /// Rows that were looked at, whether they passed or not.
+    pub rows: usize,
+}
+
+/// A part of the series of the farm over time, in bytes that only the server reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SeriesRow {
+    /// Which part.
+    pub part: u8,
+    /// Which step of time.
+    pub step: u64,
+    /// The bytes.
+    pub data: Vec<u8>,
+}
+
 /// A task that was ever booked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoredTask {
@@ -68,6 +97,17 @@ pub struct StoredTask {
     pub row: TaskRow,
     /// How its last attempt ended; `None` while that runs.
     pub result: Option<TaskResult>,
+}
+
+/// A job with attempts of it that ended.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EndedJob {
+    /// The job.
+    pub view: JobView,
+    /// Tasks whose last attempt ended.
+    pub tasks: Vec<StoredTask>,
+    /// Earlier attempts, each with the index of its task.
+    pub attempts: Vec<(u32, AttemptView)>,
 }
 
 /// How far apart the numbers of a job's nodes are, where another system knows each of its nodes as a job. What is kept of
@@ -118,6 +158,14 @@ pub struct TokenRecord {
     pub expires: Option<Time>,
     /// When an administrator revoked it.
     pub revoked: Option<Time>,
+}
+
+/// A change of tokens.
+pub enum TokenWrite {
+    /// A new token.
+    Create(TokenRecord),
+    /// The id of a token to revoke, and when.
+    Revoke(String, Time),
 }
 
 /// An attempt that is not its task's last, or a late result.

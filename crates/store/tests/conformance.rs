@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use support::{commit, on_all};
+use support::{block_on, commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,
@@ -48,6 +48,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
             caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
             deadline_ms: Some(90_000),
             cpus_auto: true,
+            cpus_max: Some(1_600),
             prefers: ["w2".to_owned()].into(),
         },
         is_external: true,
@@ -248,6 +249,7 @@ fn a_job_ends_and_is_retried() {
                 end(stopped, 1, TaskState::Canceled, End::Canceled),
                 Write::JobStop { job: JobId(1), stop: Stop::After(JobId(3)) },
                 Write::JobHeld { job: JobId(1), held: true },
+                Write::JobPriority { job: JobId(1), priority: -7 },
                 Write::JobEnd { job: JobId(1), state: JobState::Failed, at: Time(500), counts },
             ],
         )
@@ -256,6 +258,7 @@ fn a_job_ends_and_is_retried() {
         let view = store.job(JobId(1)).await.unwrap().unwrap();
         assert_eq!((view.state, view.ended, view.counts), (JobState::Failed, Some(Time(500)), Some(counts)));
         assert_eq!((view.stop, view.held), (Some(Stop::After(JobId(3))), true));
+        assert_eq!(view.spec.priority, -7, "as somebody changed it");
         commit(&store, vec![Write::JobRetry { job: JobId(1) }]).await;
         let record = store.records(BTreeSet::from([JobId(1), JobId(2)])).await.unwrap().pop().unwrap();
         assert_eq!((record.state, record.stop), (JobState::Active, None));
@@ -277,8 +280,8 @@ fn lists_are_filtered_and_paged_newest_first() {
         let ended = Write::JobEnd { job: JobId(4), state: JobState::Canceled, at: Time(9), counts };
         commit(&store, vec![ended]).await;
         let list = async |filter: JobFilter, before: Option<u64>, limit| {
-            let jobs = store.jobs(filter, before.map(JobId), limit).await.unwrap();
-            jobs.iter().map(|job| job.id.0).collect::<Vec<_>>()
+            let part = store.jobs(filter, before.map(JobId), limit, usize::MAX).await.unwrap();
+            part.jobs.iter().map(|job| job.id.0).collect::<Vec<_>>()
         };
         let all = JobFilter::default();
         assert_eq!(list(all.clone(), None, 4).await, [9, 8, 7, 6]);
@@ -342,6 +345,7 @@ fn workers_are_kept_by_id() {
             incarnation: u64::MAX >> 1,
             state: WorkerState::Up,
             draining: false,
+            note: Some("new disk".to_owned()),
             lease_until: None,
             capacity: Resources::new(800, 1 << 40),
             attributes: [("arch".to_owned(), ["x".to_owned()].into())].into(),
@@ -367,10 +371,6 @@ fn workers_are_kept_by_id() {
         }
         assert_eq!(store.load().await.unwrap().ground.workers, [worker]);
     });
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap().block_on(future)
 }
 
 #[test]
@@ -462,6 +462,7 @@ fn a_file_of_the_first_schema_is_brought_up_to_date() {
         incarnation: 99,
         state: WorkerState::Suspect,
         draining: true,
+        note: None,
         lease_until: None,
         capacity: Resources::new(800, 5),
         attributes: Default::default(),
@@ -535,9 +536,9 @@ fn addresses_that_name_no_store_say_what_does() {
         Ok(_) => panic!("{address} was opened"),
         Err(e) => e.to_string(),
     };
-    let postgres = refuse("postgres://ann:secret@db.example/farm");
-    assert!(postgres.contains("PostgreSQL") && postgres.contains("sqlite:PATH"), "{postgres}");
-    assert!(!postgres.contains("secret"), "{postgres}");
+    let other = refuse("mysql://ann:secret@db.example/farm");
+    assert!(other.contains("postgres://HOST/DATABASE") && other.contains("sqlite:PATH"), "{other}");
+    assert!(!other.contains("secret"), "{other}");
     assert!(refuse("mysql:x").contains("is not a store"));
 }
 

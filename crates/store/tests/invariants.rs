@@ -1,6 +1,8 @@
 //! Promises of residency, over random histories on every store: an engine that keeps few steps resident, a
 //! store that answers late or not at all, commits that fail, engines that die.
 
+mod support;
+
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -87,7 +89,8 @@ fn settings(first_job: u64) -> Settings {
 
 impl World {
     fn new(store: Store) -> World {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let mut world = World {
             engine: Engine::new(settings(1)),
             store,
@@ -332,7 +335,8 @@ impl World {
     /// Active jobs that have a task that could start, as the store has them.
     fn ready_in_store(&self) -> Vec<JobRecord> {
         let filter = JobFilter { states: vec![JobState::Active], ..JobFilter::default() };
-        let active = self.runtime.block_on(self.store.jobs(filter, None, usize::MAX >> 1)).unwrap();
+        let active =
+            self.runtime.block_on(self.store.jobs(filter, None, usize::MAX, usize::MAX)).unwrap().jobs;
         let ids: BTreeSet<JobId> = active.iter().map(|view| view.id).collect();
         let ready = |record: &JobRecord| {
             let open = !record.held && record.stop.is_none();
@@ -399,9 +403,19 @@ fn on_sqlite(ops: &[Op], check: Check) {
     history(&mut World::new(Store::open(&address).unwrap()), ops, check);
 }
 
-/// Each property has one test on memory and one on SQLite, whose commits take time.
+fn on_postgres(ops: &[Op], check: Check) {
+    let Some(address) = support::postgres::database() else { return };
+    // Connections live as long as their runtime, which is the world's.
+    let mut world = World::new(Store::open("memory").unwrap());
+    world.store = world.runtime.block_on(support::owned(&address));
+    world.engine = Engine::new(settings(1));
+    world.workers_come();
+    history(&mut world, ops, check);
+}
+
+/// Each property has one test on memory, and one on SQLite and PostgreSQL, whose commits take time.
 macro_rules! invariants {
-    ($($(#[$doc:meta])* $name:ident, $on_sqlite:ident: $check:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident, $on_sqlite:ident, $on_postgres:ident: $check:expr;)*) => { $(
         proptest! {
             #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
             $(#[$doc])*
@@ -418,17 +432,25 @@ macro_rules! invariants {
                 on_sqlite(&ops, $check);
             }
         }
+        proptest! {
+            #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
+            $(#[$doc])*
+            #[test]
+            fn $on_postgres(ops in ops()) {
+                on_postgres(&ops, $check);
+            }
+        }
     )* };
 }
 
 invariants! {
-    i1_every_queue_with_ready_work_has_some_in_the_cache, i1_on_sqlite: |world| {
+    i1_every_queue_with_ready_work_has_some_in_the_cache, i1_on_sqlite, i1_on_postgres: |world| {
         let stored: BTreeSet<String> = world.ready_in_store().iter().map(|r| r.spec.queue.clone()).collect();
         let cached: BTreeSet<String> = world.ready_in_cache().iter().map(|spec| spec.queue.clone()).collect();
         let missing: Vec<_> = stored.difference(&cached).collect();
         assert!(missing.is_empty(), "{missing:?} are in the store alone");
     };
-    i2_every_target_and_class_with_ready_work_has_some_in_the_cache, i2_on_sqlite: |world| {
+    i2_every_target_and_class_with_ready_work_has_some_in_the_cache, i2_on_sqlite, i2_on_postgres: |world| {
         // Classes of these histories have the names of their steps. All work with a target is of the last one.
         let key = |spec: &JobSpec| (spec.queue.clone(), spec.steps[0].name.clone(), spec.steps[0].targets.clone());
         let stored: BTreeSet<_> = world.ready_in_store().iter().map(|record| key(&record.spec)).collect();
@@ -436,14 +458,14 @@ invariants! {
         let missing: Vec<_> = stored.difference(&cached).collect();
         assert!(missing.is_empty(), "{missing:?} are in the store alone");
     };
-    i3_the_cache_is_bounded, i3_on_sqlite: |world| {
+    i3_the_cache_is_bounded, i3_on_sqlite, i3_on_postgres: |world| {
         // Pinned jobs, and beyond the size of the cache what keeps each subqueue stocked: a job of at most two steps.
         let lines = world.engine.subqueues();
         let fixed = world.engine.resident_steps() - lines.steps();
         let most = CACHE.max(fixed) + 2 * lines.len();
         assert!(world.engine.resident_steps() <= most, "{} steps are held", world.engine.resident_steps());
     };
-    i4_every_index_entry_is_in_the_cache_and_the_store_counts_right, i4_on_sqlite: |world| {
+    i4_every_index_entry_is_in_the_cache_and_the_store_counts_right, i4_on_sqlite, i4_on_postgres: |world| {
         world.checked();
         assert_eq!(world.runtime.block_on(world.store.audit_parked()).unwrap(), []);
         let counts = world.runtime.block_on(world.store.parked_counts()).unwrap();
@@ -455,16 +477,16 @@ invariants! {
             counts.into_iter().map(|count| ((count.queue, count.class), count.backlog)).collect();
         assert_eq!(known, stored);
     };
-    i5_a_task_is_booked_once, i5_on_sqlite: |world| {
+    i5_a_task_is_booked_once, i5_on_sqlite, i5_on_postgres: |world| {
         let twice: Vec<_> = world.booked.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "{twice:?}");
     };
-    i6_no_worker_is_booked_beyond_what_it_has, i6_on_sqlite: |world| {
+    i6_no_worker_is_booked_beyond_what_it_has, i6_on_sqlite, i6_on_postgres: |world| {
         for worker in world.engine.workers().iter() {
             assert!(worker.booked.fits(&worker.capacity), "{}: {:?}", worker.name, worker.booked);
         }
     };
-    i7_no_worker_is_idle_that_fits_ready_work, i7_on_sqlite: |world| {
+    i7_no_worker_is_idle_that_fits_ready_work, i7_on_sqlite, i7_on_postgres: |world| {
         // Vetoed work may leave a worker idle. Where the engine has a vetoed step of a queue and class, the
         // next step of that subqueue may be vetoed as well.
         let of = |spec: &JobSpec| (spec.queue.clone(), spec.steps[0].name.clone());

@@ -116,7 +116,7 @@ fn an_engine_starts_without_parked_jobs_and_with_their_counts() {
         let counts = vec![count("a", 1, 2), count("a", 2, 1), count("b", 1, 1)];
         assert_eq!((&ground.parked, &store.parked_counts().await.unwrap()), (&counts, &counts));
         // Parked jobs are listed and read like all others.
-        let listed = store.jobs(JobFilter::default(), None, 10).await.unwrap();
+        let listed = store.jobs(JobFilter::default(), None, 10, 100).await.unwrap().jobs;
         assert_eq!(listed.iter().map(|view| view.id.0).collect::<Vec<_>>(), [5, 4, 3, 2, 1]);
         let wanted = FetchQuery::Jobs(BTreeSet::from([JobId(1), JobId(3), JobId(99)]));
         let found = fetch_one(&store, Fetch { number: 1, wanted }).await;
@@ -209,4 +209,32 @@ fn a_page_and_what_is_kept_of_nodes_are_found_by_their_indexes() {
     assert!(audit.contains("COVERING INDEX parked_in_order") && !audit.contains("TEMP"), "{audit}");
     let nodes = plan("DELETE FROM foreign_jobs WHERE job % 1000000000000 = 7");
     assert!(nodes.contains("SEARCH foreign_jobs USING INDEX foreign_jobs_nodes"), "{nodes}");
+}
+
+#[test]
+fn an_audit_mends_counts_of_postgres() {
+    let Some(cluster) = support::postgres::cluster() else { return };
+    let address = cluster.database();
+    let database = address.split("@/").nth(1).and_then(|rest| rest.split('?').next()).unwrap();
+    support::block_on(async {
+        let store = support::owned(&address).await;
+        let mut writes = Vec::new();
+        for (id, queue) in [(1, "a"), (2, "a"), (3, "b")] {
+            writes.extend(job(id, queue, parked(id, 1, 0, id)));
+        }
+        commit(&store, writes).await;
+        cluster.sql(
+            database,
+            "UPDATE parked_counts SET jobs = 7 WHERE queue = 'a';
+             DELETE FROM parked_counts WHERE queue = 'b';
+             INSERT INTO parked_counts VALUES ('c', 5, 1, 2, 3);",
+        );
+        let drifts = store.audit_parked().await.unwrap();
+        let mut wrong: Vec<(&str, u64, u64)> =
+            drifts.iter().map(|drift| (&*drift.queue, drift.counted.jobs, drift.found.jobs)).collect();
+        wrong.sort();
+        assert_eq!(wrong, [("a", 7, 2), ("b", 0, 1), ("c", 1, 0)]);
+        assert_eq!(store.parked_counts().await.unwrap(), [count("a", 1, 2), count("b", 1, 1)]);
+        assert_eq!(store.audit_parked().await.unwrap(), []);
+    });
 }

@@ -4,21 +4,21 @@
 //! edited, not even in a comment: a database stores the checksum of each migration's text, and one whose
 //! checksums differ is refused.
 
-mod codes;
 mod foreign;
 mod parked;
 mod read;
+mod series;
 mod settings;
 mod tokens;
+mod turns;
 mod write;
 
-pub use tokens::TokenWrite;
-
 use crate::StoreError;
-use crate::view::ForeignWrite;
+use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
 use read::Reader;
 use rusqlite::Connection;
 use std::fs::{File, OpenOptions, TryLockError};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +65,7 @@ enum Job {
     Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
     Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
     Number(&'static str, u64, oneshot::Sender<Result<(), StoreError>>),
+    Series(Vec<SeriesRow>, Vec<(u8, Range<u64>)>, oneshot::Sender<Result<(), StoreError>>),
     Shrink(oneshot::Sender<Result<bool, StoreError>>),
 }
 
@@ -117,10 +118,25 @@ impl Sqlite {
         result.await.map_err(|_| StoreError::Closed)?
     }
 
+    pub(crate) async fn keep_series(
+        &self,
+        rows: Vec<SeriesRow>,
+        kept: Vec<(u8, Range<u64>)>,
+    ) -> Result<(), StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Series(rows, kept, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
     pub(crate) async fn shrink(&self) -> Result<bool, StoreError> {
         let (done, result) = oneshot::channel();
         self.inner.writer.send(Job::Shrink(done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Another connection to the file.
+    pub(crate) fn connection(&self) -> Result<Connection, StoreError> {
+        connect(&self.inner.path)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -185,6 +201,10 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
                     "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
                 let kept = db.execute(set, (name, number as i64)).map(|_| ());
                 _ = done.send(kept.map_err(|e| sql_error(path, "kept a number", e)));
+            }
+            Job::Series(rows, kept, done) => {
+                let result = series::keep(db, &rows, &kept);
+                _ = done.send(result.map_err(|e| sql_error(path, "kept series", e)));
             }
             Job::Shrink(done) => {
                 _ = done.send(write::shrink(db, SHRINK_PAGES).map_err(|e| sql_error(path, "shrank", e)));
@@ -262,7 +282,7 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
         let newest = "SELECT coalesce(max(version), 0) FROM refinery_schema_history";
         let found = db.query_row(newest, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
         if i64::from(known) < found {
-            return Err(StoreError::Newer { path: path.to_owned(), found: found as i32, known });
+            return Err(StoreError::Newer { store: path.display().to_string(), found: found as i32, known });
         }
         if i64::from(known) > found {
             keep_copy(db, path, found)?;
@@ -316,13 +336,14 @@ fn copy_into(db: &Connection, to: &Path) -> rusqlite::Result<()> {
 fn sql_error(path: &Path, doing: &'static str, error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, SystemIoFailure};
     let path = path.to_owned();
+    let full = || StoreError::Full(path.display().to_string());
     match error.sqlite_error_code() {
-        Some(DiskFull) => StoreError::Full(path),
+        Some(DiskFull) => full(),
         Some(NotADatabase | DatabaseCorrupt) => StoreError::Corrupt { path, why: error.to_string() },
         // SQLite reports the same when it cannot write its shared-memory file, which is what a full disk
         // looks like to a new connection.
-        Some(SystemIoFailure | CannotOpen) if is_full(&path) => StoreError::Full(path),
-        _ => StoreError::Sql { doing, source: error },
+        Some(SystemIoFailure | CannotOpen) if is_full(&path) => full(),
+        _ => StoreError::Database { doing, source: Box::new(error) },
     }
 }
 

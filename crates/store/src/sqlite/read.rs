@@ -2,22 +2,25 @@
 //! writer and see whole batches. The methods are those of [`Store`](crate::Store) with the same names.
 //! Nothing here writes.
 
-use super::codes;
 use super::foreign;
 use super::parked;
 use super::settings;
 use super::tokens;
+use super::turns;
 use super::write::int;
 use crate::gather::Gather;
-use crate::view::{AttemptView, JobFilter, JobView, ParkedView, Snapshot, StoredTask, TokenRecord};
-use crate::{HISTORY_MAX, StepBodies, spec};
+use crate::view::{
+    AttemptView, EndedJob, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StoredTask,
+    TokenRecord,
+};
+use crate::{HISTORY_MAX, StepBodies, codes, spec};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, FetchQuery, StoredState};
-use windlass_core::job::{Counts, End, JobRecord, Parked, TaskResult, TaskRow};
+use windlass_core::job::{End, JobRecord, Parked, TaskResult, TaskRow};
 use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::worker::WorkerRecord;
@@ -26,11 +29,14 @@ use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 /// Bytes of bodies after which a read of several ends.
 const BODIES_BYTES: usize = 8 << 20;
 
-const JOB: &str = "SELECT id, spec, created, state, stop, held, ended, counts FROM jobs";
+const JOB: &str = "SELECT id, spec, created, state, stop, held, ended, counts, priority FROM jobs";
 const TASK: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
      idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory FROM tasks";
 const ATTEMPT: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
      attempt, worker, epoch, late FROM attempts";
+
+const EARLIER: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
+     attempt, worker, epoch, late, idx FROM attempts WHERE job = ?1 AND late = 0 LIMIT ?2";
 
 /// A reading connection.
 pub struct Reader {
@@ -46,7 +52,8 @@ impl Reader {
         let next = "SELECT value FROM meta WHERE key = 'next_job'";
         let next_job: Option<i64> = self.db.query_row(next, [], |row| row.get(0)).optional()?;
         let mut workers = self.db.prepare_cached(
-            "SELECT id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until
+            "SELECT id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until,
+                 note
              FROM workers ORDER BY id",
         )?;
         let workers = workers.query_map([], worker_from)?.collect::<rusqlite::Result<_>>()?;
@@ -63,6 +70,7 @@ impl Reader {
             history: settings::history(&self.db, HISTORY_MAX)?,
             queues: settings::queues(&self.db)?,
             limits: settings::limits(&self.db)?,
+            turns: turns::load(&self.db)?,
         };
         Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, ground })
     }
@@ -183,37 +191,51 @@ impl Reader {
         one.query_row([name], |row| row.get::<_, i64>(0)).optional().map(|found| found.map(|n| n as u64))
     }
 
+    pub fn series(&self) -> rusqlite::Result<Vec<SeriesRow>> {
+        super::series::all(&self.db)
+    }
+
     pub fn job_by_key(&self, user: &str, key: &str) -> rusqlite::Result<Option<JobId>> {
         let mut one = self.db.prepare_cached("SELECT id FROM jobs WHERE user = ?1 AND key = ?2")?;
         one.query_row((user, key), |row| Ok(JobId(row.get::<_, i64>(0)? as u64))).optional()
     }
 
+    /// Looks at the rows one by one, so that their number is known, and reads those that pass.
     pub fn jobs(
         &self,
         filter: &JobFilter,
         before: Option<JobId>,
         limit: usize,
-    ) -> rusqlite::Result<Vec<JobView>> {
-        let mut sql = format!("{JOB} WHERE id < ?1");
-        let before = before.map_or(i64::MAX, |id| int(id.0));
-        let mut values: Vec<Box<dyn ToSql>> = vec![Box::new(before)];
-        let mut with = |sql: &mut String, clause: &str, value: &Option<String>| {
-            if let Some(value) = value {
-                values.push(Box::new(value.clone()));
-                sql.push_str(&format!(" AND {}", clause.replace('?', &format!("?{}", values.len()))));
+        rows_max: usize,
+    ) -> rusqlite::Result<JobsPart> {
+        let _moment = self.db.unchecked_transaction()?;
+        let (passes, mut values) = passes(filter);
+        values.insert(0, Box::new(before.map_or(i64::MAX, |id| int(id.0))));
+        let sql = match filter.is_for_active() {
+            false => format!("SELECT id, {passes} FROM jobs WHERE id < ?1 ORDER BY id DESC"),
+            // Both halves come from the index of active jobs, in order.
+            true => {
+                let half = |parked| {
+                    format!("SELECT id, {passes} FROM jobs WHERE state = 0 AND parked = {parked} AND id < ?1")
+                };
+                format!("{} UNION ALL {} ORDER BY 1 DESC", half(0), half(1))
             }
         };
-        with(&mut sql, "user = ?", &filter.user);
-        with(&mut sql, "queue = ?", &filter.queue);
-        with(&mut sql, "instr(name, ?) > 0", &filter.name);
-        if !filter.states.is_empty() {
-            let states: Vec<String> =
-                filter.states.iter().map(|s| codes::job_state(*s).to_string()).collect();
-            sql.push_str(&format!(" AND state IN ({})", states.join(",")));
+        let mut all = self.db.prepare_cached(&sql)?;
+        let mut all = all.query(rusqlite::params_from_iter(values))?;
+        let mut part = JobsPart::default();
+        while let Some(row) = all.next()? {
+            let id = JobId(number_at(row, 0)?);
+            part.rows += 1;
+            if row.get(1)? {
+                part.jobs.extend(self.job(id)?);
+            }
+            if part.jobs.len() >= limit || part.rows >= rows_max {
+                part.next = Some(id);
+                break;
+            }
         }
-        sql.push_str(&format!(" ORDER BY id DESC LIMIT {limit}"));
-        let mut many = self.db.prepare_cached(&sql)?;
-        many.query_map(rusqlite::params_from_iter(values), job_from)?.collect()
+        Ok(part)
     }
 
     pub fn tasks(&self, job: JobId, range: Range<u32>) -> rusqlite::Result<Vec<StoredTask>> {
@@ -226,6 +248,36 @@ impl Reader {
         let sql = format!("{ATTEMPT} WHERE job = ?1 AND idx = ?2 ORDER BY rowid");
         let mut many = self.db.prepare_cached(&sql)?;
         many.query_map((int(task.job.0), task.index), attempt_from)?.collect()
+    }
+
+    pub fn last_ended(&self, jobs_max: usize, attempts_max: usize) -> rusqlite::Result<Vec<EndedJob>> {
+        let _moment = self.db.unchecked_transaction()?;
+        let active = "SELECT id FROM jobs WHERE state = 0 AND parked = 0 ORDER BY id DESC LIMIT ?1";
+        let ended = "SELECT id FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC, id DESC LIMIT ?1";
+        let mut ids: Vec<i64> = Vec::new();
+        for sql in [active, ended] {
+            let mut some = self.db.prepare_cached(sql)?;
+            for id in some.query_map([jobs_max as i64], |row| row.get(0))? {
+                ids.push(id?);
+            }
+        }
+        let tasks =
+            format!("{TASK} WHERE job = ?1 AND state >= 2 AND end IS NOT NULL ORDER BY idx DESC LIMIT ?2");
+        let (mut tasks, mut attempts) = (self.db.prepare_cached(&tasks)?, self.db.prepare_cached(EARLIER)?);
+        let (mut left, mut found) = (attempts_max, Vec::new());
+        for id in ids {
+            let Some(view) = self.job(JobId(id as u64))? else { continue };
+            let most = left.min(attempts_max / 2);
+            let tasks: Vec<StoredTask> =
+                tasks.query_map((id, most as i64), task_from)?.collect::<rusqlite::Result<_>>()?;
+            let earlier = attempts.query_map((id, (most - tasks.len()) as i64), |row| {
+                Ok((row.get::<_, u32>(14)?, attempt_from(row)?))
+            })?;
+            let attempts: Vec<(u32, AttemptView)> = earlier.collect::<rusqlite::Result<_>>()?;
+            left -= tasks.len() + attempts.len();
+            found.push(EndedJob { view, tasks, attempts });
+        }
+        Ok(found)
     }
 
     pub fn body(&self, job: JobId, step: u16) -> rusqlite::Result<Option<Arc<[u8]>>> {
@@ -269,6 +321,29 @@ impl Reader {
     }
 }
 
+/// An expression that is true of jobs that pass the filter, and its values from `?2` on.
+fn passes(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {
+    let mut clauses: Vec<String> = Vec::new();
+    let mut values: Vec<Box<dyn ToSql>> = Vec::new();
+    let texts =
+        [(&filter.user, "user = ?"), (&filter.queue, "queue = ?"), (&filter.name, "instr(name, ?) > 0")];
+    for (value, clause) in texts {
+        if let Some(value) = value {
+            values.push(Box::new(value.clone()));
+            clauses.push(clause.replace('?', &format!("?{}", values.len() + 1)));
+        }
+    }
+    if !filter.states.is_empty() {
+        let states: Vec<String> =
+            filter.states.iter().map(|state| codes::job_state(*state).to_string()).collect();
+        clauses.push(format!("state IN ({})", states.join(",")));
+    }
+    if clauses.is_empty() {
+        clauses.push("1".to_owned());
+    }
+    (clauses.join(" AND "), values)
+}
+
 fn bad(
     column: usize,
     kind: Type,
@@ -286,11 +361,12 @@ fn number_at(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 }
 
 fn job_from(row: &Row<'_>) -> rusqlite::Result<JobView> {
-    let spec = spec::spec_from_json(row.get_ref(1)?.as_str()?).map_err(|e| bad(1, Type::Text, e))?;
+    let mut spec = spec::spec_from_json(row.get_ref(1)?.as_str()?).map_err(|e| bad(1, Type::Text, e))?;
+    spec.priority = row.get::<_, Option<i32>>(8)?.unwrap_or(spec.priority);
     let state =
         codes::job_state_from(row.get(3)?).ok_or_else(|| bad(3, Type::Integer, "no such job state"))?;
     let counts = match row.get_ref(7)?.as_str_or_null()? {
-        Some(json) => Some(counts_from(json).ok_or_else(|| bad(7, Type::Text, "not eight counts"))?),
+        Some(json) => Some(spec::counts_from_json(json).map_err(|e| bad(7, Type::Text, e))?),
         None => None,
     };
     Ok(JobView {
@@ -303,12 +379,6 @@ fn job_from(row: &Row<'_>) -> rusqlite::Result<JobView> {
         ended: time_at(row, 6)?,
         counts,
     })
-}
-
-fn counts_from(json: &str) -> Option<Counts> {
-    let [total, waiting, ready, active, succeeded, failed, canceled, skipped] =
-        serde_json::from_str(json).ok()?;
-    Some(Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped })
 }
 
 /// The result in the first ten columns; `None` if the attempt has not ended.
@@ -377,6 +447,7 @@ fn worker_from(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
         incarnation: number_at(row, 3)?,
         state,
         draining: row.get(4)?,
+        note: row.get(10)?,
         lease_until: time_at(row, 9)?,
         capacity: capacity.map_err(|e| bad(5, Type::Text, e))?,
         attributes: attributes.map_err(|e| bad(6, Type::Text, e))?,

@@ -2,19 +2,12 @@
 //! them up for callers. A row has the hash of the secret, never the secret.
 
 use super::write::time;
-use crate::view::TokenRecord;
+use crate::view::{TokenRecord, TokenWrite};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use windlass_core::Time;
 
 const TOKEN: &str = "SELECT id, hash, role, user, worker, note, created, expires, revoked FROM tokens";
-
-pub enum TokenWrite {
-    /// A new token.
-    Create(TokenRecord),
-    /// The id of a token to revoke, and when.
-    Revoke(String, Time),
-}
 
 /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
 pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {

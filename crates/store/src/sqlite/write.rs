@@ -2,14 +2,13 @@
 //! expects. Only the writer's thread calls it. A refused write changes no row, and the others of its batch
 //! are committed.
 
-use super::codes;
 use super::parked::{self, Deltas};
-use super::{settings, tokens};
-use crate::spec;
+use super::{settings, tokens, turns};
+use crate::{codes, spec};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::collections::BTreeSet;
 use windlass_core::engine::Write;
-use windlass_core::job::{Counts, TaskResult};
+use windlass_core::job::{Counts, JobState, TaskResult};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{JobId, TaskId, Time};
 
@@ -39,15 +38,12 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
             insert_job(tx, *id, spec, *created)?;
             1
         }
-        Write::JobHeld { job, held } => tx
-            .prepare_cached("UPDATE jobs SET held = ?2 WHERE id = ?1")?
-            .execute(params![int(job.0), held])?,
+        Write::JobHeld { job, held } => settings::set_held(tx, *job, *held)?,
+        Write::JobPriority { job, priority } => settings::set_priority(tx, *job, *priority)?,
         Write::JobStop { job, stop } => tx
             .prepare_cached("UPDATE jobs SET stop = ?2 WHERE id = ?1")?
             .execute(params![int(job.0), codes::stop(*stop)])?,
-        Write::JobEnd { job, state, at, counts } => tx
-            .prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?
-            .execute(params![int(job.0), codes::job_state(*state), time(*at), counts_to_json(counts)])?,
+        Write::JobEnd { job, state, at, counts } => end_job(tx, *job, *state, *at, counts)?,
         Write::JobRetry { job } => retry(tx, *job)?,
         Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
             // Attempt 1 inserts the row, and that insert is the compare-and-swap.
@@ -93,6 +89,7 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         Write::Unpark { job, queue, parked } => parked::unpark(tx, *job, queue, parked, deltas)?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
+        Write::Turns(saved) => turns::save(tx, saved)?,
         Write::Done { job, tasks } => tx
             .prepare_cached("UPDATE jobs SET done = ?2 WHERE id = ?1")?
             .execute((int(job.0), spec::ranges_to_json(tasks)))?,
@@ -140,6 +137,17 @@ fn insert_job(
     )?
     .execute([int(id.0 + 1)])?;
     Ok(())
+}
+
+fn end_job(
+    tx: &Transaction<'_>,
+    job: JobId,
+    state: JobState,
+    at: Time,
+    counts: &Counts,
+) -> rusqlite::Result<usize> {
+    let ended = (int(job.0), codes::job_state(state), time(at), spec::counts_to_json(counts));
+    tx.prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?.execute(ended)
 }
 
 fn retry(tx: &Transaction<'_>, job: JobId) -> rusqlite::Result<usize> {
@@ -242,12 +250,12 @@ fn insert_late(
 fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Result<usize> {
     tx.prepare_cached(
         "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes, identity, state,
-             lease_until)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+             lease_until, note)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, epoch = excluded.epoch,
              incarnation = excluded.incarnation, draining = excluded.draining,
              capacity = excluded.capacity, attributes = excluded.attributes, identity = excluded.identity,
-             state = excluded.state, lease_until = excluded.lease_until",
+             state = excluded.state, lease_until = excluded.lease_until, note = excluded.note",
     )?
     .execute(params![
         int(worker.id.0),
@@ -260,6 +268,7 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
         int(worker.identity),
         codes::worker_state(worker.state),
         worker.lease_until.map(time),
+        worker.note,
     ])
 }
 
@@ -321,12 +330,6 @@ fn sweep(tx: &Transaction<'_>, left: &mut usize) -> rusqlite::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The eight counts as a JSON list, in the order of the fields.
-pub fn counts_to_json(counts: &Counts) -> String {
-    let Counts { total, waiting, ready, active, succeeded, failed, canceled, skipped } = counts;
-    format!("[{total},{waiting},{ready},{active},{succeeded},{failed},{canceled},{skipped}]")
 }
 
 /// SQLite's integers are signed. The cast is undone by the same cast when the number is read.

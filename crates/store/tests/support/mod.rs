@@ -1,17 +1,38 @@
 //! Helpers of the suites that run on every store.
 
-use std::sync::Arc;
-use windlass_core::engine::{Outbox, Write};
-use windlass_store::Store;
+#![allow(dead_code)]
 
-/// Runs the test on every store.
+pub mod postgres;
+
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::engine::{Outbox, Write};
+use windlass_store::{Store, WHOLE_FARM};
+
+/// A lease that no test outlives.
+pub const LONG: Duration = Duration::from_secs(3600);
+
+/// Runs the test on every store. Where PostgreSQL is missing, it says so.
 pub fn on_all(test: impl AsyncFn(Store)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", dir.path().join("w.db").display());
-    for address in ["memory", &file] {
-        runtime.block_on(test(Store::open(address).unwrap()));
+    let database = postgres::database();
+    for address in ["memory", &file].into_iter().chain(database.as_deref()) {
+        block_on(async { test(owned(address).await).await });
     }
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(future)
+}
+
+/// The store at an address, as the owner of the whole farm.
+pub async fn owned(address: &str) -> Store {
+    let store = Store::connect(address).await.unwrap();
+    let server = store.register_server("test", &[], "0").await.unwrap();
+    let ownership = store.claim(WHOLE_FARM, server, LONG).await.unwrap().expect("nobody else has it");
+    store.as_owner(ownership)
 }
 
 /// Commits one batch; returns the indexes of the refused writes.

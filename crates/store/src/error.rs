@@ -1,0 +1,171 @@
+//! Why a store failed.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+/// A cause from a library of a database.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// Why a store failed. No text of it has a password: a database is named by its hosts and its name.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The address is not of a known form.
+    #[error("'{0}' is not a store; give sqlite:PATH, postgres://HOST/DATABASE or memory")]
+    Address(String),
+    /// Another process has the file open.
+    #[error("{} is in use by another server; stop that one, or give this one another --state", .0.display())]
+    InUse(PathBuf),
+    /// A later version of Windlass wrote the store.
+    #[error(
+        "{store} was written by a later version of Windlass (schema {found}, this version knows {known}); \
+         upgrade, or use another store"
+    )]
+    Newer {
+        /// The file or the database.
+        store: String,
+        /// Version of its schema.
+        found: i32,
+        /// The newest version that this program knows.
+        known: i32,
+    },
+    /// The file is damaged, or not a database.
+    #[error(
+        "{} is damaged or no Windlass database: {why}; move it away to start with an empty one, or \
+         bring it back from a backup", path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// The error of SQLite or of the migrations.
+        why: String,
+    },
+    /// The disk of the file or of the database is full.
+    #[error("no space is left for {0}; nothing accepted is lost, make room and it goes on")]
+    Full(String),
+    /// The operating system refused access to the file.
+    #[error("cannot use {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Any other error of the database.
+    #[error("the store failed while it {doing}")]
+    Database {
+        /// What the store was doing, for the message.
+        doing: &'static str,
+        /// The cause.
+        source: Cause,
+    },
+    /// The store's writer has ended.
+    #[error("the store is closed")]
+    Closed,
+    /// The address of a PostgreSQL database cannot be used.
+    #[error("the address of the PostgreSQL database cannot be used: {0}")]
+    Setting(String),
+    /// No host of the database answers, or none that takes writes.
+    #[error("cannot reach {database}; start it, or correct the address")]
+    Unreachable {
+        /// The database.
+        database: String,
+        /// The cause.
+        source: Cause,
+    },
+    /// The database does not let the user in.
+    #[error(
+        "{database} does not let the user in: {why}; give the password in PGPASSWORD, in the file that \
+         WINDLASS_POSTGRES_PASSWORD_FILE names or by ?passfile=, and see pg_hba.conf on the database's host"
+    )]
+    Login {
+        /// The database.
+        database: String,
+        /// The words of PostgreSQL.
+        why: String,
+    },
+    /// There is no such database.
+    #[error(
+        "{database} does not exist; create it with 'createdb', owned by the user that the server connects as"
+    )]
+    NoDatabase {
+        /// The database.
+        database: String,
+    },
+    /// The user may not do what the store needs.
+    #[error(
+        "the database refuses: {why}; make the server's user the owner of the database, or grant it what is missing"
+    )]
+    Privilege {
+        /// The words of PostgreSQL.
+        why: String,
+    },
+    /// The database has no connection left.
+    #[error(
+        "{database} has no connection left for this server; raise max_connections, or stop what holds them \
+         (this server uses up to {needed})"
+    )]
+    TooMany {
+        /// The database.
+        database: String,
+        /// Connections that one server uses at most.
+        needed: usize,
+    },
+    /// All connections of this server's pool are in use.
+    #[error("all {connections} connections to {database} were busy for {seconds} s; try again")]
+    Busy {
+        /// The database.
+        database: String,
+        /// Size of the pool.
+        connections: usize,
+        /// How long a connection was waited for.
+        seconds: u64,
+    },
+    /// A server that is alive owns what was asked for.
+    #[error("{database} is in use by the server '{by}'; stop that one, or wait until its lease has run out")]
+    Owned {
+        /// The database.
+        database: String,
+        /// Name of the owner.
+        by: String,
+    },
+    /// Another server has taken the shard. Nothing is committed from now on; what a lost connection committed before that
+    /// is the next owner's.
+    #[error("another server has taken shard {shard}; this server must stop deciding for it")]
+    Superseded {
+        /// The shard.
+        shard: u32,
+    },
+    /// The handle owns no shard, so nobody says that its batch may be committed.
+    #[error("this server owns no part of the farm; it must claim a shard before it commits")]
+    NotOwner,
+    /// The connection was lost during a commit, and nothing can be found out about it.
+    #[error(
+        "the connection to {database} was lost during a commit, and for {seconds} s it could not be found out \
+         whether it was done; it is found out when the database answers again"
+    )]
+    Unknown {
+        /// The database.
+        database: String,
+        /// How long it was asked for.
+        seconds: u64,
+        /// The last cause.
+        source: Cause,
+    },
+    /// Only a store that several servers share has what was asked for.
+    #[error("this store has one server, so there is no other one to ask")]
+    NotShared,
+    /// The target of a copy is not empty.
+    #[error("{store} is not empty (it has rows in '{table}'); copy into a new store")]
+    NotEmpty {
+        /// The target.
+        store: String,
+        /// The first table that has rows.
+        table: &'static str,
+    },
+    /// A PostgreSQL database is not a file.
+    #[error("a PostgreSQL database is copied by pg_dump, or into a file by 'windlass store copy'")]
+    NoBackup,
+    /// A store in memory can be neither copied nor the target of a copy.
+    #[error("a store in memory cannot be copied; give sqlite:PATH or postgres://HOST/DATABASE")]
+    NoCopy,
+}

@@ -1,0 +1,98 @@
+//! What the engine asks of a store: its batches, and what it starts from and reads again.
+
+use crate::view::{ParkedView, Snapshot};
+use crate::{Store, StoreError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::engine::{Fetch, Outbox};
+use windlass_core::job::JobRecord;
+use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
+use windlass_core::{JobId, Time};
+
+impl Store {
+    /// Applies the writes of a batch in one transaction. Returns the indexes of the refused writes, whose
+    /// guard failed. On an error nothing is applied.
+    pub async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.apply(&batch.writes)),
+            Store::Sqlite(sqlite) => sqlite.commit(batch).await,
+            Store::Postgres(postgres) => postgres.commit(batch).await,
+        }
+    }
+
+    /// What an engine starts from: workers, active jobs that are not parked, the counts of parked jobs, the number of
+    /// the next job, the samples of the [`HISTORY_MAX`](crate::HISTORY_MAX) task profiles that were used last, queues and
+    /// limits.
+    pub async fn load(&self) -> Result<Snapshot, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.load()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.load()).await,
+            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.load().await?),
+        }
+    }
+
+    /// The records of those of `ids` that exist, with empty bodies.
+    pub async fn records(&self, ids: BTreeSet<JobId>) -> Result<Vec<JobRecord>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.records(&ids)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.records(&ids)).await,
+            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.records(&ids).await?),
+        }
+    }
+
+    /// Answers an engine's fetches, in their order: a page in the order of its subqueue, jobs by id. The
+    /// answers show everything that was durable before the call.
+    pub async fn fetch(&self, fetches: Vec<Fetch>) -> Result<Vec<Vec<JobRecord>>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(fetches.iter().map(|fetch| memory.fetch(fetch)).collect()),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.fetch(&fetches)).await,
+            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.fetch(&fetches).await?),
+        }
+    }
+
+    /// The counts of parked jobs by queue and class, as the writes have moved them.
+    pub async fn parked_counts(&self) -> Result<Vec<ParkedCount>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.parked_counts()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.parked_counts()).await,
+            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.parked_counts().await?),
+        }
+    }
+
+    /// Compares these counts with the parked jobs and corrects them. Returns the counts that were wrong.
+    pub async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.audit_parked()),
+            Store::Sqlite(sqlite) => sqlite.audit_parked().await,
+            Store::Postgres(postgres) => postgres.audit_parked().await,
+        }
+    }
+
+    /// A parked job, and how many parked jobs of its queue come before it. `None` if it is not parked.
+    pub async fn parked(&self, id: JobId) -> Result<Option<ParkedView>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.parked(id)),
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.parked(id)).await,
+            Store::Postgres(postgres) => Ok(postgres.reader().await?.parked(id).await?),
+        }
+    }
+
+    /// Deletes, up to about `rows` rows, jobs that ended before `before`, oldest first, the samples of task
+    /// profiles that were not used since, and tokens that ended before. Returns the deleted jobs, and whether
+    /// there is more to delete.
+    pub async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
+        match self {
+            Store::Memory(memory) => Ok((memory.retain(before), false)),
+            Store::Sqlite(sqlite) => sqlite.retain(before, rows).await,
+            Store::Postgres(postgres) => postgres.retain(before, rows).await,
+        }
+    }
+
+    /// Returns some of the pages that deletions left empty to the file system. True if there are more to return.
+    pub async fn shrink(&self) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Postgres(_) => Ok(false),
+            Store::Sqlite(sqlite) => sqlite.shrink().await,
+        }
+    }
+}

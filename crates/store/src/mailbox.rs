@@ -1,0 +1,141 @@
+//! Requests from one server of a shared store to the owner of a shard, and notifications. A request is a row, so it
+//! survives both servers. A notification is only a hint: a server that was not connected has missed it, and is told so.
+
+use crate::{ServerId, Store, StoreError};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// The channel on which new requests are told.
+pub const ASKED: &str = "windlass_asked";
+/// The channel on which answers are told; the payload is the request's number.
+pub const ANSWERED: &str = "windlass_answered";
+/// The channel for new work.
+pub const WORK: &str = "windlass_work";
+/// Notices that wait for a listener. Where there are more, it is told that it missed some.
+pub(crate) const NOTICES_MAX: usize = 1_024;
+
+/// The number of a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AskId(pub i64);
+
+/// A request that was not answered yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// Its number.
+    pub id: AskId,
+    /// The server that has it.
+    pub by: ServerId,
+    /// What kind, in the server's words.
+    pub kind: String,
+    /// The request.
+    pub body: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answered {
+    /// The request's number.
+    pub id: AskId,
+    /// How it went, as the server counts.
+    pub status: i32,
+    /// The answer.
+    pub body: Vec<u8>,
+}
+
+/// What a listener hears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A server said something.
+    Said {
+        /// On which channel.
+        channel: String,
+        /// What.
+        payload: String,
+    },
+    /// It listens, for the first time or again. Whatever was said before may have been missed.
+    Listens,
+}
+
+/// Notices, as long as this is held.
+pub struct Listener {
+    pub(crate) notices: mpsc::Receiver<Notice>,
+    /// Kept by a listener that never hears anything.
+    pub(crate) silence: Option<mpsc::Sender<Notice>>,
+    pub(crate) task: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// The next notice. A store of one server has none, so that this waits for ever.
+    pub async fn next(&mut self) -> Notice {
+        match self.notices.recv().await {
+            Some(notice) => notice,
+            // The sender ends with the runtime alone.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn silent() -> Listener {
+        let (sender, notices) = mpsc::channel(1);
+        Listener { notices, silence: Some(sender), task: None }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.silence = None;
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Store {
+    /// Leaves a request for the owner of a shard, and tells of it on [`ASKED`].
+    pub async fn ask(&self, by: ServerId, kind: &str, body: Vec<u8>) -> Result<AskId, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Err(StoreError::NotShared),
+            Store::Postgres(postgres) => postgres.ask(by, kind, body).await,
+        }
+    }
+
+    /// Up to `limit` requests with higher numbers than `after` that were not answered, by number. Of two servers that ask
+    /// at the same time the higher number may appear first, so a caller also asks from the beginning now and then.
+    pub async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.asked(after, limit).await,
+        }
+    }
+
+    /// Answers a request, and tells of it on [`ANSWERED`]. False if it was answered before, or is not there any more.
+    pub async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Err(StoreError::NotShared),
+            Store::Postgres(postgres) => postgres.answer(id, status, body).await,
+        }
+    }
+
+    /// The answers to those of these requests that have one.
+    pub async fn answers(&self, ids: Vec<AskId>) -> Result<Vec<Answered>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.answers(ids).await,
+        }
+    }
+
+    /// Says something to all servers that listen on a channel.
+    pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.notify(channel, payload).await,
+        }
+    }
+
+    /// Listens on channels, on a connection of its own that is made again whenever it is lost.
+    pub fn listen(&self, channels: &'static [&'static str]) -> Listener {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Listener::silent(),
+            Store::Postgres(postgres) => postgres.listen(channels),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Who decides for which part of a farm. Several servers may use one PostgreSQL database. Each part of the farm, a shard,
+//! has one owner at a time, and an epoch that rises with each owner. A commit of an owner that was superseded changes
+//! nothing. A store in memory or in a file has one server, which owns everything.
+
+use crate::{Store, StoreError};
+use std::time::Duration;
+
+/// The only shard of a farm that is not divided.
+pub const WHOLE_FARM: ShardId = ShardId(1);
+
+/// A part of a farm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ShardId(pub u32);
+
+/// One run of a server, by the number that the store gave it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ServerId(pub i64);
+
+/// That a server owns a shard. There is one value for each claim, so that two handles cannot commit under one epoch.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Ownership {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its owner.
+    pub server: ServerId,
+    /// Rises with each owner of the shard.
+    pub epoch: u64,
+    /// Commits that the shard's row has counted so far.
+    pub(crate) batch: i64,
+}
+
+/// A server that uses the store.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ServerRow {
+    /// Its number.
+    pub id: ServerId,
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it.
+    pub addresses: Vec<String>,
+    /// Its release of Windlass.
+    pub release: String,
+    /// Since when it runs, by the database's clock.
+    pub age: Duration,
+    /// How long ago it beat last, by the database's clock.
+    pub silent: Duration,
+}
+
+/// A shard and its owner.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ShardRow {
+    /// The shard.
+    pub id: ShardId,
+    /// Its owner; `None` once that has released it.
+    pub owner: Option<ServerId>,
+    /// Rises with each owner.
+    pub epoch: u64,
+    /// Commits of all owners.
+    pub batch: u64,
+    /// How long the owner has had it.
+    pub age: Option<Duration>,
+    /// How long until another server may take it; 0 if it may now.
+    pub left: Duration,
+}
+
+impl Store {
+    /// Enters a server into the store's list.
+    pub async fn register_server(
+        &self,
+        name: &str,
+        addresses: &[String],
+        release: &str,
+    ) -> Result<ServerId, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(ServerId(1)),
+            Store::Postgres(postgres) => postgres.register_server(name, addresses, release).await,
+        }
+    }
+
+    /// Notes that a server is alive, and deletes what servers that are long gone have left. False if the list does not
+    /// have it any more.
+    pub async fn server_beat(&self, server: ServerId) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(true),
+            Store::Postgres(postgres) => postgres.server_beat(server).await,
+        }
+    }
+
+    /// Takes a server out of the list when it ends in order, and releases its shards.
+    pub async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.server_leaves(server).await,
+        }
+    }
+
+    /// The servers of a shared store, by number. Empty for a store of one server.
+    pub async fn servers(&self) -> Result<Vec<ServerRow>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.servers().await,
+        }
+    }
+
+    /// Takes a shard that has no owner, or one whose owner did not renew its lease in time. `None` if another server owns
+    /// it. The lease runs on the database's clock, and each commit renews it, too.
+    pub async fn claim(
+        &self,
+        shard: ShardId,
+        server: ServerId,
+        lease: Duration,
+    ) -> Result<Option<Ownership>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Some(Ownership { shard, server, epoch: 1, batch: 0 })),
+            Store::Postgres(postgres) => postgres.claim(shard, server, lease).await,
+        }
+    }
+
+    /// A handle that commits as an owner.
+    pub fn as_owner(&self, ownership: Ownership) -> Store {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => self.clone(),
+            Store::Postgres(postgres) => Store::Postgres(postgres.as_owner(ownership)),
+        }
+    }
+
+    /// What this handle commits as; `None` for a store of one server, and for a handle that may not commit.
+    pub fn ownership(&self) -> Option<&Ownership> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => None,
+            Store::Postgres(postgres) => postgres.ownership(),
+        }
+    }
+
+    /// Renews the lease of an owner's handle.
+    ///
+    /// # Errors
+    /// [`StoreError::Superseded`] if another server has the shard.
+    pub async fn renew(&self) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.renew().await,
+        }
+    }
+
+    /// Gives the shard of an owner's handle back, after the commit that runs, so that another server need not wait for
+    /// the end of the lease. Nothing can be committed by this handle afterwards.
+    ///
+    /// # Errors
+    /// [`StoreError::Superseded`] if another server has the shard already.
+    pub async fn release(&self) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.release().await,
+        }
+    }
+
+    /// The shards of a shared store that ever had an owner. Empty for a store of one server.
+    pub async fn shards(&self) -> Result<Vec<ShardRow>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.shards().await,
+        }
+    }
+}

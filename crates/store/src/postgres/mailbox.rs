@@ -1,0 +1,57 @@
+//! Rows of requests between servers.
+
+use super::Postgres;
+use super::trouble::Trouble;
+use crate::StoreError;
+use crate::mailbox::{ANSWERED, ASKED, Answered, AskId, Asked};
+use crate::ownership::ServerId;
+
+impl Postgres {
+    pub(crate) async fn ask(&self, by: ServerId, kind: &str, body: Vec<u8>) -> Result<AskId, StoreError> {
+        // The notification leaves with the row's commit.
+        let sql =
+            "WITH made AS (INSERT INTO requests (asked_by, kind, body) VALUES ($1, $2, $3) RETURNING id)
+            SELECT id, pg_notify($4, id::text) FROM made";
+        let row = self.client().await?.query_one(sql, &[&by.0, &kind, &body, &ASKED]).await;
+        Ok(AskId(row.map_err(|e| Trouble::Sql(e).while_it("asked another server"))?.get(0)))
+    }
+
+    pub(crate) async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        let sql = "SELECT id, asked_by, kind, body FROM requests WHERE answered IS NULL AND id > $1 ORDER BY id LIMIT $2";
+        let rows = self.client().await?.query(sql, &[&after.0, &(limit as i64)]).await;
+        let asked = |row: &tokio_postgres::Row| Asked {
+            id: AskId(row.get(0)),
+            by: ServerId(row.get(1)),
+            kind: row.get(2),
+            body: row.get(3),
+        };
+        Ok(rows.map_err(Trouble::from)?.iter().map(asked).collect())
+    }
+
+    pub(crate) async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
+        let sql =
+            "WITH answered AS (UPDATE requests SET answered = clock_timestamp(), status = $2, answer = $3
+                WHERE id = $1 AND answered IS NULL RETURNING id)
+            SELECT pg_notify($4, id::text) FROM answered";
+        let rows = self.client().await?.query(sql, &[&id.0, &status, &body, &ANSWERED]).await;
+        Ok(!rows.map_err(|e| Trouble::Sql(e).while_it("answered another server"))?.is_empty())
+    }
+
+    pub(crate) async fn answers(&self, ids: Vec<AskId>) -> Result<Vec<Answered>, StoreError> {
+        let ids: Vec<i64> = ids.into_iter().map(|id| id.0).collect();
+        let sql =
+            "SELECT id, status, answer FROM requests WHERE id = ANY($1) AND answered IS NOT NULL ORDER BY id";
+        let rows = self.client().await?.query(sql, &[&ids]).await.map_err(Trouble::from)?;
+        let answered = |row: &tokio_postgres::Row| Answered {
+            id: AskId(row.get(0)),
+            status: row.get(1),
+            body: row.get(2),
+        };
+        Ok(rows.iter().map(answered).collect())
+    }
+
+    pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
+        let said = self.client().await?.execute("SELECT pg_notify($1, $2)", &[&channel, &payload]).await;
+        said.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("told other servers"))
+    }
+}

@@ -1,0 +1,161 @@
+//! Rows of servers and shards. All times are of the database's clock, so servers need not agree on theirs.
+
+use super::commit::Owner;
+use super::trouble::Trouble;
+use super::{Postgres, int};
+use crate::StoreError;
+use crate::ownership::{Ownership, ServerId, ServerRow, ShardId, ShardRow};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the row of a server stays that beats no more and owns nothing.
+const GONE_AFTER: &str = "1 day";
+/// How long a request and its answer are kept.
+const REQUESTS_KEPT: &str = "10 minutes";
+/// Old requests that one beat deletes.
+const FORGET_MAX: i64 = 1_000;
+
+/// A shard without an owner, of an owner whose lease has run out, or of the same server, is free. Only one of two servers
+/// that try at once finds it so: the other one waits for the row and looks again.
+const CLAIM: &str = "INSERT INTO shards AS s (id, owner, epoch, batch, refused, lease, since, beat)
+    VALUES ($1, $2, 1, 0, '{}', $3::bigint * interval '1 millisecond', clock_timestamp(), clock_timestamp())
+    ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = s.epoch + 1, batch = s.batch + 1, refused = '{}',
+        lease = excluded.lease, since = clock_timestamp(), beat = clock_timestamp()
+    WHERE s.owner IS NULL OR s.owner = excluded.owner OR s.beat + s.lease < clock_timestamp()
+    RETURNING epoch, batch";
+
+const SHARDS: &str = "SELECT id, owner, epoch, batch,
+        (extract(epoch FROM clock_timestamp() - since) * 1000)::bigint,
+        CASE WHEN owner IS NULL THEN 0
+            ELSE (greatest(extract(epoch FROM beat + lease - clock_timestamp()), 0) * 1000)::bigint END
+    FROM shards ORDER BY id";
+
+impl Postgres {
+    pub(crate) async fn register_server(
+        &self,
+        name: &str,
+        addresses: &[String],
+        release: &str,
+    ) -> Result<ServerId, StoreError> {
+        let sql = "INSERT INTO servers (name, addresses, release) VALUES ($1, $2, $3) RETURNING id";
+        let row = self.client().await?.query_one(sql, &[&name, &addresses, &release]).await;
+        Ok(ServerId(row.map_err(|e| Trouble::Sql(e).while_it("registered this server"))?.get(0)))
+    }
+
+    pub(crate) async fn server_beat(&self, server: ServerId) -> Result<bool, StoreError> {
+        let client = self.client().await?;
+        let failed = |e| Trouble::Sql(e).while_it("noted that this server is alive");
+        let beat = "UPDATE servers SET beat = clock_timestamp() WHERE id = $1";
+        let rows = client.execute(beat, &[&server.0]).await.map_err(failed)?;
+        let servers = format!(
+            "DELETE FROM servers WHERE beat < clock_timestamp() - interval '{GONE_AFTER}'
+                 AND NOT EXISTS (SELECT 1 FROM shards WHERE owner = servers.id)"
+        );
+        let requests = format!(
+            "DELETE FROM requests WHERE id IN (SELECT id FROM requests
+                 WHERE created < clock_timestamp() - interval '{REQUESTS_KEPT}' ORDER BY created LIMIT {FORGET_MAX}
+                 FOR UPDATE SKIP LOCKED)"
+        );
+        client.batch_execute(&format!("{servers}; {requests}")).await.map_err(failed)?;
+        Ok(rows > 0)
+    }
+
+    pub(crate) async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
+        let sql = "WITH free AS (UPDATE shards SET owner = NULL WHERE owner = $1)
+            DELETE FROM servers WHERE id = $1";
+        let done = self.client().await?.execute(sql, &[&server.0]).await;
+        done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("took this server out of the list"))
+    }
+
+    pub(crate) async fn servers(&self) -> Result<Vec<ServerRow>, StoreError> {
+        let sql = "SELECT id, name, addresses, release,
+                (extract(epoch FROM clock_timestamp() - started) * 1000)::bigint,
+                (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint
+            FROM servers ORDER BY id";
+        let rows = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
+        let server = |row: &tokio_postgres::Row| ServerRow {
+            id: ServerId(row.get(0)),
+            name: row.get(1),
+            addresses: row.get(2),
+            release: row.get(3),
+            age: ms(row.get(4)),
+            silent: ms(row.get(5)),
+        };
+        Ok(rows.iter().map(server).collect())
+    }
+
+    pub(crate) async fn claim(
+        &self,
+        shard: ShardId,
+        server: ServerId,
+        lease: Duration,
+    ) -> Result<Option<Ownership>, StoreError> {
+        let lease_ms = lease.as_millis() as i64;
+        let row = self.client().await?.query_opt(CLAIM, &[&(shard.0 as i32), &server.0, &lease_ms]).await;
+        let row = row.map_err(|e| Trouble::Sql(e).while_it("claimed a shard"))?;
+        Ok(row.map(|row| {
+            let epoch: i64 = row.get(0);
+            Ownership { shard, server, epoch: epoch as u64, batch: row.get(1) }
+        }))
+    }
+
+    pub(crate) fn as_owner(&self, ownership: Ownership) -> Postgres {
+        let batch = ownership.batch;
+        Postgres { database: self.database.clone(), owner: Some(Arc::new(Owner::new(ownership, batch))) }
+    }
+
+    pub(crate) fn ownership(&self) -> Option<&Ownership> {
+        self.owner.as_ref().map(|owner| &owner.ownership)
+    }
+
+    pub(crate) async fn renew(&self) -> Result<(), StoreError> {
+        self.change_owned(
+            "UPDATE shards SET beat = clock_timestamp() WHERE id = $1 AND owner = $2 AND epoch = $3",
+        )
+        .await
+    }
+
+    pub(crate) async fn release(&self) -> Result<(), StoreError> {
+        // A commit that runs is not cut off.
+        let _idle = match &self.owner {
+            Some(owner) => Some(owner.idle().await),
+            None => None,
+        };
+        self.change_owned("UPDATE shards SET owner = NULL WHERE id = $1 AND owner = $2 AND epoch = $3").await
+    }
+
+    async fn change_owned(&self, sql: &str) -> Result<(), StoreError> {
+        let Ownership { shard, server, epoch, .. } = self.ownership().ok_or(StoreError::NotOwner)?;
+        let rows = self.client().await?.execute(sql, &[&(shard.0 as i32), &server.0, &int(*epoch)]).await;
+        match rows.map_err(|e| Trouble::Sql(e).while_it("renewed its lease"))? {
+            0 => Err(StoreError::Superseded { shard: shard.0 }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn shards(&self) -> Result<Vec<ShardRow>, StoreError> {
+        let rows = self.client().await?.query(SHARDS, &[]).await.map_err(Trouble::from)?;
+        let shard = |row: &tokio_postgres::Row| ShardRow {
+            id: ShardId(row.get::<_, i32>(0) as u32),
+            owner: row.get::<_, Option<i64>>(1).map(ServerId),
+            epoch: row.get::<_, i64>(2) as u64,
+            batch: row.get::<_, i64>(3) as u64,
+            age: row.get::<_, Option<i64>>(4).map(ms),
+            left: ms(row.get(5)),
+        };
+        Ok(rows.iter().map(shard).collect())
+    }
+
+    /// The name of a live server that owns a shard; `None` if none does.
+    pub(crate) async fn live_owner(&self) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT coalesce(servers.name, shards.owner::text) FROM shards
+                LEFT JOIN servers ON servers.id = shards.owner
+            WHERE shards.owner IS NOT NULL AND shards.beat + shards.lease >= clock_timestamp() LIMIT 1";
+        let row = self.client().await?.query_opt(sql, &[]).await.map_err(Trouble::from)?;
+        Ok(row.map(|row| row.get(0)))
+    }
+}
+
+fn ms(ms: i64) -> Duration {
+    Duration::from_millis(ms.max(0) as u64)
+}

@@ -1,0 +1,259 @@
+//! TLS to a PostgreSQL database, by rustls. The modes are libpq's: `require` encrypts and trusts every certificate unless
+//! a root is given, `verify-ca` checks who signed it, `verify-full` also whose name it has.
+
+use crate::StoreError;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream as RustlsStream;
+
+/// What is asked of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checks {
+    /// No TLS.
+    Disable,
+    /// TLS where the database offers it.
+    Prefer,
+    /// TLS; the certificate's signer is checked if a root is given.
+    Require,
+    /// The certificate must be signed by a trusted root.
+    VerifyCa,
+    /// The certificate must also be for the host.
+    VerifyFull,
+}
+
+impl Checks {
+    pub fn parse(text: &str) -> Result<Checks, StoreError> {
+        Ok(match text {
+            "disable" => Checks::Disable,
+            "allow" | "prefer" => Checks::Prefer,
+            "require" => Checks::Require,
+            "verify-ca" => Checks::VerifyCa,
+            "verify-full" => Checks::VerifyFull,
+            _ => {
+                let modes = "disable, prefer, require, verify-ca, verify-full";
+                return Err(StoreError::Setting(format!("its sslmode is not one of {modes}")));
+            }
+        })
+    }
+}
+
+/// Makes TLS connections.
+#[derive(Clone)]
+pub struct TlsDialer {
+    config: Arc<ClientConfig>,
+}
+
+impl TlsDialer {
+    /// `root` is a file of certificates, or `system`.
+    pub fn new(checks: Checks, root: Option<&str>, is_direct: bool) -> Result<TlsDialer, StoreError> {
+        let provider = Arc::new(ring::default_provider());
+        let checks = match (checks, root) {
+            (Checks::Require, Some("system")) => Checks::VerifyFull,
+            (Checks::Require, Some(_)) => Checks::VerifyCa,
+            _ => checks,
+        };
+        let verifier: Arc<dyn ServerCertVerifier> = match checks {
+            Checks::Disable | Checks::Prefer | Checks::Require => Arc::new(AnyCertificate(provider.clone())),
+            Checks::VerifyCa | Checks::VerifyFull => {
+                let known = roots(root)?;
+                let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(known), provider.clone());
+                let full = builder.build().map_err(|e| StoreError::Setting(format!("sslrootcert: {e}")))?;
+                if checks == Checks::VerifyFull { full } else { Arc::new(AnyName(full)) }
+            }
+        };
+        let versions = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring has the default versions");
+        let mut config =
+            versions.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        if is_direct {
+            config.alpn_protocols = vec![b"postgresql".to_vec()];
+        }
+        Ok(TlsDialer { config: Arc::new(config) })
+    }
+}
+
+fn roots(root: Option<&str>) -> Result<RootCertStore, StoreError> {
+    let mut store = RootCertStore::empty();
+    match root {
+        Some(path) if path != "system" => {
+            let failed = |why: String| StoreError::Setting(format!("sslrootcert cannot be used: {why}"));
+            let certificates = CertificateDer::pem_file_iter(path).map_err(|e| failed(e.to_string()))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|e| failed(e.to_string()))?;
+                store.add(certificate).map_err(|e| failed(e.to_string()))?;
+            }
+            if store.is_empty() {
+                return Err(failed("it has no certificate".to_owned()));
+            }
+        }
+        _ => {
+            let found = rustls_native_certs::load_native_certs();
+            store.add_parsable_certificates(found.certs);
+            if store.is_empty() {
+                let why = "this system trusts no certificates; give ?sslrootcert=FILE";
+                return Err(StoreError::Setting(why.to_owned()));
+            }
+        }
+    }
+    Ok(store)
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for TlsDialer {
+    type Stream = Encrypted<S>;
+    type TlsConnect = HostDialer;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<HostDialer> {
+        Ok(HostDialer { config: self.config.clone(), host: host.to_owned() })
+    }
+}
+
+/// Makes a TLS connection to one host.
+pub struct HostDialer {
+    config: Arc<ClientConfig>,
+    host: String,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for HostDialer {
+    type Stream = Encrypted<S>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted<S>>> + Send>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        Box::pin(async move {
+            let name = ServerName::try_from(self.host).map_err(io::Error::other)?;
+            let stream = TlsConnector::from(self.config).connect(name, stream).await?;
+            Ok(Encrypted(Box::new(stream)))
+        })
+    }
+}
+
+/// A connection with TLS.
+pub struct Encrypted<S>(Box<RustlsStream<S>>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Trusts every certificate: the connection is encrypted, and nothing says with whom.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Checks who signed a certificate, and not for whom it is.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use CertificateError::{NotValidForName, NotValidForNameContext};
+        // The name is compared after the signatures.
+        match self.0.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            Err(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            found => found,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,55 @@
+//! Rows of tokens. A row has the hash of the secret, never the secret.
+
+use super::trouble::Trouble;
+use super::{Postgres, rows, text, time};
+use crate::StoreError;
+use crate::view::{TokenRecord, TokenWrite};
+
+impl Postgres {
+    /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
+    pub(crate) async fn write_token(&self, write: TokenWrite) -> Result<bool, StoreError> {
+        let client = self.client().await?;
+        let done = match &write {
+            TokenWrite::Create(token) => {
+                let sql =
+                    "INSERT INTO tokens (id, hash, role, submitter, worker, note, created, expires, revoked)
+                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
+                client
+                    .execute(
+                        sql,
+                        &[
+                            &token.id,
+                            &&token.hash[..],
+                            &token.role,
+                            &text(&token.user),
+                            &token.worker.as_deref().map(text),
+                            &text(&token.note),
+                            &time(token.created),
+                            &token.expires.map(time),
+                            &token.revoked.map(time),
+                        ],
+                    )
+                    .await
+            }
+            TokenWrite::Revoke(id, at) => {
+                let sql = "UPDATE tokens SET revoked = $2 WHERE id = $1 AND revoked IS NULL";
+                client.execute(sql, &[id, &time(*at)]).await
+            }
+        };
+        done.map(|rows| rows > 0).map_err(|e| Trouble::Sql(e).while_it("changed tokens"))
+    }
+
+    pub(crate) async fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError> {
+        let sql = format!("SELECT {} FROM tokens ORDER BY id", rows::TOKEN);
+        let found = self.client().await?.query(&sql, &[]).await.map_err(Trouble::from)?;
+        Ok(found.iter().map(rows::token).collect::<Result<_, Trouble>>()?)
+    }
+
+    pub(crate) async fn token(&self, id: &str) -> Result<Option<TokenRecord>, StoreError> {
+        let client = self.client().await?;
+        let sql = format!("SELECT {} FROM tokens WHERE id = $1", rows::TOKEN);
+        let statement = client.prepare_cached(&sql).await.map_err(Trouble::from)?;
+        let found = client.query_opt(&statement, &[&text(id)]).await.map_err(Trouble::from)?;
+        Ok(found.as_ref().map(rows::token).transpose()?)
+    }
+}

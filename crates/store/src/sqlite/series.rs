@@ -1,0 +1,35 @@
+//! Series of the farm over time: a blob for each part and step, written by the server every few minutes.
+
+use super::write::int;
+use crate::view::SeriesRow;
+use rusqlite::{Connection, TransactionBehavior, params};
+use std::ops::Range;
+
+/// Replaces these rows, and deletes of each part what is not among the steps that are kept.
+pub fn keep(db: &mut Connection, rows: &[SeriesRow], kept: &[(u8, Range<u64>)]) -> rusqlite::Result<()> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for SeriesRow { part, step, data } in rows {
+        tx.prepare_cached(
+            "INSERT INTO series (part, step, data) VALUES (?1, ?2, ?3)
+             ON CONFLICT (part, step) DO UPDATE SET data = excluded.data",
+        )?
+        .execute(params![part, int(*step), data])?;
+    }
+    for (part, steps) in kept {
+        tx.prepare_cached("DELETE FROM series WHERE part = ?1 AND (step < ?2 OR step >= ?3)")?.execute((
+            part,
+            int(steps.start),
+            int(steps.end),
+        ))?;
+    }
+    tx.commit()
+}
+
+/// All rows, by step and part.
+pub fn all(db: &Connection) -> rusqlite::Result<Vec<SeriesRow>> {
+    let mut rows = db.prepare_cached("SELECT part, step, data FROM series ORDER BY step, part")?;
+    let rows = rows.query_map([], |row| {
+        Ok(SeriesRow { part: row.get(0)?, step: row.get::<_, i64>(1)? as u64, data: row.get(2)? })
+    })?;
+    rows.collect()
+}
