@@ -2,6 +2,7 @@
 //! board is `{"error": false, "message": …}`. The names follow the boards of build farms. There, an evaluation or a
 //! build stands for a job, an organisation for a queue, and the name of a package for that of a step.
 
+use crate::figures::QueueCpus;
 use crate::submit::Kind;
 use crate::why::RulePoints;
 use crate::word::WaitWord;
@@ -316,6 +317,12 @@ pub struct DispatchedJob {
     pub job_id: u64,
     /// The name of its step.
     pub step: String,
+    /// The job's name.
+    #[serde(default)]
+    pub job_name: String,
+    /// The user who submitted the job.
+    #[serde(default)]
+    pub user: String,
 }
 
 /// A placement decision. The candidates are workers.
@@ -325,12 +332,19 @@ pub struct BoardDecision {
     pub at: u64,
     /// The task that was placed.
     pub task: String,
-    /// The kind of work of the task's step; null, like queue and name, once the job is not in memory any more.
+    /// The kind of work of the task's step. It is known, like queue, user and names, for as long as the decision is
+    /// remembered, whether the job has ended or not.
     pub kind: Option<Kind>,
     /// The job's queue.
     pub queue: Option<String>,
     /// The name of the task's step.
     pub name: Option<String>,
+    /// The job's name.
+    #[serde(default)]
+    pub job_name: Option<String>,
+    /// The user who submitted the job.
+    #[serde(default)]
+    pub user: Option<String>,
     /// The task's job.
     pub job_id: u64,
     /// Name of the scoring policy.
@@ -387,6 +401,12 @@ pub struct BoardWorker {
     pub ram_total_mb: Option<u64>,
     /// When it was last heard from; null for a worker without heartbeats.
     pub heard_at: Option<u64>,
+    /// The queues that hold most of its cpus, the most first, at most four.
+    #[serde(default)]
+    pub queues: Vec<QueueCpus>,
+    /// Why it is drained, as the operator noted; null without a note.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 impl BoardWorker {
@@ -410,6 +430,8 @@ impl BoardWorker {
             ram_free_mb: report.and_then(|report| report.memory_available).map(|bytes| bytes / MIB),
             ram_total_mb: Some(worker.capacity.memory / MIB).filter(|mib| *mib > 0),
             heard_at: worker.heard.map(Time::as_ms),
+            queues: Vec::new(),
+            note: worker.note.as_deref().map(str::to_owned),
         }
     }
 }

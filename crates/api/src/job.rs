@@ -44,6 +44,14 @@ pub struct Job {
     pub steps: Vec<Step>,
 }
 
+/// Another priority for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetPriority {
+    /// The priority inside the queue; higher goes first.
+    pub priority: i32,
+}
+
 /// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -204,6 +212,9 @@ pub struct Hints {
     /// The requested cpus are only the first guess; later tasks are sized by the task profile.
     #[serde(skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
+    /// Cores that a task takes at most, of what is idle on its worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus_max: Option<f64>,
     /// Workers that its tasks wait for a while before they run elsewhere.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub prefers: BTreeSet<String>,
@@ -224,6 +235,7 @@ impl Hints {
             caches: from.caches,
             deadline_ms: from.deadline_ms,
             cpus_auto: from.cpus_auto,
+            cpus_max: from.cpus_max.map(|max| f64::from(max) / 100.0),
             prefers: from.prefers,
         }
     }

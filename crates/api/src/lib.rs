@@ -4,12 +4,15 @@
 //! Fields may be added; a field that is absent is unknown, never 0. Times are milliseconds since the Unix epoch, memory
 //! is bytes, cpus are cores with two decimals.
 
+mod address;
 pub mod board;
 mod body;
 #[cfg(feature = "client")]
 pub mod client;
+mod door;
 mod error;
 mod events;
+pub mod figures;
 mod job;
 mod limit;
 mod load;
@@ -26,12 +29,14 @@ mod word;
 mod worker;
 mod worker_why;
 
+pub use address::{ADDRESSES_MAX, Address, Addresses, BadAddresses};
 pub use body::{
     BODY_BYTES_MAX, ChunkValues, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX, fill_in, range_expression,
 };
+pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
-pub use job::{Counts, Hints, Job, JobState, Page, Step, Version};
+pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
@@ -48,7 +53,7 @@ pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, IneligibleWorkers, Judged, RulePoints, Turn, Why};
 pub use word::{WaitWord, WhyWord};
-pub use worker::{Worker, WorkerState};
+pub use worker::{DrainRequest, Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 
 /// How far apart the numbers are by which Compass CI knows the nodes of one job: the first node's is the job's own.
@@ -57,3 +62,11 @@ pub const COMPASS_NODE_NUMBERS: u64 = 1_000_000_000_000;
 /// The header with the server's clock, in milliseconds since the Unix epoch. All times of an answer are of this clock,
 /// which does not jump when the machine's clock is set.
 pub const CLOCK_HEADER: &str = "windlass-clock-ms";
+
+/// The header with the place of the first byte of a task's output in the answer, where it was asked for from the end: who
+/// follows it goes on from there at another server.
+pub const LOG_OFFSET_HEADER: &str = "windlass-log-offset";
+
+/// The key of the metadata with which a server that refuses the stream of a worker names the address of the server that
+/// owns the scheduling.
+pub const OWNER_METADATA: &str = "windlass-owner";

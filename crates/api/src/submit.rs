@@ -14,6 +14,9 @@ use windlass_core::job::{
 use windlass_core::tags::Need;
 use windlass_core::{JobId, bounds};
 
+/// The most cpus of a task.
+const CPUS_MAX: f64 = 40_000_000.0;
+
 /// A new job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -144,6 +147,10 @@ pub struct StepRequest {
     /// The requested cpus are only the first guess; later tasks are sized by the task profile.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
+    /// Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to this
+    /// number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_max: Option<f64>,
 }
 
 /// How many tasks one process runs. Without a number it is learned from how long chunks take.
@@ -332,6 +339,18 @@ pub enum SubmitError {
         /// The number.
         cpus: f64,
     },
+    /// The most cpus are not more than the least, or nobody says what the least are.
+    #[error(
+        "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
+    )]
+    BadCpusMax {
+        /// The step.
+        step: String,
+        /// The cpus that it asks for.
+        cpus: f64,
+        /// The most.
+        cpus_max: f64,
+    },
     /// A dependency on a step that does not exist.
     #[error("step '{step}' depends on '{on}', and there is no such step")]
     UnknownStep {
@@ -496,6 +515,18 @@ fn chunks_of(
     Ok(Chunks { block: from.block.unwrap_or(block).min(block), size })
 }
 
+fn check_range_of_cpus(
+    step: &str,
+    cpus: f64,
+    cpus_max: Option<f64>,
+    is_auto: bool,
+) -> Result<(), SubmitError> {
+    match cpus_max.filter(|max| is_auto || !(cpus..=CPUS_MAX).contains(max)) {
+        Some(cpus_max) => Err(SubmitError::BadCpusMax { step: step.to_owned(), cpus, cpus_max }),
+        None => Ok(()),
+    }
+}
+
 impl StepRequest {
     fn name_or_default(&self) -> String {
         self.name.clone().unwrap_or_else(|| "main".to_owned())
@@ -532,6 +563,7 @@ impl StepRequest {
         let Some(request) = resources.to_core() else {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
         };
+        check_range_of_cpus(&name, resources.cpus, self.cpus_max, self.cpus_auto)?;
         let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param });
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
@@ -584,6 +616,7 @@ impl StepRequest {
             caches: self.caches.clone(),
             deadline_ms: self.deadline_ms,
             cpus_auto: self.cpus_auto,
+            cpus_max: self.cpus_max.map(|max| (max * 100.0).round() as u32),
             prefers: BTreeSet::new(),
         }
     }
@@ -698,7 +731,7 @@ impl Range {
 impl Resources {
     /// The core's amounts; `None` if `cpus` is not a number from 0 to 40000000.
     pub fn to_core(&self) -> Option<windlass_core::Resources> {
-        if !self.cpus.is_finite() || !(0.0..=40_000_000.0).contains(&self.cpus) {
+        if !self.cpus.is_finite() || !(0.0..=CPUS_MAX).contains(&self.cpus) {
             return None;
         }
         Some(windlass_core::Resources {

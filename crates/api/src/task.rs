@@ -26,6 +26,10 @@ pub struct Task {
     /// The status that it reports; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+    /// When a running task is expected to end, by the mean run time of its step; absent where that is not known. A time
+    /// that has passed is that of a task that takes longer than others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_end_ms: Option<u64>,
     /// The last attempt.
     #[serde(flatten)]
     pub attempt: Attempt,

@@ -16,6 +16,9 @@ pub struct Worker {
     pub name: String,
     /// Whether it gets new work.
     pub state: WorkerState,
+    /// Why it is drained, as the operator noted; absent without a note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The amounts that it declares.
     pub capacity: Resources,
     /// The amounts that are booked on it.
@@ -53,6 +56,15 @@ pub struct Worker {
     /// The first 1000 of the tasks that hold a part of it; only if one worker is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<String>>,
+}
+
+/// How a worker is drained.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DrainRequest {
+    /// Why, for people: at most 1000 bytes. It is shown with the worker and by why until the worker is resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Most tasks in the JSON of one worker.
@@ -93,6 +105,7 @@ impl Worker {
             id: from.id.0,
             name: from.name.to_string(),
             state: from.state.into(),
+            note: from.note.as_deref().map(str::to_owned),
             capacity: Resources::from_core(&from.capacity),
             booked: Resources::from_core(&from.booked),
             attributes: from.attributes.clone(),

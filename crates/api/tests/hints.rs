@@ -26,6 +26,7 @@ fn everything_reaches_the_core_and_comes_back() {
         caches: [("toolchain".to_owned(), Some(1 << 31)), ("assets".to_owned(), None)].into(),
         deadline_ms: Some(90_000),
         cpus_auto: true,
+        cpus_max: None,
         prefers: Default::default(),
     };
     assert_eq!(step.hints, expected);
@@ -36,6 +37,17 @@ fn everything_reaches_the_core_and_comes_back() {
     }
     assert_eq!(shown["limits"], serde_json::json!(["maya", "nuke"]));
     assert_eq!(serde_json::from_value::<Step>(shown).unwrap().hints.shape, "gcc -c *.c");
+}
+
+#[test]
+fn a_range_of_cpus_has_a_most_that_is_not_less() {
+    let with_range = spec(r#","cpus_max":16"#).unwrap();
+    assert_eq!(with_range.steps[0].hints.cpus_max, Some(1_600));
+    let shown = serde_json::to_value(&Step::all_from_core(&with_range)[0]).unwrap();
+    assert_eq!(shown["cpus_max"], 16.0);
+    for bad in [r#","cpus_max":0.5"#, r#","cpus_max":1e12"#, r#","cpus_max":16,"cpus_auto":true"#] {
+        assert!(spec(bad).unwrap_err().contains("cpus_max must be a number from its cpus, 1,"), "{bad}");
+    }
 }
 
 #[test]

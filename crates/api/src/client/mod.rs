@@ -1,200 +1,42 @@
-//! A client of the server's HTTP interface, over TCP or a unix socket.
+//! A client of the server's HTTP interface, over TCP or a unix socket. It may know several servers of one farm: which is
+//! asked, and when the next one is, `servers` says.
 
-use crate::error::{ErrorBody, ErrorCode, ErrorDetail};
+mod credentials;
+mod failure;
+mod servers;
+
+pub use crate::address::Address;
+pub use credentials::{Credentials, CredentialsError};
+pub use failure::ClientError;
+
+use crate::board::{Board, ServerLoads};
+use crate::error::{ErrorCode, ErrorDetail};
+use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    CLOCK_HEADER, CreateToken, CreatedToken, Job, Limit, Page, Queue, ServerEvent, SetLimit, SetQueue,
-    SubmitRequest, Submitted, Task, Token, Version, Why, Worker, WorkerWhy,
+    BoardCode, CLOCK_HEADER, CreateToken, CreatedToken, DrainRequest, Job, LOG_OFFSET_HEADER, Limit, Page,
+    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
+    Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder, Response};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::{Path, PathBuf};
+use servers::{Call, Patience, Servers};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long making a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept: shorter than the server keeps it.
-const POOL_IDLE: Duration = Duration::from_secs(10);
+/// How long a stream of events may be silent where there is another server to listen to: three times as long as a server
+/// that lives is.
+const EVENTS_SILENT_MAX: Duration = Duration::from_secs(45);
+/// How long one of several servers is waited for without a look whether it still lives.
+const WAIT_LOOK_EVERY: Duration = Duration::from_secs(120);
 
-/// The address of a server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Address {
-    /// A unix socket.
-    Unix(PathBuf),
-    /// `http://HOST:PORT` or `https://HOST:PORT`, without a slash at the end.
-    Http(String),
-}
-
-impl Address {
-    /// Reads `unix:PATH`, a path with a slash, `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`. The last is
-    /// `http` on this machine and `https` elsewhere: a token crosses a network in plain text only if the user wrote
-    /// `http`.
-    pub fn parse(text: &str) -> Address {
-        match text.strip_prefix("unix:") {
-            Some(path) => Address::Unix(path.into()),
-            None if text.starts_with('/') => Address::Unix(text.into()),
-            None if text.contains("://") => Address::Http(text.trim_end_matches('/').to_owned()),
-            None if is_loopback(text) => Address::Http(format!("http://{text}")),
-            None => Address::Http(format!("https://{text}")),
-        }
-    }
-
-    /// True if the address is on this machine; behind it may be a tunnel.
-    pub fn is_local(&self) -> bool {
-        match self {
-            Address::Unix(_) => true,
-            Address::Http(base) => {
-                let host = base.split_once("://").map_or(base.as_str(), |(_, host)| host);
-                is_loopback(host.split('/').next().unwrap_or_default())
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Http(base) => f.write_str(base),
-        }
-    }
-}
-
-/// True if `HOST:PORT` is on this machine.
-fn is_loopback(text: &str) -> bool {
-    let host = match text.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or(""),
-        None => text.split_once(':').map_or(text, |(host, _)| host),
-    };
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// How a client verifies the server and authenticates itself. Not used on a unix socket, where file permissions decide.
-#[derive(Clone, Default)]
-pub struct Credentials {
-    /// CA certificates in PEM to trust for the server; `None` means those of the system.
-    pub ca: Option<Vec<u8>>,
-    /// The token, without `Bearer`.
-    pub token: Option<String>,
-    /// A client certificate and its key in PEM, one after the other, for servers that ask for one.
-    pub identity: Option<Vec<u8>>,
-}
-
-/// Why credentials cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// A file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A certificate without its key, or the other way round.
-    #[error("a client certificate needs its key: give both WINDLASS_CERT and WINDLASS_KEY, or neither")]
-    Half,
-}
-
-impl Credentials {
-    /// Reads the named files; of a token's file, the first line. A given token takes precedence over one in a file.
-    pub fn read(
-        ca: Option<&Path>,
-        token: Option<String>,
-        token_file: Option<&Path>,
-        identity: (Option<&Path>, Option<&Path>),
-    ) -> Result<Credentials, CredentialsError> {
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|source| CredentialsError::Read { path: path.to_owned(), source })
-        };
-        let token = match (token, token_file) {
-            (None, Some(path)) => {
-                let text = String::from_utf8_lossy(&read(path)?).into_owned();
-                Some(text.lines().next().unwrap_or_default().trim().to_owned())
-            }
-            (token, _) => token,
-        };
-        let identity = match identity {
-            (Some(cert), Some(key)) => Some([read(cert)?, b"\n".to_vec(), read(key)?].concat()),
-            (None, None) => None,
-            _ => return Err(CredentialsError::Half),
-        };
-        Ok(Credentials { ca: ca.map(read).transpose()?, token, identity })
-    }
-
-    /// Adds the credentials to the builder.
-    fn apply(&self, mut builder: ClientBuilder) -> reqwest::Result<ClientBuilder> {
-        if let Some(ca) = &self.ca {
-            builder = builder.tls_certs_only(Certificate::from_pem_bundle(ca)?);
-        }
-        if let Some(identity) = &self.identity {
-            builder = builder.identity(Identity::from_pem(identity)?);
-        }
-        // A token that is not a valid header value is sent as an empty one, which the server refuses as malformed.
-        let bearer = self.token.as_ref().map(|token| {
-            let header = HeaderValue::try_from(format!("Bearer {token}"));
-            let mut header = header.unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
-            header.set_sensitive(true);
-            HeaderMap::from_iter([(AUTHORIZATION, header)])
-        });
-        Ok(builder.default_headers(bearer.unwrap_or_default()))
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("token", &self.token.is_some()).finish_non_exhaustive()
-    }
-}
-
-/// Why a request has no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// No server answers there.
-    #[error("no server answers at {address}")]
-    Unreachable {
-        /// The address that was tried.
-        address: Address,
-        /// The cause.
-        source: reqwest::Error,
-    },
-    /// The server refused the request.
-    #[error("{}", .0.message)]
-    Refused(ErrorDetail),
-    /// The answer cannot be read by this version.
-    #[error("the answer of the server at {address} cannot be read")]
-    Garbled {
-        /// The server.
-        address: Address,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-impl ClientError {
-    /// The server's error code, if it answered with one.
-    pub fn code(&self) -> Option<ErrorCode> {
-        match self {
-            ClientError::Refused(detail) => Some(detail.code),
-            _ => None,
-        }
-    }
-
-    /// True if a retry may help: no server answered, or it is temporarily unavailable.
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, ClientError::Unreachable { .. }) || self.code() == Some(ErrorCode::Unavailable)
-    }
-}
-
-/// A client; cheap to clone.
+/// A client; cheap to clone. All clones begin with the server that answered one of them last.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: reqwest::Client,
-    address: Address,
-    shows_token: bool,
+    servers: Arc<Servers>,
 }
 
 /// The filter of a list of jobs.
@@ -248,6 +90,10 @@ pub struct LogQuery {
     /// Follow the output until the task ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
+    /// After such a silence the stream ends with [`ClientError::Silent`], and the caller asks again from the byte where it
+    /// was: a server that is gone without a word is noticed so.
+    #[serde(skip)]
+    pub silent_max: Option<Duration>,
 }
 
 impl Client {
@@ -258,46 +104,54 @@ impl Client {
 
     /// The same with credentials.
     pub fn with(address: Address, credentials: &Credentials) -> Result<Self, ClientError> {
-        // It is installed already if another client was created before.
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
-        let builder = builder.pool_idle_timeout(POOL_IDLE);
-        // Reading the system's certificates takes some milliseconds, and only TLS needs them.
-        let builder = match &address {
-            Address::Http(base) if base.starts_with("https://") => builder,
-            _ => builder.tls_certs_only([]),
-        };
-        let builder = match &address {
-            Address::Unix(path) => Ok(builder.unix_socket(path.as_path())),
-            Address::Http(_) => credentials.apply(builder),
-        };
-        match builder.and_then(ClientBuilder::build) {
-            Ok(http) => {
-                let shows_token = credentials.token.is_some() && matches!(address, Address::Http(_));
-                Ok(Client { http, address, shows_token })
-            }
-            Err(source) => Err(ClientError::Unreachable { address, source }),
-        }
+        Client::among(vec![(address, credentials.clone())], |_| {})
     }
 
-    /// The server's address.
+    /// A client of the servers of one farm, each with what it is shown. `tell` is called with what a person should know
+    /// although another server answers, once for each server.
+    ///
+    /// # Panics
+    /// If there is no server.
+    pub fn among(servers: Vec<(Address, Credentials)>, tell: fn(&str)) -> Result<Self, ClientError> {
+        assert!(!servers.is_empty(), "a client needs a server");
+        // It is installed already if another client was created before.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        Ok(Client { servers: Arc::new(Servers::new(servers, tell)?) })
+    }
+
+    /// The address of the server that answered last; at first that of the first one.
     pub fn address(&self) -> &Address {
-        &self.address
+        &self.servers.first().address
+    }
+
+    /// How many servers it knows.
+    pub fn servers(&self) -> usize {
+        self.servers.count()
+    }
+
+    /// Begins with the next server from now on, if the one that failed so is still asked first. For a stream that broke:
+    /// requests go on by themselves.
+    pub fn pass(&self, error: &ClientError) {
+        if let Some(address) = error.address() {
+            self.servers.pass(address);
+        }
     }
 
     /// True if requests carry a token: the server may know the user by another name then.
     pub fn shows_token(&self) -> bool {
-        self.shows_token
+        self.servers.first().is_shown_token()
     }
 
     /// The server's version, and the role of the token.
     pub async fn version(&self) -> Result<Version, ClientError> {
-        self.get("/api/v1/version", &()).await
+        let request = self.request(Method::GET, "/api/v1/version");
+        self.servers.json(&self.call(request, true, Patience::Greeting)?).await
     }
 
-    /// Submits a job.
+    /// Submits a job. With a key it is submitted once, however often the request is made.
     pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
-        self.json(self.request(Method::POST, "/api/v1/jobs").json(request)).await
+        let sent = self.request(Method::POST, "/api/v1/jobs").json(request);
+        self.servers.json(&self.call(sent, request.key.is_some(), Patience::Answer)?).await
     }
 
     /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The nodes of
@@ -306,7 +160,7 @@ impl Client {
         &self,
         fields: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<Vec<u64>, ClientError> {
-        let (status, text) = self.post_compass("/scheduler/v1/jobs/submit", fields).await?;
+        let (status, text) = self.post_compass("/scheduler/v1/jobs/submit", fields, false).await?;
         let answer = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         let one = std::slice::from_ref(&answer);
         let all = answer.as_array().map_or(one, Vec::as_slice);
@@ -338,7 +192,7 @@ impl Client {
         fields: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<(), ClientError> {
         let (status, text) =
-            self.post_compass(&format!("/scheduler/v1/hosts/{}", segment(name)), fields).await?;
+            self.post_compass(&format!("/scheduler/v1/hosts/{}", segment(name)), fields, true).await?;
         if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
     }
 
@@ -349,7 +203,7 @@ impl Client {
         fields: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<(), ClientError> {
         let (status, text) =
-            self.post_compass(&format!("/scheduler/v1/clusters/{}", segment(name)), fields).await?;
+            self.post_compass(&format!("/scheduler/v1/clusters/{}", segment(name)), fields, true).await?;
         if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
     }
 
@@ -357,10 +211,10 @@ impl Client {
         &self,
         path: &str,
         fields: &serde_json::Map<String, serde_json::Value>,
+        is_repeatable: bool,
     ) -> Result<(reqwest::StatusCode, String), ClientError> {
-        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
-        let response = self.request(Method::POST, path).json(fields).send().await.map_err(unreachable)?;
-        Ok((response.status(), response.text().await.map_err(unreachable)?))
+        let request = self.request(Method::POST, path).json(fields);
+        self.servers.text(&self.call(request, is_repeatable, Patience::Answer)?).await
     }
 
     /// A page of the list of jobs, newest first.
@@ -377,12 +231,33 @@ impl Client {
     /// when that task has them again.
     pub async fn wait(&self, id: u64, lend: Option<&str>) -> Result<Job, ClientError> {
         let query: Vec<(&str, &str)> = lend.map(|task| ("lend", task)).into_iter().collect();
-        self.get(&format!("/api/v1/jobs/{id}/wait"), &query).await
+        let request = self.request(Method::GET, &format!("/api/v1/jobs/{id}/wait")).query(&query);
+        let call = self.call(request, true, Patience::Event)?;
+        if !self.servers.are_several() {
+            return self.servers.json(&call).await;
+        }
+        loop {
+            match tokio::time::timeout(WAIT_LOOK_EVERY, self.servers.json(&call)).await {
+                Ok(answered) => return answered,
+                // If it is gone without a word, another one answers this, and is asked from then on.
+                Err(_) => _ = self.version().await?,
+            }
+        }
     }
 
     /// `cancel`, `retry`, `hold` or `release` on a job.
     pub async fn act(&self, id: u64, verb: &str) -> Result<Job, ClientError> {
-        self.json(self.request(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"))).await
+        let request = self.request(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"));
+        match verb {
+            // A second one would run what has failed again since the first, or find nothing to retry.
+            "retry" => self.once(request).await,
+            _ => self.change(request).await,
+        }
+    }
+
+    /// Gives a job another priority.
+    pub async fn set_priority(&self, id: u64, priority: i32) -> Result<Job, ClientError> {
+        self.post(&format!("/api/v1/jobs/{id}/priority"), &SetPriority { priority }).await
     }
 
     /// A page of a job's tasks, ordered by index.
@@ -405,19 +280,18 @@ impl Client {
         self.get(&format!("/api/v1/places/{}/why", segment(id)), &()).await
     }
 
-    /// The bytes of a task's output, as they come.
+    /// The bytes of a task's output, as they come, and the place of the first one if the query counts from the end. A
+    /// server of an earlier release does not tell that place.
     pub async fn log(
         &self,
         id: &str,
         query: &LogQuery,
-    ) -> Result<impl Stream<Item = Result<Vec<u8>, ClientError>> + use<>, ClientError> {
+    ) -> Result<(Option<u64>, impl Stream<Item = Result<Vec<u8>, ClientError>> + use<>), ClientError> {
         let request = self.request(Method::GET, &format!("/api/v1/tasks/{id}/log")).query(query);
-        let response = self.send(request).await?;
-        let address = self.address.clone();
-        Ok(response.bytes_stream().map(move |part| match part {
-            Ok(bytes) => Ok(bytes.to_vec()),
-            Err(source) => Err(ClientError::Unreachable { address: address.clone(), source }),
-        }))
+        let (server, response) = self.servers.open(&self.call(request, true, Patience::Answer)?).await?;
+        let begins = response.headers().get(LOG_OFFSET_HEADER);
+        let begins = begins.and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok((begins, parts(server.address.clone(), response, query.silent_max)))
     }
 
     /// The workers; with `all` also forgotten ones.
@@ -435,15 +309,21 @@ impl Client {
         self.get(&format!("/api/v1/workers/{}/why", segment(name)), &()).await
     }
 
+    /// Drains a worker, with a note for people.
+    pub async fn drain_worker(&self, name: &str, request: &DrainRequest) -> Result<Worker, ClientError> {
+        self.post(&format!("/api/v1/workers/{}/drain", segment(name)), request).await
+    }
+
     /// `drain` or `resume` on a worker.
     pub async fn act_on_worker(&self, name: &str, verb: &str) -> Result<Worker, ClientError> {
-        self.json(self.request(Method::POST, &format!("/api/v1/workers/{}/{verb}", segment(name)))).await
+        self.change(self.request(Method::POST, &format!("/api/v1/workers/{}/{verb}", segment(name)))).await
     }
 
     /// Forgets a worker that is gone for good; with `force` even while it is connected.
     pub async fn forget_worker(&self, name: &str, force: bool) -> Result<Worker, ClientError> {
         let path = format!("/api/v1/workers/{}/forget", segment(name));
-        self.json(self.request(Method::POST, &path).query(&[("force", force)])).await
+        // It may have come back since the first.
+        self.once(self.request(Method::POST, &path).query(&[("force", force)])).await
     }
 
     /// All queues.
@@ -458,7 +338,8 @@ impl Client {
 
     /// Changes the settings of a queue that are given.
     pub async fn set_queue(&self, name: &str, change: &SetQueue) -> Result<Queue, ClientError> {
-        self.json(self.request(Method::PUT, &format!("/api/v1/queues/{}", segment(name))).json(change)).await
+        self.change(self.request(Method::PUT, &format!("/api/v1/queues/{}", segment(name))).json(change))
+            .await
     }
 
     /// All limits.
@@ -474,13 +355,15 @@ impl Client {
     /// Changes the settings of a limit that are given.
     pub async fn set_limit(&self, name: &str, change: &SetLimit) -> Result<Limit, ClientError> {
         let request = self.request(Method::PUT, &format!("/api/v1/limits/{}", segment(name)));
-        self.json(request.json(change)).await
+        self.change(request.json(change)).await
     }
 
     /// Removes a limit.
     pub async fn remove_limit(&self, name: &str) -> Result<(), ClientError> {
         let path = format!("/api/v1/limits/{}", segment(name));
-        self.send(self.request(Method::DELETE, &path)).await.map(|_| ())
+        // A second one would find none.
+        let call = self.call(self.request(Method::DELETE, &path), false, Patience::Answer)?;
+        self.servers.open(&call).await.map(|_| ())
     }
 
     /// All pages of a list.
@@ -502,10 +385,30 @@ impl Client {
         &self,
         job: Option<u64>,
     ) -> Result<impl Stream<Item = Result<ServerEvent, ClientError>> + use<>, ClientError> {
-        let query: Vec<(&str, u64)> = job.map(|id| ("job", id)).into_iter().collect();
-        let response = self.send(self.request(Method::GET, "/api/v1/events").query(&query)).await?;
-        let address = self.address.clone();
-        Ok(self.lines(response).filter_map(move |line| {
+        let query = job.map(|id| ("job", id.to_string()));
+        self.events_of(query.as_slice()).await
+    }
+
+    /// Events of all jobs without their single tasks, those of a job at most once a second. A server of an earlier
+    /// release tells all events.
+    pub async fn brief_events(
+        &self,
+    ) -> Result<impl Stream<Item = Result<ServerEvent, ClientError>> + use<>, ClientError> {
+        match self.events_of(&[("brief", "true".to_owned())]).await {
+            Err(error) if error.code() == Some(ErrorCode::BadRequest) => self.events_of(&[]).await,
+            answered => answered,
+        }
+    }
+
+    async fn events_of(
+        &self,
+        query: &[(&str, String)],
+    ) -> Result<impl Stream<Item = Result<ServerEvent, ClientError>> + use<>, ClientError> {
+        let request = self.request(Method::GET, "/api/v1/events").query(query);
+        let (server, response) = self.servers.open(&self.call(request, true, Patience::Answer)?).await?;
+        let address = server.address.clone();
+        let silent_max = Some(EVENTS_SILENT_MAX).filter(|_| self.servers.are_several());
+        Ok(lines(parts(address.clone(), response, silent_max)).filter_map(move |line| {
             let event = match &line {
                 Ok(line) => line.strip_prefix(b"data:").map(|data| {
                     serde_json::from_slice(data)
@@ -519,7 +422,7 @@ impl Client {
 
     /// Creates a token.
     pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ClientError> {
-        self.json(self.request(Method::POST, "/api/v1/tokens").json(request)).await
+        self.once(self.request(Method::POST, "/api/v1/tokens").json(request)).await
     }
 
     /// All tokens.
@@ -529,21 +432,54 @@ impl Client {
 
     /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
-        self.json(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
+        self.change(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
     }
 
-    /// Sends a request of another interface of the server, and reads its answer.
+    /// Makes a code that signs in to the board of the server that answers, once. One that is lost expires.
+    pub async fn board_code(&self) -> Result<BoardCode, ClientError> {
+        self.change(self.request(Method::POST, "/api/v1/board/codes")).await
+    }
+
+    /// The farm at a glance.
+    pub async fn overview(&self) -> Result<Overview, ClientError> {
+        self.get("/api/v1/board/overview", &()).await
+    }
+
+    /// The farm over the last hour.
+    pub async fn farm_series(&self) -> Result<FarmSeries, ClientError> {
+        self.get("/api/v1/board/series", &()).await
+    }
+
+    /// A worker over the last hour.
+    pub async fn worker_series(&self, name: &str) -> Result<WorkerSeries, ClientError> {
+        self.get(&format!("/api/v1/workers/{}/series", segment(name)), &()).await
+    }
+
+    /// The workers as the board lists them, with the fields that the caller wants.
+    pub async fn board_workers<T: DeserializeOwned>(&self) -> Result<Vec<T>, ClientError> {
+        let board: Board<Vec<T>> = self.get("/api/v1/board/workers", &()).await?;
+        Ok(board.message)
+    }
+
+    /// A part of the loads of workers, by id.
+    pub async fn server_loads(&self, cursor: Option<u64>) -> Result<ServerLoads, ClientError> {
+        let query: Vec<(&str, u64)> = cursor.map(|id| ("cursor", id)).into_iter().collect();
+        self.get("/api/v1/scheduler/server_loads", &query).await
+    }
+
+    /// Sends a request of another interface of the server, and reads its answer. It must do no harm to make it twice.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.json(self.request(Method::POST, path).json(body)).await
+        self.change(self.request(Method::POST, path).json(body)).await
     }
 
     /// As [`Client::post`], where the answer says nothing.
     pub async fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
-        self.send(self.request(Method::POST, path).json(body)).await.map(|_| ())
+        let call = self.call(self.request(Method::POST, path).json(body), true, Patience::Answer)?;
+        self.servers.open(&call).await.map(|_| ())
     }
 
     /// As [`Client::post`], where the answer is lines that come as things happen.
@@ -552,75 +488,86 @@ impl Client {
         path: &str,
         body: &T,
     ) -> Result<impl Stream<Item = Result<Vec<u8>, ClientError>> + use<T>, ClientError> {
-        let response = self.send(self.request(Method::POST, path).json(body)).await?;
-        Ok(self.lines(response))
+        let call = self.call(self.request(Method::POST, path).json(body), true, Patience::Answer)?;
+        let (server, response) = self.servers.open(&call).await?;
+        Ok(lines(parts(server.address.clone(), response, None)))
     }
 
     /// Asks the server to stop cleanly.
     pub async fn shutdown(&self) -> Result<(), ClientError> {
-        self.send(self.request(Method::POST, "/api/v1/shutdown")).await.map(|_| ())
+        let call = self.call(self.request(Method::POST, "/api/v1/shutdown"), false, Patience::Event)?;
+        self.servers.open(&call).await.map(|_| ())
     }
 
-    /// The lines of an answer that are not empty, as they come.
-    fn lines(&self, response: Response) -> impl Stream<Item = Result<Vec<u8>, ClientError>> + use<> {
-        let address = self.address.clone();
-        let mut rest = Vec::new();
-        let parts = response.bytes_stream().map(move |part| {
-            let part = match part {
-                Ok(part) => part,
-                Err(source) => {
-                    return vec![Err(ClientError::Unreachable { address: address.clone(), source })];
-                }
-            };
-            rest.extend_from_slice(&part);
-            let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let lines = rest.drain(..whole).collect::<Vec<u8>>();
-            let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-            lines.map(|line| Ok(line.to_vec())).collect()
-        });
-        parts.flat_map(futures_util::stream::iter)
-    }
-
+    /// A request for no server yet.
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let base = match &self.address {
-            Address::Unix(_) => "http://localhost",
-            Address::Http(base) => base,
-        };
-        self.http.request(method, format!("{base}{path}"))
+        self.servers.first().http.request(method, format!("http://localhost{path}"))
+    }
+
+    fn call(
+        &self,
+        request: RequestBuilder,
+        is_repeatable: bool,
+        patience: Patience,
+    ) -> Result<Call, ClientError> {
+        let unreachable = |source| ClientError::Unreachable { address: self.address().clone(), source };
+        Ok(Call { request: request.build().map_err(unreachable)?, is_repeatable, patience })
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Result<T, ClientError> {
-        self.json(self.request(Method::GET, path).query(query)).await
+        self.change(self.request(Method::GET, path).query(query)).await
     }
 
-    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
-        let response = self.send(request).await?;
-        response
-            .json()
-            .await
-            .map_err(|e| ClientError::Garbled { address: self.address.clone(), source: e.into() })
+    /// A request that does no harm if it is made twice.
+    async fn change<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        self.servers.json(&self.call(request, true, Patience::Answer)?).await
     }
 
-    /// Sends a request. Every answer that is not a success is an error.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
-        let response = request
-            .send()
-            .await
-            .map_err(|source| ClientError::Unreachable { address: self.address.clone(), source })?;
-        note_clock(response.headers());
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let status = response.status();
-        let text = response.text().await.unwrap_or_default();
-        match serde_json::from_str::<ErrorBody>(&text) {
-            Ok(body) => Err(ClientError::Refused(body.error)),
-            Err(_) => Err(ClientError::Garbled {
-                address: self.address.clone(),
-                source: format!("it answers {status}, not as a Windlass server would").into(),
-            }),
-        }
+    /// A request that is made once. If its answer is lost, the error says so.
+    async fn once<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        self.servers.json(&self.call(request, false, Patience::Answer)?).await
     }
+}
+
+/// The parts of an answer as they come, up to the first error. A silence of more than `silent_max` is one.
+fn parts(
+    address: Address,
+    response: Response,
+    silent_max: Option<Duration>,
+) -> impl Stream<Item = Result<Vec<u8>, ClientError>> {
+    let parts = Some((Box::pin(response.bytes_stream()), address));
+    futures_util::stream::unfold(parts, move |parts| async move {
+        let (mut parts, address) = parts?;
+        let next = match silent_max {
+            None => Ok(parts.next().await),
+            Some(after) => tokio::time::timeout(after, parts.next()).await.map_err(|_| after),
+        };
+        match next {
+            Err(after) => Some((Err(ClientError::Silent { address, after }), None)),
+            Ok(Some(Err(source))) => Some((Err(ClientError::Unreachable { address, source }), None)),
+            Ok(Some(Ok(bytes))) => Some((Ok(bytes.to_vec()), Some((parts, address)))),
+            Ok(None) => None,
+        }
+    })
+}
+
+/// The lines of an answer that are not empty, as they come. One that is not whole when the answer ends is left out.
+fn lines(
+    parts: impl Stream<Item = Result<Vec<u8>, ClientError>>,
+) -> impl Stream<Item = Result<Vec<u8>, ClientError>> {
+    let mut rest = Vec::new();
+    let lines = parts.map(move |part| {
+        let part = match part {
+            Ok(part) => part,
+            Err(error) => return vec![Err(error)],
+        };
+        rest.extend_from_slice(&part);
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines = rest.drain(..whole).collect::<Vec<u8>>();
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| Ok(line.to_vec())).collect()
+    });
+    lines.flat_map(futures_util::stream::iter)
 }
 
 /// A smaller difference of clocks is taken for the latency of the answer.
@@ -672,6 +619,7 @@ fn refused_by_compass(status: u16, message: &str, hint: Option<String>) -> Clien
 #[cfg(test)]
 mod tests {
     use super::*;
+    use reqwest::header::HeaderValue;
 
     #[test]
     fn a_server_whose_clock_is_not_ours_is_believed_of_its_times() {
@@ -690,17 +638,6 @@ mod tests {
     fn names_are_one_part_of_a_path() {
         assert_eq!(segment("a-b_1~"), "a-b_1~");
         assert_eq!(segment("a/b ?#%ä"), "a%2Fb%20%3F%23%25%C3%A4");
-    }
-
-    #[test]
-    fn addresses_are_plain_only_on_this_machine_or_by_word() {
-        let parsed = |text: &str| Address::parse(text).to_string();
-        assert_eq!(parsed("127.0.0.1:7117"), "http://127.0.0.1:7117");
-        assert_eq!(parsed("[::1]:7117"), "http://[::1]:7117");
-        assert_eq!(parsed("localhost:1"), "http://localhost:1");
-        assert_eq!(parsed("farm:7117"), "https://farm:7117");
-        assert_eq!(parsed("http://farm:7117/"), "http://farm:7117");
-        assert_eq!(parsed("/run/w.sock"), "unix:/run/w.sock");
     }
 
     #[test]

@@ -1,0 +1,330 @@
+//! Figures for people who look at the farm: the overview, the scheduler at work, series over time, what ended, and a
+//! job's tasks as a grid. Times are milliseconds since the Unix epoch, cpus are cores, memory is bytes; null is unknown.
+
+use crate::job::Counts;
+use crate::word::WaitWord;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The farm at a glance. It is at most a second old.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Overview {
+    /// When it was made.
+    pub time_ms: u64,
+    /// Workers by state; forgotten ones are not counted.
+    pub workers: WorkerCounts,
+    /// Workers that get no work for what ails them, the worst first, at most 50.
+    pub suffering: Vec<SufferingWorker>,
+    /// Cpus of the workers that are up, and what of them is booked.
+    pub cpus: FarmCpus,
+    /// Tasks of all active jobs.
+    pub tasks: Counts,
+    /// Active jobs.
+    pub jobs: ActiveJobs,
+    /// Ready tasks by the reason for which they wait, the most frequent first.
+    pub waiting: Vec<WaitingTasks>,
+    /// Attempts in the last minute.
+    pub per_minute: AttemptRates,
+    /// Time from ready to placed, in milliseconds, of the tasks that were placed in the last five minutes.
+    pub wait_ms: Quantiles,
+    /// What holds the whole farm, in plain sentences; empty as a rule.
+    pub holds: Vec<String>,
+}
+
+/// Number of workers by state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct WorkerCounts {
+    /// All that are not forgotten.
+    pub total: usize,
+    /// Up: they get work unless something below says otherwise.
+    pub online: usize,
+    /// An operator drained them.
+    pub draining: usize,
+    /// Not heard from: they get no new work.
+    pub suspect: usize,
+    /// Their lease ran out, and their tasks run elsewhere.
+    pub lost: usize,
+    /// Of those online: held by pressure.
+    pub pressed: usize,
+    /// Of those online: a directory has too little free space.
+    pub low_space: usize,
+    /// Of those online: left out for a while, because tasks kept failing there.
+    pub left_out: usize,
+}
+
+/// A worker that gets no work, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SufferingWorker {
+    /// The worker's name.
+    pub worker: String,
+    /// Why, in a few words.
+    pub reason: String,
+}
+
+/// Cpus of the farm.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct FarmCpus {
+    /// Of the workers that are up.
+    pub total: f64,
+    /// Booked on all workers.
+    pub booked: f64,
+    /// What each queue holds, the most first, at most 50.
+    pub by_queue: Vec<QueueCpus>,
+}
+
+/// Cpus that a queue holds.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct QueueCpus {
+    /// The queue's name.
+    pub queue: String,
+    /// Cpus.
+    pub cpus: f64,
+}
+
+/// Number of active jobs by what they do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct ActiveJobs {
+    /// At least one task is booked or runs.
+    pub running: u64,
+    /// No task is booked or runs.
+    pub waiting: u64,
+    /// A user holds them.
+    pub held: u64,
+}
+
+/// Tasks that wait for one reason.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct WaitingTasks {
+    /// The reason in one word.
+    pub reason: WaitWord,
+    /// The reason as a sentence.
+    pub text: String,
+    /// Number of ready tasks.
+    pub tasks: u64,
+}
+
+/// Attempts in a minute.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct AttemptRates {
+    /// That started.
+    pub started: f64,
+    /// That succeeded.
+    pub succeeded: f64,
+    /// That failed, those that are tried again too.
+    pub failed: f64,
+}
+
+/// Two quantiles of something; null where nothing of it happened.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Quantiles {
+    /// Half are at most this.
+    pub p50: Option<f64>,
+    /// Nineteen of twenty are at most this.
+    pub p95: Option<f64>,
+}
+
+/// The scheduler at work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SchedulerFigures {
+    /// When it was made.
+    pub time_ms: u64,
+    /// Tasks placed per second, mean of the last minute.
+    pub decisions_per_s: f64,
+    /// Rounds per second that placed something, mean of the last minute.
+    pub rounds_per_s: f64,
+    /// Milliseconds of such a round, over the last five minutes.
+    pub round_ms: Quantiles,
+    /// Milliseconds until a batch was durable, over the last five minutes.
+    pub commit_ms: Quantiles,
+    /// Results since the server started that were refused, because another attempt is booked.
+    pub late_results: u64,
+    /// Batches since the server started that the store did not take.
+    pub store_failures: u64,
+    /// Leases of workers.
+    pub leases: Leases,
+    /// Workers that are reserved for blocked work.
+    pub reservations: usize,
+    /// Workers that are left out for their faults.
+    pub left_out: usize,
+    /// Cpus that are idle while work waits, because nothing that waits fits there.
+    pub stranded_cores: f64,
+}
+
+/// Leases of workers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Leases {
+    /// Workers that have one.
+    pub workers: usize,
+    /// Milliseconds since the one that has been silent longest was heard from; null without leases.
+    pub oldest_ms: Option<u64>,
+}
+
+/// Which stretch of time a series shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Span {
+    /// An hour in steps of ten seconds.
+    #[default]
+    Hour,
+    /// A day in steps of five minutes.
+    Day,
+}
+
+/// Numbers of the farm over time, oldest first, one for each step; null is unknown, and a time without a server.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct FarmSeries {
+    /// Milliseconds of a step.
+    pub step_ms: u64,
+    /// When the last step ends.
+    pub end_ms: u64,
+    /// Tasks that hold a part of a worker.
+    pub running: Vec<Option<f64>>,
+    /// Tasks that could start.
+    pub waiting: Vec<Option<f64>>,
+    /// Attempts that started in the step.
+    pub started: Vec<Option<f64>>,
+    /// Attempts that succeeded in the step.
+    pub succeeded: Vec<Option<f64>>,
+    /// Attempts that failed in the step, those that are tried again too.
+    pub failed: Vec<Option<f64>>,
+    /// Cpus that are booked.
+    pub busy_cpus: Vec<Option<f64>>,
+    /// Cpus of the workers that are up.
+    pub total_cpus: Vec<Option<f64>>,
+    /// Percent of the time in which some process waited for a cpu, mean over the workers that say it.
+    pub cpu_pressure: Vec<Option<f64>>,
+    /// The same for memory.
+    pub memory_pressure: Vec<Option<f64>>,
+    /// The same for input and output.
+    pub io_pressure: Vec<Option<f64>>,
+    /// Milliseconds from ready to placed: half of the tasks that were placed in the step waited at most this.
+    pub wait_p50_ms: Vec<Option<f64>>,
+    /// Nineteen of twenty waited at most this.
+    pub wait_p95_ms: Vec<Option<f64>>,
+    /// Tasks that were placed in the step.
+    pub decisions: Vec<Option<f64>>,
+    /// The queues that held most in this time, at most 20, the most first.
+    pub queues: Vec<QueueSeries>,
+}
+
+/// A queue over time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct QueueSeries {
+    /// The queue's name.
+    pub queue: String,
+    /// Cpus that it held.
+    pub busy_cpus: Vec<Option<f64>>,
+    /// Cpus that it was entitled to.
+    pub entitled_cpus: Vec<Option<f64>>,
+}
+
+/// A worker over time, oldest first, one number for each step; null is unknown.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct WorkerSeries {
+    /// Milliseconds of a step.
+    pub step_ms: u64,
+    /// When the last step ends.
+    pub end_ms: u64,
+    /// Cpus that are booked, in steps of a 250th of what it has today.
+    pub busy_cpus: Vec<Option<f64>>,
+    /// Whole percent of the time in which some process waited for a cpu.
+    pub cpu_pressure: Vec<Option<f64>>,
+    /// The same for memory.
+    pub memory_pressure: Vec<Option<f64>>,
+    /// The same for input and output.
+    pub io_pressure: Vec<Option<f64>>,
+    /// The load by which workers are compared, at most 5.
+    pub load: Vec<Option<f64>>,
+}
+
+/// What came of the attempts that ended in the last hours, as far as the server remembers: the last 20000.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct History {
+    /// Since when: as long ago as was asked for, or since the oldest attempt that is remembered.
+    pub since_ms: u64,
+    /// Attempts that ended; one that was tried again counts once for each time.
+    pub tasks: u64,
+    /// Of these: succeeded.
+    pub succeeded: u64,
+    /// Failed, or lost with their worker.
+    pub failed: u64,
+    /// Killed on request.
+    pub canceled: u64,
+    /// Failures by cause, the most frequent first, at most 20.
+    pub failures: Vec<FailureCause>,
+    /// Workers by failures, the most first, at most 20.
+    pub workers: Vec<WorkerRecord>,
+    /// How long they ran.
+    pub durations: Durations,
+    /// Those that took most cpu time of the farm, at most 50; only of jobs that the caller may read.
+    pub expensive: Vec<ExpensiveTask>,
+}
+
+/// Attempts that failed for one cause.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FailureCause {
+    /// `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words.
+    pub cause: String,
+    /// Number of attempts.
+    pub tasks: u64,
+}
+
+/// What attempts on a worker came to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct WorkerRecord {
+    /// The worker's name.
+    pub worker: String,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that ended.
+    pub tasks: u64,
+}
+
+/// A histogram of how long attempts ran.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Durations {
+    /// The longest time of each column but the last, in milliseconds.
+    pub bounds_ms: Vec<u64>,
+    /// Attempts of each column; the last has those that ran longer than all bounds.
+    pub tasks: Vec<u64>,
+}
+
+/// An attempt that took much.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ExpensiveTask {
+    /// The task's job.
+    pub job: u64,
+    /// The task's id, `JOB.INDEX`.
+    pub task: String,
+    /// The name of its step.
+    pub step: String,
+    /// Its job's queue.
+    pub queue: String,
+    /// The worker's name; empty if that is not known any more.
+    pub worker: String,
+    /// Milliseconds that it ran.
+    pub ms: u64,
+    /// Cpus that it held.
+    pub cpus: f64,
+    /// Most bytes of memory that it held at one time.
+    pub peak_bytes: Option<u64>,
+}
+
+/// The states of a job's tasks, in order of their index, as runs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct TaskGrid {
+    /// Number of all tasks of the job.
+    pub tasks: u32,
+    /// The index of the first task of the first run.
+    pub from: u32,
+    /// Runs of tasks in the same state, at most 50000.
+    pub runs: Vec<GridRun>,
+    /// Give this as `from` for the rest; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+}
+
+/// A letter and a number of tasks. `b`: waits for other tasks; `w`: waits for its turn; `p`: placed, not started; `r`:
+/// runs; `s`: succeeded; `f`: failed; `c`: cancelled; `l`: will never start, or something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct GridRun(pub char, pub u32);
