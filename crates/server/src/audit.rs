@@ -35,6 +35,9 @@ struct Line<'a> {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<&'a str>,
+    /// The id of the session by which the board acted for the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
     peer: String,
     method: &'a str,
     path: &'a str,
@@ -53,14 +56,22 @@ impl Audit {
         Audit { lines: Some(lines), thread, lost }
     }
 
-    /// Notes a request and its answer's status. `caller` is `None` where nobody was known.
-    pub fn note(&self, caller: Option<&Caller>, peer: &Peer, (method, path): (&str, &str), status: u16) {
+    /// Notes a request and its answer's status. `caller` is `None` where nobody was known, `session` where the caller
+    /// did not act by the board.
+    pub fn note(
+        &self,
+        (caller, session): (Option<&Caller>, Option<&str>),
+        peer: &Peer,
+        (method, path): (&str, &str),
+        status: u16,
+    ) {
         let Some(lines) = &self.lines else { return };
         let line = Line {
             time_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
             user: caller.map(|caller| caller.user.as_str()),
             role: caller.map(|caller| caller.role.as_str()),
             token: caller.and_then(|caller| caller.token.as_deref()),
+            session,
             peer: peer.to_string(),
             method,
             path: &path[..path.floor_char_boundary(PATH_BYTES_MAX)],
@@ -174,7 +185,7 @@ mod tests {
     fn a_log_that_cannot_be_written_counts_and_harms_nobody() {
         let lost = Counter::default();
         let audit = Audit::start(Some("/dev/null/audit.log".into()), 1, lost.clone());
-        audit.note(None, &Peer::LOCAL, ("POST", "/api/v1/jobs"), 401);
+        audit.note((None, None), &Peer::LOCAL, ("POST", "/api/v1/jobs"), 401);
         drop(audit);
         assert_eq!(lost.get(), 1);
     }
@@ -184,7 +195,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Audit::start(Some(path.clone()), 1, Counter::default());
-        audit.note(None, &Peer::LOCAL, ("POST", &"x".repeat(10_000)), 401);
+        audit.note((None, None), &Peer::LOCAL, ("POST", &"x".repeat(10_000)), 401);
         drop(audit);
         let line: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         assert_eq!((line["peer"].as_str(), line["status"].as_u64()), (Some("unix"), Some(401)));

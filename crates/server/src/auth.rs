@@ -4,6 +4,9 @@
 //! authentication is on, everybody who comes over TCP shows a bearer token, `wl_ID_SECRET`. The store
 //! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
 
+use crate::door::crossing::CrossSite;
+use crate::door::sessions::Right;
+use crate::door::user_at;
 use crate::listen::ConnectionPlace;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
@@ -17,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
 use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
@@ -40,6 +44,10 @@ const EXPIRES_MS_MAX: u64 = 100 * 365 * 86_400_000;
 const ID_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
 
+/// Looks for the process at the other end of a connection, at a time: each reads a table of all connections, and many
+/// at once must not take the time of other requests.
+static LOOKS: Semaphore = Semaphore::const_new(1);
+
 /// Between two looks into the store for what another server changed there.
 pub(crate) const REFRESH: Duration = Duration::from_secs(10);
 
@@ -53,15 +61,48 @@ pub struct Peer {
     pub certificate: Option<CertificateDer<'static>>,
     /// The room that its connection takes; `None` over a unix socket.
     pub place: Option<Arc<ConnectionPlace>>,
+    /// The server's socket that it came by; `None` over a unix socket.
+    pub entrance: Option<Entrance>,
+}
+
+/// A socket of the server, over TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entrance {
+    /// Where the server listens.
+    pub address: SocketAddr,
+    /// Whether connections are encrypted.
+    pub is_tls: bool,
+    /// It is there for the board alone, on a server that otherwise has a unix socket. Nobody is trusted there.
+    pub for_board: bool,
 }
 
 impl Peer {
     /// Whoever may open the unix socket.
-    pub const LOCAL: Peer = Peer { address: None, certificate: None, place: None };
+    pub const LOCAL: Peer = Peer { address: None, certificate: None, place: None, entrance: None };
 
     /// Somebody at an address that nobody said.
     pub fn unknown() -> Peer {
-        Peer { address: Some(([0, 0, 0, 0], 0).into()), certificate: None, place: None }
+        Peer { address: Some(([0, 0, 0, 0], 0).into()), ..Peer::LOCAL }
+    }
+
+    /// The user of this machine whose process is at the other end; `None` if it is elsewhere, or not known.
+    pub(crate) async fn process_user(&self) -> Option<u32> {
+        let client = self.address.filter(|address| address.ip().to_canonical().is_loopback())?;
+        let (entrance, place) = (self.entrance?, self.place.as_ref()?);
+        // A server that listens on all addresses was reached by one of this machine.
+        let ip = if entrance.address.ip().is_unspecified() { client.ip() } else { entrance.address.ip() };
+        let server = SocketAddr::new(ip.to_canonical(), entrance.address.port());
+        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+        let look = || async move {
+            let _turn = LOOKS.acquire().await;
+            tokio::task::spawn_blocking(move || user_at(client, server)).await.ok().flatten()
+        };
+        *place.process_user.get_or_init(look).await
+    }
+
+    /// True where it came by the board's own port.
+    pub fn is_for_board(&self) -> bool {
+        self.entrance.is_some_and(|entrance| entrance.for_board)
     }
 }
 
@@ -112,6 +153,18 @@ pub enum Access {
 }
 
 impl Access {
+    /// The word for it in the OpenAPI document: the least role that may.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Access::Anybody => "anybody",
+            Access::Known => "any token",
+            Access::Viewer => "viewer",
+            Access::User => "user",
+            Access::Admin => "admin",
+            Access::Worker => "worker",
+        }
+    }
+
     /// True if it is for callers of this role.
     pub fn is_for(self, role: Role) -> bool {
         match (self, role) {
@@ -160,6 +213,15 @@ pub enum Denied {
     /// The caller has as many connections as one user may.
     #[error("this user has too many connections open")]
     Connections,
+    /// The session has ended, or never was.
+    #[error("this session has ended")]
+    Session,
+    /// The code was used, has expired, or never was.
+    #[error("this code is not valid: each signs in once, within a minute")]
+    Code,
+    /// A browser sends it, but not for the board's own page.
+    #[error(transparent)]
+    CrossSite(#[from] CrossSite),
     /// Known, but not for this.
     #[error("this token's role does not allow it")]
     Role,
@@ -169,7 +231,7 @@ impl Denied {
     /// Its kind on the wire.
     pub fn code(self) -> ErrorCode {
         match self {
-            Denied::Certificate | Denied::Role => ErrorCode::Forbidden,
+            Denied::Certificate | Denied::Role | Denied::CrossSite(_) => ErrorCode::Forbidden,
             Denied::Connections => ErrorCode::Unavailable,
             _ => ErrorCode::Unauthorized,
         }
@@ -182,6 +244,11 @@ impl Denied {
             Denied::Password => "send it as 'Authorization: Bearer TOKEN'",
             Denied::Connections => "close some; an administrator sets connections.max",
             Denied::Role => "'windlass token list', asked by an administrator, shows the roles",
+            Denied::Session | Denied::Code => "sign in again: 'windlass board' opens the board, signed in",
+            Denied::CrossSite(CrossSite::Host) => {
+                "address the server as 127.0.0.1 or localhost with its port; for a reverse proxy set hosts of [board]"
+            }
+            Denied::CrossSite(_) => "a program shows a token instead: 'Authorization: Bearer TOKEN'",
             _ => {
                 "an administrator makes one by 'windlass token create'; set WINDLASS_TOKEN_FILE or WINDLASS_TOKEN"
             }
@@ -246,8 +313,8 @@ impl Auth {
 
     /// Who asks. A token may come as a password only where the request takes one.
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap, by_password: bool) -> Result<Caller, Denied> {
-        if peer.address.is_none() || !self.required {
-            return Ok(Caller { user: self.user.clone(), role: Role::Admin, worker: None, token: None });
+        if self.lets_in(peer) {
+            return Ok(self.own_user());
         }
         let bearer = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
         let shown = bearer.to_str().map_err(|_| Denied::Malformed)?;
@@ -263,9 +330,34 @@ impl Auth {
         }
     }
 
+    /// True where nothing needs to be shown.
+    pub(crate) fn lets_in(&self, peer: &Peer) -> bool {
+        peer.address.is_none() || (!self.required && !peer.is_for_board())
+    }
+
+    /// The administrator who comes in without a token.
+    fn own_user(&self) -> Caller {
+        Caller { user: self.user.clone(), role: Role::Admin, worker: None, token: None }
+    }
+
+    /// Who acts with a session's right; `None` if its token is not in force any more.
+    pub(crate) fn of_right(&self, right: &Right) -> Option<Caller> {
+        let Right::Token(id) = right else { return Some(self.own_user()) };
+        let at = now();
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let in_force =
+            |token: &&TokenRecord| token.revoked.is_none() && token.expires.is_none_or(|end| end > at);
+        tokens.get(id).filter(in_force).and_then(|token| caller_of(token).ok())
+    }
+
+    /// Whose token this is, or why it lets nobody in.
+    pub(crate) fn check_token(&self, token: &str) -> Result<Caller, Denied> {
+        self.known(&format!("Bearer {token}"), now())
+    }
+
     /// Whose token this is, if it is in force.
     pub fn of_token(&self, token: &str) -> Option<Caller> {
-        self.known(&format!("Bearer {token}"), now()).ok()
+        self.check_token(token).ok()
     }
 
     /// True if there ever was a token of this user.
@@ -312,13 +404,7 @@ impl Auth {
         if token.expires.is_some_and(|end| end <= at) {
             return Err(Denied::Expired);
         }
-        Ok(Caller {
-            user: token.user.clone(),
-            // A role that a later version wrote is none of ours.
-            role: Role::parse(&token.role).ok_or(Denied::Role)?,
-            worker: token.worker.clone(),
-            token: Some(token.id.clone()),
-        })
+        caller_of(token)
     }
 
     /// All tokens by id that somebody made.
@@ -384,6 +470,17 @@ impl Auth {
         token.revoked = token.revoked.or(Some(at));
         Ok(told(token))
     }
+}
+
+/// Who shows a token that is in force.
+fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
+    Ok(Caller {
+        user: token.user.clone(),
+        // A role that a later version wrote is none of ours.
+        role: Role::parse(&token.role).ok_or(Denied::Role)?,
+        worker: token.worker.clone(),
+        token: Some(token.id.clone()),
+    })
 }
 
 /// What is kept of a new token, without id and secret.
@@ -463,7 +560,7 @@ mod tests {
     }
 
     fn over_tcp(auth: &Auth, bearer: &str) -> Result<Caller, Denied> {
-        let peer = Peer { address: Some(([10, 0, 0, 9], 5).into()), certificate: None, place: None };
+        let peer = Peer { address: Some(([10, 0, 0, 9], 5).into()), ..Peer::LOCAL };
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, bearer.parse().unwrap());
         auth.caller(&peer, &headers, false)
@@ -501,6 +598,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nobody_is_trusted_at_the_board_s_own_port() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, false, "root".to_owned()).await.unwrap();
+        let at = |for_board| {
+            let entrance = Entrance { address: ([127, 0, 0, 1], 7).into(), is_tls: false, for_board };
+            Peer { address: Some(([127, 0, 0, 1], 5).into()), entrance: Some(entrance), ..Peer::LOCAL }
+        };
+        assert_eq!(auth.caller(&at(false), &HeaderMap::new(), false).unwrap().role, Role::Admin);
+        assert_eq!(auth.caller(&at(true), &HeaderMap::new(), false), Err(Denied::Missing));
+    }
+
+    #[tokio::test]
+    async fn a_session_s_right_ends_with_its_token() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let made = auth.create(ask(Role::User), &caller(Role::Admin)).await.unwrap();
+        let right = Right::Token(made.token.id.clone());
+        let acts = auth.of_right(&right).unwrap();
+        assert_eq!(
+            (acts.user.as_str(), acts.role, acts.token.as_ref()),
+            ("ann", Role::User, Some(&made.token.id))
+        );
+        auth.revoke(&made.token.id).await.unwrap();
+        assert_eq!(auth.of_right(&right), None);
+        assert_eq!(auth.of_right(&Right::Token("none".to_owned())), None);
+        assert_eq!(auth.of_right(&Right::Own).unwrap().role, Role::Admin);
+    }
+
+    #[tokio::test]
     async fn forged_tokens_are_told_from_old_ones() {
         let store = Store::open("memory").unwrap();
         let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
@@ -517,7 +643,7 @@ mod tests {
         for bad in ["", "Bearer", "Bearer wl_", "Bearer wl_a_b", &shown[..shown.len() - 1]] {
             assert_eq!(over_tcp(&auth, bad), Err(Denied::Malformed), "{bad}");
         }
-        let peer = Peer { address: Some(([127, 0, 0, 1], 5).into()), certificate: None, place: None };
+        let peer = Peer { address: Some(([127, 0, 0, 1], 5).into()), ..Peer::LOCAL };
         assert_eq!(auth.caller(&peer, &HeaderMap::new(), false), Err(Denied::Missing));
         assert_eq!(auth.caller(&Peer::LOCAL, &HeaderMap::new(), false).unwrap().role, Role::Admin);
     }

@@ -1,9 +1,12 @@
 //! The server's settings: one TOML file; every setting has a default, and flags go over the file.
 
 mod placement;
+mod telemetry;
 
 pub use placement::{Cache, Charge, LoadConfig, Placement, Reservation, Score, Turn};
+pub use telemetry::TelemetryConfig;
 
+use crate::door::BoardOptions;
 use crate::http::UserLimits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -19,7 +22,7 @@ use windlass_api::SetQueue;
 pub struct Config {
     /// Where to listen: `HOST:PORT`, or `unix:PATH`; by default a socket that belongs to the state directory.
     pub listen: Option<String>,
-    /// `sqlite:PATH` or `memory`; by default `windlass.db` in the state directory.
+    /// `sqlite:PATH`, `postgres://HOST/DATABASE` or `memory`; by default `windlass.db` in the state directory.
     pub store: Option<String>,
     /// Days that ended jobs and their output are kept.
     pub keep_days: f64,
@@ -49,6 +52,10 @@ pub struct Config {
     pub auth: AuthConfig,
     /// How many connections there may be over TCP.
     pub connections: Connections,
+    /// The board in a browser.
+    pub board: BoardConfig,
+    /// Where traces go.
+    pub telemetry: TelemetryConfig,
     /// The interface of Compass CI.
     pub compass: CompassConfig,
     /// What one user may have, administrators excepted.
@@ -139,6 +146,38 @@ pub struct Connections {
     pub max: Option<usize>,
     /// Of one machine, on which nobody was let in yet; by default 1024.
     pub per_machine_max: Option<usize>,
+}
+
+/// The board in a browser.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BoardConfig {
+    /// False where the server has no board.
+    pub enabled: bool,
+    /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
+    /// the machine's own: those of a reverse proxy.
+    pub hosts: Vec<String>,
+}
+
+impl Default for BoardConfig {
+    fn default() -> Self {
+        BoardConfig { enabled: true, hosts: Vec::new() }
+    }
+}
+
+impl BoardConfig {
+    /// For the interface.
+    pub fn options(&self) -> BoardOptions {
+        BoardOptions { enabled: self.enabled, hosts: self.hosts.clone() }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let is_bad = |host: &&String| host.is_empty() || host.contains(['/', ' ', '@', '*']);
+        match self.hosts.iter().find(is_bad) {
+            Some(host) => Err(format!("board.hosts must be HOST or HOST:PORT each, not '{host}'")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The interface of Compass CI.
@@ -317,6 +356,8 @@ impl Default for Config {
             tls: Tls::default(),
             auth: AuthConfig::default(),
             connections: Connections::default(),
+            board: BoardConfig::default(),
+            telemetry: TelemetryConfig::default(),
             compass: CompassConfig::default(),
             users: Users::default(),
             gateway: GatewayConfig::default(),
@@ -364,6 +405,8 @@ impl Config {
         config.load.check()?;
         config.reservation.check()?;
         config.cache.check()?;
+        config.board.check()?;
+        config.telemetry.check()?;
         if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
             return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
         }
@@ -457,6 +500,8 @@ mod tests {
         assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
         assert!(Config::parse("lease = 0.5").unwrap_err().contains("lease"));
         assert!(Config::parse("[auth]\nrequired = false").unwrap_err().contains("trust_this_machine"));
+        assert!(Config::parse("[board]\nhosts = ['https://farm']").unwrap_err().contains("board.hosts"));
+        assert!(Config::parse("[telemetry]\notlp = 'farm:4318'").unwrap_err().contains("telemetry.otlp"));
         assert!(Config::parse("[connections]\nmax = 1").unwrap_err().contains("connections.max"));
         assert!(Config::parse("[connections]\nper_machine_max = 0").unwrap_err().contains("per_machine"));
         assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));

@@ -295,7 +295,8 @@ mod tests {
 
     fn ended(attempt: u32) -> Fact {
         let result = TaskResult::bare(End::Lost);
-        Fact::Ended { task: TASK, attempt, state: windlass_core::job::TaskState::Ready, result }
+        let state = windlass_core::job::TaskState::Ready;
+        Fact::Ended { task: TASK, attempt, worker: WorkerId(7), cpu: 100, state, result }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, WorkerLink, WorkerMessage,
 };
 use crate::refusals::Refusals;
+use crate::spans;
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -231,6 +232,7 @@ impl WorkerReader {
         let mut closing = self.handle.closing();
         let mut ended = self.link.ended.subscribe();
         let mut heard = Instant::now();
+        let span = spans::worker_stream();
         let why = loop {
             let patience = if self.name.is_some() { self.beat * BEATS_MISSED } else { HELLO_PATIENCE };
             tokio::select! {
@@ -260,6 +262,7 @@ impl WorkerReader {
             }
         };
         self.link.end();
+        spans::stream_ended(&span, self.name.as_deref(), why.as_deref());
         if let Some(name) = &self.name {
             // What it did wrong was told, as far as the log has room for it.
             if let Some(why) = why {

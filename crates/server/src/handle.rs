@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
+use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::progress::ProgressBoard;
@@ -55,6 +56,8 @@ pub(crate) struct Parts {
     pub store: Store,
     pub events: Events,
     pub metrics: Arc<Metrics>,
+    pub ended: Arc<EndedAttempts>,
+    pub placed: Arc<PlacedSteps>,
     pub links: Arc<Links>,
     pub progress: Arc<ProgressBoard>,
     pub external: Arc<ExternalTasks>,
@@ -161,6 +164,16 @@ impl Handle {
     /// The numbers.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.parts.metrics
+    }
+
+    /// The attempts that ended last.
+    pub(crate) fn ended(&self) -> &EndedAttempts {
+        &self.shared.parts.ended
+    }
+
+    /// Names of what was placed lately.
+    pub(crate) fn placed(&self) -> Arc<PlacedSteps> {
+        self.shared.parts.placed.clone()
     }
 
     /// The connection to a worker, while there is one.

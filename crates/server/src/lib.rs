@@ -10,8 +10,10 @@ mod bodies;
 mod clock;
 mod config;
 mod disk;
+mod door;
 mod events;
 mod external;
+mod figures;
 mod gateway;
 mod grpc;
 mod handle;
@@ -26,12 +28,15 @@ mod progress;
 mod refusals;
 mod retention;
 mod shell;
+mod spans;
 mod tls;
 mod view;
 
 pub use config::{
-    AuthConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig, Tls as TlsConfig,
+    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig,
+    TelemetryConfig, Tls as TlsConfig,
 };
+pub use door::BoardOptions;
 pub use events::Subscription;
 pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
@@ -45,4 +50,5 @@ pub use listen::{ListenError, Listener, Protection, RoomLimits};
 pub use panics::end_process_on_panic;
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
+pub use spans::SPANS;
 pub use tls::{TlsError, server_config};

@@ -240,7 +240,7 @@ pub struct LogRequest {
 }
 
 /// Bytes of an attempt's output.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LogChunk {
     /// Where the next chunk begins.
     pub next: u64,

@@ -1,5 +1,6 @@
 //! Numbers for monitoring, in OpenMetrics text.
 
+use crate::figures::Tally;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -8,7 +9,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use windlass_core::Engine;
 use windlass_core::engine::Fact;
 use windlass_core::explain::{BlockedReason, Entitlement};
@@ -36,20 +38,20 @@ pub struct Metrics {
     workers_low_space: Gauge,
     workers_left_out: Gauge,
     workers_reserved: Gauge,
+    board_sessions: Gauge,
     waiting_tasks: Family<Labels, Gauge>,
     stranded_cores: Gauge<f64, AtomicU64>,
     queues: QueueGauges,
     /// One text at a time, because queues that are gone are removed before the others are set.
     encoding: Mutex<()>,
     wait_seconds: Histogram,
-    /// Time of a round that booked something.
-    pub round_seconds: Histogram,
-    /// Time from giving a batch to the store until it is durable.
-    pub commit_seconds: Histogram,
+    round_seconds: Histogram,
+    commit_seconds: Histogram,
+    /// The same events once more, for rates and quantiles of the last minutes.
+    tally: Mutex<Tally>,
     /// Writes of a batch.
     pub batch_writes: Histogram,
-    /// Batches that the store did not take.
-    pub store_failures: Counter,
+    store_failures: Counter,
     /// Without a value where the store is on no disk.
     store_free: Family<[(&'static str, &'static str); 0], Gauge>,
     /// Connections and requests that were refused for what they are or who sent them.
@@ -76,6 +78,7 @@ impl Metrics {
             workers_low_space: Gauge::default(),
             workers_left_out: Gauge::default(),
             workers_reserved: Gauge::default(),
+            board_sessions: Gauge::default(),
             waiting_tasks: Family::default(),
             stranded_cores: Gauge::default(),
             queues: QueueGauges::default(),
@@ -83,6 +86,7 @@ impl Metrics {
             wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 12)),
             round_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
+            tally: Mutex::default(),
             batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
             store_failures: Counter::default(),
             store_free: Family::default(),
@@ -109,6 +113,7 @@ impl Metrics {
         r.register("workers_low_space", help, self.workers_low_space.clone());
         r.register("workers_left_out", "Workers left out for their faults", self.workers_left_out.clone());
         r.register("workers_reserved", "Workers reserved for blocked work", self.workers_reserved.clone());
+        r.register("board_sessions", "Sessions of browsers that are open", self.board_sessions.clone());
         r.register("waiting_tasks", "Ready tasks, by why they wait", self.waiting_tasks.clone());
         r.register("stranded_cores", "Cores idle beside work that waits", self.stranded_cores.clone());
         self.queues.register(r);
@@ -124,8 +129,45 @@ impl Metrics {
         r.register("audit_lost", "Lines lost to the audit log", self.audit_lost.clone());
     }
 
+    /// A round that booked something took so long.
+    pub fn round_took(&self, took: Duration) {
+        self.round_seconds.observe(took.as_secs_f64());
+        let mut tally = self.lock_tally();
+        tally.rounds += 1;
+        tally.round_times.add(took);
+    }
+
+    /// It took so long until the store had a batch, or said that it could not take it.
+    pub fn commit_took(&self, took: Duration) {
+        self.commit_seconds.observe(took.as_secs_f64());
+        self.lock_tally().commit_times.add(took);
+    }
+
+    /// The store did not take a batch.
+    pub fn store_failed(&self) {
+        self.store_failures.inc();
+        self.lock_tally().store_failures += 1;
+    }
+
+    /// What happened since the server started.
+    pub fn tally(&self) -> Tally {
+        self.lock_tally().clone()
+    }
+
+    /// Results since the server started that were refused because another attempt is booked.
+    pub fn results_late(&self) -> u64 {
+        self.results_late.get()
+    }
+
+    fn lock_tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Counts what happened.
     pub fn count(&self, notes: &[Fact]) {
+        if !notes.is_empty() {
+            self.lock_tally().count(notes);
+        }
         for note in notes {
             match note {
                 Fact::Job { .. } => _ = self.jobs_accepted.inc(),
@@ -142,8 +184,8 @@ impl Metrics {
         }
     }
 
-    /// The text, with gauges as they are now.
-    pub fn encode(&self, now: &Gauges, free_bytes: Option<u64>) -> String {
+    /// The text, with gauges as they are now; `sessions` are those of browsers.
+    pub fn encode(&self, now: &Gauges, free_bytes: Option<u64>, sessions: usize) -> String {
         if let Some(bytes) = free_bytes {
             self.store_free.get_or_create(&[]).set(bytes as i64);
         }
@@ -166,6 +208,7 @@ impl Metrics {
         self.workers_low_space.set(held.low_space);
         self.workers_left_out.set(*left_out);
         self.workers_reserved.set(*reserved);
+        self.board_sessions.set(sessions as i64);
         self.stranded_cores.set(*stranded_cpu as f64 / 100.0);
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");

@@ -5,11 +5,13 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::Events;
 use crate::external::ExternalTasks;
+use crate::figures::{ENDED_MAX, EndedAttempts, PlacedSteps};
 use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
 use crate::progress::ProgressBoard;
+use crate::spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use windlass_core::engine::{
 };
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
+use windlass_core::worker::WorkerRecord;
 use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_store::{Store, StoreError};
 
@@ -34,6 +37,8 @@ const STORE_RETRY: Duration = Duration::from_millis(500);
 
 /// Reads of the store that are made in one go.
 const FETCHES_MAX: usize = 64;
+/// Jobs, active ones and those that ended last, whose attempts are read at the start for figures about the past.
+const ENDED_JOBS_MAX: usize = 500;
 /// Between two looks whether the store counts right what is parked.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -72,6 +77,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let snapshot = store.load().await?;
     let settings =
         Settings { first_job: snapshot.next_job, first_alloc: random_number(), ..options.settings };
+    let (ended, placed) = (Arc::<EndedAttempts>::default(), Arc::<PlacedSteps>::default());
+    restore_ended(&ended, &store, &snapshot.ground.workers).await;
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
@@ -86,6 +93,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
             store: store.clone(),
             events: events.clone(),
             metrics: metrics.clone(),
+            ended: ended.clone(),
+            placed: placed.clone(),
             links: links.clone(),
             progress: progress.clone(),
             external: external.clone(),
@@ -108,6 +117,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         external,
         events,
         metrics,
+        ended,
+        placed,
         progress,
         fetches: VecDeque::new(),
         audited: Instant::now(),
@@ -124,6 +135,15 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         .spawn(move || runtime.block_on(shell.run(inbox)))
         .map_err(|source| StoreError::Io { path: "the engine's thread".into(), source })?;
     Ok(handle)
+}
+
+/// Reads what ended last. What cannot be read is lacking in figures about the past, and nothing else.
+async fn restore_ended(ended: &EndedAttempts, store: &Store, workers: &[WorkerRecord]) {
+    let names: BTreeMap<WorkerId, &str> = workers.iter().map(|worker| (worker.id, &*worker.name)).collect();
+    match store.last_ended(ENDED_JOBS_MAX, ENDED_MAX).await {
+        Ok(jobs) => ended.restore(&jobs, |id| names.get(&id).map(|name| (*name).to_owned())),
+        Err(error) => tracing::warn!("the history of attempts begins again: {error}"),
+    }
 }
 
 /// A look into the store, and what it makes happen.
@@ -151,6 +171,10 @@ struct Shell {
     external: Arc<ExternalTasks>,
     events: Events,
     metrics: Arc<Metrics>,
+    /// Attempts that ended, for figures about the past.
+    ended: Arc<EndedAttempts>,
+    /// Names of what was placed lately.
+    placed: Arc<PlacedSteps>,
     progress: Arc<ProgressBoard>,
     /// What the engine wants read.
     fetches: VecDeque<Fetch>,
@@ -332,10 +356,11 @@ impl Shell {
     }
 
     fn round(&mut self) {
-        let started = Instant::now();
+        let (started, span) = (Instant::now(), spans::round());
         let booked = self.engine.round(self.clock.now(), ROUND_BUDGET, &mut self.pipeline.forming);
+        spans::booked(&span, booked);
         if booked > 0 {
-            self.metrics.round_seconds.observe(started.elapsed().as_secs_f64());
+            self.metrics.round_took(started.elapsed());
         }
     }
 
@@ -356,6 +381,7 @@ impl Shell {
             Inbox::Query(question) => question(&self.engine),
             Inbox::Stop(done) => {
                 self.engine.save_histories(&mut self.pipeline.forming);
+                self.engine.save_turns(&mut self.pipeline.forming);
                 self.stopping = Some(done);
             }
         }
@@ -441,7 +467,7 @@ impl Shell {
 
     /// Gives the forming batch to the store. One that writes nothing is delivered at once.
     fn send_batch(&mut self) -> Option<Commit> {
-        match self.pipeline.next_batch()? {
+        match self.pipeline.next_batch(&mut self.engine)? {
             NextBatch::Deliver(batch) => {
                 self.deliver(*batch);
                 None
@@ -449,14 +475,18 @@ impl Shell {
             NextBatch::Commit(batch) => {
                 self.metrics.batch_writes.observe(batch.writes.len() as f64);
                 self.commit_began = Instant::now();
-                let store = self.store.clone();
-                Some(Box::pin(async move { store.commit(batch).await }))
+                let (store, span) = (self.store.clone(), spans::commit(batch.writes.len()));
+                Some(Box::pin(async move {
+                    let result = store.commit(batch).await;
+                    spans::committed(&span, result.as_ref().map(Vec::len));
+                    result
+                }))
             }
         }
     }
 
     fn committed(&mut self, result: Result<Vec<usize>, StoreError>) {
-        self.metrics.commit_seconds.observe(self.commit_began.elapsed().as_secs_f64());
+        self.metrics.commit_took(self.commit_began.elapsed());
         let refused = match result {
             Ok(refused) => refused,
             Err(error) => return self.failed(&error),
@@ -483,7 +513,7 @@ impl Shell {
         for request in self.pipeline.failed(&mut self.engine) {
             self.answer(request, Err(why.clone()));
         }
-        self.metrics.store_failures.inc();
+        self.metrics.store_failed();
         self.stalled_by = Some(why);
     }
 
@@ -559,6 +589,8 @@ impl Shell {
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, batch: Outbox) {
         self.metrics.count(&batch.notes);
+        self.placed.take(&self.engine, &batch.notes);
+        self.ended.take(&self.engine, &batch.notes, self.clock.now());
         self.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);
         self.external.settle(&batch.notes);

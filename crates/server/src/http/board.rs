@@ -49,7 +49,9 @@ pub async fn rules() -> BoardReply<Vec<RuleEntry>> {
 
 /// Of which decisions to make a summary.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct SummaryQuery {
     /// Made in so many last hours: 24 by default.
     window_hours: Option<u64>,
@@ -126,7 +128,9 @@ fn look_dispatched(engine: &Engine) -> DispatchedJobs {
 
 /// Which decisions to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct DecisionsQuery {
     /// At most so many; 100 by default, 1000 at most, which is what the server remembers.
     limit: Option<usize>,
@@ -144,9 +148,10 @@ pub async fn decisions(
 ) -> BoardReply<Vec<BoardDecision>> {
     let Query(query) = query?;
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let placed = app.handle.placed();
     let look = move |engine: &Engine| {
         let recent = engine.planner().decisions().take(limit);
-        recent.map(|decision| view::decision(engine, decision)).collect::<Vec<_>>()
+        recent.map(|decision| view::decision(engine, decision, &placed)).collect::<Vec<_>>()
     };
     answer(app.handle.query(look).await?)
 }
@@ -156,7 +161,8 @@ pub async fn decisions(
     responses((status = 200, description = "The first 10000 by id", body = Board<Vec<BoardWorker>>)))]
 pub async fn workers(State(app): State<App>) -> BoardReply<Vec<BoardWorker>> {
     let look = |engine: &Engine| {
-        engine.workers().present().take(WORKERS_MAX).map(BoardWorker::from_core).collect::<Vec<_>>()
+        let workers = engine.workers().present().take(WORKERS_MAX);
+        workers.map(|worker| view::board_worker(engine, worker)).collect::<Vec<_>>()
     };
     answer(app.handle.query(look).await?)
 }

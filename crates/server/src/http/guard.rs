@@ -2,13 +2,16 @@
 
 use super::App;
 use super::error::ApiError;
+use super::identity::{self, Identity, SignIn};
 use super::intake::drain;
-use super::routes;
+use super::routes::{self, ME_PATH};
 use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
+use crate::door::pages;
 use crate::panics::in_request;
+use crate::spans;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
@@ -20,31 +23,44 @@ use windlass_core::Time;
 
 /// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
 /// notes who changed something or was refused.
-pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
+pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     if path == HEALTH_PATH {
         return next.run(request).await;
     }
-    let connection = request.extensions().get::<ConnectInfo<Peer>>();
-    // What came from who knows where did not come over the unix socket.
-    let peer = connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone());
+    let peer = peer_of(&request);
     let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let gateway = app.shared.gateways.of(&path);
     let access = if gateway.is_some() { Access::Anybody } else { routes::access(&method, &path, pattern) };
     let by_password = gateway.is_some_and(|gateway| gateway.takes_password(&method, &path));
-    let (caller, denied) = match app.shared.auth.caller(&peer, request.headers(), by_password) {
-        Ok(caller) if !access.is_for(caller.role) => (Some(caller), Some(Denied::Role)),
-        Ok(caller) if peer.place.as_ref().is_some_and(|place| !place.admit(&caller)) => {
-            (Some(caller), Some(Denied::Connections))
-        }
-        Ok(caller) => (Some(caller), None),
+    if peer.is_for_board() && (gateway.is_some() || path.starts_with(WORKER_PATHS)) {
+        return ApiError::new(ErrorCode::NotFound, "this port is for the board alone").into_response();
+    }
+    let is_open = access == Access::Anybody;
+    let signs_in = is_open && gateway.is_none();
+    let shown = identity::of(&app, &peer, &request, by_password);
+    let Identity { caller, by, denied, .. } = shown.shown_by_its_user(&peer).await;
+    let denied = match (&caller, denied) {
         // There the handlers ask who it is, and the body may show it.
-        Err(Denied::Missing) if gateway.is_some() => (None, None),
-        Err(denied) => (None, Some(denied)),
+        (None, Some(Denied::Missing | Denied::Session)) if is_open => None,
+        (_, Some(denied)) => Some(denied),
+        (Some(caller), None) if !access.is_for(caller.role) => Some(Denied::Role),
+        (Some(caller), None) if peer.place.as_ref().is_some_and(|place| !place.admit(caller)) => {
+            Some(Denied::Connections)
+        }
+        (_, None) => None,
     };
+    let denied = match denied {
+        None if signs_in => identity::check_sign_in(&app, &peer, &request).err().map(Denied::from),
+        denied => denied,
+    };
+    if signs_in {
+        let addressed = Addressed::of(&peer, &request);
+        request.extensions_mut().insert(addressed);
+    }
     let is_report = gateway.is_some_and(|gateway| gateway.is_report(&path));
     let changes = !is_report && changes(&method, &path);
-    let asked = Asked { app, caller, denied, peer, method, path, changes };
+    let asked = Asked { app, caller, by, denied, peer, method, path, changes };
     if asked.denied.is_none() && asked.changes {
         // What changes something runs to its end and is noted, whether anybody still listens or not.
         let answered = tokio::spawn(asked.answer(request, next)).await;
@@ -53,6 +69,53 @@ pub async fn admit(State(app): State<App>, request: Request, next: Next) -> Resp
         });
     }
     asked.answer(request, next).await
+}
+
+/// Shows the board's pages, which hold no data, to everybody but other sites' pages.
+pub async fn show_pages(State(app): State<App>, request: Request, next: Next) -> Response {
+    let page = page_of(&app, &request);
+    let Some(page) = page else { return next.run(request).await };
+    page
+}
+
+/// The answer, if the request is for one of the board's pages.
+fn page_of(app: &App, request: &Request) -> Option<Response> {
+    let (method, path) = (request.method(), request.uri().path());
+    let looks = method == Method::GET || method == Method::HEAD;
+    let file = pages::find(path).filter(|_| looks && app.shared.board.enabled)?;
+    // A path of another interface's clients is the board's for browsers.
+    let is_browser = text_of(request.headers(), "accept").is_some_and(|kinds| kinds.contains("text/html"));
+    if app.shared.gateways.of(path).is_some() && !is_browser {
+        return None;
+    }
+    Some(match identity::check_page(app, &peer_of(request), request) {
+        Ok(()) => pages::answer(file, method, request.headers()),
+        Err(why) => Denied::from(why).into_response(),
+    })
+}
+
+/// Who is at the other end. What came from who knows where did not come over the unix socket.
+fn peer_of(request: &Request) -> Peer {
+    let connection = request.extensions().get::<ConnectInfo<Peer>>();
+    connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone())
+}
+
+/// How a request that signs in or out addressed the server. In its extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Addressed {
+    /// `HOST` or `HOST:PORT`.
+    pub host: String,
+    /// Whether the browser's way is encrypted; a proxy may do that.
+    pub is_tls: bool,
+}
+
+impl Addressed {
+    fn of(peer: &Peer, request: &Request) -> Addressed {
+        let by_proxy =
+            text_of(request.headers(), "origin").is_some_and(|origin| origin.starts_with("https://"));
+        let is_tls = by_proxy || peer.entrance.is_some_and(|entrance| entrance.is_tls);
+        Addressed { host: host_of(request), is_tls }
+    }
 }
 
 tokio::task_local! {
@@ -69,6 +132,7 @@ pub(crate) fn known_as(caller: &Caller) {
 struct Asked {
     app: App,
     caller: Option<Caller>,
+    by: SignIn,
     denied: Option<Denied>,
     peer: Peer,
     method: Method,
@@ -82,7 +146,8 @@ impl Asked {
         let response = match (&self.caller, self.denied) {
             (Some(caller), None) => {
                 request.extensions_mut().insert(caller.clone());
-                self.until_revoked(in_request(next.run(request)).await)
+                request.extensions_mut().insert(self.by.clone());
+                self.for_page(self.until_revoked(in_request(next.run(request)).await))
             }
             (None, None) => {
                 let found = Arc::<OnceLock<Caller>>::default();
@@ -100,29 +165,54 @@ impl Asked {
                 if grpc { denied.into_grpc() } else { denied.into_response() }
             }
         };
-        self.note(response.status());
+        self.note(response.status(), response.extensions().get::<Denied>().copied());
         response
     }
 
-    /// Events and output go on for as long as somebody listens, but not longer than the token lasts.
+    /// Events and output go on for as long as somebody listens, but not longer than the token and the session last.
     fn until_revoked(&self, response: Response) -> Response {
         let token = self.caller.as_ref().and_then(|caller| caller.token.clone());
+        let session = self.by.session().map(str::to_owned);
         let streams = self.path.ends_with("/events") || self.path.ends_with("/log");
-        let Some(token) = token.filter(|_| streams) else { return response };
-        let auth = self.app.shared.auth.clone();
+        if !streams || (token.is_none() && session.is_none()) {
+            return response;
+        }
+        let (auth, sessions) = (self.app.shared.auth.clone(), self.app.shared.sessions.clone());
+        let handle = self.app.handle.clone();
+        let lasts = move || {
+            token.as_ref().is_none_or(|id| auth.is_in_force(id))
+                && session.as_ref().is_none_or(|id| sessions.is_in_force(id, handle.clock().now()))
+        };
         response.map(|body| {
             let parts = body.into_data_stream();
-            Body::from_stream(parts.take_while(move |_| std::future::ready(auth.is_in_force(&token))))
+            Body::from_stream(parts.take_while(move |_| std::future::ready(lasts())))
         })
     }
 
-    fn note(&self, status: StatusCode) {
-        let Asked { app, caller, denied, peer, method, path, changes } = self;
-        let note = || app.shared.audit.note(caller.as_ref(), peer, (method.as_str(), path), status.as_u16());
+    /// Says with an answer to a session that it is for the board's page alone, and is not kept.
+    fn for_page(&self, mut response: Response) -> Response {
+        if self.by.session().is_some() {
+            pages::harden(response.headers_mut());
+            let keep = HeaderValue::from_static("no-store");
+            response.headers_mut().entry(header::CACHE_CONTROL).or_insert(keep);
+        }
+        response
+    }
+
+    /// `found` is why the handler did not let anybody in.
+    fn note(&self, status: StatusCode, found: Option<Denied>) {
+        let Asked { app, caller, by, denied, peer, method, path, changes } = self;
+        let note = || {
+            let who = (caller.as_ref(), by.session());
+            app.shared.audit.note(who, peer, (method.as_str(), path), status.as_u16());
+        };
         match status {
+            // A page that asks whether somebody is signed in was refused nothing.
+            StatusCode::UNAUTHORIZED
+                if path == ME_PATH && matches!(denied, Some(Denied::Missing | Denied::Session)) => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
-                let why = denied.unwrap_or(Denied::Role);
+                let why = denied.or(found).unwrap_or(Denied::Role);
                 // What floods the log must not push the past out of the audit log either, whoever does it.
                 let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));
                 let known = || caller.as_ref().is_some_and(|caller| app.shared.noted.take(&caller.user));
@@ -156,7 +246,10 @@ impl Denied {
 
 impl IntoResponse for Denied {
     fn into_response(self) -> Response {
-        ApiError::new(self.code(), self.to_string()).hint(self.hint()).into_response()
+        let mut response = ApiError::new(self.code(), self.to_string()).hint(self.hint()).into_response();
+        // The audit log and the server's log say why.
+        response.extensions_mut().insert(self);
+        response
     }
 }
 
@@ -168,8 +261,9 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let caller = request.extensions().get::<Caller>();
+    let has_session = request.extensions().get::<SignIn>().is_some_and(|by| by.session().is_some());
     // Nobody is trusted who is not known either.
-    let shown_token = caller.is_none_or(|caller| caller.token.is_some());
+    let shown_token = has_session || caller.is_none_or(|caller| caller.token.is_some());
     if is_of_foreign_page(&request) || (!shown_token && !names_this_machine(&host_of(&request))) {
         let error = ApiError::new(ErrorCode::BadRequest, "requests of web pages are refused");
         return error.hint("address the server as 127.0.0.1 or localhost").into_response();
@@ -179,7 +273,7 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
 
 /// The host and port that the client addressed: from the URI over HTTP/2, from the Host header over HTTP/1. A Host header
 /// that is not text becomes `?`, which no check accepts.
-fn host_of(request: &Request) -> String {
+pub(super) fn host_of(request: &Request) -> String {
     let of_uri = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let of_header = || request.headers().get("host").map(|host| host.to_str().unwrap_or("?").to_owned());
     of_uri.or_else(of_header).unwrap_or_else(|| "localhost".to_owned())
@@ -213,7 +307,10 @@ fn names_this_machine(host: &str) -> bool {
 /// over, too. Says the server's clock with the answer.
 pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
     let open = busy(app);
-    say_clock(next.run(request).await, open.0.handle.clock().now())
+    let span = spans::request(&request);
+    let response = next.run(request).await;
+    spans::answered(&span, response.status());
+    say_clock(response, open.0.handle.clock().now())
 }
 
 /// Says with an answer what the clock of its times is now, where that is not said yet.

@@ -1,8 +1,8 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
 use super::error::ApiError;
-use super::rights::may_read;
-use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size};
+use super::rights::{may_have_priority, may_read};
+use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
 use crate::auth::{Caller, Role};
 use crate::handle::Handle;
 use axum::body::Bytes;
@@ -15,7 +15,8 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::IntoParams;
 use windlass_api::{
-    ErrorCode, IneligibleWorkers, Job, JobState, Page, Step, StepBody, SubmitRequest, Submitted, Unplaceable,
+    ErrorCode, IneligibleWorkers, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted,
+    Unplaceable,
 };
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{self as core, Stop};
@@ -84,12 +85,16 @@ fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), Api
     Ok((request.placeable_only, request.into_spec(user)?))
 }
 
-/// Jobs that are looked at for one part of a list; then the part is given as it is, and the caller goes on.
+/// Rows of the store that are looked at for one part of a list; then the part is given as it is, and the caller goes on.
+const ROWS_MAX: usize = 50_000;
+/// Of these, jobs that are read whole, because the store cannot tell all that is asked for.
 const LOOKED_MAX: usize = 20_000;
 
 /// Which jobs to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct JobsQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
@@ -105,7 +110,8 @@ pub struct JobsQuery {
     cursor: Option<u64>,
 }
 
-/// Lists jobs, newest first.
+/// Lists jobs, newest first. A part may have fewer jobs than asked for, or none, and still a `next`: one request looks
+/// at 50,000 jobs at most.
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobsQuery),
     responses((status = 200, description = "A part of the list", body = Page<Job>)))]
 pub async fn list(
@@ -129,14 +135,13 @@ pub async fn list(
         name: query.name,
     };
     let mut items = Vec::new();
-    let (mut before, mut looked) = (query.cursor.map(JobId), 0);
+    let (mut before, mut rows, mut looked) = (query.cursor.map(JobId), 0, 0);
     // Pending, running and held are one state to the store: a part may be filtered to less.
-    let part = if wanted.is_empty() { limit } else { PAGE_MAX };
+    let whole = if wanted.is_empty() { limit } else { PAGE_MAX };
     loop {
-        let views = app.handle.store().jobs(filter.clone(), before, part).await?;
-        let whole = views.len() == part;
-        (before, looked) = (views.last().map(|view| view.id), looked + views.len());
-        for mut job in complete(&app.handle, views).await? {
+        let part = app.handle.store().jobs(filter.clone(), before, whole, ROWS_MAX - rows).await?;
+        (before, rows, looked) = (part.next, rows + part.rows, looked + part.jobs.len());
+        for mut job in complete(&app.handle, part.jobs).await? {
             if wanted.is_empty() || wanted.contains(&job.state) {
                 if !may_read(&app, &caller, &job.user) {
                     hide_commands(&mut job);
@@ -144,10 +149,12 @@ pub async fn list(
                 items.push(job);
             }
         }
-        if items.len() >= limit || !whole || looked >= LOOKED_MAX {
+        if items.len() >= limit || before.is_none() || rows >= ROWS_MAX || looked >= LOOKED_MAX {
             let next = match items.len() >= limit {
-                true => items.get(limit - 1).filter(|_| whole || items.len() > limit).map(|job| job.id),
-                false => before.map(|id| id.0).filter(|_| whole),
+                true => {
+                    items.get(limit - 1).map(|job| job.id).filter(|_| before.is_some() || items.len() > limit)
+                }
+                false => before.map(|id| id.0),
             };
             items.truncate(limit);
             return Ok(Json(Page { items, next: next.map(|id| id.to_string()) }));
@@ -264,6 +271,25 @@ pub async fn release(
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     act(&app, &caller, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
+}
+
+/// Gives a job another priority: its waiting tasks take their turn by it from now on. A user may give as much as a
+/// submission of theirs may have.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/priority", tag = "jobs", params(("id" = u64, Path)),
+    request_body = SetPriority, responses(
+    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 403, description = "Too high, or another user's job", body = windlass_api::ErrorBody),
+    (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
+pub async fn prioritize(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    id: Result<Path<u64>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Job>, ApiError> {
+    let Path(id) = id?;
+    let SetPriority { priority } = read_body(body)?;
+    may_have_priority(&app, &caller, priority)?;
+    act(&app, &caller, JobId(id), move |request, job| Event::Prioritize { request, job, priority }).await
 }
 
 /// An error where the job is not for this caller to act on.

@@ -18,7 +18,9 @@ use windlass_core::licences;
 
 /// Which limits to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct LimitsQuery {
     /// At most so many; 100 by default, 1000 at most.
     limit: Option<usize>,

@@ -15,7 +15,9 @@ const LOADS_MAX: usize = 10_000;
 
 /// Which workers.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct LoadsQuery {
     /// At most so many; 10000 by default and at most.
     limit: Option<usize>,

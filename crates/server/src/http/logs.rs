@@ -16,7 +16,7 @@ use std::io;
 use std::time::Duration;
 use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
-use windlass_api::ErrorCode;
+use windlass_api::{ErrorCode, LOG_OFFSET_HEADER};
 use windlass_core::{Engine, TaskId, WorkerId};
 
 /// Bytes read at a time.
@@ -37,10 +37,13 @@ pub enum StreamName {
 
 /// Which part of the output.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct LogQuery {
     /// Standard output by default.
     #[serde(default)]
+    #[param(inline)]
     stream: StreamName,
     /// The last attempt by default.
     attempt: Option<u32>,
@@ -89,6 +92,7 @@ pub async fn log(
         app: app.clone(),
         follow: query.follow,
         closing: app.handle.closing(),
+        first: None,
     };
     if let Some(name) = worker {
         let wanted = name.clone();
@@ -100,6 +104,7 @@ pub async fn log(
                 .hint("try again when it is back; 'windlass worker list' shows it"));
         }
     }
+    let begins = reader.begin().await;
     let body = stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
         match reader.next().await {
@@ -109,7 +114,8 @@ pub async fn log(
         }
     });
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    Ok((kind, Body::from_stream(body)).into_response())
+    let begins = begins.map(|place| [(LOG_OFFSET_HEADER, place.to_string())]);
+    Ok((kind, begins, Body::from_stream(body)).into_response())
 }
 
 struct Reader {
@@ -119,11 +125,29 @@ struct Reader {
     app: App,
     follow: bool,
     closing: watch::Receiver<bool>,
+    /// What was read before the answer began.
+    first: Option<Vec<u8>>,
 }
 
 impl Reader {
+    /// Where the output begins that was asked for from the end: with what is there now. `None` if it was not, or if its
+    /// worker does not say.
+    async fn begin(&mut self) -> Option<u64> {
+        if self.request.offset >= 0 {
+            return None;
+        }
+        let LogChunk { next, bytes } = self.read().await.ok()?.unwrap_or_default();
+        let begins = next.checked_sub(bytes.len() as u64)?;
+        self.request.offset = i64::try_from(next).ok()?;
+        self.first = Some(bytes).filter(|bytes| !bytes.is_empty());
+        Some(begins)
+    }
+
     /// The next bytes, once there are some; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if let Some(bytes) = self.first.take() {
+            return Ok(Some(bytes));
+        }
         loop {
             // Asked before the file is read: what is written before the end is not missed.
             let over = !self.follow || *self.closing.borrow() || self.is_over().await;

@@ -2,7 +2,9 @@
 
 mod board;
 mod error;
+mod figures;
 mod guard;
+mod identity;
 mod intake;
 mod jobs;
 mod limits;
@@ -12,6 +14,7 @@ mod places;
 mod queues;
 mod rights;
 mod routes;
+mod session;
 mod status;
 mod tasks;
 mod tokens;
@@ -27,6 +30,10 @@ pub use routes::{OPENAPI_PATH, openapi};
 
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
+use crate::door::BoardOptions;
+use crate::door::loopback::{self, LoopbackDoor};
+use crate::door::sessions::Sessions;
+use crate::figures::Figures;
 use crate::gateway::{Front, Gateways};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
@@ -37,7 +44,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::BytesRejection;
-use axum::http::StatusCode;
+use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -78,6 +85,12 @@ struct AppShared {
     started: Instant,
     store: String,
     auth: Arc<Auth>,
+    board: BoardOptions,
+    sessions: Arc<Sessions>,
+    /// The board's port, where there is no other.
+    door: LoopbackDoor,
+    /// Where browsers of this machine reach a server on TCP.
+    url_here: Option<String>,
     audit: Audit,
     refusals: Arc<Refusals>,
     /// Requests under way.
@@ -92,6 +105,7 @@ struct AppShared {
     noted: rights::Rates,
     /// Whether users read the output and the commands of others' jobs.
     read_all: bool,
+    figures: Arc<Figures>,
     /// Settings of queues that only the server's settings file changes.
     file_queues: BTreeMap<String, SetQueue>,
     /// Tasks that lend their cpus, and how many waits of each are under way.
@@ -111,6 +125,11 @@ impl App {
         parse: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
         self.shared.intake.parse(body, parse).await
+    }
+
+    /// What is remembered of the last minutes and hours.
+    fn figures(&self) -> &Figures {
+        &self.shared.figures
     }
 
     fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
@@ -140,6 +159,8 @@ pub struct ServeOptions {
     pub read_all: bool,
     /// Old files of the audit log that are kept.
     pub audit_files: u32,
+    /// How the board is served.
+    pub board: BoardOptions,
     /// Settings of queues from the server's settings file, by name.
     pub queues: BTreeMap<String, SetQueue>,
 }
@@ -148,10 +169,16 @@ pub struct ServeOptions {
 pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
     let metrics = handle.metrics();
     let refusals = Arc::new(Refusals::new(metrics.refusals.clone()));
+    let (door, asked) = LoopbackDoor::new();
+    let sessions = Arc::new(Sessions::default());
     let shared = AppShared {
         started: Instant::now(),
         store: options.store,
         auth: Arc::new(options.auth),
+        board: options.board,
+        sessions: sessions.clone(),
+        door,
+        url_here: listeners.iter().find_map(Listener::url_here),
         audit: Audit::start(options.audit, options.audit_files, metrics.audit_lost.clone()),
         refusals: refusals.clone(),
         open: AtomicUsize::new(0),
@@ -162,6 +189,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         rates: rights::Rates::new(options.user_limits.submissions_per_minute),
         noted: rights::Rates::new(NOTED_PER_MINUTE),
         read_all: options.read_all,
+        figures: Arc::new(Figures::new(handle.clock())),
         file_queues: options.queues,
         loans: Mutex::default(),
     };
@@ -172,21 +200,13 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     }
     let mut tasks = JoinSet::new();
     tasks.spawn(refresh(app.clone()));
+    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone()));
     if let Some(idle) = options.idle {
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
     let with_tcp = listeners.iter().any(Listener::is_tcp);
     let local_max = if with_tcp { ADMINS_MAX } else { LOCAL_MAX };
-    let mut paths = Router::new();
-    for gateway in app.shared.gateways.iter() {
-        match gateway.start(Front(app.clone())).await {
-            Ok(own) => paths = paths.merge(own),
-            Err(error) => {
-                tracing::error!("the gateway {} does not start: {error}", gateway.name());
-                return handle.close();
-            }
-        }
-    }
+    let Some(paths) = start_gateways(&app).await else { return handle.close() };
     let router = router(app.clone(), options.terms, paths);
     let served = Served::new(router, refusals, handle.closing(), options.room, local_max);
     let network = match with_tcp.then(Network::start).transpose() {
@@ -196,6 +216,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
             return handle.close();
         }
     };
+    tasks.spawn(loopback::keep(asked, served.clone(), sessions, handle.clone()));
     for listener in listeners {
         let (address, served) = (listener.address(), served.clone());
         let runtime = network.as_ref().filter(|_| listener.is_tcp()).map(|network| &network.runtime);
@@ -210,6 +231,21 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         };
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// Starts the gateways and returns their paths; `None` if one does not start.
+async fn start_gateways(app: &App) -> Option<Router> {
+    let mut paths = Router::new();
+    for gateway in app.shared.gateways.iter() {
+        match gateway.start(Front(app.clone())).await {
+            Ok(own) => paths = paths.merge(own),
+            Err(error) => {
+                tracing::error!("the gateway {} does not start: {error}", gateway.name());
+                return None;
+            }
+        }
+    }
+    Some(paths)
 }
 
 /// Looks now and then for tokens that another server of the same store made or revoked.
@@ -240,14 +276,20 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), intake::take_in))
         .layer(middleware::from_fn(guard::same_origin))
         .layer(middleware::from_fn_with_state(app.clone(), guard::admit))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::show_pages))
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
-        .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(LOGS)))
+        .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(LOGS).and(is_untagged)))
         // What comes is bounded where it is taken in.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(|_| -> Response {
             ApiError::new(ErrorCode::Internal, "internal server error; see the server's log").into_response()
         }))
         .with_state(app)
+}
+
+/// A page with a strong tag goes out as it is: compressed it would be another, and it is compressed already.
+fn is_untagged(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    !headers.contains_key(header::ETAG)
 }
 
 /// How much of a list a caller gets.

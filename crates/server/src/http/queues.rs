@@ -16,7 +16,9 @@ use windlass_core::engine::{Event, Reply};
 
 /// Which queues to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct QueuesQuery {
     /// Of this band.
     band: Option<u8>,

@@ -107,13 +107,7 @@ pub(crate) async fn may_submit(app: &App, caller: &Caller, priority: i32) -> Res
     }
     let limits = app.shared.user_limits;
     let forbidden = |why: String, hint: &str| Err(ApiError::new(ErrorCode::Forbidden, why).hint(hint));
-    if priority > limits.priority {
-        let why = format!(
-            "a priority above {} is for administrators, and {priority} was asked for",
-            limits.priority
-        );
-        return forbidden(why, "give a lower --priority");
-    }
+    may_have_priority(app, caller, priority)?;
     if !app.shared.rates.take(&caller.user) {
         let why =
             format!("'{}' submitted {} jobs within a minute", caller.user, limits.submissions_per_minute);
@@ -133,6 +127,16 @@ pub(crate) async fn may_submit(app: &App, caller: &Caller, priority: i32) -> Res
         return forbidden(why, "put what is large into files; old jobs go by themselves");
     }
     Ok(())
+}
+
+/// Refuses a priority that is more than the caller's jobs may have.
+pub(super) fn may_have_priority(app: &App, caller: &Caller, priority: i32) -> Result<(), ApiError> {
+    let max = app.shared.user_limits.priority;
+    if caller.role == Role::Admin || priority <= max {
+        return Ok(());
+    }
+    let why = format!("a priority above {max} is for administrators, and {priority} was asked for");
+    Err(ApiError::new(ErrorCode::Forbidden, why).hint("give a lower priority"))
 }
 
 #[cfg(test)]

@@ -4,15 +4,21 @@
 //! missing from another. What a request takes and answers stands at its handler. Gateways and the stream of workers have
 //! paths of their own.
 
-use super::{App, board, jobs, limits, loads, logs, places, queues, status, tasks, tokens, watch, workers};
+use super::{
+    App, board, figures, jobs, limits, loads, logs, places, queues, session, status, tasks, tokens, watch,
+    workers,
+};
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use utoipa::OpenApi;
+use utoipa::openapi::extensions::Extensions;
 
 /// Where jobs are submitted.
 pub const JOBS_PATH: &str = "/api/v1/jobs";
+/// Where the board asks who is signed in.
+pub const ME_PATH: &str = "/api/v1/board/me";
 /// Where the OpenAPI document is.
 pub const OPENAPI_PATH: &str = "/openapi.json";
 
@@ -75,8 +81,10 @@ table! {
     post "/api/v1/jobs/{id}/retry" User jobs::retry;
     post "/api/v1/jobs/{id}/hold" User jobs::hold;
     post "/api/v1/jobs/{id}/release" User jobs::release;
+    post "/api/v1/jobs/{id}/priority" User jobs::prioritize;
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
+    get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
     get "/api/v1/tasks/{id}" Viewer tasks::show;
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;
     get "/api/v1/tasks/{id}/log" Viewer logs::log;
@@ -85,6 +93,7 @@ table! {
     get "/api/v1/workers" Viewer workers::list;
     get "/api/v1/workers/{name}" Viewer workers::show;
     get "/api/v1/workers/{name}/why" Viewer workers::why;
+    get "/api/v1/workers/{name}/series" Viewer figures::worker_series;
     post "/api/v1/workers/{name}/drain" Admin workers::drain;
     post "/api/v1/workers/{name}/resume" Admin workers::resume;
     post "/api/v1/workers/{name}/forget" Admin workers::forget;
@@ -102,6 +111,14 @@ table! {
     delete "/api/v1/tokens/{id}" Admin tokens::revoke;
 
     get "/api/v1/scheduler/server_loads" Viewer loads::server_loads;
+    post "/api/v1/board/session" Anybody session::sign_in;
+    delete "/api/v1/board/session" Anybody session::sign_out;
+    get "/api/v1/board/me" Viewer session::me;
+    post "/api/v1/board/codes" Viewer session::make_code;
+    get "/api/v1/board/overview" Viewer figures::overview;
+    get "/api/v1/board/series" Viewer figures::series;
+    get "/api/v1/board/history" Viewer figures::history;
+    get "/api/v1/board/scheduler" Viewer figures::scheduler;
     get "/api/v1/board/scoring/rules" Viewer board::rules;
     get "/api/v1/board/scoring/summary" Viewer board::summary;
     get "/api/v1/board/jobs/pending" Viewer board::pending;
@@ -130,7 +147,20 @@ pub fn access(method: &Method, path: &str, pattern: Option<&str>) -> Access {
 
 /// The OpenAPI document as JSON.
 pub fn openapi() -> String {
-    let mut text = Document::openapi().to_pretty_json().expect("the document is strings and lists");
+    let mut document = Document::openapi();
+    for route in ROUTES {
+        let operation = document.paths.paths.get_mut(route.path).and_then(|item| match route.method {
+            Method::POST => item.post.as_mut(),
+            Method::PUT => item.put.as_mut(),
+            Method::DELETE => item.delete.as_mut(),
+            _ => item.get.as_mut(),
+        });
+        if let Some(operation) = operation {
+            let role = Extensions::from_iter([("x-role", route.access.as_str())]);
+            operation.extensions.get_or_insert_default().merge(role);
+        }
+    }
+    let mut text = document.to_pretty_json().expect("the document is strings and lists");
     text.push('\n');
     text
 }
@@ -160,6 +190,26 @@ mod tests {
         assert_eq!(described, listed);
     }
 
+    /// Strict generators of clients refuse a document in which this does not hold.
+    #[test]
+    fn parameters_stand_where_they_are_given_and_references_lead_somewhere() {
+        let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, request) in methods.as_object().unwrap() {
+                for parameter in request["parameters"].as_array().into_iter().flatten() {
+                    let name = parameter["name"].as_str().unwrap();
+                    let in_path = path.contains(&format!("{{{name}}}"));
+                    assert_eq!(parameter["in"] == "path", in_path, "{method} {path}: {name}");
+                }
+            }
+        }
+        let text = openapi();
+        let references = text.split("\"#/components/schemas/").skip(1);
+        for name in references.filter_map(|rest| rest.split('"').next()) {
+            assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+        }
+    }
+
     #[test]
     fn each_role_has_its_requests() {
         let requests = [
@@ -171,6 +221,7 @@ mod tests {
             ("DELETE", "/api/v1/tokens/{id}", "a"),
             ("POST", "/api/v1/jobs", "au"),
             ("POST", "/api/v1/jobs/{id}/cancel", "au"),
+            ("POST", "/api/v1/jobs/{id}/priority", "au"),
             ("POST", "/api/v1/workers/{name}/drain", "a"),
             ("GET", "/api/v1/queues/{name}", "auv"),
             ("PUT", "/api/v1/queues/{name}", "a"),
@@ -179,6 +230,10 @@ mod tests {
             ("PUT", "/api/v1/limits/{name}", "a"),
             ("DELETE", "/api/v1/limits/{name}", "a"),
             ("GET", "/api/v1/board/workers", "auv"),
+            ("POST", "/api/v1/board/session", "auvw"),
+            ("GET", "/api/v1/board/session", "auv"),
+            ("GET", "/api/v1/board/me", "auv"),
+            ("POST", "/api/v1/board/codes", "auv"),
             ("GET", "/api/v1/board/jobs/decisions", "a"),
             ("GET", "/api/v1/places/7/why", "auv"),
             ("GET", "/api/v1/scheduler/server_loads", "auv"),

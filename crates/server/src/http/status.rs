@@ -3,12 +3,14 @@
 use super::App;
 use super::error::ApiError;
 use crate::auth::Caller;
+use crate::figures::worker_metrics;
 use crate::metrics::Gauges;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use windlass_api::Version;
+use windlass_core::Engine;
 
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
@@ -40,10 +42,13 @@ const LAST_LINE: &str = "# EOF\n";
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "The numbers", content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    let now = app.handle.query(Gauges::read).await?;
+    let read = |engine: &Engine| (Gauges::read(engine), worker_metrics::read(engine));
+    let (now, workers) = app.handle.query(read).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let own = app.handle.metrics().encode(&now, app.handle.disk().free_bytes());
+    let sessions = app.shared.sessions.count(app.handle.now());
+    let own = app.handle.metrics().encode(&now, app.handle.disk().free_bytes(), sessions);
     let mut text = own.strip_suffix(LAST_LINE).unwrap_or(&own).to_owned();
+    worker_metrics::write(&mut text, &workers);
     for gateway in app.shared.gateways.iter() {
         text += &gateway.metrics().await;
     }

@@ -26,7 +26,9 @@ const CHUNK: u32 = 4096;
 
 /// Which tasks to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct TasksQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
@@ -234,6 +236,8 @@ struct LiveAttempt {
     worker: WorkerId,
     booked: Time,
     started: Option<Time>,
+    /// When it is expected to end.
+    due: Option<Time>,
 }
 
 impl Snapshot {
@@ -255,6 +259,7 @@ impl Snapshot {
                     worker: attempt.worker,
                     booked: attempt.booked,
                     started: attempt.started,
+                    due: attempt.started.and_then(|_| engine.expected_end(task)),
                 };
                 (task.index, live)
             });
@@ -354,6 +359,7 @@ impl Snapshot {
             state,
             progress: None,
             status: None,
+            expected_end_ms: self.attempts.get(&index).and_then(|live| live.due).map(Time::as_ms),
             attempt,
             history: Vec::new(),
         }

@@ -21,7 +21,9 @@ fn wall_clock() -> WallClock {
 
 /// Which tokens to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct TokensQuery {
     /// Of this user.
     user: Option<String>,

@@ -4,7 +4,7 @@ use super::App;
 use super::error::ApiError;
 use super::jobs;
 use crate::auth::Caller;
-use crate::events::Subscription;
+use crate::events::{BriefEvents, Subscription};
 use crate::handle::Handle;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -15,6 +15,7 @@ use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Job, ServerEvent};
 use windlass_core::engine::Event;
@@ -22,10 +23,15 @@ use windlass_core::{JobId, RequestId, TaskId};
 
 /// Which events.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct EventsQuery {
     /// Only those about this job.
     job: Option<u64>,
+    /// Events `tasks` without the list of tasks: a job's counts, at most once a second.
+    #[serde(default)]
+    brief: bool,
 }
 
 /// Tells what happens from now on, as server-sent events: each event's name says which it is, its
@@ -39,10 +45,14 @@ pub async fn events(
     let Query(query) = query?;
     let listener =
         EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: query.job };
-    let events = stream::unfold(listener, |mut listener| async move {
-        let event = listener.next().await?;
+    let brief = query.brief.then(BriefEvents::default);
+    let events = stream::unfold((listener, brief), |(mut listener, mut brief)| async move {
+        let event = match &mut brief {
+            Some(brief) => listener.next_brief(brief).await?,
+            None => listener.next().await?,
+        };
         let data = serde_json::to_string(&*event).unwrap_or_default();
-        Some((Ok(Sse::default().event(event.name()).data(data)), listener))
+        Some((Ok(Sse::default().event(event.name()).data(data)), (listener, brief)))
     });
     Ok(Stream::new(events).keep_alive(KeepAlive::default()))
 }
@@ -54,6 +64,21 @@ struct EventsReader {
 }
 
 impl EventsReader {
+    /// The next event for a listener who wants no single tasks.
+    async fn next_brief(&mut self, brief: &mut BriefEvents) -> Option<Arc<ServerEvent>> {
+        loop {
+            if let Some(event) = brief.next(Instant::now()) {
+                return Some(event);
+            }
+            let due = brief.due();
+            let event = tokio::select! {
+                event = self.next() => event?,
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => continue,
+            };
+            brief.add(event);
+        }
+    }
+
     async fn next(&mut self) -> Option<Arc<ServerEvent>> {
         let mut closing = self.handle.closing();
         loop {
@@ -73,7 +98,9 @@ impl EventsReader {
 
 /// Who waits.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct WaitQuery {
     /// A task that waits for the job and lends its cpus meanwhile. The answer comes when it has them
     /// again.

@@ -2,14 +2,15 @@
 
 use super::error::ApiError;
 use super::jobs::unexpected;
-use super::{App, page_size, part};
+use super::{App, page_size, part, read_body};
 use crate::view;
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use windlass_api::{ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
+use windlass_api::{DrainRequest, ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
 use windlass_core::Engine;
 use windlass_core::engine::{Event, Reply};
 use windlass_core::tags::Need;
@@ -17,7 +18,9 @@ use windlass_core::worker::WorkerState;
 
 /// Which workers to list.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct WorkersQuery {
     /// In this state.
     #[param(inline)]
@@ -86,15 +89,20 @@ pub async fn why(
     app.handle.query(look).await?.map(Json).ok_or_else(|| no_worker(&name))
 }
 
-/// Lets a worker take no new work; what it runs goes on.
+/// Lets a worker take no new work; what it runs goes on. The body may have a note for people, and may be empty.
 #[utoipa::path(post, path = "/api/v1/workers/{name}/drain", tag = "workers", params(("name" = String, Path)),
-    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
+    request_body = Option<DrainRequest>,
+    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody),
+              (status = 400, description = "The note is too long", body = windlass_api::ErrorBody)))]
 pub async fn drain(
     State(app): State<App>,
     name: Result<Path<String>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Worker>, ApiError> {
     let Path(name) = name?;
-    set(&app, name, true).await
+    let is_empty = body.as_ref().is_ok_and(Bytes::is_empty);
+    let DrainRequest { note } = if is_empty { DrainRequest::default() } else { read_body(body)? };
+    set(&app, name, true, note).await
 }
 
 /// Lets a drained worker take work again.
@@ -105,12 +113,14 @@ pub async fn resume(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Worker>, ApiError> {
     let Path(name) = name?;
-    set(&app, name, false).await
+    set(&app, name, false, None).await
 }
 
 /// How a worker is forgotten.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct ForgetQuery {
     /// Even while it is connected.
     #[serde(default)]
@@ -143,9 +153,14 @@ pub async fn forget(
     }
 }
 
-async fn set(app: &App, name: String, draining: bool) -> Result<Json<Worker>, ApiError> {
+async fn set(
+    app: &App,
+    name: String,
+    draining: bool,
+    note: Option<String>,
+) -> Result<Json<Worker>, ApiError> {
     let id = windlass_core::WorkerId(find(app, name.clone()).await?.id);
-    match app.handle.request(move |request| Event::Drain { request, worker: id, draining }).await? {
+    match app.handle.request(move |request| Event::Drain { request, worker: id, draining, note }).await? {
         Reply::Done => find(app, name).await.map(Json),
         other => Err(unexpected(other)),
     }
@@ -162,7 +177,7 @@ async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
     Ok(worker)
 }
 
-fn no_worker(name: &str) -> ApiError {
+pub(super) fn no_worker(name: &str) -> ApiError {
     ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
         .hint("'windlass worker list' lists them")
 }

@@ -9,7 +9,8 @@ mod room;
 
 pub use room::{ConnectionPlace, RoomLimits};
 
-use crate::auth::{Peer, WORKER_PATHS};
+use crate::auth::{Entrance, Peer, WORKER_PATHS};
+use crate::door::is_own_or_root;
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -71,6 +72,7 @@ pub struct Protection {
 pub struct Listener {
     socket: Socket,
     tls: Option<TlsAcceptor>,
+    for_board: bool,
 }
 
 enum Socket {
@@ -132,7 +134,7 @@ impl Listener {
             rustix::process::umask(before);
             let listener = bound.map_err(io)?;
             listener.set_nonblocking(true).map_err(io)?;
-            return Ok(Listener { socket: Socket::Unix(listener, path), tls: None });
+            return Ok(Listener { socket: Socket::Unix(listener, path), tls: None, for_board: false });
         }
         let mut found = address.to_socket_addrs().map_err(|_| ListenError::Address(address.to_owned()))?;
         let found = found.next().ok_or_else(|| ListenError::Address(address.to_owned()))?;
@@ -145,7 +147,16 @@ impl Listener {
             }
         }
         let listener = TcpListener::bind(found).await.and_then(TcpListener::into_std).map_err(io)?;
-        Ok(Listener { socket: Socket::Tcp(listener), tls: protection.tls.clone().map(TlsAcceptor::from) })
+        let tls = protection.tls.clone().map(TlsAcceptor::from);
+        Ok(Listener { socket: Socket::Tcp(listener), tls, for_board: false })
+    }
+
+    /// Listens for the board alone, on a free port of this machine.
+    pub(crate) async fn bind_board() -> Result<Listener, ListenError> {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let io = |source| ListenError::Io { address: any.to_string(), source };
+        let listener = TcpListener::bind(any).await.and_then(TcpListener::into_std).map_err(io)?;
+        Ok(Listener { socket: Socket::Tcp(listener), tls: None, for_board: true })
     }
 
     /// The address for clients.
@@ -180,15 +191,24 @@ impl Listener {
     /// Serves until `closing` turns true and the requests under way are answered. Over TCP it must be called on the
     /// runtime of [`Served::network`].
     pub(crate) async fn serve(self, served: Served) -> io::Result<()> {
-        let Listener { socket, tls } = self;
+        let Listener { socket, tls, for_board } = self;
         match socket {
             Socket::Unix(listener, path) => {
                 let listener = UnixListener::from_std(listener)?;
                 served.serve_unix(&listener, &path).await;
             }
-            Socket::Tcp(listener) => served.serve_tcp(TcpListener::from_std(listener)?, tls).await,
+            Socket::Tcp(listener) => {
+                let entrance = Entrance { address: listener.local_addr()?, is_tls: tls.is_some(), for_board };
+                served.serve_tcp(TcpListener::from_std(listener)?, tls, entrance).await;
+            }
         }
         Ok(())
+    }
+
+    /// Where it listens for browsers; `None` on a unix socket.
+    pub(crate) fn url_here(&self) -> Option<String> {
+        let address = self.is_tcp().then(|| self.address_here())?;
+        Some(if address.contains("://") { address } else { format!("http://{address}") })
     }
 
     /// True where it listens on TCP.
@@ -260,7 +280,7 @@ impl Served {
         while connections.join_next().await.is_some() {}
     }
 
-    async fn serve_tcp(mut self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    async fn serve_tcp(mut self, listener: TcpListener, tls: Option<TlsAcceptor>, entrance: Entrance) {
         let mut connections = JoinSet::new();
         loop {
             let room = self.room.clone();
@@ -276,7 +296,12 @@ impl Served {
             match next {
                 Ok(((stream, address), Some(permit))) => {
                     let (place, crowd) = self.room.enter(permit, address.ip());
-                    let peer = Peer { address: Some(address), certificate: None, place: Some(place) };
+                    let peer = Peer {
+                        address: Some(address),
+                        certificate: None,
+                        place: Some(place),
+                        entrance: Some(entrance),
+                    };
                     match crowd {
                         Some(Crowd::Machine) => {
                             let why = "its machine has too many connections on which nobody was let in; the oldest is closed";
@@ -312,6 +337,11 @@ impl Served {
         let Some(place) = peer.place.clone() else { return };
         let requests = self.requests.clone();
         let talk = async move {
+            if !self.may_enter(&peer).await {
+                let why = "another user's process asks for the board of this user's server";
+                _ = self.refusals.tell(&peer, why);
+                return;
+            }
             let Some(tls) = tls else {
                 return match tokio::time::timeout(FIRST_REQUEST_TIMEOUT, is_http2(&stream)).await {
                     Ok(Ok(true)) => self.converse(stream, peer, Way::Elsewhere).await,
@@ -334,6 +364,11 @@ impl Served {
             () = talk => {}
             () = place.must_leave() => {}
         }
+    }
+
+    /// False of other users' processes at the board's port of one user's server.
+    async fn may_enter(&self, peer: &Peer) -> bool {
+        !peer.is_for_board() || is_own_or_root(peer.process_user().await)
     }
 
     fn too_silent(&self, peer: &Peer) {

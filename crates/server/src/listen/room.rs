@@ -8,7 +8,7 @@ use crate::auth::{Caller, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 
 /// Descriptors that are left for the store, unix sockets, files, and whatever else this process opens.
 const DESCRIPTORS_LEFT: usize = 512;
@@ -124,8 +124,14 @@ impl Room {
             stranger.leave.notify_one();
         }
         drop(taken);
-        let place =
-            ConnectionPlace { _permit: permit, room: self.clone(), number, leave, user: OnceLock::new() };
+        let place = ConnectionPlace {
+            _permit: permit,
+            room: self.clone(),
+            number,
+            leave,
+            user: OnceLock::new(),
+            process_user: OnceCell::new(),
+        };
         (Arc::new(place), crowd)
     }
 
@@ -161,6 +167,8 @@ pub struct ConnectionPlace {
     leave: Arc<Notify>,
     /// Whom it counts for, once a request was let in.
     user: OnceLock<Option<String>>,
+    /// The user of the machine whose process is at the other end, once somebody asked; `None` if that is not known.
+    pub(crate) process_user: OnceCell<Option<u32>>,
 }
 
 impl ConnectionPlace {

@@ -1,12 +1,16 @@
 //! What waits, what runs, and how it was decided.
 
+use crate::figures::{PlacedNames, PlacedSteps};
+use std::collections::BTreeMap;
 use windlass_api::Judged;
-use windlass_api::board::{BoardCandidate, BoardDecision, DispatchedJob, PendingJob};
+use windlass_api::board::{BoardCandidate, BoardDecision, BoardWorker, DispatchedJob, PendingJob};
+use windlass_api::figures::QueueCpus;
 use windlass_core::TaskId;
 use windlass_core::engine::{Attempt, Engine};
 use windlass_core::explain::BlockedReason;
 use windlass_core::ids::StepKey;
 use windlass_core::plan::Decision;
+use windlass_core::worker::Worker;
 
 /// A step of an active job; `None` if it has no ready task.
 pub fn pending_job(engine: &Engine, key: StepKey, reason: BlockedReason) -> Option<PendingJob> {
@@ -47,13 +51,15 @@ pub fn dispatched_job(
         dispatched_at: attempt.booked.as_ms(),
         job_id: task.job.0,
         step: spec.name.clone(),
+        job_name: job.spec.name.clone(),
+        user: job.spec.user.clone(),
     })
 }
 
-/// A remembered decision.
-pub fn decision(engine: &Engine, decision: &Decision) -> BoardDecision {
-    let job = engine.job(decision.task.job);
-    let spec = job.and_then(|job| job.spec.steps.get(usize::from(job.step_of(decision.task.index))));
+/// A remembered decision, with the names that were kept with it.
+pub fn decision(engine: &Engine, decision: &Decision, placed: &PlacedSteps) -> BoardDecision {
+    let names = placed.names(engine, decision.task);
+    let name = |of: fn(&PlacedNames) -> &String| names.as_deref().map(|names| of(names).clone());
     let ranked = decision.ranked();
     let candidates = ranked.iter().enumerate().map(|(place, judged)| {
         let worker = engine.workers().get(judged.worker);
@@ -65,13 +71,33 @@ pub fn decision(engine: &Engine, decision: &Decision) -> BoardDecision {
     BoardDecision {
         at: decision.at.as_ms(),
         task: decision.task.to_string(),
-        kind: spec.map(|spec| spec.hints.kind.into()),
-        queue: job.map(|job| job.spec.queue.clone()),
-        name: spec.map(|spec| spec.name.clone()),
+        kind: names.as_deref().map(|names| names.kind.into()),
+        queue: name(|names| &names.queue),
+        name: name(|names| &names.step),
+        job_name: name(|names| &names.job),
+        user: name(|names| &names.user),
         job_id: decision.task.job.0,
         policy: decision.policy().to_owned(),
         worker_id: candidates.first().map(|winner| winner.id),
         winner: candidates.first().map(|winner| winner.name.clone()),
         candidates,
     }
+}
+
+/// Queues that are told of one worker.
+const WORKER_QUEUES_MAX: usize = 4;
+
+/// A worker, with the queues that hold most of it.
+pub fn board_worker(engine: &Engine, worker: &Worker) -> BoardWorker {
+    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+    for (step, cpu) in &worker.steps {
+        if let Some(job) = engine.job(step.job) {
+            *held.entry(&job.spec.queue).or_default() += u64::from(*cpu);
+        }
+    }
+    let mut held: Vec<(&str, u64)> = held.into_iter().collect();
+    held.sort_by(|(one, a), (other, b)| b.cmp(a).then_with(|| one.cmp(other)));
+    held.truncate(WORKER_QUEUES_MAX);
+    let queue = |(queue, cpu): (&str, u64)| QueueCpus { queue: queue.to_owned(), cpus: cpu as f64 / 100.0 };
+    BoardWorker { queues: held.into_iter().map(queue).collect(), ..BoardWorker::from_core(worker) }
 }

@@ -1,9 +1,13 @@
 //! What the engine holds, as the API shows it. Queries run on the engine's thread, so each looks at a bounded part.
 
 mod board;
+mod grid;
+mod overview;
 mod settings;
 mod worker_why;
 
-pub use board::{decision, dispatched_job, pending_job};
+pub use board::{board_worker, decision, dispatched_job, pending_job};
+pub use grid::{active_grid, ended_grid, parked_grid};
+pub use overview::{overview, scheduler, with_rates, with_scheduler_rates};
 pub use settings::{limit, queues};
 pub use worker_why::worker_why;

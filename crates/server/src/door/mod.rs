@@ -1,0 +1,33 @@
+//! The board's door: its pages, sessions of people who look at it with a browser, and what keeps other sites' pages from
+//! acting through that browser.
+//!
+//! - The pages hold no data and are given to everybody, but to no other site's page.
+//! - A browser shows a session, which a person gets for a token or for a code that is good once. The session has the
+//!   rights of that token, ends with it, and ends with the server. A script of the page cannot read it.
+//! - A request with a session must come from the board's own page: by the rules of [`crossing`].
+//! - A server on a unix socket opens a port of this machine for the board while it is used: [`loopback`].
+
+pub(crate) mod cookie;
+pub(crate) mod crossing;
+pub(crate) mod loopback;
+mod owner;
+pub(crate) mod pages;
+pub(crate) mod sessions;
+
+pub(crate) use owner::{is_own_or_root, user_at};
+
+/// How the board is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoardOptions {
+    /// Whether it is there at all.
+    pub enabled: bool,
+    /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
+    /// the machine's own: those of a reverse proxy.
+    pub hosts: Vec<String>,
+}
+
+impl Default for BoardOptions {
+    fn default() -> Self {
+        BoardOptions { enabled: true, hosts: Vec::new() }
+    }
+}

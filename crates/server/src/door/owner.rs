@@ -1,0 +1,123 @@
+//! Whose process is at the other end of a connection from this machine.
+//!
+//! All users of a machine share its loopback addresses, and a browser sends a cookie to every port of a host. So a
+//! session that was made from this machine is for processes of the user who made it: one that another user got hold of
+//! is of no use. The board's port of one user's server is for that user's processes from the start.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// The tables of connections of this machine. One from a socket that could have used IPv6 is in the second.
+const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
+/// Times that the tables are read: a table that changes meanwhile may miss a line.
+const READS_MAX: usize = 3;
+/// The state of a connection that both ends have.
+const ESTABLISHED: &str = "01";
+
+/// The user whose process made a connection from this machine; `None` if that is not known. The tables may be long:
+/// this blocks.
+pub(crate) fn user_at(client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    (0..READS_MAX).find_map(|_| {
+        let mut tables = TABLES.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+        tables.find_map(|table| user_of(&table, client, server))
+    })
+}
+
+/// Whether a process of that user may use what is this process's user's.
+pub(crate) fn is_own_or_root(user: Option<u32>) -> bool {
+    user.is_some_and(|user| user == rustix::process::geteuid().as_raw() || user == 0)
+}
+
+/// The user whose socket it is; `None` without a line of it.
+fn user_of(table: &str, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    table.lines().skip(1).find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
+        let mut words = words.skip(3);
+        let (user, inode) = (words.next()?, words.nth(1)?);
+        let is_it = address(local)? == client && address(remote)? == server && state == ESTABLISHED;
+        // A socket that its process has closed has no file, and counts as root's.
+        (is_it && inode != "0").then(|| user.parse().ok()).flatten()
+    })
+}
+
+/// An address of a table: hexadecimal, four bytes at a time in the order of bytes of this machine. One of IPv6 that
+/// stands for one of IPv4 is that.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.split_once(':').filter(|(host, _)| host.is_ascii())?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| u32::from_str_radix(&host[at..at + 8], 16).ok().map(u32::to_ne_bytes);
+    let ip: IpAddr = match host.len() {
+        8 => word(0)?.into(),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            let bytes: [u8; 16] = std::array::from_fn(|at| words[at / 4][at % 4]);
+            Ipv6Addr::from(bytes).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    fn own() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    #[test]
+    fn a_connection_over_ipv6_is_found() {
+        let Ok(listener) = TcpListener::bind("[::1]:0") else {
+            return println!("SKIP a_connection_over_ipv6_is_found: this machine has no IPv6");
+        };
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, from) = listener.accept().unwrap();
+        assert_eq!(user_at(from, server.local_addr().unwrap()), Some(own()));
+    }
+
+    #[test]
+    fn our_own_connection_is_found_and_a_closed_one_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, from) = listener.accept().unwrap();
+        assert_eq!(from, client.local_addr().unwrap());
+        let to = server.local_addr().unwrap();
+        assert_eq!(user_at(from, to), Some(own()));
+        assert!(is_own_or_root(user_at(from, to)) && is_own_or_root(Some(0)) && !is_own_or_root(None));
+        assert!(!is_own_or_root(Some(own() + 1)));
+        assert_eq!(user_at(to, SocketAddr::from(([127, 0, 0, 1], 1))), None);
+        drop(client);
+        assert_eq!(user_at(from, to), None);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_line_says_whose_it_is() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 71 1 0 100 0\n   \
+             1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 72 1 0 100 0\n   \
+             2: 0100007F:C350 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 73 1 0 100 0\n   \
+             3: 0100007F:C351 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 0 1 0 100 0\n   \
+             4: 0100007F:C352 0100007F:1F90 08 00000000:00000000 00:00000000 00000000  1000        0 74 1 0 100 0\n";
+        let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let of = |port| user_of(table, here(port), here(8080));
+        assert_eq!((of(50_000), of(50_001), of(50_002), of(50_003)), (Some(1001), None, None, None));
+        let mapped = address("0000000000000000FFFF00000100007F:1F90");
+        assert_eq!((mapped, address("0100007F:1F90")), (Some(here(8080)), Some(here(8080))));
+        let v6 = address("00000000000000000000000001000000:1F90");
+        assert_eq!(v6, Some((Ipv6Addr::LOCALHOST, 8080).into()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_table_is_read(table in "\\PC{0,200}", words in prop::collection::vec("[0-9A-F:]{1,40}", 0..20)) {
+            let none = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            _ = user_of(&table, none, none);
+            _ = user_of(&format!("x\n{}", words.join(" ")), none, none);
+            words.iter().for_each(|word| _ = address(word));
+        }
+    }
+}

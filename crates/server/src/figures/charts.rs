@@ -1,0 +1,459 @@
+//! Series of the farm, of its busiest queues and of its workers: an hour in steps of 10 s, a day in steps of 5 min.
+
+use super::timeline::{Ring, Timeline};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use windlass_core::WorkerId;
+
+/// Milliseconds of a step of the hour, and of the day.
+pub const HOUR_STEP_MS: u64 = 10_000;
+pub const DAY_STEP_MS: u64 = 300_000;
+/// Steps of the hour, and of the day.
+pub const HOUR_STEPS: usize = 360;
+pub const DAY_STEPS: usize = 288;
+/// Steps of the hour in one of the day.
+pub const FOLD: u64 = DAY_STEP_MS / HOUR_STEP_MS;
+
+/// Queues that are charted; the one that has been idle longest makes room.
+pub const QUEUES_MAX: usize = 100;
+/// Workers that are charted; the one that was seen least lately makes room, and no new one is charted if all are there.
+pub const WORKERS_MAX: usize = 10_000;
+/// Steps of the hour for which a worker that is not seen is still charted: a day.
+const UNSEEN_MAX: u64 = DAY_STEPS as u64 * FOLD;
+
+/// Columns of the farm. `NaN` is unknown.
+pub const FARM_COLUMNS: usize = 13;
+/// Columns of a queue: cpus that it holds, and that it is entitled to. `NaN` is unknown.
+pub const QUEUE_COLUMNS: usize = 2;
+/// Columns of a worker: the part of its cpus that is booked, its load, and its pressures; see [`Scaled`].
+pub const WORKER_COLUMNS: usize = 5;
+
+/// A row of each kind.
+pub type FarmRow = [f32; FARM_COLUMNS];
+pub type QueueRow = [f32; QUEUE_COLUMNS];
+pub type WorkerRow = [u8; WORKER_COLUMNS];
+
+/// What all workers' rows take, without what allocation adds.
+const _: () = assert!(WORKERS_MAX * WORKER_COLUMNS * (HOUR_STEPS + DAY_STEPS) < 34 << 20);
+
+/// The place of each column of the farm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FarmColumn {
+    Running,
+    Waiting,
+    Started,
+    Succeeded,
+    Failed,
+    BusyCpus,
+    TotalCpus,
+    CpuPressure,
+    MemoryPressure,
+    IoPressure,
+    WaitP50,
+    WaitP95,
+    Decisions,
+}
+
+/// Columns that count what happened in a step: five minutes have the sum, and not the mean.
+const COUNTS: [FarmColumn; 4] =
+    [FarmColumn::Started, FarmColumn::Succeeded, FarmColumn::Failed, FarmColumn::Decisions];
+
+/// A number of a worker in a byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scaled(pub u8);
+
+/// The byte that means unknown.
+pub const UNKNOWN: u8 = u8::MAX;
+/// The largest byte that is a number.
+const SCALED_MAX: f64 = 250.0;
+/// Bytes for the whole of a worker's cpus, and for a load of one.
+const PARTS_OF_CPUS: f64 = 250.0;
+const PARTS_OF_LOAD: f64 = 50.0;
+
+impl Scaled {
+    fn of(value: Option<f64>, parts: f64) -> Scaled {
+        let scaled = value.filter(|value| value.is_finite()).map(|value| (value * parts).round());
+        Scaled(scaled.map_or(UNKNOWN, |scaled| scaled.clamp(0.0, SCALED_MAX) as u8))
+    }
+
+    fn value(self, parts: f64) -> Option<f64> {
+        (self.0 != UNKNOWN).then(|| f64::from(self.0) / parts)
+    }
+
+    /// The part of a worker's cpus that is booked, from 0 to 1, in 250 steps.
+    pub fn of_cpus(part: Option<f64>) -> Scaled {
+        Scaled::of(part, PARTS_OF_CPUS)
+    }
+
+    /// See [`Scaled::of_cpus`].
+    pub fn part_of_cpus(self) -> Option<f64> {
+        self.value(PARTS_OF_CPUS)
+    }
+
+    /// A load, from 0 to 5, in steps of a fiftieth.
+    pub fn of_load(load: Option<f64>) -> Scaled {
+        Scaled::of(load, PARTS_OF_LOAD)
+    }
+
+    /// See [`Scaled::of_load`].
+    pub fn load(self) -> Option<f64> {
+        self.value(PARTS_OF_LOAD)
+    }
+
+    /// Percent, whole ones.
+    pub fn of_percent(percent: Option<f64>) -> Scaled {
+        Scaled::of(percent, 1.0)
+    }
+
+    /// See [`Scaled::of_percent`].
+    pub fn percent(self) -> Option<f64> {
+        self.value(1.0)
+    }
+}
+
+/// What is unknown of each kind, and how rows are joined.
+pub trait Row: Copy + PartialEq {
+    /// Nothing is known.
+    const GAP: Self;
+
+    /// Several steps as one.
+    fn fold(rows: impl Iterator<Item = Self> + Clone) -> Self;
+}
+
+/// The mean of what is known of a column, or the sum.
+fn fold_column(values: impl Iterator<Item = f32>, sums: bool) -> f32 {
+    let (sum, count) = values
+        .filter(|value| !value.is_nan())
+        .fold((0.0f64, 0u32), |(sum, count), value| (sum + f64::from(value), count + 1));
+    match count {
+        0 => f32::NAN,
+        _ if sums => sum as f32,
+        _ => (sum / f64::from(count)) as f32,
+    }
+}
+
+impl Row for FarmRow {
+    const GAP: Self = [f32::NAN; FARM_COLUMNS];
+
+    fn fold(rows: impl Iterator<Item = Self> + Clone) -> Self {
+        std::array::from_fn(|column| {
+            let sums = COUNTS.iter().any(|count| *count as usize == column);
+            fold_column(rows.clone().map(|row| row[column]), sums)
+        })
+    }
+}
+
+impl Row for QueueRow {
+    const GAP: Self = [f32::NAN; QUEUE_COLUMNS];
+
+    fn fold(rows: impl Iterator<Item = Self> + Clone) -> Self {
+        std::array::from_fn(|column| fold_column(rows.clone().map(|row| row[column]), false))
+    }
+}
+
+impl Row for WorkerRow {
+    const GAP: Self = [UNKNOWN; WORKER_COLUMNS];
+
+    fn fold(rows: impl Iterator<Item = Self> + Clone) -> Self {
+        std::array::from_fn(|column| {
+            let known = rows.clone().map(|row| row[column]).filter(|byte| *byte != UNKNOWN);
+            let (sum, count) =
+                known.fold((0u32, 0u32), |(sum, count), byte| (sum + u32::from(byte), count + 1));
+            (sum + count / 2).checked_div(count).map_or(UNKNOWN, |mean| mean as u8)
+        })
+    }
+}
+
+/// An hour and a day of rows.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Chart<R> {
+    pub hour: Ring<R>,
+    pub day: Ring<R>,
+    /// The last step of the hour in which there was something to chart.
+    seen: u64,
+}
+
+impl<R: Row> Chart<R> {
+    fn new() -> Self {
+        Chart { hour: Ring::new(HOUR_STEPS, R::GAP), day: Ring::new(DAY_STEPS, R::GAP), seen: 0 }
+    }
+}
+
+/// What is charted at one time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sample {
+    pub farm: FarmRow,
+    /// Busy ones.
+    pub queues: Vec<(String, QueueRow)>,
+    pub workers: Vec<(WorkerId, WorkerRow)>,
+    /// Milliseconds from ready to placed in the last five minutes, two quantiles.
+    pub day_waits: [f32; 2],
+}
+
+/// All series.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Charts {
+    pub(super) hour: Timeline,
+    pub(super) day: Timeline,
+    pub(super) farm: Chart<FarmRow>,
+    pub(super) queues: BTreeMap<String, Chart<QueueRow>>,
+    pub(super) workers: BTreeMap<WorkerId, Chart<WorkerRow>>,
+}
+
+impl Default for Charts {
+    fn default() -> Self {
+        Charts {
+            hour: Timeline::new(HOUR_STEPS),
+            day: Timeline::new(DAY_STEPS),
+            farm: Chart::new(),
+            queues: BTreeMap::new(),
+            workers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Charts {
+    /// Takes in a sample of a step of the hour. Returns the step of the day that is over with it, if one is.
+    pub fn add(&mut self, step: u64, sample: Sample) -> Option<u64> {
+        let over = self.close_day(step, sample.day_waits);
+        self.go_to_hour(step);
+        let stale = self.day.drop_from(step / FOLD);
+        self.clear_day(stale);
+        let mut farm = sample.farm;
+        let before = self.farm.hour.get(step);
+        for column in COUNTS.map(|column| column as usize) {
+            // A server that stopped in this step counted from 0 again.
+            farm[column] += if before[column].is_nan() { 0.0 } else { before[column] };
+        }
+        self.farm.hour.set(step, farm);
+        self.add_queues(step, sample.queues);
+        self.add_workers(step, sample.workers);
+        over
+    }
+
+    fn add_queues(&mut self, step: u64, queues: Vec<(String, QueueRow)>) {
+        // One that is not named holds nothing and wants nothing.
+        self.queues.values_mut().for_each(|chart| chart.hour.set(step, [0.0; QUEUE_COLUMNS]));
+        for (name, row) in queues {
+            let chart = self.queues.entry(name).or_insert_with(Chart::new);
+            chart.hour.set(step, row);
+            chart.seen = step;
+        }
+        while self.queues.len() > QUEUES_MAX {
+            let idle = self.queues.iter().min_by_key(|(_, chart)| chart.seen).map(|(name, _)| name.clone());
+            idle.and_then(|name| self.queues.remove(&name));
+        }
+    }
+
+    fn add_workers(&mut self, step: u64, workers: Vec<(WorkerId, WorkerRow)>) {
+        let mut new = Vec::new();
+        for (id, row) in workers {
+            match self.workers.get_mut(&id) {
+                Some(chart) => {
+                    chart.hour.set(step, row);
+                    chart.seen = step;
+                }
+                None => new.push((id, row)),
+            }
+        }
+        self.workers.retain(|_, chart| chart.seen.saturating_add(UNSEEN_MAX) > step);
+        let over = (self.workers.len() + new.len()).saturating_sub(WORKERS_MAX);
+        self.forget_unseen(step, over);
+        let room = WORKERS_MAX.saturating_sub(self.workers.len());
+        for (id, row) in new.into_iter().take(room) {
+            let mut chart = Chart::new();
+            chart.hour.set(step, row);
+            chart.seen = step;
+            self.workers.insert(id, chart);
+        }
+    }
+
+    /// Forgets up to so many workers that were not seen in this step, those first that were seen least lately.
+    fn forget_unseen(&mut self, step: u64, count: usize) {
+        let unseen = self.workers.iter().filter(|(_, chart)| chart.seen < step);
+        let unseen: BTreeSet<(u64, WorkerId)> = unseen.map(|(id, chart)| (chart.seen, *id)).collect();
+        for (_, id) in unseen.into_iter().take(count) {
+            self.workers.remove(&id);
+        }
+    }
+
+    /// Folds the last step of the day if `step` is of a later one.
+    fn close_day(&mut self, step: u64, waits: [f32; 2]) -> Option<u64> {
+        let newest = self.hour.newest()?;
+        let over = newest / FOLD;
+        (step / FOLD > over).then(|| self.fold_into(over, newest, waits))
+    }
+
+    /// Folds what there is of the step of the day that is not over, for a server that ends. Returns that step.
+    pub fn close(&mut self, waits: [f32; 2]) -> Option<u64> {
+        let newest = self.hour.newest()?;
+        Some(self.fold_into(newest / FOLD, newest, waits))
+    }
+
+    fn fold_into(&mut self, day: u64, newest: u64, waits: [f32; 2]) -> u64 {
+        let stale = self.day.go_to(day);
+        self.clear_day(stale);
+        // What is behind the newest step is of an hour ago.
+        let steps = day * FOLD..((day + 1) * FOLD).min(newest + 1);
+        fn fold<R: Row>(chart: &mut Chart<R>, day: u64, steps: &Range<u64>) {
+            let folded = R::fold(steps.clone().map(|step| chart.hour.get(step)));
+            chart.day.set(day, folded);
+        }
+        fold(&mut self.farm, day, &steps);
+        self.queues.values_mut().for_each(|chart| fold(chart, day, &steps));
+        self.workers.values_mut().for_each(|chart| fold(chart, day, &steps));
+        let mut farm = self.farm.day.get(day);
+        (farm[FarmColumn::WaitP50 as usize], farm[FarmColumn::WaitP95 as usize]) = (waits[0], waits[1]);
+        self.farm.day.set(day, farm);
+        day
+    }
+
+    pub(super) fn go_to_hour(&mut self, step: u64) {
+        let stale = self.hour.go_to(step);
+        self.farm.hour.clear(stale.clone(), Row::GAP);
+        self.queues.values_mut().for_each(|chart| chart.hour.clear(stale.clone(), Row::GAP));
+        self.workers.values_mut().for_each(|chart| chart.hour.clear(stale.clone(), Row::GAP));
+    }
+
+    pub(super) fn clear_day(&mut self, stale: Range<u64>) {
+        self.farm.day.clear(stale.clone(), Row::GAP);
+        self.queues.values_mut().for_each(|chart| chart.day.clear(stale.clone(), Row::GAP));
+        self.workers.values_mut().for_each(|chart| chart.day.clear(stale.clone(), Row::GAP));
+    }
+
+    /// The chart of a queue, made if there is none and room; it was seen at that step of the hour.
+    pub(super) fn queue_seen(&mut self, name: &str, step: u64) -> Option<&mut Chart<QueueRow>> {
+        if self.queues.len() >= QUEUES_MAX && !self.queues.contains_key(name) {
+            return None;
+        }
+        let chart = self.queues.entry(name.to_owned()).or_insert_with(Chart::new);
+        chart.seen = chart.seen.max(step);
+        Some(chart)
+    }
+
+    /// The same for a worker.
+    pub(super) fn worker_seen(&mut self, id: WorkerId, step: u64) -> Option<&mut Chart<WorkerRow>> {
+        if self.workers.len() >= WORKERS_MAX && !self.workers.contains_key(&id) {
+            return None;
+        }
+        let chart = self.workers.entry(id).or_insert_with(Chart::new);
+        chart.seen = chart.seen.max(step);
+        Some(chart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A sample in which only these columns are known.
+    fn sample(running: f32, started: f32) -> Sample {
+        let mut farm = FarmRow::GAP;
+        farm[FarmColumn::Running as usize] = running;
+        farm[FarmColumn::Started as usize] = started;
+        farm[FarmColumn::Decisions as usize] = f32::NAN;
+        Sample { farm, queues: Vec::new(), workers: Vec::new(), day_waits: [1.0, 2.0] }
+    }
+
+    fn with_workers(workers: Vec<(u64, u8)>) -> Sample {
+        let rows = workers.into_iter().map(|(id, byte)| (WorkerId(id), [byte; WORKER_COLUMNS]));
+        Sample { workers: rows.collect(), ..sample(0.0, 0.0) }
+    }
+
+    #[test]
+    fn five_minutes_are_the_mean_of_levels_and_the_sum_of_counts() {
+        let mut charts = Charts::default();
+        let first = 1_000 * FOLD;
+        for step in first..first + FOLD {
+            let value = (step - first) as f32;
+            let sample = Sample {
+                queues: vec![("films".to_owned(), [value, f32::NAN])],
+                workers: vec![(WorkerId(3), [value as u8, UNKNOWN, 7, 8, 9])],
+                ..sample(value, 2.0)
+            };
+            assert_eq!(charts.add(step, sample), None);
+        }
+        assert_eq!(charts.add(first + FOLD, sample(0.0, 0.0)), Some(1_000));
+        let farm = charts.farm.day.get(1_000);
+        assert_eq!(farm[FarmColumn::Running as usize], 14.5);
+        assert_eq!(farm[FarmColumn::Started as usize], 60.0);
+        assert_eq!((farm[FarmColumn::WaitP50 as usize], farm[FarmColumn::WaitP95 as usize]), (1.0, 2.0));
+        assert!(farm[FarmColumn::CpuPressure as usize].is_nan());
+        let queue = charts.queues["films"].day.get(1_000);
+        assert_eq!(queue[0], 14.5);
+        assert!(queue[1].is_nan());
+        assert_eq!(charts.workers[&WorkerId(3)].day.get(1_000), [15, UNKNOWN, 7, 8, 9]);
+        // A queue that is not named any more holds nothing.
+        assert_eq!(charts.queues["films"].hour.get(first + FOLD), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_step_that_was_missed_is_a_gap_and_no_zero() {
+        let mut charts = Charts::default();
+        charts.add(30_000, sample(4.0, 1.0));
+        charts.add(30_003, sample(8.0, 1.0));
+        let running = |step| charts.farm.hour.get(step)[FarmColumn::Running as usize];
+        assert_eq!((running(30_000), running(30_003)), (4.0, 8.0));
+        assert!(running(30_001).is_nan() && running(30_002).is_nan());
+        charts.add(30_030, sample(0.0, 0.0));
+        assert_eq!(charts.farm.day.get(1_000)[FarmColumn::Running as usize], 6.0);
+    }
+
+    #[test]
+    fn queues_and_workers_that_are_too_many_make_room_by_idleness() {
+        let mut charts = Charts::default();
+        for n in 0..QUEUES_MAX as u64 + 5 {
+            let queues = vec![(format!("q{n}"), [1.0, 1.0])];
+            charts.add(n, Sample { queues, ..sample(0.0, 0.0) });
+        }
+        assert_eq!(charts.queues.len(), QUEUES_MAX);
+        assert!(!charts.queues.contains_key("q4") && charts.queues.contains_key("q5"));
+        let mut charts = Charts::default();
+        charts.add(0, with_workers((0..WORKERS_MAX as u64).map(|id| (id, 1)).collect()));
+        // All are there: a further one is not charted. Once one is gone, it makes room.
+        charts.add(1, with_workers((0..=WORKERS_MAX as u64).map(|id| (id, 1)).collect()));
+        assert!(!charts.workers.contains_key(&WorkerId(WORKERS_MAX as u64)));
+        charts.add(2, with_workers((1..=WORKERS_MAX as u64).map(|id| (id, 1)).collect()));
+        assert!(charts.workers.contains_key(&WorkerId(WORKERS_MAX as u64)));
+        assert!(!charts.workers.contains_key(&WorkerId(0)));
+        assert_eq!(charts.workers.len(), WORKERS_MAX);
+    }
+
+    #[test]
+    fn a_byte_holds_what_is_charted_of_a_worker() {
+        assert_eq!(Scaled::of_cpus(Some(1.0)).part_of_cpus(), Some(1.0));
+        assert_eq!(Scaled::of_cpus(Some(0.5)).part_of_cpus(), Some(0.5));
+        assert_eq!(Scaled::of_load(Some(1.26)).load(), Some(1.26));
+        assert_eq!(Scaled::of_load(Some(99.0)).load(), Some(5.0));
+        assert_eq!(Scaled::of_percent(Some(45.4)).percent(), Some(45.0));
+        assert_eq!(Scaled::of_percent(None).percent(), None);
+        assert_eq!(Scaled::of_percent(Some(f64::NAN)).percent(), None);
+    }
+
+    proptest! {
+        /// Whatever the clock does, the day has the fold of the hour as it was when its step was over, and nothing of a
+        /// time that has not come.
+        #[test]
+        fn a_clock_that_jumps_leaves_the_series_in_order(jumps in prop::collection::vec((-400i64..800, 0u8..100), 1..80)) {
+            let mut charts = Charts::default();
+            let mut step = 100_000u64;
+            for (jump, value) in jumps {
+                // Mostly by one, as clocks do.
+                step = if jump % 4 == 0 { step.saturating_add_signed(jump) } else { step + 1 };
+                let over = charts.add(step, Sample { workers: vec![(WorkerId(1), [value; WORKER_COLUMNS])],
+                                                     ..sample(f32::from(value), 1.0) });
+                prop_assert!(over.is_none_or(|day| day < step / FOLD));
+                prop_assert_eq!(charts.hour.newest(), Some(step));
+                prop_assert!(charts.day.newest().is_none_or(|day| day < step / FOLD));
+                prop_assert_eq!(charts.workers[&WorkerId(1)].hour.get(step), [value; WORKER_COLUMNS]);
+                for held in charts.day.held() {
+                    let row = charts.farm.day.get(held)[FarmColumn::Running as usize];
+                    prop_assert!(row.is_nan() || (0.0..100.0).contains(&row));
+                    let started = charts.farm.day.get(held)[FarmColumn::Started as usize];
+                    prop_assert!(started.is_nan() || started <= FOLD as f32);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Figures that the server keeps of itself, in bounded memory, for those who look at the farm.
+
+mod answers;
+mod blob;
+mod charts;
+mod distribution;
+mod ended;
+mod look;
+mod placed;
+mod recent;
+mod sampler;
+mod tally;
+mod timeline;
+pub mod worker_metrics;
+
+pub use ended::{ENDED_MAX, EndedAttempts, HistoryQuestion};
+pub use placed::{PlacedNames, PlacedSteps};
+pub use recent::RecentAnswer;
+pub use sampler::run as sample;
+pub use tally::{RecentTallies, Stretch, Tally};
+
+use crate::clock::Clock;
+use charts::Charts;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use windlass_api::figures::{FarmSeries, Overview, SchedulerFigures, Span, WorkerSeries};
+use windlass_core::WorkerId;
+
+/// What is remembered of the last minutes and hours, and answers that many ask for.
+pub struct Figures {
+    tallies: Mutex<RecentTallies>,
+    charts: Mutex<Charts>,
+    /// The overview as it was last made.
+    pub overview: RecentAnswer<Overview>,
+    /// The scheduler's figures as they were last made.
+    pub scheduler: RecentAnswer<SchedulerFigures>,
+}
+
+impl Figures {
+    /// Of a server that starts now.
+    pub fn new(clock: &Clock) -> Self {
+        Figures {
+            tallies: Mutex::new(RecentTallies::new(clock.now().as_ms())),
+            charts: Mutex::default(),
+            overview: RecentAnswer::default(),
+            scheduler: RecentAnswer::default(),
+        }
+    }
+
+    /// What happened in the last `ms` until `now_ms`, when the tally is `tally`.
+    pub fn last(&self, ms: u64, now_ms: u64, tally: &Tally) -> Stretch {
+        self.lock_tallies().last(ms, now_ms, tally)
+    }
+
+    /// The farm over time.
+    pub fn farm_series(&self, span: Span, now_ms: u64) -> FarmSeries {
+        self.charts().farm_series(span, now_ms)
+    }
+
+    /// A worker with so many cpus over time.
+    pub fn worker_series(&self, id: WorkerId, cpus: f64, span: Span, now_ms: u64) -> WorkerSeries {
+        self.charts().worker_series(id, cpus, span, now_ms)
+    }
+
+    /// Remembers what happened until now.
+    fn remember(&self, now_ms: u64, tally: Tally) {
+        self.lock_tallies().push(now_ms, tally);
+    }
+
+    fn charts(&self) -> MutexGuard<'_, Charts> {
+        self.charts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_tallies(&self) -> MutexGuard<'_, RecentTallies> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

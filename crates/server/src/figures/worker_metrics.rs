@@ -1,0 +1,116 @@
+//! Load and pressure of each worker as OpenMetrics text. It is written by hand: a registry would make a label set of each
+//! worker at each scrape.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use windlass_api::board::Percents;
+use windlass_core::Engine;
+use windlass_core::load::formula::LOAD_NO_CORES;
+
+/// Workers that the text names, those of the smallest ids. Each is six lines.
+pub const METRIC_WORKERS_MAX: usize = 10_000;
+
+/// What is told of a worker; `None` is unknown, and has no line.
+#[derive(Clone, Debug)]
+pub struct WorkerGauges {
+    name: Arc<str>,
+    cpus: f64,
+    booked_cpus: f64,
+    load: Option<f64>,
+    pressures: Percents,
+}
+
+/// A gauge by its name, its help, and its value of a worker.
+type Gauge = (&'static str, &'static str, fn(&WorkerGauges) -> Option<f64>);
+
+const GAUGES: [Gauge; 6] = [
+    ("windlass_worker_cpus", "Cpus that a worker declares", |worker| Some(worker.cpus)),
+    ("windlass_worker_booked_cpus", "Cpus of a worker that are booked", |worker| Some(worker.booked_cpus)),
+    ("windlass_worker_load", "Load by which workers are compared: about 0 to 1", |worker| worker.load),
+    ("windlass_worker_cpu_pressure_percent", "Time with a process that waited for a cpu", |worker| {
+        worker.pressures.cpu
+    }),
+    ("windlass_worker_memory_pressure_percent", "Time with a process that waited for memory", |worker| {
+        worker.pressures.memory
+    }),
+    (
+        "windlass_worker_io_pressure_percent",
+        "Time with a process that waited for input or output",
+        |worker| worker.pressures.io,
+    ),
+];
+
+/// In a walk over workers.
+pub fn read(engine: &Engine) -> Vec<WorkerGauges> {
+    let workers = engine.workers().present().take(METRIC_WORKERS_MAX);
+    let gauges = workers.map(|worker| {
+        let load = worker.load_with(100, engine.workers().load_settings());
+        WorkerGauges {
+            name: worker.name.clone(),
+            cpus: f64::from(worker.capacity.cpu) / 100.0,
+            booked_cpus: f64::from(worker.booked.cpu) / 100.0,
+            load: Some(load).filter(|load| *load < LOAD_NO_CORES),
+            pressures: Percents::of(worker),
+        }
+    });
+    gauges.collect()
+}
+
+/// Adds the gauges of all workers to the text.
+pub fn write(text: &mut String, workers: &[WorkerGauges]) {
+    for (name, help, value) in GAUGES {
+        // Writing to a string does not fail.
+        _ = writeln!(text, "# HELP {name} {help}.");
+        _ = writeln!(text, "# TYPE {name} gauge");
+        for worker in workers {
+            if let Some(value) = value(worker) {
+                _ = write!(text, "{name}{{worker=\"");
+                escape(text, &worker.name);
+                _ = writeln!(text, "\"}} {value}");
+            }
+        }
+    }
+}
+
+fn escape(text: &mut String, label: &str) {
+    for letter in label.chars() {
+        match letter {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            letter => text.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(name: &str, load: Option<f64>) -> WorkerGauges {
+        let pressures = Percents { memory: Some(1.5), ..Percents::default() };
+        WorkerGauges { name: name.into(), cpus: 8.0, booked_cpus: 2.5, load, pressures }
+    }
+
+    #[test]
+    fn each_worker_has_a_line_for_what_is_known_and_no_name_breaks_the_text() {
+        let mut text = String::new();
+        write(&mut text, &[worker("a", Some(0.5)), worker("b\"} 1\n\\", None)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.contains(&"windlass_worker_load{worker=\"a\"} 0.5"), "{text}");
+        assert!(lines.contains(&"windlass_worker_memory_pressure_percent{worker=\"a\"} 1.5"));
+        assert!(lines.contains(&"windlass_worker_booked_cpus{worker=\"b\\\"} 1\\n\\\\\"} 2.5"));
+        assert_eq!(lines.iter().filter(|line| !line.starts_with('#')).count(), 7);
+        assert_eq!(lines.iter().filter(|line| line.starts_with("# TYPE")).count(), GAUGES.len());
+    }
+
+    #[test]
+    fn ten_thousand_workers_are_a_text_of_bounded_size() {
+        let workers: Vec<WorkerGauges> =
+            (0..METRIC_WORKERS_MAX).map(|n| worker(&format!("worker-{n:05}"), Some(0.123))).collect();
+        let mut text = String::new();
+        write(&mut text, &workers);
+        println!("{} bytes", text.len());
+        assert!(text.len() < 4 << 20);
+    }
+}

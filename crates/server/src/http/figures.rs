@@ -1,0 +1,163 @@
+//! Figures for those who look at the farm: overview, scheduler, series, history, grid.
+
+use super::error::ApiError;
+use super::rights::may_read;
+use super::workers::no_worker;
+use super::{App, within};
+use crate::auth::Caller;
+use crate::figures::HistoryQuestion;
+use crate::view;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use utoipa::IntoParams;
+use windlass_api::figures::{FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries};
+use windlass_core::job::JobState;
+use windlass_core::worker::WorkerState;
+use windlass_core::{Engine, JobId};
+
+/// Milliseconds that rates look back, and quantiles.
+const MINUTE_MS: u64 = 60_000;
+const FIVE_MINUTES_MS: u64 = 300_000;
+
+/// Shows the farm at a glance. The answer is at most a second old.
+#[utoipa::path(get, path = "/api/v1/board/overview", tag = "board", responses((status = 200, body = Overview)))]
+pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
+    let make = async || {
+        let now = app.handle.now();
+        let overview = app.handle.query(move |engine| view::overview(engine, now)).await?;
+        let tally = app.handle.metrics().tally();
+        let figures = app.figures();
+        let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
+        let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
+        let mut overview = view::with_rates(overview, &minute, &five);
+        overview.holds.extend(app.handle.disk().may_submit().err().map(|why| why.to_string()));
+        Ok::<_, ApiError>(overview)
+    };
+    Ok(Json(&*app.figures().overview.get(make).await?).into_response())
+}
+
+/// Shows the scheduler at work. The answer is at most a second old.
+#[utoipa::path(get, path = "/api/v1/board/scheduler", tag = "board",
+    responses((status = 200, body = SchedulerFigures)))]
+pub async fn scheduler(State(app): State<App>) -> Result<Response, ApiError> {
+    let make = async || {
+        let now = app.handle.now();
+        let shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
+        let metrics = app.handle.metrics();
+        let (tally, figures) = (metrics.tally(), app.figures());
+        let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
+        let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
+        let since_start = (metrics.results_late(), tally.store_failures);
+        Ok::<_, ApiError>(view::with_scheduler_rates(shown, &minute, &five, since_start))
+    };
+    Ok(Json(&*app.figures().scheduler.get(make).await?).into_response())
+}
+
+/// Which stretch of time.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SeriesQuery {
+    /// `hour`, in steps of ten seconds, which is the default; or `day`, in steps of five minutes.
+    #[serde(default)]
+    #[param(inline)]
+    span: Span,
+}
+
+/// Shows the farm and its busiest queues over time. It is looked at every ten seconds, in the middle of each step; a day
+/// is told up to the last five minutes that are over.
+#[utoipa::path(get, path = "/api/v1/board/series", tag = "board", params(SeriesQuery),
+    responses((status = 200, body = FarmSeries), (status = 400, body = windlass_api::ErrorBody)))]
+pub async fn series(
+    State(app): State<App>,
+    query: Result<Query<SeriesQuery>, QueryRejection>,
+) -> Result<Json<FarmSeries>, ApiError> {
+    let Query(SeriesQuery { span }) = query?;
+    Ok(Json(app.figures().farm_series(span, app.handle.now().as_ms())))
+}
+
+/// Shows a worker over time.
+#[utoipa::path(get, path = "/api/v1/workers/{name}/series", tag = "workers",
+    params(("name" = String, Path), SeriesQuery),
+    responses((status = 200, body = WorkerSeries), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn worker_series(
+    State(app): State<App>,
+    name: Result<Path<String>, PathRejection>,
+    query: Result<Query<SeriesQuery>, QueryRejection>,
+) -> Result<Json<WorkerSeries>, ApiError> {
+    let (Path(name), Query(SeriesQuery { span })) = (name?, query?);
+    let wanted = name.clone();
+    let look = move |engine: &Engine| {
+        let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
+        Some((known.id, f64::from(known.capacity.cpu) / 100.0))
+    };
+    let (id, cpus) = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;
+    Ok(Json(app.figures().worker_series(id, cpus, span, app.handle.now().as_ms())))
+}
+
+/// Hours that a history looks back, where the caller does not say, and at most.
+const HISTORY_HOURS: u64 = 24;
+const HISTORY_HOURS_MAX: u64 = 24 * 365;
+
+/// Of which attempts.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct HistoryQuery {
+    /// That ended in so many last hours: 24 by default.
+    hours: Option<u64>,
+    /// That ran on this worker.
+    worker: Option<String>,
+}
+
+/// Shows what came of the attempts that ended: the last 20000 are remembered, those of earlier servers too. Others' tasks
+/// are named only to callers who may read them.
+#[utoipa::path(get, path = "/api/v1/board/history", tag = "board", params(HistoryQuery),
+    responses((status = 200, body = History), (status = 400, body = windlass_api::ErrorBody)))]
+pub async fn history(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Json<History>, ApiError> {
+    let Query(HistoryQuery { hours, worker }) = query?;
+    let hours = within("hours", hours, HISTORY_HOURS, HISTORY_HOURS_MAX)?;
+    let since_ms = app.handle.now().as_ms().saturating_sub(hours * 60 * MINUTE_MS);
+    let question = HistoryQuestion { since_ms, worker };
+    Ok(Json(app.handle.ended().history(&question, |user| may_read(&app, &caller, user))))
+}
+
+/// From which task on.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GridQuery {
+    /// `next` of the part before; 0 by default.
+    #[serde(default)]
+    from: u32,
+}
+
+/// Shows the states of a job's tasks as runs, in order of their index.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/grid", tag = "jobs", params(("id" = u64, Path), GridQuery),
+    responses((status = 200, body = TaskGrid), (status = 404, body = windlass_api::ErrorBody)))]
+pub async fn grid(
+    State(app): State<App>,
+    id: Result<Path<u64>, PathRejection>,
+    query: Result<Query<GridQuery>, QueryRejection>,
+) -> Result<Json<TaskGrid>, ApiError> {
+    let (Path(id), Query(GridQuery { from })) = (id?, query?);
+    let id = JobId(id);
+    if let Some(grid) = app.handle.query(move |engine| view::active_grid(engine, id, from)).await? {
+        return Ok(Json(grid));
+    }
+    let store = app.handle.store();
+    let job = store.job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
+    if job.state == JobState::Active {
+        return Ok(Json(view::parked_grid(&job.spec, from)));
+    }
+    let record = store.records(BTreeSet::from([id])).await?.pop().ok_or_else(|| ApiError::no_job(id))?;
+    Ok(Json(view::ended_grid(&record, from)))
+}

@@ -1,0 +1,213 @@
+//! The farm at a glance, and the scheduler at work: one walk over jobs, steps in memory and workers.
+
+use crate::figures::Stretch;
+use std::cmp::Reverse;
+use windlass_api::figures::{
+    ActiveJobs, AttemptRates, FarmCpus, Leases, Overview, QueueCpus, SchedulerFigures, SufferingWorker,
+    WaitingTasks, WorkerCounts,
+};
+use windlass_core::engine::Engine;
+use windlass_core::explain::{BlockedReason, waiting_tasks};
+use windlass_core::plan::placement::{Ineligible, worker_blockers};
+use windlass_core::worker::{Worker, WorkerState};
+use windlass_core::{Time, queues};
+
+/// Workers that suffer, and queues, that one answer names.
+const NAMED_MAX: usize = 50;
+
+/// What the engine's thread makes of the farm; rates are added later.
+pub fn overview(engine: &Engine, now: Time) -> Overview {
+    let mut workers = WorkerCounts::default();
+    let (mut total_cpu, mut booked_cpu) = (0u64, 0u64);
+    for worker in engine.workers().present() {
+        count_worker(&mut workers, worker);
+        booked_cpu += u64::from(worker.booked.cpu);
+        total_cpu += if worker.state == WorkerState::Up { u64::from(worker.capacity.cpu) } else { 0 };
+    }
+    let mut waiting: Vec<(BlockedReason, u64)> = waiting_tasks(engine).into_iter().collect();
+    waiting.sort_by_key(|(reason, tasks)| (Reverse(*tasks), *reason));
+    let waiting = waiting.into_iter().map(|(reason, tasks)| WaitingTasks {
+        reason: reason.into(),
+        text: sentence(reason).to_owned(),
+        tasks,
+    });
+    Overview {
+        time_ms: now.as_ms(),
+        suffering: suffering(engine),
+        cpus: FarmCpus { total: cores(total_cpu), booked: cores(booked_cpu), by_queue: by_queue(engine) },
+        tasks: engine.counts().into(),
+        jobs: active_jobs(engine),
+        waiting: waiting.collect(),
+        per_minute: AttemptRates::default(),
+        wait_ms: windlass_api::figures::Quantiles::default(),
+        holds: holds(engine, &workers),
+        workers,
+    }
+}
+
+fn count_worker(counts: &mut WorkerCounts, worker: &Worker) {
+    counts.total += 1;
+    match worker.state {
+        WorkerState::Up => {
+            counts.online += 1;
+            counts.pressed += usize::from(worker.saturated.is_pressed());
+            counts.low_space += usize::from(worker.saturated.lacks_space());
+            counts.left_out += usize::from(worker.health.out().is_some());
+        }
+        WorkerState::Draining => counts.draining += 1,
+        WorkerState::Suspect => counts.suspect += 1,
+        WorkerState::Expired => counts.lost += 1,
+        WorkerState::Forgotten => counts.total -= 1,
+    }
+}
+
+/// Workers that get no work although no operator wants that, the worst first.
+fn suffering(engine: &Engine) -> Vec<SufferingWorker> {
+    let mut all: Vec<(u8, &Worker)> = engine
+        .workers()
+        .present()
+        .filter_map(|worker| Some((how_bad(worker, &worker_blockers(worker).next()?)?, worker)))
+        .collect();
+    all.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.name.cmp(&other.name)));
+    all.truncate(NAMED_MAX);
+    let told = all.into_iter().map(|(_, worker)| SufferingWorker {
+        worker: worker.name.to_string(),
+        reason: match worker.state {
+            WorkerState::Expired => "its lease has run out, and its tasks run elsewhere".to_owned(),
+            _ => worker_blockers(worker).next().map(|why| why.to_string()).unwrap_or_default(),
+        },
+    });
+    told.collect()
+}
+
+/// 0 is worst; `None` of what an operator asked for.
+fn how_bad(worker: &Worker, why: &Ineligible) -> Option<u8> {
+    match why {
+        Ineligible::Suspect if worker.state == WorkerState::Expired => Some(0),
+        Ineligible::Suspect => Some(1),
+        Ineligible::LowSpace { .. } => Some(2),
+        Ineligible::Quarantined { .. } => Some(3),
+        Ineligible::UnderPressure(_) => Some(4),
+        _ => None,
+    }
+}
+
+fn by_queue(engine: &Engine) -> Vec<QueueCpus> {
+    let mut busy: Vec<&queues::Queue> = engine.queues().iter().filter(|queue| queue.booked_cpu > 0).collect();
+    busy.sort_by(|a, b| b.booked_cpu.cmp(&a.booked_cpu).then_with(|| a.name().cmp(b.name())));
+    let named = busy.into_iter().take(NAMED_MAX);
+    named.map(|queue| QueueCpus { queue: queue.name().to_owned(), cpus: cores(queue.booked_cpu) }).collect()
+}
+
+fn active_jobs(engine: &Engine) -> ActiveJobs {
+    let mut jobs = ActiveJobs { waiting: engine.subqueues().away().jobs, ..ActiveJobs::default() };
+    for job in engine.jobs().filter(|job| job.ended.is_none()) {
+        match (job.held, job.active) {
+            (true, _) => jobs.held += 1,
+            (false, 0) => jobs.waiting += 1,
+            (false, _) => jobs.running += 1,
+        }
+    }
+    jobs
+}
+
+/// What keeps every task of the farm from starting.
+fn holds(engine: &Engine, workers: &WorkerCounts) -> Vec<String> {
+    if workers.total == 0 {
+        return vec!["no worker is known: start one with 'windlass worker start'".to_owned()];
+    }
+    if engine.workers().open_count() > 0 {
+        return Vec::new();
+    }
+    let kinds = [
+        (workers.draining, "drained"),
+        (workers.suspect, "not heard from"),
+        (workers.lost, "lost"),
+        (workers.pressed, "under pressure"),
+        (workers.low_space, "short of disk space"),
+        (workers.left_out, "left out because tasks kept failing there"),
+    ];
+    let kinds = kinds.iter().filter(|(workers, _)| *workers > 0).map(|(n, what)| format!("{n} {what}"));
+    vec![format!("no worker takes work: {}", kinds.collect::<Vec<_>>().join(", "))]
+}
+
+fn sentence(reason: BlockedReason) -> &'static str {
+    match reason {
+        BlockedReason::Flowing => "These tasks are being placed.",
+        BlockedReason::Capacity => "The workers that fit are full.",
+        BlockedReason::NoFit => "No worker of the farm could ever run these tasks.",
+        BlockedReason::Paused => "The queue is paused.",
+        BlockedReason::Quota => "The queue holds as many cpus as its quota allows.",
+        BlockedReason::NoLicence => "All of a limit, such as a licence, are taken.",
+        BlockedReason::Held => {
+            "The job is held, a rule holds the task, or the first tasks of a kind run as a probe."
+        }
+        BlockedReason::NoWorker => "No worker takes work now.",
+    }
+}
+
+/// Adds what happened in the last minute and in the last five.
+pub fn with_rates(mut overview: Overview, minute: &Stretch, five: &Stretch) -> Overview {
+    let tally = &minute.tally;
+    overview.per_minute = AttemptRates {
+        started: minute.per_minute(tally.started),
+        succeeded: minute.per_minute(tally.succeeded),
+        failed: minute.per_minute(tally.failed),
+    };
+    overview.wait_ms = five.tally.waits.quantiles();
+    if tally.store_failures > 0 {
+        let why = "the store does not take what is written: new work is refused until it does, and nothing accepted is \
+                   lost; the server's log has the reason";
+        overview.holds.push(why.to_owned());
+    }
+    overview
+}
+
+/// The scheduler at work; rates are added later.
+pub fn scheduler(engine: &Engine, now: Time) -> SchedulerFigures {
+    let mut leases = Leases::default();
+    let mut left_out = 0;
+    for worker in engine.workers().present() {
+        left_out += usize::from(worker.health.out().is_some());
+        if worker.lease_until.is_some() && worker.state != WorkerState::Expired {
+            leases.workers += 1;
+            leases.oldest_ms =
+                leases.oldest_ms.max(worker.heard.map(|at| now.since(at) / windlass_core::time::NS_PER_MS));
+        }
+    }
+    SchedulerFigures {
+        time_ms: now.as_ms(),
+        decisions_per_s: 0.0,
+        rounds_per_s: 0.0,
+        round_ms: windlass_api::figures::Quantiles::default(),
+        commit_ms: windlass_api::figures::Quantiles::default(),
+        late_results: 0,
+        store_failures: 0,
+        leases,
+        reservations: engine.planner().reservations().holders().count(),
+        left_out,
+        stranded_cores: cores(engine.planner().stranded_cpu()),
+    }
+}
+
+/// Adds what happened in the last minute and in the last five, and since the server started.
+pub fn with_scheduler_rates(
+    figures: SchedulerFigures,
+    minute: &Stretch,
+    five: &Stretch,
+    (late_results, store_failures): (u64, u64),
+) -> SchedulerFigures {
+    SchedulerFigures {
+        decisions_per_s: minute.per_second(minute.tally.placed),
+        rounds_per_s: minute.per_second(minute.tally.rounds),
+        round_ms: five.tally.round_times.quantiles(),
+        commit_ms: five.tally.commit_times.quantiles(),
+        late_results,
+        store_failures,
+        ..figures
+    }
+}
+
+fn cores(hundredths: u64) -> f64 {
+    hundredths as f64 / 100.0
+}
