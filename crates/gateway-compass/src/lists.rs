@@ -102,10 +102,10 @@ pub(super) async fn pending(
     };
     let (mut rows, mut before, mut looked) = (Vec::new(), None, 0);
     while rows.len() < ROWS_MAX && looked < LOOKED_MAX {
-        let part = app.handle.store().jobs(filter.clone(), before, ROWS_MAX).await.map_err(failed)?;
-        let whole = part.len() == ROWS_MAX;
-        (before, looked) = (part.last().map(|job| job.id), looked + part.len());
-        for job in part.into_iter().filter(|job| is_compass(&job.spec)) {
+        let store = app.handle.store();
+        let part = store.jobs(filter.clone(), before, ROWS_MAX, LOOKED_MAX - looked).await.map_err(failed)?;
+        (before, looked) = (part.next, looked + part.rows);
+        for job in part.jobs.into_iter().filter(|job| is_compass(&job.spec)) {
             for id in View::numbers(&job) {
                 let view =
                     View::of(&app.handle, job.clone(), task_of(id).index).await.map_err(unavailable)?;
@@ -114,7 +114,7 @@ pub(super) async fn pending(
                 );
             }
         }
-        if !whole {
+        if before.is_none() {
             break;
         }
     }

@@ -94,16 +94,16 @@ impl MaxRuns {
         let failed = |error| Unavailable::from_store(&error);
         let (mut before, mut looked) = (None, 0);
         while looked < SCANNED_MAX {
-            let part = handle.store().jobs(JobFilter::default(), before, PAGE).await.map_err(failed)?;
-            for job in part.iter().filter(|job| is_compass(&job.spec)) {
+            let part = handle.store().jobs(JobFilter::default(), before, PAGE, PAGE).await.map_err(failed)?;
+            for job in part.jobs.iter().filter(|job| is_compass(&job.spec)) {
                 let body = handle.store().body(job.id, 0).await.map_err(failed)?;
                 let body = body.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok());
                 if let Some(fields) = body.and_then(|body| body.compass) {
                     self.add(job.id, &fields);
                 }
             }
-            (before, looked) = (part.last().map(|job| job.id), looked + part.len());
-            if part.len() < PAGE {
+            (before, looked) = (part.next, looked + part.rows);
+            if before.is_none() {
                 break;
             }
         }

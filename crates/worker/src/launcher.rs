@@ -14,13 +14,14 @@
 use crate::process::{
     Command, Setup, SpawnError, Step, become_program, pointers, report_and_end, settle_launcher,
 };
+use crate::syscall::clone;
 use crate::users::RunAs;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
 };
 use std::cell::Cell;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -182,28 +183,16 @@ impl Made {
             (way.task.as_mut().map_or(std::ptr::null_mut(), |task| &raw mut *task), way.pid.as_ptr());
         // SAFETY: the stack, the task and the number stay in place, reserved for the new process, until the
         // kernel sets the number to 0. The end of the stack is aligned.
-        let made = unsafe {
-            let top = way.stack.as_mut_ptr_range().end;
-            libc::clone(
-                go,
-                top.cast(),
-                flags,
-                task.cast(),
-                std::ptr::null_mut::<i32>(),
-                std::ptr::null_mut::<u8>(),
-                pid,
-            )
-        };
+        let made = unsafe { clone(go, way.stack.as_mut_ptr_range().end.cast(), flags, task.cast(), pid) };
         if made < 0 {
             way.pid.store(0, Ordering::Release);
-            return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
         }
         made
     }
 }
 
 /// Entry point of a new process, which leads to its program.
-extern "C" fn go(task: *mut c_void) -> c_int {
+extern "C" fn go(task: *mut c_void) -> ! {
     // SAFETY: this is the task that was made for this process. It is not replaced before the kernel frees the slot.
     let Task { command, setup, report, argv, env } = unsafe { &*task.cast::<Task>() };
     report_and_end(*report, become_program(command, setup, argv, env))

@@ -6,6 +6,7 @@
 //! program. `keeper` and `launcher` call this module; nothing here knows of tasks.
 
 use crate::launcher::Launcher;
+use crate::syscall::system_call;
 use crate::users::RunAs;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -477,55 +478,6 @@ unsafe fn execve(program: *const c_char, argv: *const *const c_char, env: *const
     let result = unsafe { system_call(libc::SYS_execve, program as usize, argv as usize, env as usize) };
     Errno::from_raw_os_error(-result as i32)
 }
-
-/// A system call that returns its error. `errno` would be shared with all processes that share this memory.
-///
-/// # Safety
-/// The arguments must be as the system call `number` requires.
-#[cfg(target_arch = "x86_64")]
-unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
-    let result: isize;
-    // SAFETY: follows the kernel's calling convention on x86-64; the caller vouches for the arguments.
-    unsafe {
-        std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    result
-}
-
-/// As on x86-64.
-///
-/// # Safety
-/// The arguments must be as the system call `number` requires.
-#[cfg(target_arch = "aarch64")]
-unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
-    let result: isize;
-    // SAFETY: follows the kernel's calling convention on arm64; the caller vouches for the arguments.
-    unsafe {
-        std::arch::asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c,
-            options(nostack));
-    }
-    result
-}
-
-/// The same through the C library, on machines whose convention is not written here. The error may be of
-/// another process that shares this memory.
-///
-/// # Safety
-/// The arguments must be as the system call `number` requires.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
-    // SAFETY: promised by the caller.
-    match unsafe { libc::syscall(number, a, b, c) } {
-        -1 => -(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) as isize),
-        result => result as isize,
-    }
-}
-
-#[cfg(target_pointer_width = "32")]
-compile_error!(
-    "on 32-bit machines these system calls take 16 bits of a user's number, and 65536 would be root"
-);
 
 /// Writes the file, and creates its directory. It never follows a symbolic link at the file's own name.
 pub fn write_file(file: &NewFile) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! The agent of a worker whose server is another process, usually on another machine. It keeps one stream to
-//! the server and one connection to the keeper, and passes messages between them. `windlass worker start`
-//! runs [`run_remote`].
+//! the server and one connection to the keeper, and passes messages between them. Where its farm has several
+//! servers, `order` says which one is tried. `windlass worker start` runs [`run_remote`].
 //!
 //! Either connection may be lost at any moment. The keeper repeats results until they are acknowledged, and
 //! every new stream begins with its inventory, so this module keeps no state that a new stream does not
@@ -11,6 +11,7 @@ use crate::caches::CacheDir;
 use crate::clock::boot_ns;
 use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
+use crate::order::{Ending, ServerOrder};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
 use crate::protocol::{TaskRef, ToKeeper};
 use crate::users::{BadUser, UserMap};
@@ -26,23 +27,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
-use windlass_api::StepBody;
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
     Body, FromWorker, Greeting, Lease, LogPart, Order, ReadLog, Report, ToWorker, order, report,
 };
+use windlass_api::{OWNER_METADATA, StepBody};
 use windlass_core::Resources;
 use windlass_core::tags::{Attributes, CORE_SCORE};
 
-/// Time that the server has to accept a connection, and then to send its greeting.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of HTTP/2 pings on a silent connection, and the time for their answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Bounds of the pause before another attempt to connect. It doubles from one to the other.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Pause after the server refused this worker, because an operator has to change something first.
-const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// Batches of the keeper's messages that may wait for the stream to the server.
 const SAID_MAX: usize = 1_024;
 /// Commands that may wait for the user database.
@@ -70,8 +64,9 @@ pub struct ServerAddress {
 
 /// Options of a worker.
 pub struct RemoteOptions {
-    /// The server that it works for.
-    pub server: ServerAddress,
+    /// The servers of its farm, at least one, in the order in which they are tried. It works for the one that owns the
+    /// scheduling.
+    pub servers: Vec<ServerAddress>,
     /// Name of the worker, unique on the farm.
     pub name: String,
     /// Number that tells this machine from another with the same name.
@@ -115,6 +110,16 @@ pub enum RemoteError {
         /// The reason.
         why: String,
     },
+    /// The server is one of several of its farm, and another one owns the scheduling.
+    #[error("the server at {url} does not own the scheduling: {why}")]
+    NotOwner {
+        /// The server's address.
+        url: String,
+        /// The reason, as the server gave it.
+        why: String,
+        /// The owner's address, if the server knows it.
+        owner: Option<String>,
+    },
     /// The server refuses this worker.
     #[error("the server at {url} does not let this worker in: {why}")]
     Refused {
@@ -128,20 +133,29 @@ pub enum RemoteError {
     Agent(#[from] AgentError),
 }
 
-/// Works for the server until `stop` completes, through every loss of the connection. Tasks that run then go
+/// Works for the servers until `stop` completes, through every loss of the connection. Tasks that run then go
 /// on under their keeper, as long as their lease lasts.
 ///
 /// # Errors
 /// Only those that another attempt cannot mend.
 pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) -> Result<(), RemoteError> {
-    let endpoint = endpoint(&options.server)?;
-    let token = token(&options.server)?;
-    let names = Names::new(options.users.clone());
-    let mut remote =
-        Remote { options, endpoint, token, agent: None, up: Arc::default(), names, warned: Vec::new() };
-    let mut pause = PAUSE_MIN;
+    let servers = options.servers.iter().map(Server::new).collect::<Result<Vec<_>, _>>()?;
+    let urls: Vec<String> = options.servers.iter().map(|server| server.url.clone()).collect();
+    let (mut order, names) = (ServerOrder::new(&urls), Names::new(options.users.clone()));
+    let mut remote = Remote {
+        options,
+        servers,
+        now: order.now(),
+        patience: order.patience(),
+        urls: urls.join(","),
+        agent: None,
+        up: Arc::default(),
+        names,
+        warned: Vec::new(),
+    };
     tokio::pin!(stop);
     loop {
+        (remote.now, remote.patience) = (order.now(), order.patience());
         let began = Instant::now();
         let ended = tokio::select! {
             ended = remote.session() => ended,
@@ -149,11 +163,19 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
         };
         *lock(&remote.up) = None;
         let Err(error) = ended else { continue };
-        pause = match &error {
+        let (how, owner) = match &error {
             RemoteError::Setup { .. } => return Err(error),
-            RemoteError::Refused { .. } => REFUSED_PAUSE,
-            _ if began.elapsed() > PAUSE_MAX => PAUSE_MIN,
-            _ => (pause * 2).min(PAUSE_MAX),
+            RemoteError::Refused { .. } => (Ending::Refused, None),
+            RemoteError::NotOwner { owner, .. } => (Ending::NotOwner, owner.as_deref()),
+            RemoteError::Unreachable { .. } | RemoteError::Agent(_) => (Ending::Lost, None),
+        };
+        let Some(pause) = order.ended(how, owner, began.elapsed()) else {
+            // A server that does not own the scheduling is as it should be.
+            match how {
+                Ending::NotOwner => tracing::info!("{error}; trying the next"),
+                Ending::Refused | Ending::Lost => tracing::warn!("{error}; trying the next"),
+            }
+            continue;
         };
         tracing::warn!("{error}; trying again");
         // The jitter spreads the workers of a farm whose server was restarted.
@@ -176,10 +198,28 @@ const WITHOUT_LEASE: &str =
 /// Sender for the keeper's messages; `None` while there is no stream.
 type Up = Arc<Mutex<Option<mpsc::Sender<Vec<FromAgent>>>>>;
 
-struct Remote {
-    options: RemoteOptions,
+/// A server, and what it is shown.
+struct Server {
+    url: String,
     endpoint: Endpoint,
     token: Option<MetadataValue<Ascii>>,
+}
+
+impl Server {
+    fn new(address: &ServerAddress) -> Result<Self, RemoteError> {
+        Ok(Server { url: address.url.clone(), endpoint: endpoint(address)?, token: token(address)? })
+    }
+}
+
+struct Remote {
+    options: RemoteOptions,
+    servers: Vec<Server>,
+    /// The place of the server that is tried now.
+    now: usize,
+    /// How long it may take to answer.
+    patience: Duration,
+    /// The addresses of all servers, as clients in tasks read them.
+    urls: String,
     /// The agent, and the id of the store that it works for.
     agent: Option<(i64, Agent)>,
     up: Up,
@@ -195,7 +235,7 @@ impl Remote {
         let mut orders = self.open(outgoing).await?;
         let greeting = self.greeting(&mut orders).await?;
         let agent = self.agent_for(greeting.store).await?;
-        tracing::info!("connected to {} (version {})", self.options.server.url, greeting.version);
+        tracing::info!("connected to {} (version {})", self.server().url, greeting.version);
         let (up, mut said) = mpsc::channel(SAID_MAX);
         *lock(&self.up) = Some(up);
         if greeting.lease_ms.is_none() {
@@ -215,7 +255,7 @@ impl Remote {
             waiting: VecDeque::new(),
             looking: None,
         };
-        session.env.insert("WINDLASS_SERVER".to_owned(), session.remote.options.server.url.clone());
+        session.env.insert("WINDLASS_SERVER".to_owned(), session.remote.urls.clone());
         let beat = Duration::from_millis(session.greeting.beat_ms.max(1));
         let mut beats = interval_at(Instant::now() + beat, beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -235,7 +275,7 @@ impl Remote {
     }
 
     async fn open(&self, outgoing: Outgoing) -> Result<Streaming<ToWorker>, RemoteError> {
-        let channel = timeout(CONNECT_PATIENCE, self.endpoint.connect()).await;
+        let channel = timeout(self.patience, self.server().endpoint.connect()).await;
         let channel: Channel = match channel {
             Err(_) => return Err(self.gone("it does not answer")),
             Ok(Err(e)) => return Err(self.gone(&chain(&e))),
@@ -243,10 +283,10 @@ impl Remote {
         };
         let mut client = WorkersClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let mut request = Request::new(outgoing);
-        if let Some(token) = &self.token {
+        if let Some(token) = &self.server().token {
             request.metadata_mut().insert("authorization", token.clone());
         }
-        match timeout(CONNECT_PATIENCE, client.work(request)).await {
+        match timeout(self.patience, client.work(request)).await {
             Err(_) => Err(self.gone("it does not answer")),
             Ok(Err(status)) => Err(self.denied(&status)),
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -254,7 +294,7 @@ impl Remote {
     }
 
     async fn greeting(&self, orders: &mut Streaming<ToWorker>) -> Result<Greeting, RemoteError> {
-        match timeout(CONNECT_PATIENCE, orders.message()).await {
+        match timeout(self.patience, orders.message()).await {
             Err(_) => Err(self.gone("it does not greet")),
             Ok(Err(status)) => Err(self.denied(&status)),
             Ok(Ok(message)) => match message.and_then(|m| m.orders.into_iter().next()?.what) {
@@ -304,14 +344,24 @@ impl Remote {
         Ok(agent)
     }
 
+    fn server(&self) -> &Server {
+        &self.servers[self.now]
+    }
+
     fn gone(&self, why: &str) -> RemoteError {
-        RemoteError::Unreachable { url: self.options.server.url.clone(), why: why.to_owned() }
+        RemoteError::Unreachable { url: self.server().url.clone(), why: why.to_owned() }
     }
 
     fn denied(&self, status: &Status) -> RemoteError {
-        let (url, why) = (self.options.server.url.clone(), status.message().to_owned());
+        let (url, why) = (self.server().url.clone(), status.message().to_owned());
+        let owner = status.metadata().get(OWNER_METADATA).and_then(|owner| owner.to_str().ok());
+        // A status with a source was made here, of a connection that broke.
+        let is_said = std::error::Error::source(status).is_none();
         match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => RemoteError::Refused { url, why },
+            Code::Unavailable if is_said && self.servers.len() > 1 => {
+                RemoteError::NotOwner { url, why, owner: owner.map(str::to_owned) }
+            }
             _ if why.is_empty() => RemoteError::Unreachable { url, why: status.code().to_string() },
             _ => RemoteError::Unreachable { url, why },
         }
@@ -367,7 +417,7 @@ impl StreamSession<'_> {
         for order in orders {
             match &order.what {
                 Some(order::What::Refused(refused)) => {
-                    let (url, why) = (self.remote.options.server.url.clone(), refused.why.clone());
+                    let (url, why) = (self.remote.server().url.clone(), refused.why.clone());
                     return Err(RemoteError::Refused { url, why });
                 }
                 // Tasks must not end because a user database is slow, so leases overtake.
@@ -533,7 +583,6 @@ fn endpoint(server: &ServerAddress) -> Result<Endpoint, RemoteError> {
     let endpoint = Endpoint::from_shared(server.url.clone());
     let endpoint = endpoint.map_err(|e| bad(&format!("the address '{}'", server.url), chain(&e)))?;
     let endpoint = endpoint
-        .connect_timeout(CONNECT_PATIENCE)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stock::Stock;
-use windlass_api::client::{Client, ClientError};
+use windlass_api::client::Client;
 use words::Words;
 
 /// How long the server may take to answer whether a derivation is accepted. Nix does nothing else meanwhile.
@@ -179,7 +179,7 @@ impl Hook {
             Ok(Ok(TryAnswer::Accept)) => Answer::Accept,
             Ok(Ok(TryAnswer::Postpone)) => Answer::Postpone,
             Ok(Ok(TryAnswer::Decline { why })) => Answer::Decline(why),
-            Ok(Err(error @ ClientError::Unreachable { .. })) => Answer::Stock(error.to_string()),
+            Ok(Err(error)) if error.is_unreachable() => Answer::Stock(error.to_string()),
             Ok(Err(error)) => Answer::Stock(format!("the server does not take builds: {error}")),
         }
     }

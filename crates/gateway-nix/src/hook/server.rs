@@ -44,7 +44,14 @@ pub fn converse(client: Client, request: BuildRequest) -> mpsc::Receiver<Told> {
             let mut refused = false;
             if let Ok(stream) = stream {
                 tokio::pin!(stream);
-                while let Some(Ok(line)) = stream.next().await {
+                while let Some(line) = stream.next().await {
+                    let line = match line {
+                        Ok(line) => line,
+                        Err(error) => {
+                            client.pass(&error);
+                            break;
+                        }
+                    };
                     let Ok(event) = serde_json::from_slice::<BuildEvent>(&line) else { continue };
                     (away, pause) = (None, PAUSE_MIN);
                     refused = matches!(event, BuildEvent::Refused { is_temporary: true, .. });

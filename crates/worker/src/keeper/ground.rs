@@ -92,6 +92,8 @@ pub struct Ground {
     /// Whether the kernel ends everything under the keeper together with it.
     pub namespaced: bool,
     pub incarnation: u64,
+    /// Hundredths of a core that each attempt holds.
+    pub cpus: BTreeMap<TaskRef, u32>,
     /// GPUs that each attempt holds, by their index on this machine.
     pub devices: BTreeMap<TaskRef, Vec<u32>>,
     /// The files that name the workers of tasks that start together.
@@ -333,6 +335,7 @@ impl Ground {
             ("WINDLASS_ATTEMPT", task.attempt.to_string()),
             ("WINDLASS_VALUE", value.unwrap_or("").to_owned()),
         ];
+        all.extend(self.cpus.get(&task).map(|cpu| ("WINDLASS_CPUS", (f64::from(*cpu) / 100.0).to_string())));
         all.extend(self.nodes.variables(task));
         if let Some(devices) = self.devices.get(&task) {
             let places: Vec<String> = devices.iter().map(u32::to_string).collect();
@@ -343,13 +346,15 @@ impl Ground {
 
     /// The attempt is over, or did not start: its GPUs and its file of nodes are nobody's.
     pub fn release(&mut self, task: TaskRef) {
+        self.cpus.remove(&task);
         self.devices.remove(&task);
         self.nodes.remove(task);
     }
 
-    /// Reserves GPUs for an attempt that no other attempt holds, so that two tasks with one GPU each do not
-    /// share the first. `there_are` is the number of GPUs of this worker.
-    pub fn hold_devices(&mut self, task: TaskRef, count: u32, there_are: u32) {
+    /// Notes the cpus of an attempt and reserves GPUs for it that no other attempt holds, so that two tasks with one GPU
+    /// each do not share the first. `there_are` is the number of GPUs of this worker.
+    pub fn hold(&mut self, task: TaskRef, (cpu, count): (u32, u32), there_are: u32) {
+        self.cpus.insert(task, cpu);
         let held: BTreeSet<u32> = self.devices.values().flatten().copied().collect();
         let free = (0..there_are).filter(|place| !held.contains(place)).take(count as usize);
         let free: Vec<u32> = free.collect();

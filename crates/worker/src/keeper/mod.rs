@@ -218,6 +218,7 @@ impl Keeper {
             stuck: Vec::new(),
             namespaced,
             incarnation: options.incarnation,
+            cpus: BTreeMap::new(),
             devices: BTreeMap::new(),
             nodes: NodeFiles::new(&options.state),
         })

@@ -216,6 +216,7 @@ impl Tasks {
         (self.ended, self.reclaims, self.ground.devices) = (saved.ended, saved.reclaims, saved.devices);
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
+        self.ground.cpus = self.running.iter().map(|(task, running)| (*task, running.request.cpu)).collect();
         let together =
             self.running.iter().filter_map(|(task, running)| Some((*task, running.nodes.as_ref()?)));
         together.for_each(|(task, nodes)| self.ground.nodes.adopt(task, nodes));

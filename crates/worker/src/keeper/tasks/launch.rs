@@ -19,7 +19,7 @@ impl Tasks {
     /// Starts the attempt at `place`. `None` if it must wait for its session, whatever the room.
     pub(super) fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
-        self.ground.hold_devices(next.task, next.request.gpus, self.capacity.gpus);
+        self.ground.hold(next.task, (next.request.cpu, next.request.gpus), self.capacity.gpus);
         if let Some(nodes) = &next.nodes {
             self.ground
                 .nodes

@@ -1,0 +1,203 @@
+//! System calls that bypass the C library. `errno` would be shared with all processes that share this memory, and the
+//! library's `clone` refuses flags that the launcher needs where it is musl.
+
+use std::ffi::{c_int, c_void};
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use std::io;
+
+/// A system call that returns its error. `errno` would be shared with all processes that share this memory.
+///
+/// # Safety
+/// The arguments must be as the system call `number` requires.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
+    let result: isize;
+    // SAFETY: follows the kernel's calling convention on x86-64; the caller vouches for the arguments.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// The arguments must be as the system call `number` requires.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
+    let result: isize;
+    // SAFETY: follows the kernel's calling convention on arm64; the caller vouches for the arguments.
+    unsafe {
+        std::arch::asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c,
+            options(nostack));
+    }
+    result
+}
+
+/// The same through the C library, on machines whose convention is not written here. The error may be of
+/// another process that shares this memory.
+///
+/// # Safety
+/// The arguments must be as the system call `number` requires.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) -> isize {
+    // SAFETY: promised by the caller.
+    match unsafe { libc::syscall(number, a, b, c) } {
+        -1 => -(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) as isize),
+        result => result as isize,
+    }
+}
+
+/// Where a process that [`clone()`] made begins. It must not return.
+pub type Entry = extern "C" fn(*mut c_void) -> !;
+
+/// Makes a process that runs `entry(arg)` on a stack of its own; returns its number, or a negated error number.
+///
+/// # Safety
+/// `stack_top` is the aligned end of a stack, and that and what `arg` and `cleared` point to are reserved for the new
+/// process until the kernel sets `cleared` to 0. The flags must neither make a thread nor change the thread's storage.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn clone(
+    entry: Entry,
+    stack_top: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    cleared: *mut i32,
+) -> c_int {
+    let result: isize;
+    // SAFETY: follows the kernel's calling convention on x86-64. In the new process the result is 0, and the stack is
+    // another; the other registers are as before. There the entry is called with an aligned stack, and never returns.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, {arg}",
+            "call {entry}",
+            "ud2",
+            "2:",
+            arg = in(reg) arg,
+            entry = in(reg) entry,
+            inlateout("rax") libc::SYS_clone as isize => result,
+            in("rdi") flags as usize,
+            in("rsi") stack_top,
+            in("rdx") 0,
+            in("r10") cleared,
+            in("r8") 0,
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    result as c_int
+}
+
+/// As on x86-64.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn clone(
+    entry: Entry,
+    stack_top: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    cleared: *mut i32,
+) -> c_int {
+    let result: isize;
+    // SAFETY: follows the kernel's calling convention on arm64, and is otherwise as on x86-64.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, {arg}",
+            "blr {entry}",
+            "brk 1",
+            "2:",
+            arg = in(reg) arg,
+            entry = in(reg) entry,
+            in("x8") libc::SYS_clone,
+            inlateout("x0") flags as isize => result,
+            in("x1") stack_top,
+            in("x2") 0,
+            in("x3") 0,
+            in("x4") cleared,
+        );
+    }
+    result as c_int
+}
+
+/// The same through the C library.
+///
+/// # Safety
+/// As on x86-64.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe fn clone(
+    entry: Entry,
+    stack_top: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    cleared: *mut i32,
+) -> c_int {
+    // SAFETY: a function that never returns may stand for one that returns a number. The rest is the caller's promise.
+    let made = unsafe {
+        let entry: extern "C" fn(*mut c_void) -> c_int = std::mem::transmute(entry);
+        libc::clone(
+            entry,
+            stack_top,
+            flags,
+            arg,
+            std::ptr::null_mut::<i32>(),
+            std::ptr::null_mut::<u8>(),
+            cleared,
+        )
+    };
+    if made < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN) } else { made }
+}
+
+#[cfg(target_pointer_width = "32")]
+compile_error!(
+    "on 32-bit machines these system calls take 16 bits of a user's number, and 65536 would be root"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    extern "C" fn exit_with(arg: *mut c_void) -> ! {
+        // SAFETY: ends the new process, which shares no memory here, without running any code of the test's.
+        unsafe { libc::_exit(arg as c_int) }
+    }
+
+    #[test]
+    fn a_process_begins_at_its_entry() {
+        let (mut stack, number) = (vec![0_u128; 4096], AtomicI32::new(-1));
+        let flags = libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+        for code in [0, 7, 200] {
+            let top = stack.as_mut_ptr_range().end.cast();
+            // SAFETY: without CLONE_VM the new process has a copy of all memory.
+            let pid = unsafe { clone(exit_with, top, flags, code as *mut c_void, number.as_ptr()) };
+            assert!(pid > 0, "{pid}");
+            let mut status = 0;
+            // SAFETY: the status is valid storage.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == code);
+        }
+        assert_eq!(number.load(Ordering::Relaxed), -1, "the copy in the new process was cleared");
+    }
+
+    #[test]
+    fn errors_are_negative() {
+        let (mut stack, number) = (vec![0_u128; 16], AtomicI32::new(-1));
+        let top = stack.as_mut_ptr_range().end.cast();
+        // SAFETY: the kernel refuses these flags: a thread needs shared signal handlers.
+        let made =
+            unsafe { clone(exit_with, top, libc::CLONE_THREAD, std::ptr::null_mut(), number.as_ptr()) };
+        assert_eq!(made, -libc::EINVAL);
+        // SAFETY: there is no such descriptor.
+        assert_eq!(unsafe { system_call(libc::SYS_close, 1 << 20, 0, 0) }, -(libc::EBADF as isize));
+    }
+}
