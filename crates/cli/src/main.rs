@@ -4,23 +4,30 @@
 //! that closes a connection must not kill the client. When the reader of standard output goes away, a write fails and
 //! the client exits quietly.
 
+mod client;
 mod commands;
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod node;
+#[cfg_attr(unix, path = "system/unix.rs")]
+#[cfg_attr(windows, path = "system/windows.rs")]
+mod system;
 mod ui;
 
 use anstream::ColorChoice;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use client::connect::connect;
+use client::credentials;
 use commands::{
-    bench, ca, compass_import, docs, doctor, gateway, limit, list, logs, queue, run, server, show, sim,
-    token, verbs, why, worker,
+    board, ca, docs, events, limit, list, logs, queue, run, server, show, token, top, verbs, why, worker,
 };
-use node::{credentials, nix_hook, serve};
+use node::machine::MachineCommand;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use ui::error::{CliError, USAGE};
 use ui::output::{Format, talk};
-use windlass_api::client::{Address, Client};
+use windlass_api::Addresses;
+use windlass_api::client::Client;
 
 /// Most threads on which a server answers requests.
 const REQUEST_THREADS_MAX: usize = 4;
@@ -30,9 +37,9 @@ const GLOBAL: &str = "Global options";
 
 /// The commands by what people come for, in the order in which help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events"]),
-    ("Farm", &["workers", "worker", "queues", "queue", "limit"]),
-    ("Administration", &["server", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
+    ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events", "board"]),
+    ("Farm", &["top", "workers", "worker", "queues", "queue", "limit"]),
+    ("Administration", &["server", "store", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
     ("Tools", &["sim", "bench", "version", "completion", "man"]),
 ];
 
@@ -61,7 +68,8 @@ struct Cli {
     /// Same as --output json
     #[arg(long, global = true, help_heading = GLOBAL, display_order = 100)]
     json: bool,
-    /// Address of the server: HOST:PORT, http(s)://HOST:PORT or unix:PATH [default: your own server]
+    /// Address of the server: HOST:PORT, http(s)://HOST:PORT or unix:PATH; several of one farm are separated by commas, and
+    /// are tried in this order [default: your own server]
     #[arg(
         long,
         global = true,
@@ -114,6 +122,8 @@ enum Command {
     Logs(logs::LogsArgs),
     /// Explain why a task does not run, and what would make it run
     Why(why::WhyArgs),
+    /// Show the farm live in the terminal, and steer it
+    Top(top::TopArgs),
     /// List the workers
     Workers(worker::ListArgs),
     /// Show and manage workers
@@ -128,9 +138,9 @@ enum Command {
     #[command(subcommand)]
     Limit(limit::LimitCommand),
     /// Show events as they happen
-    Events(show::EventsArgs),
-    /// Diagnose this machine
-    Doctor(doctor::DoctorArgs),
+    Events(events::EventsArgs),
+    /// Open the board in a browser, signed in
+    Board(board::BoardArgs),
     /// Print the versions of this program and of the server
     Version,
     /// Create and revoke tokens of users and workers
@@ -142,30 +152,13 @@ enum Command {
     /// Run and manage a server
     #[command(subcommand)]
     Server(server::ServerCommand),
-    /// Run the scheduler's side of another system
-    #[command(subcommand)]
-    Gateway(gateway::GatewayCommand),
-    /// Import a laboratory of Compass CI
-    #[command(subcommand)]
-    Compass(compass_import::CompassCommand),
-    /// Be Nix's build hook: 'build-hook = windlass nix-hook' in nix.conf
-    NixHook(nix_hook::NixHookArgs),
-    /// Run benchmarks
-    Bench(Box<bench::BenchArgs>),
-    /// Replay recorded workloads under several settings, or export a farm's history as one
-    #[command(subcommand)]
-    Sim(sim::SimCommand),
+    /// What runs a part of Windlass on this machine, or looks at it
+    #[command(flatten)]
+    Machine(MachineCommand),
     /// Generate shell completions
     Completion(docs::CompletionArgs),
     /// Write a man page for each command
     Man(docs::ManArgs),
-}
-
-/// The hidden command by which the agent starts the keeper.
-#[derive(Parser)]
-struct Keeper {
-    #[command(flatten)]
-    flags: serve::KeeperArgs,
 }
 
 #[derive(Subcommand)]
@@ -186,25 +179,32 @@ enum JobCommand {
     Hold(verbs::IdsArgs),
     /// Release held jobs
     Release(verbs::IdsArgs),
+    /// Change the priority of jobs: their waiting tasks take their turn by it
+    Priority(verbs::PriorityArgs),
 }
 
 /// The global flags.
 struct Context {
     /// Format of the data on standard output.
     format: Format,
-    /// The server that the user named; `None` is the user's own.
-    server: Option<Address>,
+    /// The servers that the user named; `None` is the user's own.
+    server: Option<Addresses>,
     verbose: u8,
 }
 
 impl Context {
     /// A client of the server, which is started if it is this user's own.
     async fn client(&self) -> Result<Client, CliError> {
-        let client = serve::connect(self.server.as_ref()).await?;
+        let client = connect(self.server.as_ref()).await?;
+        self.say_address(&client);
+        Ok(client)
+    }
+
+    /// Says which server answers, to those who want to know more.
+    fn say_address(&self, client: &Client) {
         if self.verbose > 0 {
             talk!("note: the server is at {}", client.address());
         }
-        Ok(client)
     }
 }
 
@@ -215,8 +215,11 @@ fn command_line() -> clap::Command {
     for (group, names) in GROUPS {
         list.push_str(&format!("{group}:\n"));
         for name in names {
-            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-            list.push_str(&format!("  {name:<12}{}\n", about.map(ToString::to_string).unwrap_or_default()));
+            let Some(found) = command.find_subcommand(name).filter(|found| !found.is_hide_set()) else {
+                continue;
+            };
+            let about = found.get_about().map(ToString::to_string).unwrap_or_default();
+            list.push_str(&format!("  {name:<12}{about}\n"));
         }
         list.push('\n');
     }
@@ -225,25 +228,9 @@ fn command_line() -> clap::Command {
     ))
 }
 
-/// The words of the command line that are not flags.
-fn cli_words() -> Vec<OsString> {
-    let words = std::env::args_os().skip(1);
-    words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).collect()
-}
-
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1).peekable();
-    // The agent starts the keeper. Flags and variables for the client must not reach it, and it must stay
-    // single-threaded.
-    if arguments.peek().is_some_and(|first| first == "keeper") {
-        return serve::keeper(Keeper::parse_from(arguments).flags);
-    }
-    if let Some(code) = nix_hook::run_if_asked() {
-        return ExitCode::from(code as u8);
-    }
-    if matches!(&cli_words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start")
-    {
-        windlass_worker::close_inherited();
+    if let Some(code) = node::run_instead() {
+        return code;
     }
     // Two providers could be linked in, and this one is used. No other was installed before.
     _ = rustls::crypto::ring::default_provider().install_default();
@@ -258,11 +245,16 @@ fn main() -> ExitCode {
         Color::Never => ColorChoice::Never.write_global(),
     }
     credentials::set(cli.credentials);
-    let context = Context {
-        format: if cli.json { Format::Json } else { cli.output },
-        server: cli.server.filter(|address| !address.is_empty()).map(|address| Address::parse(&address)),
-        verbose: cli.verbose,
+    let format = if cli.json { Format::Json } else { cli.output };
+    let server = match cli.server.filter(|named| !named.is_empty()).map(|named| Addresses::parse(&named)) {
+        None => None,
+        Some(Ok(server)) => Some(server),
+        Some(Err(bad)) => {
+            CliError::usage(bad.to_string()).print(format.is_json());
+            return ExitCode::from(USAGE as u8);
+        }
     };
+    let context = Context { format, server, verbose: cli.verbose };
     let ended = match runtime_of(&cli.command) {
         Ok(runtime) => {
             let ended = runtime.block_on(dispatch(&context, cli.command));
@@ -286,7 +278,7 @@ fn main() -> ExitCode {
 /// user's own socket has one thread, which saves each answer a hop between threads.
 fn runtime_of(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = match command {
-        Command::Server(server::ServerCommand::Start(options)) if options.may_listen_on_tcp() => {
+        Command::Server(server::ServerCommand::Here(here)) if here.may_listen_on_tcp() => {
             tokio::runtime::Builder::new_multi_thread()
         }
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -307,24 +299,22 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Retry(args)) => verbs::act(context, &args, verbs::Verb::Retry).await,
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
+        Command::Job(JobCommand::Priority(args)) => verbs::prioritize(context, &args).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Why(args) => why::why(context, &args).await,
+        Command::Top(args) => top::top(context, &args).await,
         Command::Workers(args) => worker::list(context, args).await,
         Command::Worker(command) => worker::command(context, command).await,
         Command::Queues => queue::list(context).await,
         Command::Queue(command) => queue::command(context, command).await,
         Command::Limit(command) => limit::command(context, command).await,
-        Command::Events(args) => show::events(context, &args).await,
-        Command::Doctor(args) => doctor::doctor(context, args).await,
+        Command::Events(args) => events::events(context, &args).await,
+        Command::Board(args) => board::board(context, &args).await,
         Command::Version => show::version(context).await,
         Command::Token(command) => token::command(context, command).await,
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
-        Command::Gateway(command) => gateway::command(command).await,
-        Command::Compass(command) => compass_import::command(context, command).await,
-        Command::NixHook(_) => Err(CliError::usage("give the flags of the hook behind 'nix-hook'")),
-        Command::Bench(args) => Ok(bench::run(*args).await?),
-        Command::Sim(command) => sim::command(context, command).await,
+        Command::Machine(command) => command.run(context).await,
         Command::Completion(args) => docs::completion(&args, Cli::command()),
         Command::Man(args) => docs::man(&args, Cli::command()),
     }

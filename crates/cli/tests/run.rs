@@ -84,6 +84,14 @@ fn limits_end_tasks_with_their_codes() {
 }
 
 #[test]
+fn a_range_of_cpus_takes_what_is_idle_and_says_how_many() {
+    let farm = Farm::with_server(&["--cpus", "6"]);
+    let cpus = |range: &str| farm.ok(&["run", "--cpus", range, "--", "sh", "-c", "echo $WINDLASS_CPUS"]);
+    assert_eq!((cpus("2-16").as_str(), cpus("1-4").as_str(), cpus("0.5").as_str()), ("6\n", "4\n", "0.5\n"));
+    farm.fails(2, &["run", "--cpus", "4-2", "--", "true"]);
+}
+
+#[test]
 fn what_can_never_run_is_refused_at_once() {
     let farm = Farm::with_server(&["--cpus", "2", "--memory", "1GiB", "--name", "box"]);
     let wide = farm.fails(6, &["run", "--cpus", "3", "--", "true"]);

@@ -130,7 +130,7 @@ fn h1_compass_is_there_only_where_it_is_switched_on() {
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
         status(&mut stream)
     };
-    for path in ["/", "/scheduler/v1/health", "/boot.ipxe/mac/00-00-00-00-00-00", "/submit_job"] {
+    for path in ["/scheduler/v1/health", "/boot.ipxe/mac/00-00-00-00-00-00", "/submit_job"] {
         assert_eq!(ask(&port, path), 401, "{path}");
     }
     assert_eq!(ask(&open(&["--compass"]), "/scheduler/v1/health"), 200);

@@ -10,10 +10,10 @@ use crate::ui::quantity::{parse_duration, parse_size};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
-use windlass_api::{ChunksRequest, FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
+use windlass_api::{Addresses, ChunksRequest, FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.
 const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
@@ -34,7 +34,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true, help_heading = "Work")]
     pub array: Option<Range>,
     /// Cpus of each task; auto starts with 1 and learns from earlier tasks
-    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
+    #[arg(long, value_name = "N|N-M|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
     pub cpus: CpusArg,
     /// Memory of each task, which it may not exceed: 500M, 2GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
@@ -128,12 +128,13 @@ pub enum Inherit {
 }
 
 impl Inherit {
-    /// The default for jobs of this server; `None` is the user's own server.
-    pub fn at(server: Option<&Address>) -> Self {
-        match server {
-            None | Some(Address::Unix(_)) => Inherit::All,
+    /// The default for jobs of these servers; `None` is the user's own server. Servers that take over from each other are
+    /// of a farm, wherever they are.
+    pub fn at(server: Option<&Addresses>) -> Self {
+        match server.map(Addresses::only) {
+            None | Some(Some(Address::Unix(_))) => Inherit::All,
             // An address of this machine may be a tunnel to a farm. The user's own server is recognized by its token.
-            Some(address) if crate::node::cookie::for_address(address).is_some() => Inherit::AllButHome,
+            Some(Some(address)) if crate::node::own::token_for(address).is_some() => Inherit::AllButHome,
             Some(_) => Inherit::Nothing,
         }
     }
@@ -168,9 +169,10 @@ impl TaskArgs {
                 left_out.join(", ")
             );
         }
-        let (cpus, cpus_auto) = match self.cpus {
-            CpusArg::Cores(cpus) => (cpus, false),
-            CpusArg::Auto => (1.0, true),
+        let (cpus, cpus_max, cpus_auto) = match self.cpus {
+            CpusArg::Cores(cpus) => (cpus, None, false),
+            CpusArg::Range(least, most) => (least, Some(most), false),
+            CpusArg::Auto => (1.0, None, true),
         };
         let resources =
             Resources { cpus, memory: self.memory.unwrap_or(0), gpus: self.gpus, ..Default::default() };
@@ -191,6 +193,7 @@ impl TaskArgs {
             }),
             retries: self.retries,
             cpus_auto,
+            cpus_max,
             ..Default::default()
         };
         self.hints.put_on(&mut step);
@@ -334,10 +337,23 @@ pub fn environment(
     Ok((env, left_out))
 }
 
-/// The directory as an absolute path; the current one if `None`.
+/// The directory in which tasks run, as an absolute path of a worker; the current one if `None`.
 pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
+    let path = absolute(chosen)?;
+    if path.starts_with('/') {
+        return Ok(path);
+    }
+    Err(CliError::Usage {
+        message: format!("no worker has the working directory {path}: workers run Linux"),
+        hint: Some("give --cwd with a directory of the workers, such as --cwd /".to_owned()),
+    })
+}
+
+/// The directory as an absolute path of this machine; the current one if `None`.
+pub fn absolute(chosen: Option<&Path>) -> Result<String, CliError> {
     let path = match chosen {
-        Some(path) if path.is_absolute() => path.to_path_buf(),
+        // On Windows `/films` is not absolute, and it is on the workers.
+        Some(path) if path.has_root() => path.to_path_buf(),
         _ => {
             let here = std::env::current_dir().map_err(|error| CliError::Usage {
                 message: format!("the current directory cannot be used: {error}"),
@@ -354,13 +370,9 @@ pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
 
 /// A unique idempotency key: a submission whose answer was lost can be sent again with it.
 pub fn fresh_key() -> String {
-    let mut random = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
-    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    match read {
-        Ok(()) => format!("cli-{hex}"),
-        Err(_) => format!("cli-{}-{}", std::process::id(), crate::ui::quantity::now_ms()),
-    }
+    // The hasher's keys are the one source of randomness that the standard library has on every system.
+    let random = || RandomState::new().build_hasher().finish();
+    format!("cli-{:016x}{:016x}", random(), random())
 }
 
 #[cfg(test)]
@@ -412,6 +424,8 @@ mod tests {
         assert!(said.network_bound && said.prefer_local && said.fetches && said.cpus_auto);
         assert_eq!((said.deadline_ms, said.kind), (Some(120_000), Some(windlass_api::Kind::Evaluation)));
         assert_eq!(said.resources.unwrap().cpus, 1.0);
+        let range = step("--cpus 2-16 -- make");
+        assert_eq!((range.resources.unwrap().cpus, range.cpus_max), (2.0, Some(16.0)));
         let plain = step("-- make");
         assert!(plain.limits.is_empty() && plain.kind.is_none() && !plain.cpus_auto);
         // The name that it had before.
@@ -506,7 +520,7 @@ mod tests {
 
     #[test]
     fn the_environment_stays_on_its_machine() {
-        let at = |server: &str| Inherit::at(Some(&Address::parse(server)));
+        let at = |server: &str| Inherit::at(Some(&Addresses::parse(server).unwrap()));
         assert_eq!(Inherit::at(None), Inherit::All);
         assert_eq!(at("unix:/run/w.sock"), Inherit::All);
         let own = |choices: &[&str]| {
@@ -520,6 +534,7 @@ mod tests {
         };
         assert_eq!(own(&[]), ["A"]);
         assert_eq!(own(&["all"]), ["A", "HOME"]);
+        assert_eq!(at("unix:/run/w.sock,unix:/run/v.sock"), Inherit::Nothing);
         // Such an address may be a tunnel to any server.
         for here in ["127.0.0.1:1", "https://localhost:1", "http://[::1]:1"] {
             assert_eq!(at(here), Inherit::Nothing, "{here}");

@@ -1,5 +1,6 @@
 //! `windlass ca`: creates a private CA and certificates.
 
+use crate::system;
 use crate::ui::error::CliError;
 use crate::ui::output::talk;
 use anyhow::Context as _;
@@ -9,9 +10,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::pki_types::ServerName;
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -69,7 +68,7 @@ pub fn command(command: CaCommand) -> Result<(), CliError> {
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
-    let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&args.dir);
+    let made = system::new_private_dir(&args.dir);
     made.with_context(|| format!("cannot create the directory {}", args.dir.display()))?;
     let key = KeyPair::generate()?;
     let mut params = authority()?;
@@ -164,9 +163,8 @@ fn write_both((cert, key): &(PathBuf, PathBuf), cert_pem: &str, key_pem: &str) -
     for path in [cert, key] {
         anyhow::ensure!(!path.exists(), "{} exists already; move it away first", path.display());
     }
-    for (path, mode, text) in [(key, 0o600, key_pem), (cert, 0o644, cert_pem)] {
-        let open = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-        let written = open.and_then(|mut file| file.write_all(text.as_bytes()));
+    for (path, public, text) in [(key, false, key_pem), (cert, true, cert_pem)] {
+        let written = system::new_file(path, public).and_then(|mut file| file.write_all(text.as_bytes()));
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())

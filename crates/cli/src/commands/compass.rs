@@ -2,10 +2,13 @@
 
 use crate::commands::args::TaskArgs;
 use crate::commands::select::user_name;
+use crate::node::machine;
 use crate::ui::error::CliError;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use windlass_gateway_compass::format::{Fields, SECTION_ORDER, section_order};
+
+/// The fields of a job.
+pub type Fields = serde_json::Map<String, Value>;
 
 /// Most bytes of a job's file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -14,11 +17,13 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// user's defaults fill in the submitter.
 pub fn read(args: &TaskArgs) -> Result<Option<Fields>, CliError> {
     let Some(file) = args.template.file.as_deref().filter(|file| *file != "-") else { return Ok(None) };
-    let Some((mut job, order)) = mapping(Path::new(file)) else { return Ok(None) };
-    job.extend(order.map(|order| (SECTION_ORDER.to_owned(), order)));
+    let Some(MappingFile { fields: mut job, text, is_yaml }) = mapping(Path::new(file)) else {
+        return Ok(None);
+    };
     if !job.contains_key("suite") || job.contains_key("specificationVersion") {
         return Ok(None);
     }
+    job.extend(machine::order_of_compass_job(&text, is_yaml)?);
     for param in &args.template.param {
         let Some((name, value)) = param.split_once('=').filter(|(name, _)| !name.is_empty()) else {
             let why = format!("invalid parameter '{param}': give NAME=VALUE, such as testbox=vm-2p8g");
@@ -44,20 +49,27 @@ pub fn read(args: &TaskArgs) -> Result<Option<Fields>, CliError> {
 /// The submitter's fields, from the file that Compass CI's own clients read.
 fn defaults() -> Option<Fields> {
     let home = PathBuf::from(std::env::var_os("HOME")?);
-    let (mut account, _) = mapping(&home.join(".config/compass-ci/defaults/account.yaml"))?;
+    let mut account = mapping(&home.join(".config/compass-ci/defaults/account.yaml"))?.fields;
     account.retain(|key, _| ["my_account", "my_email", "my_name", "my_token"].contains(&key.as_str()));
     Some(account)
 }
 
-/// The mapping in a file, with the order of what a machine runs of it; `None` if the file holds none.
-fn mapping(path: &Path) -> Option<(Fields, Option<Value>)> {
+/// A file that holds a mapping.
+struct MappingFile {
+    fields: Fields,
+    text: String,
+    is_yaml: bool,
+}
+
+/// The mapping in a file; `None` if the file holds none.
+fn mapping(path: &Path) -> Option<MappingFile> {
     let small = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= FILE_BYTES_MAX);
     let text = small.then(|| std::fs::read_to_string(path).ok()).flatten()?;
     // JSON is tried first: it is not quite a subset of YAML.
     let json = serde_json::from_str(&text).ok();
     let is_yaml = json.is_none();
     match json.or_else(|| serde_saphyr::from_str(&text).ok()) {
-        Some(Value::Object(fields)) => Some((fields, section_order(text.as_bytes(), is_yaml))),
+        Some(Value::Object(fields)) => Some(MappingFile { fields, text, is_yaml }),
         _ => None,
     }
 }

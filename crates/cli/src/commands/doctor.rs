@@ -7,20 +7,21 @@ mod server;
 mod worker;
 
 use crate::Context;
+use crate::client::connect::connect_running;
 use crate::commands::gateway::SccacheArgs;
 use crate::commands::run::end_with;
-use crate::commands::show::findings_grid;
 use crate::node::paths::Paths;
 use crate::node::remote::StartArgs;
-use crate::node::serve::{self, ServeOptions};
+use crate::node::serve::ServeOptions;
 use crate::ui::error::{CliError, FAILED, UNREACHABLE};
-use crate::ui::output::{print_list, talk};
+use crate::ui::output::{Grid, print_list, talk};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use windlass_api::Addresses;
 use windlass_core::resources::Bytes;
 use windlass_worker::Finding;
 
@@ -88,7 +89,16 @@ async fn own(context: &Context) -> Vec<Check> {
             "set HOME, or XDG_STATE_HOME and XDG_RUNTIME_DIR",
         )),
     }
-    checks.push(server(context).await);
+    // Each of several, because any may have to take over.
+    match context.server.as_ref().filter(|named| named.only().is_none()) {
+        None => checks.push(server(context.server.as_ref()).await),
+        Some(several) => {
+            for address in several.iter() {
+                let check = server(Some(&address.clone().into())).await;
+                checks.push(Check { detail: format!("{address}: {}", check.detail), ..check });
+            }
+        }
+    }
     checks.extend(windlass_worker::doctor().into_iter().map(Check::from));
     checks
 }
@@ -100,7 +110,8 @@ fn show(context: &Context, checks: &[Check]) -> Result<(), CliError> {
         |check| format!("{} {}", check.state, check.what),
         |checks| {
             let row = |check: &Check| vec![check.what.clone(), check.state.to_owned(), check.detail.clone()];
-            findings_grid(checks.iter().map(row).collect())
+            let rows = checks.iter().map(row).collect();
+            Grid { header: &["CHECK", "STATE", "DETAIL"], rows, empty: "nothing was checked" }
         },
     )?;
     for check in checks {
@@ -138,8 +149,8 @@ impl Check {
     }
 }
 
-async fn server(context: &Context) -> Check {
-    let version = match serve::connect_running(context.server.as_ref()).await {
+async fn server(named: Option<&Addresses>) -> Check {
+    let version = match connect_running(named).await {
         Ok(client) => client.version().await.map_err(|source| CliError::Request {
             doing: "ask the server for its version".to_owned(),
             source,
@@ -156,7 +167,7 @@ async fn server(context: &Context) -> Check {
             format!("version {}; this client is {own}", server.version),
             "run 'windlass server stop'; the next command starts one of this version",
         ),
-        Err(error) if error.exit_code() == UNREACHABLE && context.server.is_none() => {
+        Err(error) if error.exit_code() == UNREACHABLE && named.is_none() => {
             Check::ok("server", "not running; it is started when needed".to_owned())
         }
         Err(error) => Check::missing("server", error.message(), "start it, or correct --server"),

@@ -1,19 +1,18 @@
 //! Follows a job to its end: every task's output and every failure is shown once, even if the connection breaks or the
 //! server restarts.
 
-use crate::node::link::{ServerLink, hung_up};
-use crate::node::signals::Stop;
+use crate::client::link::{ServerLink, hung_up};
+use crate::client::signals::Stop;
+use crate::commands::story::Story;
 use crate::ui::error::CliError;
 use crate::ui::printer::{Ended, Printer, ShownOutput};
 use crate::ui::progress::{self, Progress};
 use crate::ui::writer::Writer;
 use futures_util::StreamExt;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use windlass_api::client::{Client, ClientError, TasksQuery};
+use windlass_api::client::{Address, Client, ClientError, TasksQuery};
 use windlass_api::{Job, ServerEvent, TaskState, TasksEvent};
-use windlass_core::ranges::RangeSet;
 
 /// Tasks in one page of a list.
 const PAGE: usize = 1000;
@@ -36,10 +35,8 @@ struct Follow<'a> {
     job: u64,
     printer: Printer,
     progress: Progress,
-    /// Tasks whose end was seen.
-    handled: RangeSet,
-    /// The last attempt whose end was seen, of tasks with more than one.
-    later: BTreeMap<u32, u32>,
+    /// What was seen of the tasks.
+    story: Story,
 }
 
 /// Follows the job until it has ended.
@@ -47,12 +44,14 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
     let progress = Progress::new(options.progress, job);
     let writer = Writer::start(progress.bar(), stop.on_broken());
     let printer = Printer::new(writer.clone(), options.show, options.quiet);
-    let mut follow =
-        Follow { link, job, printer, progress, handled: RangeSet::default(), later: BTreeMap::new() };
+    let mut follow = Follow { link, job, printer, progress, story: Story::default() };
     let ended = loop {
         match follow.session().await {
             Ok(job) => break Ok(job),
             Err(error) => {
+                if follow.printer.went_on() {
+                    follow.link.calm();
+                }
                 if let Err(error) = follow.link.pause(&format!("follow job {job}"), error).await {
                     break Err(error);
                 }
@@ -73,7 +72,7 @@ impl Follow<'_> {
     /// Follows the job over one connection. It subscribes to events before it reads the state, so that no change is
     /// missed between the two.
     async fn session(&mut self) -> Result<Job, ClientError> {
-        let mut events = Events::open(&self.link.client, self.job).await?;
+        let mut events = Events::open(&self.link.client, Some(self.job)).await?;
         let mut known = self.sync().await?;
         self.link.calm();
         let mut ticks = tokio::time::interval(TICK);
@@ -85,7 +84,7 @@ impl Follow<'_> {
                     continue;
                 }
             };
-            match event.unwrap_or_else(|| Err(hung_up(&self.link.client)))? {
+            match event.unwrap_or_else(|| Err(hung_up(&events.address)))? {
                 ServerEvent::Tasks(event) => self.tasks(&known, event).await?,
                 ServerEvent::Job(event) => {
                     self.progress.update(&event.counts);
@@ -103,16 +102,11 @@ impl Follow<'_> {
     async fn tasks(&mut self, job: &Job, event: TasksEvent) -> Result<(), ClientError> {
         self.progress.update(&event.counts);
         for task in event.tasks {
-            if task.state.is_end() {
-                self.ended(job, Ended::of_event(&task)).await?;
-                continue;
-            }
-            if task.attempt > self.seen(task.index) && self.handled.remove(task.index) {
-                // A task that a user retried ends a second time.
-                self.later.insert(task.index, task.attempt - 1);
-            }
-            if task.state == TaskState::Running {
+            let is_news = self.story.take_event(&task);
+            if is_news && task.state == TaskState::Running {
                 self.printer.started(&self.link.client, job, task.attempt);
+            } else if is_news && task.state.is_end() && task.state != TaskState::Skipped {
+                self.printer.ended(&self.link.client, job, Ended::of_event(&task)).await?;
             }
         }
         Ok(())
@@ -127,7 +121,7 @@ impl Follow<'_> {
         }
         self.progress.update(&job.counts);
         self.printer.resume(&client, &job).await?;
-        if self.handled.len() < job.counts.ended() - job.counts.skipped {
+        if self.story.ended() < job.counts.ended() - job.counts.skipped {
             self.sync_tasks(&client, &job).await?;
         }
         if job.counts.total == 1 && job.counts.running == 1 {
@@ -145,7 +139,9 @@ impl Follow<'_> {
         loop {
             let page = client.tasks(self.job, &query).await?;
             for task in &page.items {
-                self.ended(job, Ended::of_task(task)).await?;
+                if self.story.take_task(task).ended {
+                    self.printer.ended(&self.link.client, job, Ended::of_task(task)).await?;
+                }
             }
             query.cursor = page.next;
             if query.cursor.is_none() {
@@ -153,38 +149,23 @@ impl Follow<'_> {
             }
         }
     }
-
-    /// The last attempt of a task whose end was seen; 0 if none was. Events in flight while the state was read may
-    /// report ends that are in it.
-    fn seen(&self, index: u32) -> u32 {
-        let first = u32::from(self.handled.contains(index));
-        self.later.get(&index).copied().unwrap_or(first)
-    }
-
-    async fn ended(&mut self, job: &Job, ended: Ended) -> Result<(), ClientError> {
-        // A task that never started has no attempt, and ends once.
-        let attempt = ended.attempt.max(1);
-        if ended.state == TaskState::Skipped || attempt <= self.seen(ended.index) {
-            return Ok(());
-        }
-        self.handled.insert(ended.index);
-        if attempt > 1 {
-            self.later.insert(ended.index, attempt);
-        }
-        self.printer.ended(&self.link.client, job, ended).await
-    }
 }
 
 /// The events of a job, read as fast as they come: while a task's long output is shown, the server must not drop events
 /// for a slow reader.
-struct Events {
-    receiver: mpsc::UnboundedReceiver<Result<ServerEvent, ClientError>>,
+pub struct Events {
+    /// What comes; `None` when the server ends the stream.
+    pub receiver: mpsc::UnboundedReceiver<Result<ServerEvent, ClientError>>,
+    /// Whose they are.
+    pub address: Address,
     reader: tokio::task::JoinHandle<()>,
 }
 
 impl Events {
-    async fn open(client: &Client, job: u64) -> Result<Self, ClientError> {
-        let mut stream = Box::pin(client.events(Some(job)).await?);
+    /// Listens to the events of a job from now on; of all if `None`.
+    pub async fn open(client: &Client, job: Option<u64>) -> Result<Self, ClientError> {
+        let mut stream = Box::pin(client.events(job).await?);
+        let address = client.address().clone();
         let (sender, receiver) = mpsc::unbounded_channel();
         let reader = tokio::spawn(async move {
             while let Some(event) = stream.next().await {
@@ -193,7 +174,7 @@ impl Events {
                 }
             }
         });
-        Ok(Events { receiver, reader })
+        Ok(Events { receiver, address, reader })
     }
 }
 

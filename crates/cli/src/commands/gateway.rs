@@ -53,6 +53,6 @@ pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
 }
 
 fn wait(text: &str) -> Result<f64, String> {
-    let seconds = crate::ui::quantity::parse_seconds(text)?;
+    let seconds = crate::node::spans::parse_seconds(text)?;
     if seconds <= WAIT_S_MAX { Ok(seconds) } else { Err(format!("at most {WAIT_S_MAX} s")) }
 }

@@ -61,6 +61,8 @@ impl HintArgs {
 pub enum CpusArg {
     /// This number.
     Cores(f64),
+    /// At least the first number, and up to the second of what is idle.
+    Range(f64, f64),
     /// One at first, then as many as earlier tasks of the profile used.
     Auto,
 }
@@ -71,11 +73,18 @@ impl Default for CpusArg {
     }
 }
 
-/// A number of cpus, or `auto`.
+/// A number of cpus, two with `-` between them, or `auto`.
 pub fn parse_cpus_or_auto(text: &str) -> Result<CpusArg, String> {
+    if let Some((least, most)) = text.split_once('-').filter(|(least, _)| !least.is_empty()) {
+        let (least, most) = (parse_cpus(least)?, parse_cpus(most)?);
+        if least > most {
+            return Err(format!("'{text}': the first number is the least, and {most} is less than {least}"));
+        }
+        return Ok(CpusArg::Range(least, most));
+    }
     match text {
         "auto" => Ok(CpusArg::Auto),
-        _ => parse_cpus(text).map(CpusArg::Cores).map_err(|e| format!("{e} (or auto)")),
+        _ => parse_cpus(text).map(CpusArg::Cores).map_err(|e| format!("{e} (or 2-16, or auto)")),
     }
 }
 
@@ -109,6 +118,10 @@ mod tests {
     fn cpus_are_a_number_or_found_out() {
         assert_eq!(parse_cpus_or_auto("auto"), Ok(CpusArg::Auto));
         assert_eq!(parse_cpus_or_auto("0.5"), Ok(CpusArg::Cores(0.5)));
+        assert_eq!(parse_cpus_or_auto("2-16"), Ok(CpusArg::Range(2.0, 16.0)));
+        for bad in ["16-2", "2-", "-2", "2-auto", "1-2-3"] {
+            assert!(parse_cpus_or_auto(bad).is_err(), "{bad}");
+        }
         assert!(parse_cpus_or_auto("many").unwrap_err().contains("auto"));
     }
 }

@@ -1,20 +1,24 @@
 //! `windlass logs`: the output of tasks.
 
 use crate::Context;
+use crate::client::link::{ServerLink, may_pass};
+use crate::client::signals::Stop;
 use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::select::TaskOrJob;
-use crate::node::link::ServerLink;
-use crate::node::signals::Stop;
 use crate::ui::error::{CliError, Doing};
+use crate::ui::log_place::LogPlace;
 use crate::ui::output::{Format, talk};
 use crate::ui::printer::{STREAMS, ShownOutput, copy};
 use crate::ui::progress;
 use crate::ui::writer::Writer;
 use clap::Args;
-use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{Task, TaskState};
+
+/// Pause before a stream is asked for again that ended well before its task did: its server stops.
+const AGAIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Shows the output of a task, or of all tasks of a job in order.
 #[derive(Args, Debug)]
@@ -47,20 +51,23 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
     if context.format != Format::Table {
         talk!("note: logs are raw bytes; --output does not change them");
     }
-    let client = context.client().await?;
+    let mut link = match args.follow {
+        true => ServerLink::open(context).await?,
+        false => ServerLink::new(context.client().await?, context.server.clone()),
+    };
+    let client = link.client.clone();
     let stop = Stop::never(client.clone());
     match args.id {
         TaskOrJob::Task(job, index) => {
             let id = format!("{}.{index}", job.resolve(&client).await?);
             let writer = Writer::start(None, stop.on_broken());
-            let shown = show_task(&client, &id, args, &writer).await;
+            let shown = show_or_follow(&mut link, &id, args, &writer).await;
             writer.flush().await.map_err(CliError::output)?;
-            shown.doing(format_args!("show the output of task {id}"))
+            shown
         }
         TaskOrJob::Job(job) => {
             let id = job.resolve(&client).await?;
             if args.follow && !args.is_partial() {
-                let mut link = ServerLink::new(client, context.server.clone());
                 let options = follow::Options {
                     show: ShownOutput::Output,
                     progress: progress::Show::Never,
@@ -68,15 +75,15 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
                 };
                 return follow(&mut link, id, options, &stop).await.map(|_| ());
             }
-            show_job(&client, id, args, &stop).await
+            show_job(&mut link, id, args, &stop).await
         }
     }
 }
 
 /// Shows all tasks of a job that may have written something, in order of their numbers.
-async fn show_job(client: &Client, job: u64, args: &LogsArgs, stop: &Stop) -> Result<(), CliError> {
+async fn show_job(link: &mut ServerLink, job: u64, args: &LogsArgs, stop: &Stop) -> Result<(), CliError> {
     let mut tasks: Vec<String> = Vec::new();
-    each_task(client, job, None, usize::MAX, |part| {
+    each_task(&link.client, job, None, usize::MAX, |part| {
         tasks.extend(part.into_iter().filter(may_have_written).map(|task| task.id));
         Ok(())
     })
@@ -84,10 +91,10 @@ async fn show_job(client: &Client, job: u64, args: &LogsArgs, stop: &Stop) -> Re
     let writer = Writer::start(None, stop.on_broken());
     let mut shown = Ok(());
     for id in tasks {
-        shown = show_task(client, &id, args, &writer).await;
+        shown = show_or_follow(link, &id, args, &writer).await;
         shown = match shown {
             // The output of one task may be deleted while that of the others is there.
-            Err(ClientError::Refused(detail)) => {
+            Err(CliError::Request { source: ClientError::Refused(detail), .. }) => {
                 writer
                     .say(&format!("note: the output of task {id} cannot be shown: {}", detail.message))
                     .await;
@@ -100,7 +107,7 @@ async fn show_job(client: &Client, job: u64, args: &LogsArgs, stop: &Stop) -> Re
         }
     }
     writer.flush().await.map_err(CliError::output)?;
-    shown.doing(format_args!("show the output of job {job}"))
+    shown
 }
 
 /// True if the task may have output. That of a running task is not known in advance.
@@ -109,18 +116,93 @@ fn may_have_written(task: &Task) -> bool {
     task.state == TaskState::Running || attempt.out_bytes > 0 || attempt.err_bytes > 0
 }
 
-async fn show_task(client: &Client, id: &str, args: &LogsArgs, writer: &Writer) -> Result<(), ClientError> {
-    let show = |place: usize| {
-        let (stream, sink) = STREAMS[place];
-        let query = LogQuery {
-            stream,
-            attempt: args.attempt,
-            offset: args.tail_bytes.map(|bytes| -i64::from(bytes)),
-            follow: args.follow,
-        };
+async fn show_or_follow(
+    link: &mut ServerLink,
+    id: &str,
+    args: &LogsArgs,
+    writer: &Writer,
+) -> Result<(), CliError> {
+    let doing = format!("show the output of task {id}");
+    if args.follow {
+        return follow_task(link, id, args, writer, &doing).await;
+    }
+    let places = args.places();
+    show_task(&link.client, id, args, args.attempt, (&places, writer)).await.doing(doing)
+}
+
+/// Follows an attempt to its end, at one server after another: each byte is shown once.
+async fn follow_task(
+    link: &mut ServerLink,
+    id: &str,
+    args: &LogsArgs,
+    writer: &Writer,
+    doing: &str,
+) -> Result<(), CliError> {
+    let (places, mut attempt) = (args.places(), args.attempt);
+    let shown = || places.iter().map(LogPlace::bytes).sum::<u64>();
+    loop {
+        let before = shown();
+        let followed = follow_once(&link.client, id, args, &mut attempt, (&places, writer)).await;
+        if shown() > before {
+            link.calm();
+        }
+        match followed {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                link.calm();
+                tokio::time::sleep(AGAIN_PAUSE).await;
+            }
+            // Where the next byte is nobody knows, so it would be shown twice or never.
+            Err(error) if may_pass(&error) && places.iter().any(|place| place.offset().is_none()) => {
+                return Err(error).doing(doing);
+            }
+            Err(error) => link.pause(doing, error).await?,
+        }
+    }
+}
+
+/// Shows what one server sends; true if that was all. The attempt is that which is the last one at the beginning.
+async fn follow_once(
+    client: &Client,
+    id: &str,
+    args: &LogsArgs,
+    attempt: &mut Option<u32>,
+    shown: (&[LogPlace; 2], &Writer),
+) -> Result<bool, ClientError> {
+    let task = client.task(id).await?;
+    let number = *attempt.get_or_insert_with(|| task.attempt.attempt.max(1));
+    let is_over = is_over(&task, number);
+    // A server knows no attempt by its number that was not booked yet.
+    let asked = Some(number).filter(|number| args.attempt.is_some() || *number <= task.attempt.attempt);
+    show_task(client, id, args, asked, shown).await?;
+    Ok(is_over)
+}
+
+/// True if the attempt writes no more.
+fn is_over(task: &Task, attempt: u32) -> bool {
+    let runs = matches!(task.state, TaskState::Booked | TaskState::Running);
+    match task.attempt.attempt.cmp(&attempt) {
+        std::cmp::Ordering::Greater => true,
+        std::cmp::Ordering::Equal => !runs,
+        std::cmp::Ordering::Less => task.state.is_end(),
+    }
+}
+
+async fn show_task(
+    client: &Client,
+    id: &str,
+    args: &LogsArgs,
+    attempt: Option<u32>,
+    (places, writer): (&[LogPlace; 2], &Writer),
+) -> Result<(), ClientError> {
+    let show = |which: usize| {
+        let (stream, sink) = STREAMS[which];
+        let query = LogQuery { stream, attempt, follow: args.follow, ..LogQuery::default() };
         async move {
-            let offset = AtomicU64::new(0);
-            if args.wants(place) { copy(client, id, query, writer, sink, &offset).await } else { Ok(()) }
+            match args.wants(which) {
+                true => copy(client, id, query, writer, sink, &places[which]).await,
+                false => Ok(()),
+            }
         }
     };
     if args.follow {
@@ -136,6 +218,11 @@ impl LogsArgs {
             "stdout" => !self.stderr,
             _ => !self.stdout,
         }
+    }
+
+    /// Where both streams begin.
+    fn places(&self) -> [LogPlace; 2] {
+        [(); 2].map(|()| self.tail_bytes.map_or_else(LogPlace::default, LogPlace::tail))
     }
 
     /// True if only a part of the output is wanted.
@@ -168,5 +255,27 @@ mod tests {
         assert!(parse("12.3 --stderr --stdout").is_err());
         assert!(parse("").is_err());
         assert!(parse("x").is_err());
+    }
+
+    #[test]
+    fn an_attempt_is_over_when_it_writes_no_more() {
+        let task = |state, attempt| Task {
+            expected_end_ms: None,
+            id: "1.0".to_owned(),
+            job: 1,
+            index: 0,
+            step: "main".to_owned(),
+            value: None,
+            state,
+            progress: None,
+            status: None,
+            attempt: windlass_api::Attempt { attempt, ..Default::default() },
+            history: Vec::new(),
+        };
+        assert!(!is_over(&task(TaskState::Ready, 0), 1), "it waits for its first attempt");
+        assert!(!is_over(&task(TaskState::Booked, 1), 1) && !is_over(&task(TaskState::Running, 1), 1));
+        assert!(is_over(&task(TaskState::Ready, 1), 1), "it failed and is tried again");
+        assert!(is_over(&task(TaskState::Running, 2), 1) && is_over(&task(TaskState::Succeeded, 1), 1));
+        assert!(is_over(&task(TaskState::Canceled, 0), 1), "it never started");
     }
 }

@@ -1,27 +1,43 @@
 //! The commands: their flags, what they ask of a server, and what they print.
 
 pub mod args;
-pub mod bench;
+pub mod board;
 pub mod ca;
 pub mod compass;
-pub mod compass_import;
 pub mod docs;
-pub mod doctor;
+pub mod events;
 pub mod follow;
-pub mod gateway;
 pub mod hints;
 pub mod limit;
 pub mod list;
 pub mod logs;
-pub mod placement;
 pub mod queue;
+#[cfg(test)]
+mod reference;
 pub mod run;
 pub mod select;
 pub mod server;
 pub mod show;
-pub mod sim;
+pub mod story;
 pub mod template;
 pub mod token;
+pub mod top;
 pub mod verbs;
 pub mod why;
 pub mod worker;
+
+// The commands of `node::machine`.
+#[cfg(target_os = "linux")]
+pub mod bench;
+#[cfg(target_os = "linux")]
+pub mod compass_import;
+#[cfg(target_os = "linux")]
+pub mod doctor;
+#[cfg(target_os = "linux")]
+pub mod gateway;
+#[cfg(target_os = "linux")]
+pub mod placement;
+#[cfg(target_os = "linux")]
+pub mod sim;
+#[cfg(target_os = "linux")]
+pub mod store;

@@ -1,11 +1,12 @@
 //! `run` and `submit`: submit a job, show its output and exit with its code.
 
 use crate::Context;
+use crate::client::link::{ServerLink, may_pass};
+use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::follow::{self, follow};
-use crate::node::link::{ServerLink, may_pass};
-use crate::node::signals::Stop;
-use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED};
+use crate::node::foreground;
+use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED};
 use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, talk};
 use crate::ui::printer;
 use crate::ui::progress;
@@ -15,11 +16,9 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Address, Client, ClientError, TasksQuery};
-use windlass_api::{Job, JobState, SubmitRequest, Submitted};
+use windlass_api::{Addresses, Job, JobState, SubmitRequest, Submitted};
 use windlass_core::TaskId;
 
-/// Exit code of a cancelled job.
-const CANCELED: i32 = 128 + libc::SIGINT;
 /// How often a submission is sent again after an answer that cannot be read: it may have been truncated, and the key
 /// makes sure that there is one job.
 const GARBLED_MAX: u32 = 3;
@@ -85,13 +84,13 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     }
     request.placeable_only = true;
     if args.foreground {
-        let foreground = crate::node::serve::foreground().await?;
+        let foreground = foreground::start().await?;
         let link = ServerLink::to_own(foreground.client.clone());
         let result = run_on(context, args, request, link).await;
         foreground.stop().await;
         return result;
     }
-    let link = ServerLink::new(context.client().await?, context.server.clone());
+    let link = ServerLink::open(context).await?;
     run_on(context, args, request, link).await
 }
 
@@ -146,7 +145,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }
-    let mut link = ServerLink::new(context.client().await?, context.server.clone());
+    let mut link = ServerLink::open(context).await?;
     let waits = args.wait || args.progress;
     args.tasks.complete(&mut request, &link.client, waits).await?;
     let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };
@@ -172,7 +171,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
 async fn submit_compass(
     context: &Context,
     args: &SubmitArgs,
-    fields: &windlass_gateway_compass::format::Fields,
+    fields: &crate::commands::compass::Fields,
 ) -> Result<(), CliError> {
     let mut link = ServerLink::new(context.client().await?, context.server.clone());
     let jobs = link.client.submit_compass(fields).await.doing("submit the job")?;
@@ -256,10 +255,12 @@ async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<S
         };
         tries += 1;
         let again = match &error {
+            // Several servers may be changing places.
+            error if error.is_temporary() && link.is_to_several() => true,
             // A named server that never answered is not waited for.
-            ClientError::Unreachable { source, .. } => tries > 1 || !source.is_connect() || !link.is_named(),
+            error if error.is_unreachable() => tries > 1 || error.was_sent() || !link.is_named(),
             ClientError::Garbled { .. } => tries < GARBLED_MAX,
-            ClientError::Refused(_) => false,
+            _ => false,
         };
         if !again {
             return Err(error).doing(DOING);
@@ -272,7 +273,7 @@ async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<S
 pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError> {
     match job.state {
         JobState::Succeeded => return Ok(0),
-        JobState::Canceled => return Ok(CANCELED),
+        JobState::Canceled => return Ok(INTERRUPTED),
         _ => {}
     }
     let query = TasksQuery { state: Some("failed".to_owned()), limit: Some(1), cursor: None };
@@ -293,12 +294,12 @@ pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError
     }
 }
 
-/// The task in which this process runs, if it is a task of the server at `address`.
+/// The task in which this process runs, if it is a task of the server at `address`, or of one that takes over from it.
 pub fn parent_task(address: &Address) -> Option<String> {
     let server = std::env::var("WINDLASS_SERVER").ok()?;
     let task = std::env::var("WINDLASS_TASK").ok()?;
     task.parse::<TaskId>().ok()?;
-    (Address::parse(&server) == *address).then_some(task)
+    Addresses::parse(&server).is_ok_and(|own| own.contains(address)).then_some(task)
 }
 
 /// Exits with a code that is not an error of this program.

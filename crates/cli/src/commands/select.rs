@@ -1,5 +1,6 @@
 //! Job and task selectors: `12`, `1-5`, `1,3`, `last`, `12.3`.
 
+use crate::commands::list::jobs_of;
 use crate::ui::error::{CliError, Doing, NOT_FOUND};
 use std::str::FromStr;
 use windlass_api::client::{Client, JobsQuery};
@@ -100,9 +101,9 @@ impl JobRef {
         if let JobRef::Id(id) = self {
             return Ok(id);
         }
-        let query = JobsQuery { limit: Some(1), user: Some(user_on(client).await?), ..Default::default() };
-        let page = client.jobs(&query).await.doing("find the last job")?;
-        page.items.first().map(|job| job.id).ok_or_else(|| CliError::NotFound {
+        let query = JobsQuery { user: Some(user_on(client).await?), ..Default::default() };
+        let (jobs, _) = jobs_of(client, query, 1).await?;
+        jobs.first().map(|job| job.id).ok_or_else(|| CliError::NotFound {
             message: "there is no last job: you have not submitted any".to_owned(),
             hint: Some("'windlass run -- COMMAND' submits one".to_owned()),
         })
@@ -175,17 +176,10 @@ pub async fn user_on(client: &Client) -> Result<String, CliError> {
     Ok(version.user.unwrap_or_else(user_name))
 }
 
-/// The user's name on this machine: `USER` or `LOGNAME`, else the name of the process's user in /etc/passwd, else the
-/// user's number.
+/// The user's name on this machine: `USER` or `LOGNAME`, else what the system says.
 pub fn user_name() -> String {
     let said = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-    let uid = rustix::process::getuid().as_raw().to_string();
-    let known = || {
-        let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-        let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        users.find(|fields| fields.get(2) == Some(&uid.as_str())).map(|fields| fields[0].to_owned())
-    };
-    said.filter(|name| !name.is_empty()).or_else(known).unwrap_or(uid)
+    said.filter(|name| !name.is_empty()).unwrap_or_else(crate::system::account_name)
 }
 
 #[cfg(test)]

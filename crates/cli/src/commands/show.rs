@@ -1,19 +1,18 @@
-//! `job show`, `version` and `events`.
+//! `job show` and `version`.
 
 use crate::Context;
+use crate::client::connect::connect_running;
 use crate::commands::list::{counts, progress, resources};
 use crate::commands::select::JobRef;
+use crate::node::own;
 use crate::ui::error::{CliError, Doing, UNREACHABLE};
-use crate::ui::output::{
-    Format, Grid, count, fit, paint, print_json, print_jsonl, print_one, print_text, talk,
-};
+use crate::ui::output::{Format, count, fit, paint, print_one};
 use crate::ui::quantity::{elapsed, exact, moment};
 use clap::Args;
-use futures_util::StreamExt;
 use serde::Serialize;
 use std::fmt::Write;
 use windlass_api::client::TasksQuery;
-use windlass_api::{By, Hints, Job, Kind, ServerEvent, Step, Task, Version};
+use windlass_api::{By, Hints, Job, Kind, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -21,13 +20,6 @@ use windlass_core::resources::Bytes;
 pub struct ShowArgs {
     /// The job: 12, or last
     job: JobRef,
-}
-
-/// Shows events as they happen.
-#[derive(Args, Debug)]
-pub struct EventsArgs {
-    /// Only events of this job
-    job: Option<JobRef>,
 }
 
 /// Most cache keys of a step that are shown to people.
@@ -154,6 +146,7 @@ fn hints(hints: &Hints) -> Vec<String> {
         let shown: Vec<&str> = hints.prefers.iter().map(String::as_str).collect();
         words.push(format!("at first only on {}", shown.join(", ")));
     }
+    words.extend(hints.cpus_max.map(|max| format!("up to {max} cpus where idle")));
     words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
     words
 }
@@ -167,14 +160,14 @@ struct Versions {
 
 /// `windlass version`.
 pub async fn version(context: &Context) -> Result<(), CliError> {
-    let server = match crate::node::serve::connect_running(context.server.as_ref()).await {
+    let server = match connect_running(context.server.as_ref()).await {
         Ok(client) => client.version().await.doing("ask the server for its version"),
         Err(error) => Err(error),
     };
     let server = match server {
         Ok(version) => Some(version),
         // That no server runs is an answer, unless the user named one.
-        Err(error) if error.exit_code() == UNREACHABLE && context.server.is_none() => None,
+        Err(error) if context.server.is_none() && (error.exit_code() == UNREACHABLE || !own::CAN_RUN) => None,
         Err(error) => return Err(error),
     };
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
@@ -194,57 +187,6 @@ pub async fn version(context: &Context) -> Result<(), CliError> {
     )
 }
 
-/// `windlass events`.
-pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError> {
-    let client = context.client().await?;
-    let job = match args.job {
-        Some(job) => {
-            let id = job.resolve(&client).await?;
-            // A missing job would have no events, and the command would wait for ever.
-            client.job(id).await.doing(format_args!("show the events of job {id}"))?;
-            Some(id)
-        }
-        None => None,
-    };
-    let mut events = Box::pin(client.events(job).await.doing("listen to events")?);
-    while let Some(event) = events.next().await {
-        let event = event.doing("listen to events")?;
-        match context.format {
-            Format::Json => print_json(&event)?,
-            Format::Jsonl => print_jsonl(&event)?,
-            Format::Table => print_text(&event_text(&event))?,
-            Format::Name => print_text(&format!("{}\n", event.name()))?,
-        }
-    }
-    talk!("the server has stopped");
-    Ok(())
-}
-
-fn event_text(event: &ServerEvent) -> String {
-    match event {
-        ServerEvent::Job(event) => {
-            format!("job {} {} ({})\n", event.job, paint(event.state.as_str()), counts(&event.counts))
-        }
-        ServerEvent::Tasks(event) => {
-            let mut text = String::new();
-            for task in &event.tasks {
-                let code = task.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
-                let state = paint(task.state.as_str());
-                let _ = writeln!(
-                    text,
-                    "task {}.{} {state}, attempt {}{code}",
-                    event.job, task.index, task.attempt
-                );
-            }
-            text
-        }
-        ServerEvent::Worker(event) => {
-            format!("worker {} {}\n", fit(&event.worker, None), fit(&event.what, None))
-        }
-        ServerEvent::Lagged => "some events were missed\n".to_owned(),
-    }
-}
-
 /// The lines of `server status`.
 pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
     let mut text = String::new();
@@ -257,20 +199,4 @@ pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
         let _ = writeln!(text, "{name:<10} {}", fit(&value, None));
     }
     text
-}
-
-/// The table of `doctor`.
-pub fn findings_grid(rows: Vec<Vec<String>>) -> Grid {
-    Grid { header: &["CHECK", "STATE", "DETAIL"], rows, empty: "nothing was checked" }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_others_cannot_move_the_cursor() {
-        let event = windlass_api::WorkerEvent { worker: "a\u{1b}[2J".to_owned(), what: "came".to_owned() };
-        assert!(!event_text(&ServerEvent::Worker(event)).contains('\u{1b}'));
-    }
 }

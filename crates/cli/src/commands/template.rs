@@ -1,6 +1,6 @@
 //! `run -f` and `submit -f`: jobs from Open Job Description templates.
 
-use crate::commands::args::{Inherit, TaskArgs, environment, fresh_key, working_directory};
+use crate::commands::args::{Inherit, TaskArgs, absolute, environment, fresh_key, working_directory};
 use crate::ui::error::CliError;
 use clap::Args;
 use std::io::Read;
@@ -34,8 +34,8 @@ pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRe
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
     let options = Options {
         file: if file == "-" { "standard input".to_owned() } else { file.to_owned() },
-        template_dir: working_directory(dir.as_deref())?,
-        current_dir: working_directory(None)?,
+        template_dir: absolute(dir.as_deref())?,
+        current_dir: absolute(None)?,
         env,
         path_mapping: rules.map_err(refuse)?.unwrap_or_default(),
     };

@@ -1,8 +1,9 @@
 //! `windlass token`: creates, lists and revokes tokens.
 
 use crate::Context;
-use crate::node::paths::Paths;
-use crate::node::serve::{ADMIN_SOCKET, connect_running};
+use crate::client::connect::connect_to;
+use crate::node::own;
+use crate::system;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{
     Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one, talk,
@@ -10,11 +11,10 @@ use crate::ui::output::{
 use crate::ui::quantity::{age, moment, now_ms, parse_duration};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use windlass_api::client::{Address, Client};
+use windlass_api::client::Client;
 use windlass_api::{CreateToken, Role, Token};
 
 /// Creates, lists and revokes tokens.
@@ -90,11 +90,11 @@ pub async fn command(context: &Context, command: TokenCommand) -> Result<(), Cli
 /// A client of the named server. Without one, of the server in this user's state directory by its socket for
 /// administrators, else of this user's own server.
 async fn client(context: &Context) -> Result<Client, CliError> {
-    if context.server.is_none() {
-        let socket = Paths::for_user()?.state.join(ADMIN_SOCKET);
-        if let Ok(client) = connect_running(Some(&Address::Unix(socket))).await {
-            return Ok(client);
-        }
+    if context.server.is_none()
+        && let Some(address) = own::for_administrators()?
+        && let Ok(client) = connect_to(&address.into()).await
+    {
+        return Ok(client);
     }
     context.client().await
 }
@@ -135,8 +135,7 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
 
 /// A new file that its owner alone may read.
 fn create_private(path: &Path) -> anyhow::Result<File> {
-    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    open.with_context(|| format!("cannot create {}", path.display()))
+    system::new_file(path, false).with_context(|| format!("cannot create {}", path.display()))
 }
 
 fn grid(tokens: &[Token]) -> Grid {

@@ -1,9 +1,9 @@
 //! Actions on existing jobs: wait, cancel, retry, hold, release.
 
 use crate::Context;
+use crate::client::link::ServerLink;
 use crate::commands::run::{end_with, exit_code, parent_task, summary};
 use crate::commands::select::{Jobs, Outcomes, resolve_all};
-use crate::node::link::ServerLink;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, print_json, print_jsonl, print_lines, talk};
 use clap::Args;
@@ -15,6 +15,17 @@ pub struct IdsArgs {
     /// The jobs: 12, 1-5, 1,3 or last
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<Jobs>,
+}
+
+/// The jobs that get another priority.
+#[derive(Args, Debug)]
+pub struct PriorityArgs {
+    /// The jobs: 12, 1-5, 1,3 or last
+    #[arg(value_name = "JOB")]
+    jobs: Jobs,
+    /// The priority inside the queue: higher goes first
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    priority: i32,
 }
 
 /// An action on a job.
@@ -72,11 +83,29 @@ pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), Cl
     outcomes.finish()
 }
 
+/// `windlass job priority`.
+pub async fn prioritize(context: &Context, args: &PriorityArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let (mut outcomes, mut jobs) = (Outcomes::default(), Vec::new());
+    for named in resolve_all(&client, std::slice::from_ref(&args.jobs)).await? {
+        let id = named.id;
+        let result = client.set_priority(id, args.priority).await;
+        let result = result.doing(format_args!("change the priority of job {id}"));
+        if let Some(job) = outcomes.take(named, result, context.format.is_json()) {
+            if context.format == Format::Table {
+                talk!("job {id} has priority {} in queue {}", job.priority, job.queue);
+            }
+            jobs.push(job);
+        }
+    }
+    print_jobs(context.format, &jobs)?;
+    outcomes.finish()
+}
+
 /// `windlass job wait`: exits with the first code that is not 0, in the order in which the jobs are given.
 pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
-    let client = context.client().await?;
-    let named = resolve_all(&client, &args.jobs).await?;
-    let mut link = ServerLink::new(client, context.server.clone());
+    let mut link = ServerLink::open(context).await?;
+    let named = resolve_all(&link.client, &args.jobs).await?;
     let mut outcomes = Outcomes::default();
     let (mut jobs, mut code) = (Vec::new(), 0);
     for named in named {

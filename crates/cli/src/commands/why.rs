@@ -50,7 +50,7 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
 }
 
 /// The first task of a job that has not ended, or task 0 if all have.
-async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
+pub async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
     let open = Some("waiting,ready,booked,running".to_owned());
     let query = TasksQuery { state: open, limit: Some(1), cursor: None };
     let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
@@ -80,7 +80,8 @@ fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64) -> String {
     text + &score_table(why)
 }
 
-fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
+/// The task's place in its queue, its queue's share, and when it is expected to start.
+pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
     let ahead = [
         (turn.queues_ahead as u64, "queue"),
         (turn.users_ahead as u64, "user"),
@@ -109,7 +110,8 @@ fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
     lines
 }
 
-fn ruled_out_line(reason: &IneligibleWorkers) -> String {
+/// Workers that are ineligible for one reason.
+pub fn ruled_out_line(reason: &IneligibleWorkers) -> String {
     let examples = if reason.examples.is_empty() {
         String::new()
     } else {
@@ -119,14 +121,15 @@ fn ruled_out_line(reason: &IneligibleWorkers) -> String {
     format!("{}{examples}: {}", count(reason.workers as u64, "worker"), reason.message)
 }
 
-fn change_line(change: &Change) -> String {
+/// A change that would make it run.
+pub fn change_line(change: &Change) -> String {
     let place = if change.worker.is_empty() { String::new() } else { format!(" on {}", change.worker) };
     format!("to run it{place}: {}", change.steps.join("; "))
 }
 
 /// The points that each rule gave the winner and the next best workers, with the reason for the winner's. Rules that
 /// gave no worker any points are left out.
-fn score_table(why: &Why) -> String {
+pub fn score_table(why: &Why) -> String {
     let Some(first) = why.judged.first() else { return String::new() };
     let made = why.decided_ms.map_or_else(
         || format!("scores by {}", why.policy),
@@ -195,7 +198,7 @@ fn worker_text(why: &WorkerWhy, now_ms: u64) -> String {
 }
 
 /// Its load and pressure, and what keeps work from it.
-fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
+pub fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
     let percent = |percent: Option<f64>| or_dash(percent.map(|percent| format!("{percent:.0}%")));
     let each = [
         ("cpu", why.pressure.cpu, why.thresholds.cpu),
@@ -245,7 +248,7 @@ fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
 }
 
 /// Steps that wait, and tasks that went to other workers.
-fn passed_lines(why: &WorkerWhy) -> Vec<String> {
+pub fn passed_lines(why: &WorkerWhy) -> Vec<String> {
     let scores = |step: &windlass_api::PassedStep| {
         let (there, here) = step.preferred_score.zip(step.score)?;
         Some(format!(" ({} there, {} here)", signed(there), signed(here)))

@@ -1,14 +1,14 @@
 //! `windlass worker`: lists, shows and manages workers.
 
 use crate::Context;
-use crate::node::remote::StartArgs;
+use crate::node::machine::WorkerHere;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use windlass_api::{DiskSpace, Load, Resources, Worker, WorkerState};
+use windlass_api::{DiskSpace, DrainRequest, Load, Worker, WorkerState};
 use windlass_core::resources::Bytes;
 use windlass_core::tags::CORE_SCORE;
 
@@ -18,20 +18,19 @@ const TASKS_SHOWN_MAX: usize = 20;
 /// Shows and manages workers.
 #[derive(Subcommand, Debug)]
 pub enum WorkerCommand {
-    /// Run this machine as a worker of a server
-    Start(Box<StartArgs>),
+    /// What is done on the worker's machine
+    #[command(flatten)]
+    Here(WorkerHere),
     /// List the workers
     List(ListArgs),
     /// Show one worker
     Show(WorkerArgs),
     /// Drain a worker: it gets no new work; running tasks go on
-    Drain(WorkerArgs),
+    Drain(DrainArgs),
     /// Resume a drained worker
     Resume(WorkerArgs),
     /// Forget a worker that is gone for good: its tasks run again elsewhere
     Forget(ForgetArgs),
-    /// Show what this machine would declare as a worker
-    Detect,
 }
 
 /// Which workers to list.
@@ -50,6 +49,17 @@ pub struct WorkerArgs {
     name: String,
 }
 
+/// A worker to drain.
+#[derive(Args, Debug)]
+pub struct DrainArgs {
+    /// The worker's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Note for people, such as why: shown by 'worker show' and 'why' until the worker is resumed
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
 /// A worker that is gone.
 #[derive(Args, Debug)]
 pub struct ForgetArgs {
@@ -64,19 +74,21 @@ pub struct ForgetArgs {
 /// `windlass worker …`.
 pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
     match command {
-        WorkerCommand::Start(args) => crate::node::remote::start(context.server.as_ref(), *args).await,
+        WorkerCommand::Here(command) => command.run(context).await,
         WorkerCommand::List(args) => list(context, args).await,
         WorkerCommand::Show(args) => {
             let worker = context.client().await?.worker(&args.name).await;
             print(context, &worker.doing(format_args!("show worker {}", args.name))?)
         }
-        WorkerCommand::Drain(args) => act(context, &args.name, "drain", "takes no new work").await,
+        WorkerCommand::Drain(DrainArgs { name, note }) => {
+            let worker = context.client().await?.drain_worker(&name, &DrainRequest { note }).await;
+            said(context, &name, worker.doing(format_args!("drain worker {name}"))?, "takes no new work")
+        }
         WorkerCommand::Resume(args) => act(context, &args.name, "resume", "takes work again").await,
         WorkerCommand::Forget(ForgetArgs { name, force }) => {
             let worker = context.client().await?.forget_worker(&name, force).await;
             said(context, &name, worker.doing(format_args!("forget worker {name}"))?, "is forgotten")
         }
-        WorkerCommand::Detect => print(context, &detect()),
     }
 }
 
@@ -150,7 +162,8 @@ fn said(context: &Context, name: &str, worker: Worker, done: &str) -> Result<(),
     print(context, &worker)
 }
 
-fn print(context: &Context, worker: &Worker) -> Result<(), CliError> {
+/// Prints a worker.
+pub fn print(context: &Context, worker: &Worker) -> Result<(), CliError> {
     print_one(context.format, worker, |worker| worker.name.clone(), text)
 }
 
@@ -269,6 +282,9 @@ fn state_in_words(worker: &Worker) -> String {
             )
         }
         WorkerState::Draining if worker.connected == Some(false) => format!("{word}, not heard from"),
+        WorkerState::Draining if worker.note.is_some() => {
+            format!("{word}: {}", worker.note.as_deref().unwrap_or_default())
+        }
         WorkerState::Expired => format!("{word}: its lease has run out, and its tasks run elsewhere"),
         _ => word.to_owned(),
     }
@@ -277,31 +293,6 @@ fn state_in_words(worker: &Worker) -> String {
 fn first_of(tasks: &[String]) -> String {
     let more = if tasks.len() > TASKS_SHOWN_MAX { ", …" } else { "" };
     format!("{}{more}", tasks[..tasks.len().min(TASKS_SHOWN_MAX)].join(", "))
-}
-
-/// This machine as a worker, with the detected capacity and attributes.
-fn detect() -> Worker {
-    let attributes = windlass_worker::attributes();
-    let host = attributes.get("host").and_then(|names| names.first().cloned());
-    Worker {
-        id: 0,
-        name: host.unwrap_or_else(|| "local".to_owned()),
-        state: WorkerState::Up,
-        capacity: Resources::from_core(&windlass_worker::capacity()),
-        booked: Resources::default(),
-        attributes,
-        running: 0,
-        queued: 0,
-        epoch: 0,
-        connected: None,
-        heard_ms: None,
-        lease_until_ms: None,
-        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-        load: None,
-        core_score: windlass_worker::measure_core(),
-        cache_keys: None,
-        tasks: None,
-    }
 }
 
 #[cfg(test)]

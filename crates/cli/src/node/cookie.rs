@@ -2,10 +2,9 @@
 //! directory, which only its user can read, and which is valid only while the server runs.
 
 use crate::node::paths::Paths;
+use crate::system;
 use anyhow::Context as _;
-use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use windlass_api::client::Address;
 
@@ -13,8 +12,7 @@ use windlass_api::client::Address;
 pub fn write(path: &Path, address: &str, token: &str) -> anyhow::Result<()> {
     let fresh = path.with_extension("token.new");
     _ = std::fs::remove_file(&fresh);
-    let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
-    let written = open().and_then(|mut file| write!(file, "{address}\n{token}\n"));
+    let written = system::new_file(&fresh, false).and_then(|mut file| write!(file, "{address}\n{token}\n"));
     let moved = written.and_then(|()| std::fs::rename(&fresh, path));
     moved.with_context(|| format!("cannot write {}", path.display()))
 }

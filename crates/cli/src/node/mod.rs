@@ -1,13 +1,66 @@
-//! Servers and workers that this program runs, and how clients reach a server.
+//! What needs Linux: servers and workers that this program runs, and the user's own server. `elsewhere.rs` has what the
+//! rest of the program uses of it, for other systems.
 
+pub mod backup;
+pub mod browser;
 pub mod cookie;
-pub mod credentials;
-pub mod link;
+pub mod foreground;
 pub mod local;
+pub mod machine;
 pub mod nix_hook;
 pub mod nix_machine;
+pub mod own;
+pub mod owner;
 pub mod paths;
 pub mod remote;
 pub mod serve;
-pub mod signals;
+pub mod spans;
+pub mod telemetry;
+#[cfg(feature = "otlp")]
+pub mod traces;
 pub mod watchdog;
+
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use windlass_server::ListenError;
+use windlass_store::StoreError;
+
+/// The hidden command by which the agent starts the keeper.
+#[derive(Parser)]
+struct Keeper {
+    #[command(flatten)]
+    flags: serve::KeeperArgs,
+}
+
+/// Runs what this process is in the place of a command of a person: the keeper, or Nix's build hook. `None` if it is
+/// neither. Must be called before anything starts a thread.
+pub fn run_instead() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    // The agent starts the keeper. Flags and variables for the client must not reach it, and it must stay
+    // single-threaded.
+    if arguments.peek().is_some_and(|first| first == "keeper") {
+        return Some(serve::keeper(Keeper::parse_from(arguments).flags));
+    }
+    if let Some(code) = nix_hook::run_if_asked() {
+        return Some(ExitCode::from(code as u8));
+    }
+    if matches!(&words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start") {
+        windlass_worker::close_inherited();
+    }
+    None
+}
+
+/// The words of the command line that are not flags.
+fn words() -> Vec<OsString> {
+    let words = std::env::args_os().skip(1);
+    words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).collect()
+}
+
+/// True if another server has the address or the store.
+pub fn is_taken(error: &anyhow::Error) -> bool {
+    let store = error.downcast_ref::<StoreError>();
+    let listen = error.downcast_ref::<ListenError>();
+    matches!(store, Some(StoreError::InUse(_) | StoreError::Owned { .. }))
+        || matches!(listen, Some(ListenError::Taken(_)))
+}

@@ -1,12 +1,14 @@
 //! `windlass nix-hook`: the program that Nix runs in the place of its own build hook.
 
+use crate::client::connect::client_of;
+use crate::client::credentials::{self, CredentialFlags};
 use crate::commands::select::user_name;
-use crate::node::credentials::{self, CredentialFlags};
 use crate::node::paths::Paths;
 use clap::{Args, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use windlass_api::Addresses;
 use windlass_api::client::{Address, Client};
 use windlass_gateway_nix::hook::{self, CONNECT_MAX, HookOptions, IN_FLIGHT_MAX};
 
@@ -20,7 +22,7 @@ pub struct NixHookArgs {
     #[arg(long, env = "WINDLASS_NIX_BUILDS_MAX", value_name = "N", default_value_t = IN_FLIGHT_MAX, hide_default_value = true)]
     builds_max: usize,
     /// Time that connecting a machine may take: 10s, or seconds [default: 5]
-    #[arg(long, env = "WINDLASS_NIX_CONNECT_MAX", value_name = "TIME", value_parser = crate::ui::quantity::parse_seconds)]
+    #[arg(long, env = "WINDLASS_NIX_CONNECT_MAX", value_name = "TIME", value_parser = crate::node::spans::parse_seconds)]
     connect_max: Option<f64>,
     /// Nix's own build hook [default: the Nix that runs this one]
     #[arg(long, env = "WINDLASS_NIX_BUILD_REMOTE", value_name = "FILE")]
@@ -82,19 +84,18 @@ pub fn run_if_asked() -> Option<i32> {
     }))
 }
 
-/// The named server, or this user's own if it runs. The hook starts none.
+/// The named servers, or this user's own if it runs. The hook starts none.
 pub fn client(server: Option<&str>) -> Result<Client, String> {
-    let address = match server.filter(|server| !server.is_empty()) {
-        Some(server) => Address::parse(server),
+    let addresses = match server.filter(|server| !server.is_empty()) {
+        Some(server) => Addresses::parse(server).map_err(|e| e.to_string())?,
         None => {
             let paths = Paths::for_user().map_err(|e| e.to_string())?;
             if !paths.socket.exists() {
                 return Err("no server is named, and none of this user runs".to_owned());
             }
             paths.check().map_err(|e| e.to_string())?;
-            Address::Unix(paths.socket)
+            Address::Unix(paths.socket).into()
         }
     };
-    let credentials = credentials::credentials(&address).map_err(|e| e.to_string())?;
-    Client::with(address, &credentials).map_err(|e| e.to_string())
+    client_of(&addresses).map_err(|e| e.message())
 }

@@ -1,9 +1,10 @@
 //! `windlass worker start`: runs this machine as a worker of a server elsewhere.
 
-use crate::node::credentials::credentials;
+use crate::client::credentials::credentials;
 use crate::node::nix_machine::NixMachine;
 use crate::node::paths::Paths;
-use crate::node::serve::{start_logging, stop_signal};
+use crate::node::serve::stop_signal;
+use crate::node::telemetry::start_logging;
 use crate::node::watchdog;
 use crate::ui::error::CliError;
 use crate::ui::output::talk;
@@ -12,8 +13,8 @@ use clap::Args;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use windlass_api::client::Address;
-use windlass_core::tags::{Attributes, EXCLUSIVE, SERVES};
+use windlass_api::{Address, Addresses};
+use windlass_core::tags::{Attributes, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
 
 /// Bytes that are kept of one output file by default.
@@ -22,7 +23,10 @@ const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Flags of `worker start`.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
+    after_help = "Where --server lists several servers of one farm, the worker goes on with the next one at once when
+its server is gone or another one owns the scheduling.
+
+Environment: WINDLASS_TOKEN, the token itself; WINDLASS_CERT and WINDLASS_KEY, the files of
 this worker's certificate; WINDLASS_LOG=debug for more log lines."
 )]
 pub struct StartArgs {
@@ -41,6 +45,14 @@ pub struct StartArgs {
     /// Tag of the worker besides the detected ones, KEY or KEY=VALUE; may be repeated
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     tags: Vec<String>,
+    /// Take only the work of this queue, which has all other workers as well; may be repeated
+    #[arg(
+        long = "for-queue",
+        env = "WINDLASS_WORKER_FOR_QUEUE",
+        value_delimiter = ',',
+        value_name = "QUEUE"
+    )]
+    for_queues: Vec<String>,
     /// Cache directory: tasks that name an entry as NAME/ENTRY prefer workers that have it; may be repeated
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     caches: Vec<CacheDir>,
@@ -85,7 +97,7 @@ impl StartArgs {
         }
     }
 
-    /// What a worker is that gives places to clients of other systems.
+    /// What a worker is that is for some queues alone, or gives places to clients of other systems.
     fn serves(&self, nix: Option<&NixMachine>) -> Attributes {
         let one = |text: &str| [text.to_owned()].into();
         let mut attributes = nix.map_or_else(Attributes::new, NixMachine::attributes);
@@ -97,20 +109,19 @@ impl StartArgs {
             let serves = attributes.get(SERVES).cloned().unwrap_or_default();
             attributes.insert(EXCLUSIVE.to_owned(), serves);
         }
+        if !self.for_queues.is_empty() {
+            attributes.insert(FOR_QUEUE.to_owned(), self.for_queues.iter().cloned().collect());
+        }
         attributes
     }
 }
 
 /// Runs the worker until a signal stops it. Running tasks go on under their keeper.
-pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliError> {
-    let url = match server {
-        Some(Address::Http(url)) => url.clone(),
-        Some(Address::Unix(_)) => {
-            return Err(CliError::usage("a worker reaches its server by HOST:PORT, not by a unix socket"));
-        }
-        None => return Err(CliError::usage("give the server to work for: --server HOST:PORT")),
+pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), CliError> {
+    let Some(named) = server else {
+        return Err(CliError::usage("give the server to work for: --server HOST:PORT"));
     };
-    let shown = credentials(&Address::Http(url.clone()))?;
+    let servers = servers(named)?;
     let is_root = rustix::process::geteuid().is_root();
     if is_root && args.map_user.is_empty() && !args.as_root {
         return Err(CliError::usage(
@@ -141,12 +152,7 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
     }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let options = RemoteOptions {
-        server: ServerAddress {
-            url: url.clone(),
-            token: shown.token,
-            ca: shown.ca,
-            identity: shown.identity,
-        },
+        servers,
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
@@ -159,11 +165,29 @@ pub async fn start(server: Option<&Address>, args: StartArgs) -> Result<(), CliE
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
     };
-    talk!("windlass worker '{}' works for {url}, state in {}", options.name, state.display());
+    talk!("windlass worker '{}' works for {named}, state in {}", options.name, state.display());
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
+}
+
+/// The servers of the worker's farm, each with what it is shown.
+fn servers(named: &Addresses) -> Result<Vec<ServerAddress>, CliError> {
+    let mut servers = Vec::new();
+    for address in named.iter() {
+        let Address::Http(url) = address else {
+            return Err(CliError::usage("a worker reaches its server by HOST:PORT, not by a unix socket"));
+        };
+        let shown = credentials(address)?;
+        servers.push(ServerAddress {
+            url: url.clone(),
+            token: shown.token,
+            ca: shown.ca,
+            identity: shown.identity,
+        });
+    }
+    Ok(servers)
 }
 
 /// The detected capacity of this machine, overridden by what is given.

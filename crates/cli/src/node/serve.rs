@@ -1,27 +1,20 @@
-//! Servers: the one that `server start` runs, the per-user one in the background, and the one inside a single
-//! `run --foreground`.
+//! Servers in this process: what `server start` and `run --foreground` run.
 
 use crate::commands::placement::PlacementFlags;
 use crate::commands::select::user_name;
 use crate::node::cookie;
-use crate::node::credentials::credentials;
 use crate::node::local::{self, LocalWorker};
+use crate::node::owner::OwnStore;
 use crate::node::paths::Paths;
-use crate::node::watchdog;
-use crate::ui::error::{CliError, TAKEN};
+use crate::node::{telemetry, watchdog};
 use crate::ui::output::talk;
 use anyhow::Context as _;
-use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::IsTerminal;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
-use windlass_api::client::{Address, Client};
 use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
@@ -30,29 +23,18 @@ use windlass_server::{
     CompassConfig, Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, SccacheConfig,
     ShellOptions, WorkerTerms,
 };
-use windlass_store::Store;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
 /// The socket for administrators, in the state directory of a server that asks for tokens.
 pub const ADMIN_SOCKET: &str = "admin.sock";
 /// Old files of the audit log that are kept by default.
 const AUDIT_FILES: u32 = 8;
-/// Bytes of the background server's log after which its next start begins a new file.
-const LOG_BYTES_MAX: u64 = 16 << 20;
 /// The key of Compass CI's secrets, in the state directory.
 const COMPASS_KEY: &str = "compass.key";
 /// The audit log, in the state directory.
 const AUDIT_LOG: &str = "audit.log";
-/// How long the background server may take to answer its first request.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause between two checks whether it answers.
-const START_POLL: Duration = Duration::from_millis(5);
-/// Pause between two attempts to start it while another server is ending.
-const START_RETRY: Duration = Duration::from_millis(100);
 /// How long requests in progress may take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-/// Minutes without work or clients after which the background server stops.
-const IDLE_MINUTES: f64 = 10.0;
 
 /// Flags of `server start`; each overrides the config file.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -60,7 +42,7 @@ pub struct ServeOptions {
     /// Address to listen on: HOST:PORT or unix:PATH [default: a socket of the state directory]
     #[arg(long, env = "WINDLASS_LISTEN", value_name = "ADDR")]
     pub listen: Option<String>,
-    /// Store: sqlite:PATH or memory [default: sqlite:STATE/windlass.db]
+    /// Store: sqlite:PATH, postgres://HOST/DATABASE or memory [default: sqlite:STATE/windlass.db]
     #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
     pub store: Option<String>,
     /// State directory: the store, the output of tasks, the keeper's files
@@ -88,7 +70,7 @@ pub struct ServeOptions {
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     pub caches: Vec<CacheDir>,
     /// Time that ended jobs and their output are kept: 12h, 30d, or days [default: 14]
-    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "TIME", value_parser = crate::ui::quantity::parse_days)]
+    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "TIME", value_parser = crate::node::spans::parse_days)]
     pub keep_days: Option<f64>,
     /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
     #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
@@ -101,7 +83,7 @@ pub struct ServeOptions {
     #[arg(long, env = "WINDLASS_LEASE", value_name = "TIME|never", value_parser = parse_lease)]
     pub lease: Option<Lease>,
     /// Time without work or clients after which the server stops: 90s, 1h, or minutes [default: never]
-    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = crate::ui::quantity::parse_minutes)]
+    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = crate::node::spans::parse_minutes)]
     pub idle_minutes: Option<f64>,
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
@@ -119,7 +101,7 @@ pub struct ServeOptions {
 fn parse_lease(text: &str) -> Result<Lease, String> {
     match text {
         "never" => text.parse(),
-        _ => crate::ui::quantity::parse_seconds(text)?.to_string().parse(),
+        _ => crate::node::spans::parse_seconds(text)?.to_string().parse(),
     }
 }
 
@@ -177,10 +159,10 @@ pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
 /// The same, with settings that `change` makes after the config file and the flags.
 pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
-    start_logging();
-    windlass_server::end_process_on_panic();
     let (mut config, state) = settle(options)?;
     change(&mut config);
+    let traces = telemetry::start(&config.telemetry)?;
+    windlass_server::end_process_on_panic();
     let server = OwnServer::start(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", server.address);
     talk!("windlass server listens on {}, state in {}", server.address, state.display());
@@ -192,19 +174,8 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
         _ = closing.wait_for(|closing| *closing) => {}
     }
     server.stop(false).await;
+    traces.finish().await;
     Ok(())
-}
-
-/// Writes log lines to standard error, filtered by `WINDLASS_LOG`.
-pub fn start_logging() {
-    let filter = EnvFilter::try_from_env("WINDLASS_LOG");
-    tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn")))
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_writer(std::io::stderr)
-        // Otherwise it reports failed writes on standard error, and panics if that fails too, as on a full disk.
-        .log_internal_errors(false)
-        .init();
 }
 
 /// Resolves on SIGTERM or SIGINT.
@@ -264,17 +235,19 @@ pub enum Life {
 }
 
 /// A server in this process.
-struct OwnServer {
+pub struct OwnServer {
     handle: Handle,
-    address: String,
+    /// Where clients reach it.
+    pub address: String,
     http: tokio::task::JoinHandle<()>,
     worker: Option<LocalWorker>,
+    own_store: OwnStore,
 }
 
 impl OwnServer {
     /// Opens the store, starts the worker, and listens once the worker is registered, so that the first request is
     /// checked against this machine's capacity.
-    async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<OwnServer> {
+    pub async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<OwnServer> {
         let address = config.store.clone();
         let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
         let protection = protection(config)?;
@@ -285,7 +258,13 @@ impl OwnServer {
         let (address_for_clients, address_here) = (listeners[0].address(), listeners[0].address_here());
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot create the state directory {}", state.display()))?;
-        let store = Store::open(&address)?;
+        let name = config
+            .worker
+            .name
+            .clone()
+            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        let own_store = OwnStore::open(&address, &name, std::slice::from_ref(&address_for_clients)).await?;
+        let store = own_store.store.clone();
         let options = ShellOptions { settings: config.engine_settings() };
         let handle = windlass_server::start(store, options).await?;
         let auth = Auth::load(handle.store(), protection.auth, user_name()).await?;
@@ -314,7 +293,7 @@ impl OwnServer {
         }
         let room = RoomLimits::new(config.connections.max, config.connections.per_machine_max);
         let options = windlass_server::ServeOptions {
-            store: address,
+            store: windlass_store::shown_address(&address),
             auth,
             audit,
             idle: config.idle(),
@@ -324,14 +303,15 @@ impl OwnServer {
             user_limits: config.users.limits(),
             read_all: config.auth.read == Reads::All,
             audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
+            board: config.board.options(),
             queues: config.queues.clone(),
         };
         let serve = windlass_server::serve(listeners, handle.clone(), options);
-        Ok(OwnServer { handle, address: address_for_clients, http: tokio::spawn(serve), worker })
+        Ok(OwnServer { handle, address: address_for_clients, http: tokio::spawn(serve), worker, own_store })
     }
 
     /// Stops it: requests in progress are answered, and decisions are committed. Tasks go on, unless `kill`.
-    async fn stop(mut self, kill: bool) {
+    pub async fn stop(mut self, kill: bool) {
         self.handle.close();
         match tokio::time::timeout(STOP_TIMEOUT, &mut self.http).await {
             Ok(Err(e)) => tracing::warn!("the HTTP server failed: {e}"),
@@ -343,6 +323,7 @@ impl OwnServer {
             worker.stop(kill).await;
         }
         self.handle.stop().await;
+        self.own_store.close().await;
     }
 }
 
@@ -414,147 +395,6 @@ pub fn protection(config: &Config) -> anyhow::Result<Protection> {
         talk!("warning: tokens cross the network in plain text; anyone who sees one can use it");
     }
     Ok(Protection { auth, tls, insecure_plaintext })
-}
-
-/// A server inside this run, whose files are deleted at its end.
-pub struct Foreground {
-    /// A client of it.
-    pub client: Client,
-    server: OwnServer,
-    dir: PathBuf,
-}
-
-/// Starts a server inside this run.
-pub async fn foreground() -> anyhow::Result<Foreground> {
-    let dir = private_dir(&std::env::temp_dir())?;
-    let config = Config {
-        listen: Some(format!("unix:{}", dir.join("server.sock").display())),
-        store: Some("memory".to_owned()),
-        ..Config::default()
-    };
-    let server = OwnServer::start(&config, &dir, Life::OfThisRun).await?;
-    let client = Client::new(Address::parse(&server.address))?;
-    Ok(Foreground { client, server, dir })
-}
-
-/// Creates a directory for this user alone. Its name is random, so that no other user can create it first.
-fn private_dir(parent: &Path) -> anyhow::Result<PathBuf> {
-    // The hasher's keys are the one source of randomness that the standard library has.
-    let random = RandomState::new().build_hasher().finish();
-    let dir = parent.join(format!("windlass-run-{}-{random:016x}", std::process::id()));
-    let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-    made.with_context(|| format!("cannot create the directory {}", dir.display()))?;
-    Ok(dir)
-}
-
-impl Foreground {
-    /// Stops it, and kills all of its tasks.
-    pub async fn stop(self) {
-        self.server.stop(true).await;
-        _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// A client of the named server, or of the per-user one, which is started if needed.
-pub async fn connect(server: Option<&Address>) -> Result<Client, CliError> {
-    if let Some(address) = server {
-        return connect_running(Some(address)).await;
-    }
-    if let Ok(client) = connect_running(None).await {
-        return Ok(client);
-    }
-    let paths = Paths::for_user()?;
-    paths.create()?;
-    let socket = paths.socket.clone();
-    let launched = tokio::task::spawn_blocking(move || launch(&paths)).await;
-    launched.context("the start of the background server failed")??;
-    Ok(Client::new(Address::Unix(socket))?)
-}
-
-/// A client of the named server, or of the per-user one, if it answers.
-pub async fn connect_running(server: Option<&Address>) -> Result<Client, CliError> {
-    let address = match server {
-        Some(address) => address.clone(),
-        None => {
-            let paths = Paths::for_user()?;
-            paths.check()?;
-            Address::Unix(paths.socket)
-        }
-    };
-    let shown = credentials(&address)?;
-    let client = Client::with(address, &shown)?;
-    client.version().await?;
-    Ok(client)
-}
-
-/// Starts the per-user server and waits until it answers. If several start at once, one gets the store, the others
-/// exit, and all callers connect to that one.
-fn launch(paths: &Paths) -> anyhow::Result<()> {
-    let log = paths.state.join("server.log");
-    if std::fs::metadata(&log).is_ok_and(|found| found.len() > LOG_BYTES_MAX) {
-        // An older log is replaced.
-        _ = std::fs::rename(&log, log.with_extension("log.1"));
-    }
-    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
-    let output = open().with_context(|| format!("cannot write {}", log.display()))?;
-    let before = output.metadata().map_or(0, |m| m.len());
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.args(["server", "start", "--idle-minutes"]).arg(idle_minutes());
-    command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
-    command.arg("--state").arg(&paths.state);
-    // Variables for the caller's jobs must not reach the server, which serves other runs too.
-    for name in [
-        "WINDLASS_LISTEN",
-        "WINDLASS_TRUST_THIS_MACHINE",
-        "WINDLASS_TASK",
-        "WINDLASS_SERVER",
-        "WINDLASS_KEEPER",
-        "WINDLASS_TOKEN",
-    ] {
-        command.env_remove(name);
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let mut child = command.spawn().context("cannot start the background server")?;
-    let deadline = Instant::now() + START_TIMEOUT;
-    loop {
-        if std::os::unix::net::UnixStream::connect(&paths.socket).is_ok() {
-            return Ok(());
-        }
-        let late = Instant::now() > deadline;
-        match child.try_wait()? {
-            Some(status) if late || (!status.success() && status.code() != Some(TAKEN)) => {
-                anyhow::bail!("the background server did not start: {}", last_line(&log, before));
-            }
-            // Another server was first, and is found above as soon as it listens; or it is just ending.
-            Some(_) => {
-                std::thread::sleep(START_RETRY);
-                child = command.spawn().context("cannot start the background server")?;
-            }
-            None => {}
-        }
-        anyhow::ensure!(!late, "the background server does not answer; see {}", log.display());
-        std::thread::sleep(START_POLL);
-    }
-}
-
-fn idle_minutes() -> String {
-    std::env::var("WINDLASS_IDLE_MINUTES").unwrap_or_else(|_| IDLE_MINUTES.to_string())
-}
-
-/// The last error in the server's log from that byte on, else the last line.
-fn last_line(log: &Path, from: u64) -> String {
-    use std::io::{Read, Seek, SeekFrom};
-    let mut text = String::new();
-    let read = File::open(log).and_then(|mut file| {
-        file.seek(SeekFrom::Start(from))?;
-        file.take(64 << 10).read_to_string(&mut text)
-    });
-    let line = text.lines().rfind(|line| line.starts_with("error")).or(text.lines().last());
-    match read {
-        Ok(_) => line.unwrap_or("it logged nothing").trim_start_matches("error: ").to_owned(),
-        Err(e) => format!("its log {} cannot be read: {e}", log.display()),
-    }
 }
 
 /// Flags of the hidden command by which the agent starts the keeper.

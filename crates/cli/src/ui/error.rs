@@ -1,5 +1,6 @@
 //! The client's errors, with their exit codes and hints.
 
+use crate::node;
 use crate::ui::output::say;
 use anstyle::{AnsiColor, Style};
 use std::error::Error;
@@ -7,8 +8,6 @@ use std::fmt::Display;
 use std::io;
 use windlass_api::client::ClientError;
 use windlass_api::{ErrorCode, ErrorDetail};
-use windlass_server::ListenError;
-use windlass_store::StoreError;
 
 /// Exit code of a request that failed.
 pub const FAILED: i32 = 1;
@@ -24,8 +23,14 @@ pub const UNREACHABLE: i32 = 5;
 pub const CANNOT_BE_PLACED: i32 = 6;
 /// Exit code of a server whose store or address another server has, so that the client that started it tries again.
 pub const TAKEN: i32 = 75;
-/// Exit code that a shell reports for a process that wrote to a closed pipe.
-pub const BROKEN_PIPE: i32 = 128 + libc::SIGPIPE;
+/// Exit code that a shell reports for a process that wrote to a closed pipe, on every system: 128 + SIGPIPE.
+pub const BROKEN_PIPE: i32 = 128 + 13;
+/// Exit code after a hangup: 128 + SIGHUP.
+pub const HUNG_UP: i32 = 128 + 1;
+/// Exit code after Ctrl-C, and of a cancelled job: 128 + SIGINT.
+pub const INTERRUPTED: i32 = 128 + 2;
+/// Exit code after a request to end: 128 + SIGTERM.
+pub const TERMINATED: i32 = 128 + 15;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +99,7 @@ impl CliError {
             CliError::NotFound { .. } => NOT_FOUND,
             CliError::Request { source, .. } => code_of(source),
             CliError::Exit(code) => *code,
-            CliError::Other(error) if is_taken(error) => TAKEN,
+            CliError::Other(error) if node::is_taken(error) => TAKEN,
             CliError::Failed { .. } | CliError::Output(_) | CliError::Other(_) => FAILED,
         }
     }
@@ -122,10 +127,19 @@ impl CliError {
                 ClientError::Unreachable { .. } if self.message().contains("invalid HTTP version") => {
                     Some("this port speaks TLS: write https://HOST:PORT, and give --ca".to_owned())
                 }
-                ClientError::Unreachable { .. } => Some(
+                ClientError::NoneAnswers(_) => {
+                    Some("'windlass --server ADDRESS server status' asks one of them alone".to_owned())
+                }
+                ClientError::Unsure { .. } => {
+                    Some("see whether it was done before you give the command again".to_owned())
+                }
+                ClientError::Unreachable { .. } | ClientError::Silent { .. } => Some(
                     "'windlass server status' shows whether one runs, 'windlass server start' starts one"
                         .to_owned(),
                 ),
+                ClientError::NoUnixSockets { .. } => {
+                    Some("give the server's address as HOST:PORT or https://HOST:PORT".to_owned())
+                }
                 ClientError::Garbled { .. } => {
                     Some("check that a Windlass server of this version listens there".to_owned())
                 }
@@ -138,7 +152,7 @@ impl CliError {
     fn word(&self) -> String {
         let code = match self {
             CliError::Request { source: ClientError::Refused(detail), .. } => detail.code,
-            CliError::Request { source: ClientError::Unreachable { .. }, .. } => {
+            CliError::Request { source, .. } if code_of(source) == UNREACHABLE => {
                 return "unreachable".to_owned();
             }
             CliError::Usage { .. } => ErrorCode::BadRequest,
@@ -198,8 +212,12 @@ impl<T> Doing<T> for Result<T, ClientError> {
 
 fn code_of(error: &ClientError) -> i32 {
     match error {
-        ClientError::Unreachable { .. } => UNREACHABLE,
+        ClientError::Unreachable { .. }
+        | ClientError::Silent { .. }
+        | ClientError::NoneAnswers(_)
+        | ClientError::Unsure { .. } => UNREACHABLE,
         ClientError::Garbled { .. } => FAILED,
+        ClientError::NoUnixSockets { .. } => USAGE,
         ClientError::Refused(detail) => match detail.code {
             ErrorCode::BadRequest | ErrorCode::TooLarge => USAGE,
             ErrorCode::Unauthorized | ErrorCode::Forbidden => DENIED,
@@ -209,13 +227,6 @@ fn code_of(error: &ClientError) -> i32 {
             ErrorCode::MethodNotAllowed | ErrorCode::Conflict | ErrorCode::Internal => FAILED,
         },
     }
-}
-
-/// True if another server has the address or the store.
-fn is_taken(error: &anyhow::Error) -> bool {
-    let store = error.downcast_ref::<StoreError>();
-    let listen = error.downcast_ref::<ListenError>();
-    matches!(store, Some(StoreError::InUse(_))) || matches!(listen, Some(ListenError::Taken(_)))
 }
 
 /// The last cause. The texts that the HTTP library puts around it do not help.

@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod lines;
+pub mod log_place;
 pub mod output;
 pub mod printer;
 pub mod progress;

@@ -1,12 +1,13 @@
 //! Shows the output of the tasks of a followed job, one task after the other, and how they failed.
 
-use crate::node::link::may_pass;
+use crate::client::link::may_pass;
+use crate::ui::log_place::LogPlace;
 use crate::ui::quantity::exact;
 use crate::ui::writer::{Sink, Writer};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{End, Job, Step, Task, TaskEvent, TaskState};
@@ -14,12 +15,21 @@ use windlass_core::resources::Bytes;
 
 /// The two streams of a task.
 pub const STREAMS: [(&str, Sink); 2] = [("stdout", Sink::Out), ("stderr", Sink::Err)];
-/// How often the output of one task is requested before the others go on without it.
+/// How often the output of one task is requested without a byte of it before the others go on without it.
 const TRIES_MAX: u32 = 5;
+/// The same where another server may be taking over: with the pauses between them they outlast that, and the workers' way
+/// to the new owner. After an output that stayed away so long, the next ones are not waited for any more.
+const TAKEOVER_TRIES_MAX: u32 = 16;
 /// How long a stream that is followed live may go on after its task has ended.
 const LIVE_END_MAX: Duration = Duration::from_secs(10);
-/// Attempts to read a live stream, one per second.
+/// Attempts to read a live stream without a byte of it, and the pauses between them. The rest is shown when the task has
+/// ended.
 const LIVE_TRIES: u32 = 60;
+const LIVE_PAUSE_MIN: Duration = Duration::from_millis(100);
+const LIVE_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long an output that is followed may be silent before it is asked for again from the byte where it was, if there is
+/// another server to ask.
+const FOLLOW_SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// What is shown of the tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,8 +81,8 @@ impl Ended {
     }
 }
 
-/// Bytes of both streams that were shown already.
-type Offsets = Arc<[AtomicU64; 2]>;
+/// How far both streams were shown already.
+type Places = Arc<[LogPlace; 2]>;
 
 /// Shows tasks as they end.
 pub struct Printer {
@@ -84,29 +94,49 @@ pub struct Printer {
     ended_attempt: u32,
     /// The task during whose output the connection broke.
     unfinished: Option<Unfinished>,
+    /// True if the last output that was asked for came.
+    comes: bool,
+    /// True if a part of an output was shown before its connection broke.
+    went_on: bool,
 }
 
 struct Live {
     attempt: u32,
-    offsets: Offsets,
+    places: Places,
     streams: Vec<JoinHandle<()>>,
+    /// True once the task has ended.
+    is_over: watch::Sender<bool>,
 }
 
 struct Unfinished {
     ended: Ended,
-    offsets: Offsets,
+    places: Places,
     tries: u32,
 }
 
 impl Printer {
     /// A printer that has shown nothing yet.
     pub fn new(writer: Writer, show: ShownOutput, quiet: bool) -> Self {
-        Printer { writer, show, quiet, live: None, ended_attempt: 0, unfinished: None }
+        Printer {
+            writer,
+            show,
+            quiet,
+            live: None,
+            ended_attempt: 0,
+            unfinished: None,
+            comes: true,
+            went_on: false,
+        }
     }
 
     /// True if the output of tasks is shown.
     pub fn shows_output(&self) -> bool {
         self.show == ShownOutput::Output
+    }
+
+    /// True if the last failure came in the middle of an output, and not before it.
+    pub fn went_on(&mut self) -> bool {
+        std::mem::take(&mut self.went_on)
     }
 
     /// Notes that a task started. The only task of a job is shown live if it will not be retried: only the last attempt
@@ -118,35 +148,53 @@ impl Printer {
         if job.counts.total != 1 || attempt <= retries || is_shown || self.show != ShownOutput::Output {
             return;
         }
-        let offsets = Offsets::default();
-        let streams = (0..STREAMS.len()).map(|place| {
-            let (client, writer, offsets) = (client.clone(), self.writer.clone(), offsets.clone());
-            tokio::spawn(copy_live(client, format!("{}.0", job.id), attempt, place, writer, offsets))
+        let (places, (is_over, over)) = (Places::default(), watch::channel(false));
+        let streams = (0..STREAMS.len()).map(|which| {
+            let (client, writer, places) = (client.clone(), self.writer.clone(), places.clone());
+            tokio::spawn(copy_live(
+                client,
+                (format!("{}.0", job.id), attempt),
+                which,
+                writer,
+                places,
+                over.clone(),
+            ))
         });
-        self.live = Some(Live { attempt, streams: streams.collect(), offsets: offsets.clone() });
+        self.live = Some(Live { attempt, streams: streams.collect(), places: places.clone(), is_over });
     }
 
     /// Shows a task that has ended. After an error, [`resume`](Self::resume) continues with it.
     pub async fn ended(&mut self, client: &Client, job: &Job, ended: Ended) -> Result<(), ClientError> {
         self.ended_attempt = self.ended_attempt.max(ended.attempt);
         let live = self.live.take_if(|live| live.attempt == ended.attempt);
-        let offsets = match live {
+        let places = match live {
             Some(live) => live.settle().await,
-            None => Offsets::default(),
+            None => Places::default(),
         };
-        self.unfinished = Some(Unfinished { ended, offsets, tries: 0 });
+        self.unfinished = Some(Unfinished { ended, places, tries: 0 });
         self.resume(client, job).await
     }
 
     /// Continues with the task during whose output the connection broke.
     pub async fn resume(&mut self, client: &Client, job: &Job) -> Result<(), ClientError> {
         let Some(mut unfinished) = self.unfinished.take() else { return Ok(()) };
-        let Err(error) = self.print(client, job, &unfinished).await else { return Ok(()) };
-        if may_pass(&error) && unfinished.tries < TRIES_MAX {
+        let shown = |places: &Places| places.iter().map(LogPlace::bytes).sum::<u64>();
+        let before = shown(&unfinished.places);
+        let Err(error) = self.print(client, job, &unfinished).await else {
+            self.comes = true;
+            return Ok(());
+        };
+        if shown(&unfinished.places) > before {
+            unfinished.tries = 0;
+            self.went_on = true;
+        }
+        let tries_max = if self.comes && client.servers() > 1 { TAKEOVER_TRIES_MAX } else { TRIES_MAX };
+        if may_pass(&error) && unfinished.tries < tries_max {
             unfinished.tries += 1;
             self.unfinished = Some(unfinished);
             return Err(error);
         }
+        self.comes = false;
         let index = unfinished.ended.index;
         self.writer
             .say(&format!("note: the output of task {}.{index} cannot be shown: {error}", job.id))
@@ -155,13 +203,13 @@ impl Printer {
     }
 
     async fn print(&self, client: &Client, job: &Job, task: &Unfinished) -> Result<(), ClientError> {
-        let Unfinished { ended, offsets, .. } = task;
+        let Unfinished { ended, places, .. } = task;
         let id = format!("{}.{}", job.id, ended.index);
         if self.show == ShownOutput::Output {
-            for (place, (stream, sink)) in STREAMS.into_iter().enumerate() {
-                if ended.bytes[place] > offsets[place].load(Ordering::SeqCst) {
+            for (which, (stream, sink)) in STREAMS.into_iter().enumerate() {
+                if ended.bytes[which] > places[which].bytes() {
                     let query = LogQuery { stream, attempt: Some(ended.attempt), ..Default::default() };
-                    copy(client, &id, query, &self.writer, sink, &offsets[place]).await?;
+                    copy(client, &id, query, &self.writer, sink, &places[which]).await?;
                 }
             }
         }
@@ -186,56 +234,77 @@ impl Printer {
 impl Live {
     /// Waits until both streams have ended, and returns how far they were shown. The rest is shown like the output of
     /// any other task.
-    async fn settle(self) -> Offsets {
+    async fn settle(self) -> Places {
+        _ = self.is_over.send(true);
         for mut stream in self.streams {
             if tokio::time::timeout(LIVE_END_MAX, &mut stream).await.is_err() {
                 stream.abort();
                 let _ = stream.await;
             }
         }
-        self.offsets
+        self.places
     }
 }
 
+/// Shows a stream of the attempt of a task while it runs, at one server after another.
 async fn copy_live(
     client: Client,
-    task: String,
-    attempt: u32,
-    place: usize,
+    (task, attempt): (String, u32),
+    which: usize,
     writer: Writer,
-    offsets: Offsets,
+    places: Places,
+    mut over: watch::Receiver<bool>,
 ) {
-    let (stream, sink) = STREAMS[place];
-    for _ in 0..LIVE_TRIES {
+    let ((stream, sink), place) = (STREAMS[which], &places[which]);
+    let (mut tries, mut pause) = (0, LIVE_PAUSE_MIN);
+    while tries < LIVE_TRIES {
+        let before = place.bytes();
         let query = LogQuery { stream, attempt: Some(attempt), follow: true, ..Default::default() };
-        match copy(&client, &task, query, &writer, sink, &offsets[place]).await {
-            Err(error) if may_pass(&error) => tokio::time::sleep(Duration::from_secs(1)).await,
-            Ok(()) | Err(_) => return,
+        match copy(&client, &task, query, &writer, sink, place).await {
+            Ok(()) => {}
+            Err(error) if may_pass(&error) => client.pass(&error),
+            Err(_) => return,
         }
+        if place.bytes() > before {
+            (tries, pause) = (0, LIVE_PAUSE_MIN);
+        }
+        // A stream that ended well is of a task that has ended, or of a server that stops.
+        if tokio::time::timeout(pause, over.wait_for(|over| *over)).await.is_ok() {
+            return;
+        }
+        (tries, pause) = (tries + 1, (pause * 2).min(LIVE_PAUSE_MAX));
     }
 }
 
-/// Writes a stream from `offset` on, and advances it.
+/// Writes a stream from a place on, and advances it.
 pub async fn copy(
     client: &Client,
     task: &str,
     mut query: LogQuery,
     writer: &Writer,
     sink: Sink,
-    offset: &AtomicU64,
+    place: &LogPlace,
 ) -> Result<(), ClientError> {
-    let done = offset.load(Ordering::SeqCst);
-    if done > 0 {
-        query.offset = i64::try_from(done).ok();
+    query.silent_max = Some(FOLLOW_SILENT_MAX).filter(|_| query.follow && client.servers() > 1);
+    'asking: loop {
+        query.offset = place.offset().flatten();
+        let (begins, parts) = client.log(task, &query).await?;
+        place.begin(begins);
+        let mut parts = Box::pin(parts);
+        while let Some(part) = parts.next().await {
+            match part {
+                Ok(part) => {
+                    let bytes = part.len();
+                    writer.write(sink, part).await;
+                    place.advance(bytes);
+                }
+                // A task may be silent for hours, and so is a server that is gone without a word.
+                Err(ClientError::Silent { .. }) if place.offset().is_some() => continue 'asking,
+                Err(error) => return Err(error),
+            }
+        }
+        return Ok(());
     }
-    let mut parts = Box::pin(client.log(task, &query).await?);
-    while let Some(part) = parts.next().await {
-        let part = part?;
-        let bytes = part.len() as u64;
-        writer.write(sink, part).await;
-        offset.fetch_add(bytes, Ordering::SeqCst);
-    }
-    Ok(())
 }
 
 /// A failed task in one line.
@@ -281,26 +350,27 @@ pub fn reason(task: &Task, step: Option<&Step>, exit_code: Option<i32>) -> Strin
     }
 }
 
+/// The name of a signal of Linux, where the tasks run.
 fn signal_name(number: i32) -> Option<&'static str> {
     Some(match number {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        libc::SIGSYS => "SIGSYS",
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
         _ => return None,
     })
 }
@@ -319,6 +389,7 @@ mod tests {
             value: Some("a\nb".to_owned()),
             progress: None,
             status: None,
+            expected_end_ms: None,
             state: TaskState::Failed,
             attempt: Attempt { attempt: 1, end: Some(end), exit_code, ..Default::default() },
             history: Vec::new(),

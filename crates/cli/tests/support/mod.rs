@@ -1,8 +1,10 @@
 //! A server for one test, in its own directory, and the real binary.
 #![allow(dead_code)]
 
+pub mod browser;
 pub mod nix;
 pub mod port;
+pub mod proxy;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,8 +22,13 @@ pub fn windlass() -> &'static str {
 /// Lets a server over TCP trust this machine, which is refused to root: then it runs as another user, who becomes the
 /// owner of the farm's directory.
 pub fn trusting(command: &mut Command, farm: &Farm) {
-    const NOBODY: u32 = 65534;
     command.arg("--trust-this-machine");
+    without_root(command, farm);
+}
+
+/// Runs a command as a user without rights if the test is root's. That user becomes the owner of the farm's directory.
+pub fn without_root(command: &mut Command, farm: &Farm) {
+    const NOBODY: u32 = 65534;
     if rustix::process::geteuid().is_root() {
         give(farm.dir.path(), NOBODY);
         std::os::unix::process::CommandExt::uid(command, NOBODY);

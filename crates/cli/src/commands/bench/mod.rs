@@ -2,6 +2,7 @@
 //! machine. Machines differ and are shared; ratios are what to compare.
 
 mod backlog;
+mod bookings;
 mod cliffs;
 mod exec;
 mod farm;
@@ -158,6 +159,18 @@ enum Which {
         #[arg(long, default_value_t = 10_000_000)]
         tasks: u32,
     },
+    /// Bookings a second in a PostgreSQL database, beside statements written by hand; not among all
+    Postgres {
+        /// The database: postgres://HOST/DATABASE
+        #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+        store: String,
+        /// Bookings of each run
+        #[arg(long, default_value_t = 100_000)]
+        bookings: u32,
+        /// Bookings of a transaction; may be given again
+        #[arg(long = "batch", default_values_t = [100, 1_000])]
+        batches: Vec<u32>,
+    },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
         /// Runs, of which the median counts
@@ -218,6 +231,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,
+            Which::Postgres { store, bookings, batches } => bookings::run(&store, bookings, &batches).await?,
             Which::Large { tasks } => large::run(&dir, tasks).await?,
             Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
                 let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };

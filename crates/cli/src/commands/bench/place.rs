@@ -252,6 +252,7 @@ fn plain_workers(count: u64) -> Workers {
             incarnation: 1,
             state: WorkerState::Up,
             draining: false,
+            note: None,
             lease_until: None,
             capacity: capacity(),
             attributes: attributes(id),

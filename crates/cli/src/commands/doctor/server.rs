@@ -2,7 +2,7 @@
 
 use super::certificate::validity;
 use super::{Check, directory, free_space};
-use crate::node::credentials::credentials;
+use crate::client::credentials::credentials;
 use crate::node::serve::{self, ADMIN_SOCKET, ServeOptions};
 use crate::ui::error::CliError;
 use crate::ui::quantity::now_ms;
@@ -187,7 +187,7 @@ async fn store(config: &Config, state: &Path) -> Vec<Check> {
             return vec![Check::note(WHAT, detail, "run this as that user, with 'sudo -u'")];
         }
     }
-    match Store::open(&address) {
+    match Store::connect(&address).await {
         Err(StoreError::InUse(_)) => vec![Check::ok(WHAT, "a server has it open".to_owned())],
         Err(error) => {
             vec![Check::missing(WHAT, in_one_line(error), "see 'When something is wrong' in the manual")]
@@ -200,7 +200,7 @@ async fn store(config: &Config, state: &Path) -> Vec<Check> {
             )]
         }
         Ok(store) => {
-            let opened = Check::ok(WHAT, address.clone());
+            let opened = Check::ok(WHAT, windlass_store::shown_address(&address));
             let now = now_ms();
             match store.tokens().await {
                 Ok(tokens) => {

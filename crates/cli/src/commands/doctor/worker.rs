@@ -2,12 +2,12 @@
 
 use super::{Check, directory, free_space};
 use crate::Context;
-use crate::node::credentials::credentials;
+use crate::client::credentials::credentials;
 use crate::node::remote::StartArgs;
 use crate::ui::error::{CliError, UNREACHABLE};
 use anyhow::Context as _;
 use windlass_api::client::{Address, Client, Credentials};
-use windlass_api::{Role, Version};
+use windlass_api::{Addresses, Role, Version};
 use windlass_worker::Examined;
 
 /// Checks the flags with which the worker would be started, the machine, and the connection to its server.
@@ -16,7 +16,7 @@ pub async fn checks(context: &Context, args: &StartArgs) -> Result<Vec<Check>, C
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name = windlass_worker::expected_name(&state, args.name.clone(), Some(host));
     let mut checks = vec![Check::ok("name", name.clone())];
-    checks.extend(server(context.server.as_ref(), &name).await);
+    checks.extend(servers(context.server.as_ref(), &name).await);
     checks.push(directory("state directory", &state, "give another --state"));
     checks.push(free_space(&state));
     let examined = Examined {
@@ -28,6 +28,15 @@ pub async fn checks(context: &Context, args: &StartArgs) -> Result<Vec<Check>, C
     };
     checks.extend(windlass_worker::doctor_worker(&examined).into_iter().map(Check::from));
     Ok(checks)
+}
+
+/// Checks each server of the worker's farm: any of them may take over.
+async fn servers(named: Option<&Addresses>, name: &str) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for address in named.into_iter().flat_map(Addresses::iter) {
+        checks.extend(server(Some(address), name).await);
+    }
+    if checks.is_empty() { server(None, name).await } else { checks }
 }
 
 /// Checks that the server can be reached and accepts this worker.

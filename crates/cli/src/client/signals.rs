@@ -1,12 +1,12 @@
 //! Signals during a run: the first Ctrl-C cancels its job, the second exits without waiting.
 
-use crate::ui::error::{BROKEN_PIPE, CliError, FAILED};
+use crate::system::StopSignals;
+use crate::ui::error::{BROKEN_PIPE, CliError, FAILED, HUNG_UP};
 use crate::ui::output::talk;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use windlass_api::client::Client;
 
@@ -58,12 +58,11 @@ impl Shared {
 impl Stop {
     /// Catches signals from now on, so that none is lost between the submission and its answer.
     pub fn listen(client: Client, foreground: bool) -> Result<Self, CliError> {
-        let catch = |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("catch signals"));
-        let (interrupt, terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
-        let hangup = catch(SignalKind::hangup())?;
+        let signals =
+            StopSignals::catch().map_err(|error| anyhow::Error::new(error).context("catch signals"))?;
         let mode = if foreground { Mode::Foreground } else { Mode::Owning };
         let shared = Arc::new(Shared::new(client, mode));
-        tokio::spawn(watch(shared.clone(), interrupt, terminate, hangup));
+        tokio::spawn(watch(shared.clone(), signals));
         Ok(Stop { shared })
     }
 
@@ -106,15 +105,13 @@ impl Stop {
     }
 }
 
-async fn watch(shared: Arc<Shared>, mut interrupt: Signal, mut terminate: Signal, mut hangup: Signal) {
+async fn watch(shared: Arc<Shared>, mut signals: StopSignals) {
     loop {
         let code = tokio::select! {
-            _ = interrupt.recv() => 128 + libc::SIGINT,
-            _ = terminate.recv() => 128 + libc::SIGTERM,
-            _ = hangup.recv() => 128 + libc::SIGHUP,
+            code = signals.next() => code,
             () = shared.broken.notified() => BROKEN_PIPE,
         };
-        if code == 128 + libc::SIGHUP && shared.mode == Mode::Owning {
+        if code == HUNG_UP && shared.mode == Mode::Owning {
             leave(&shared, code);
         }
         if shared.code.compare_exchange(0, code, Ordering::SeqCst, Ordering::SeqCst).is_err() {

@@ -1,6 +1,7 @@
 //! Credentials: how the client verifies a server and authenticates itself.
 
-use crate::node::cookie;
+use crate::node::own;
+use crate::system;
 use crate::ui::error::CliError;
 use crate::ui::output::talk;
 use clap::Args;
@@ -59,14 +60,14 @@ pub fn credentials(address: &Address) -> Result<Credentials, CliError> {
     if let Some(path) = flags.token_file.as_deref().filter(is_named) {
         warn_if_readable(path);
     }
-    read.token = read.token.or_else(|| cookie::for_address(address));
+    read.token = read.token.or_else(|| own::token_for(address));
     Ok(read)
 }
 
 /// Warns of a token file that other users can read: they could use the token.
 fn warn_if_readable(path: &Path) {
     let mode = std::fs::metadata(path).map(|found| found.permissions());
-    if mode.is_ok_and(|mode| std::os::unix::fs::PermissionsExt::mode(&mode) & 0o077 != 0) {
+    if mode.is_ok_and(|mode| system::is_open_to_others(&mode)) {
         talk!("warning: others can read the token in {}; 'chmod 600' it", path.display());
     }
 }

@@ -1,21 +1,25 @@
-//! A connection that outlives the server: servers are restarted while jobs run.
+//! A connection that outlives the server: servers are restarted while jobs run, and where there are several, another one
+//! takes over.
 
+use crate::Context;
+use crate::client::connect::{client_of, connect};
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::talk;
 use std::time::{Duration, Instant};
+use windlass_api::Addresses;
 use windlass_api::client::{Address, Client, ClientError};
 
-/// How long a server may be unreachable.
+/// How long no server may answer.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
 /// The first pause before a retry, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A client, and what it does when the server stops answering.
+/// A client, and what it does when no server answers.
 pub struct ServerLink {
     /// The client.
     pub client: Client,
-    server: Option<Address>,
+    server: Option<Addresses>,
     own: bool,
     outage: Option<Outage>,
 }
@@ -27,8 +31,21 @@ struct Outage {
 }
 
 impl ServerLink {
-    /// A link to the named server; to the per-user one if `None`.
-    pub fn new(client: Client, server: Option<Address>) -> Self {
+    /// A link to the servers that the user named, for a verb that follows; to the per-user one if there are none. Where
+    /// several are named it waits until one answers, because they may be changing places.
+    pub async fn open(context: &Context) -> Result<Self, CliError> {
+        let several = context.server.as_ref().filter(|named| named.only().is_none());
+        let Some(several) = several else {
+            return Ok(ServerLink::new(context.client().await?, context.server.clone()));
+        };
+        let mut link = ServerLink::new(client_of(several)?, context.server.clone());
+        link.ask("reach a server", |client| async move { client.version().await }).await?;
+        context.say_address(&link.client);
+        Ok(link)
+    }
+
+    /// A link to the named servers; to the per-user one if `None`.
+    pub fn new(client: Client, server: Option<Addresses>) -> Self {
         ServerLink { client, server, own: false, outage: None }
     }
 
@@ -37,10 +54,13 @@ impl ServerLink {
         ServerLink { client, server: None, own: true, outage: None }
     }
 
-    /// Notes that the server answers, and ends an outage.
+    /// Notes that a server answers, and ends an outage.
     pub fn calm(&mut self) {
         if self.outage.take().is_some_and(|outage| outage.told) {
-            talk!("note: the server is back");
+            match self.client.servers() {
+                1 => talk!("note: the server is back"),
+                _ => talk!("note: the server at {} answers", self.client.address()),
+            }
         }
     }
 
@@ -69,8 +89,13 @@ impl ServerLink {
         self.own || self.server.is_some()
     }
 
-    /// Waits a moment after a failure, and starts the per-user server if that is the one. Returns the error if waiting
-    /// cannot help, or has not helped for too long.
+    /// True if the user named several servers.
+    pub fn is_to_several(&self) -> bool {
+        self.client.servers() > 1
+    }
+
+    /// Waits a moment after a failure, and starts the per-user server if that is the one; of several servers the next one
+    /// is asked first. Returns the error if waiting cannot help, or has not helped for too long.
     pub async fn pause(&mut self, doing: &str, error: ClientError) -> Result<(), CliError> {
         if !may_pass(&error) {
             return Err(error).doing(doing);
@@ -86,14 +111,21 @@ impl ServerLink {
         // The first retry is silent: a clean restart needs no more.
         if outage.pause > PAUSE_MIN && !outage.told {
             outage.told = true;
-            let (address, seconds) = (self.client.address(), OUTAGE_MAX.as_secs());
-            talk!("note: the server at {address} does not answer; retrying for {seconds} s");
+            let seconds = OUTAGE_MAX.as_secs();
+            match self.client.servers() {
+                1 => {
+                    let address = self.client.address();
+                    talk!("note: the server at {address} does not answer; retrying for {seconds} s");
+                }
+                _ => talk!("note: {error}; retrying for {seconds} s"),
+            }
         }
+        self.client.pass(&error);
         tokio::time::sleep(outage.pause).await;
         outage.pause = (outage.pause * 2).min(PAUSE_MAX);
         if !self.is_named() {
             // If this fails, the next request fails too, and this function is called again.
-            if let Ok(client) = crate::node::serve::connect(None).await {
+            if let Ok(client) = connect(None).await {
                 self.client = client;
             }
         }
@@ -101,15 +133,12 @@ impl ServerLink {
     }
 }
 
-/// True if a retry may help. A truncated answer looks garbled.
+/// True if a retry may help.
 pub fn may_pass(error: &ClientError) -> bool {
     error.is_temporary() || matches!(error, ClientError::Garbled { .. })
 }
 
-/// The error for an event stream that ended. A server ends it only when it stops.
-pub fn hung_up(client: &Client) -> ClientError {
-    ClientError::Garbled {
-        address: client.address().clone(),
-        source: "it closed the stream of events".into(),
-    }
+/// The error for an event stream of the server at the address that ended. A server ends it only when it stops.
+pub fn hung_up(address: &Address) -> ClientError {
+    ClientError::Garbled { address: address.clone(), source: "it closed the stream of events".into() }
 }

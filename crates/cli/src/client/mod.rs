@@ -1,0 +1,6 @@
+//! How this program reaches a server, on every system.
+
+pub mod connect;
+pub mod credentials;
+pub mod link;
+pub mod signals;

@@ -1,0 +1,281 @@
+//! `windlass events`: what happens, as it happens. Where the servers of a farm take over from each other it goes on with
+//! the next one; of one job each task's start and end is told once then, however the streams were cut.
+
+use crate::Context;
+use crate::client::link::{ServerLink, hung_up, may_pass};
+use crate::commands::follow::Events;
+use crate::commands::list::counts;
+use crate::commands::select::JobRef;
+use crate::commands::story::Story;
+use crate::ui::error::{CliError, Doing};
+use crate::ui::output::{Format, fit, paint, print_json, print_jsonl, print_text, talk};
+use clap::Args;
+use std::fmt::Write;
+use windlass_api::client::{Client, ClientError, TasksQuery};
+use windlass_api::{Counts, JobEvent, JobState, ServerEvent, Task, TaskEvent, TaskState, TasksEvent};
+
+/// What this command does, for errors.
+const DOING: &str = "listen to events";
+/// Tasks in one page of a list.
+const PAGE: usize = 1000;
+
+/// Shows events as they happen.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Where --server lists several servers, the command goes on with the next one when a stream breaks off.
+Of one job it then tells what happened meanwhile: each start and end of a task once, of several attempts
+the last. Of all jobs it says 'lagged': some events were missed."
+)]
+pub struct EventsArgs {
+    /// Only events of this job
+    job: Option<JobRef>,
+}
+
+/// Why listening ended.
+enum Broken {
+    /// The connection, or the server.
+    Client(ClientError),
+    /// This program's own output.
+    Output(CliError),
+}
+
+impl From<ClientError> for Broken {
+    fn from(error: ClientError) -> Self {
+        Broken::Client(error)
+    }
+}
+
+impl From<CliError> for Broken {
+    fn from(error: CliError) -> Self {
+        Broken::Output(error)
+    }
+}
+
+/// `windlass events`.
+pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError> {
+    let mut link = ServerLink::open(context).await?;
+    let job = match args.job {
+        Some(job) => {
+            let id = job.resolve(&link.client).await?;
+            // A missing job would have no events, and the command would wait for ever.
+            link.client.job(id).await.doing(format_args!("show the events of job {id}"))?;
+            Some(id)
+        }
+        None => None,
+    };
+    let mut listener =
+        Listener { format: context.format, job, story: Story::default(), ended: None, missed: false };
+    if job.is_some() && link.is_to_several() {
+        let client = link.client.clone();
+        // What happened before is not told.
+        while let Err(error) = listener.read(&client).await {
+            link.pause(DOING, error).await?;
+        }
+    }
+    loop {
+        match listener.listen(&mut link).await {
+            Ok(()) => {
+                talk!("the server has stopped");
+                return Ok(());
+            }
+            Err(Broken::Output(error)) => return Err(error),
+            Err(Broken::Client(error)) if link.is_to_several() && may_pass(&error) => {
+                listener.missed = true;
+                link.pause(DOING, error).await?;
+            }
+            Err(Broken::Client(error)) => return Err(error).doing(DOING),
+        }
+    }
+}
+
+struct Listener {
+    format: Format,
+    job: Option<u64>,
+    /// What was told of the job's tasks.
+    story: Story,
+    /// The end of the job that was told.
+    ended: Option<JobState>,
+    /// True if events of all jobs were missed.
+    missed: bool,
+}
+
+impl Listener {
+    /// Tells what one server says, until it ends the stream. It listens before it reads the state, so that no change is
+    /// missed between the two.
+    async fn listen(&mut self, link: &mut ServerLink) -> Result<(), Broken> {
+        let mut events = Events::open(&link.client, self.job).await?;
+        if link.is_to_several() {
+            self.catch_up(&link.client).await?;
+        }
+        link.calm();
+        while let Some(event) = events.receiver.recv().await {
+            let event = event?;
+            let is_lagged = matches!(event, ServerEvent::Lagged);
+            if let Some(event) = self.news(event) {
+                self.tell(&event)?;
+            }
+            if is_lagged && link.is_to_several() {
+                self.catch_up(&link.client).await?;
+            }
+        }
+        match link.is_to_several() {
+            true => Err(hung_up(&events.address).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// What of an event was not told yet; `None` if all was.
+    fn news(&mut self, event: ServerEvent) -> Option<ServerEvent> {
+        if self.job.is_none() {
+            return Some(event);
+        }
+        match event {
+            ServerEvent::Tasks(mut event) => {
+                event.tasks.retain(|task| self.story.take_event(task));
+                (!event.tasks.is_empty()).then_some(ServerEvent::Tasks(event))
+            }
+            ServerEvent::Job(event) => {
+                let ended = event.state.is_end().then_some(event.state);
+                let is_news = ended.is_none() || ended != self.ended;
+                self.ended = ended;
+                is_news.then_some(ServerEvent::Job(event))
+            }
+            event => Some(event),
+        }
+    }
+
+    /// Tells what the state has that no event said.
+    async fn catch_up(&mut self, client: &Client) -> Result<(), Broken> {
+        if self.job.is_some() {
+            for event in self.read(client).await? {
+                self.tell(&event)?;
+            }
+        } else if std::mem::take(&mut self.missed) {
+            self.tell(&ServerEvent::Lagged)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the state of the job, and returns what of it was not told.
+    async fn read(&mut self, client: &Client) -> Result<Vec<ServerEvent>, ClientError> {
+        let Some(id) = self.job else { return Ok(Vec::new()) };
+        let job = client.job(id).await?;
+        let mut states = Vec::new();
+        if job.counts.running > 0 {
+            states.push("running");
+        }
+        if self.story.ended() < job.counts.ended() - job.counts.skipped {
+            states.extend(["succeeded", "failed", "canceled"]);
+        }
+        let mut read = Vec::new();
+        let mut query = TasksQuery { state: Some(states.join(",")), limit: Some(PAGE), cursor: None };
+        while !states.is_empty() {
+            let page = client.tasks(id, &query).await?;
+            read.extend(page.items);
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        // Only now: what is noted is told, and reading may have broken off before.
+        let tasks = read.iter().flat_map(|task| self.task_news(task)).collect();
+        let mut events = tasks_event(id, job.counts, tasks);
+        if job.state.is_end() && self.ended != Some(job.state) {
+            self.ended = Some(job.state);
+            events.push(ServerEvent::Job(JobEvent { job: id, state: job.state, counts: job.counts }));
+        }
+        Ok(events)
+    }
+
+    /// The start and the end of a task's last attempt, as far as they were not told.
+    fn task_news(&mut self, task: &Task) -> Vec<TaskEvent> {
+        let news = self.story.take_task(task);
+        let attempt = &task.attempt;
+        let bare = TaskEvent {
+            index: task.index,
+            state: TaskState::Running,
+            attempt: attempt.attempt,
+            exit_code: None,
+            out_bytes: 0,
+            err_bytes: 0,
+        };
+        let end = TaskEvent {
+            state: task.state,
+            exit_code: attempt.exit_code,
+            out_bytes: attempt.out_bytes,
+            err_bytes: attempt.err_bytes,
+            ..bare.clone()
+        };
+        // No event tells the end of a task that never started.
+        let has_ended = news.ended && attempt.attempt > 0;
+        news.started.then_some(bare).into_iter().chain(has_ended.then_some(end)).collect()
+    }
+
+    fn tell(&self, event: &ServerEvent) -> Result<(), CliError> {
+        match self.format {
+            Format::Json => print_json(event),
+            Format::Jsonl => print_jsonl(event),
+            Format::Table => print_text(&event_text(event)),
+            Format::Name => print_text(&format!("{}\n", event.name())),
+        }
+    }
+}
+
+fn tasks_event(job: u64, counts: Counts, tasks: Vec<TaskEvent>) -> Vec<ServerEvent> {
+    match tasks.is_empty() {
+        true => Vec::new(),
+        false => vec![ServerEvent::Tasks(TasksEvent { job, counts, tasks })],
+    }
+}
+
+fn event_text(event: &ServerEvent) -> String {
+    match event {
+        ServerEvent::Job(event) => {
+            format!("job {} {} ({})\n", event.job, paint(event.state.as_str()), counts(&event.counts))
+        }
+        ServerEvent::Tasks(event) => {
+            let mut text = String::new();
+            for task in &event.tasks {
+                let code = task.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
+                let state = paint(task.state.as_str());
+                let _ = writeln!(
+                    text,
+                    "task {}.{} {state}, attempt {}{code}",
+                    event.job, task.index, task.attempt
+                );
+            }
+            text
+        }
+        ServerEvent::Worker(event) => {
+            format!("worker {} {}\n", fit(&event.worker, None), fit(&event.what, None))
+        }
+        ServerEvent::Lagged => "some events were missed\n".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_cannot_move_the_cursor() {
+        let event = windlass_api::WorkerEvent { worker: "a\u{1b}[2J".to_owned(), what: "came".to_owned() };
+        assert!(!event_text(&ServerEvent::Worker(event)).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn the_end_of_a_job_is_told_once_and_a_second_end_too() {
+        let mut listener = Listener {
+            format: Format::Table,
+            job: Some(1),
+            story: Story::default(),
+            ended: None,
+            missed: false,
+        };
+        let event = |state| ServerEvent::Job(JobEvent { job: 1, state, counts: Counts::default() });
+        assert!(listener.news(event(JobState::Failed)).is_some());
+        assert!(listener.news(event(JobState::Failed)).is_none(), "another server said it");
+        assert!(listener.news(event(JobState::Running)).is_some(), "it is retried");
+        assert!(listener.news(event(JobState::Failed)).is_some());
+    }
+}

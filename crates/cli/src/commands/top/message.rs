@@ -1,0 +1,186 @@
+//! What the state is told, and what it asks for in return.
+
+use crate::commands::top::keys::Key;
+use crate::commands::top::rows::{QueueRow, TaskRow, WorkerRow};
+use std::collections::VecDeque;
+use windlass_api::figures::{FarmSeries, Overview, WorkerSeries};
+use windlass_api::{Job, Page, ServerEvent, Why, Worker, WorkerWhy};
+
+/// A moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moment {
+    /// By the server's clock, in milliseconds since the Unix epoch: what times of the server are compared with.
+    pub wall_ms: u64,
+    /// Milliseconds since the program started. It never goes back.
+    pub run_ms: u64,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Message {
+    /// A key was pressed.
+    Key(Key),
+    /// The terminal has this many columns and rows.
+    Size(u16, u16),
+    /// Time went by.
+    Tick,
+    /// The server at this address answers.
+    At(String),
+    /// The stream of events opened.
+    Listening,
+    /// The stream of events ended, or could not be opened.
+    Unheard(String),
+    /// An event of the server.
+    Event(ServerEvent),
+    /// A read has ended.
+    Answer(Read, Result<Answer, String>),
+    /// Output of the task that is followed; the number says which following it is.
+    Output(u64, LogNews),
+    /// The answer to an action.
+    Acted(Deed, Result<(), String>),
+}
+
+/// What comes of following a task's output.
+#[derive(Debug)]
+pub enum LogNews {
+    /// Bytes of standard output, or of standard error if true.
+    Bytes(bool, Vec<u8>),
+    /// The streams ended; the text says why, if the task's end is not the reason.
+    End(Option<String>),
+}
+
+/// What is explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// A task, by its id.
+    Task(String),
+    /// The first task of a job that waits; if none does, the first that has not ended.
+    Job(u64),
+    /// A worker, by its name.
+    Worker(String),
+}
+
+/// What is read from the server.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Read {
+    /// The farm at a glance.
+    Overview,
+    /// The farm over the last hour.
+    Series,
+    /// All workers.
+    Workers,
+    /// A page of jobs.
+    Jobs(JobsPart),
+    /// All queues.
+    Queues,
+    /// A job, and a page of its tasks.
+    Job(u64, Option<String>),
+    /// A worker, and its last hour.
+    Worker(String),
+    /// An explanation.
+    Why(Subject),
+    /// The task of a job whose output is worth a look.
+    LogTask(u64),
+}
+
+/// A page of jobs: which filter, and from which job down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobsPart {
+    /// Words as in a filter.
+    pub filter: String,
+    /// Active jobs alone.
+    pub active: bool,
+    /// Jobs with smaller ids; `None` is from the newest.
+    pub before: Option<u64>,
+}
+
+/// What a read brought.
+#[derive(Debug)]
+pub enum Answer {
+    /// The farm at a glance.
+    Overview(Box<Overview>),
+    /// The farm over the last hour.
+    Series(Box<FarmSeries>),
+    /// All workers.
+    Workers(Vec<WorkerRow>),
+    /// A page of jobs.
+    Jobs(Page<Job>),
+    /// All queues.
+    Queues(Vec<QueueRow>),
+    /// A job, and a page of its tasks.
+    Job(Box<Job>, Vec<TaskRow>, Option<String>),
+    /// A worker, and its last hour.
+    Worker(Box<Worker>, Box<WorkerSeries>),
+    /// Why a task is where it is, and its job.
+    TaskWhy(Box<Why>, Box<Job>),
+    /// Why a worker gets no work.
+    WorkerWhy(Box<WorkerWhy>),
+    /// The id of a task; `None` if the job has none whose output is there.
+    LogTask(Option<String>),
+}
+
+/// A change that a person asked for and confirmed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// A worker gets no new work; the note says why.
+    Drain(String, String),
+    /// A drained worker gets work again.
+    ResumeWorker(String),
+    /// A job is cancelled.
+    Cancel(u64),
+    /// A queue starts no task; the note says why.
+    Pause(String, String),
+    /// A paused queue starts tasks again.
+    ResumeQueue(String),
+}
+
+impl Deed {
+    /// The note for people, where there is one.
+    pub fn note(&mut self) -> Option<&mut String> {
+        match self {
+            Deed::Drain(_, note) | Deed::Pause(_, note) => Some(note),
+            Deed::ResumeWorker(_) | Deed::Cancel(_) | Deed::ResumeQueue(_) => None,
+        }
+    }
+
+    /// What it is, to complete "cannot …".
+    pub fn doing(&self) -> String {
+        match self {
+            Deed::Drain(worker, _) => format!("drain worker {worker}"),
+            Deed::ResumeWorker(worker) => format!("resume worker {worker}"),
+            Deed::Cancel(job) => format!("cancel job {job}"),
+            Deed::Pause(queue, _) => format!("pause queue {queue}"),
+            Deed::ResumeQueue(queue) => format!("resume queue {queue}"),
+        }
+    }
+
+    /// What is said when it is done.
+    pub fn done(&self) -> String {
+        match self {
+            Deed::Drain(worker, _) => format!("worker {worker} takes no new work"),
+            Deed::ResumeWorker(worker) => format!("worker {worker} takes work again"),
+            Deed::Cancel(job) => format!("job {job} is being cancelled"),
+            Deed::Pause(queue, _) => format!("queue {queue} is paused"),
+            Deed::ResumeQueue(queue) => format!("queue {queue} starts tasks again"),
+        }
+    }
+}
+
+/// What is to be done outside of the state.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    /// Read, and tell the answer.
+    Read(Read),
+    /// Open the stream of events after this many milliseconds.
+    Listen(u64),
+    /// Follow a task's output from its last part on, and tell it with this number. Whatever was followed before is not
+    /// wanted any more.
+    Follow(u64, String),
+    /// Make a change, and tell how that went.
+    Act(Deed),
+    /// End with this exit code.
+    Quit(i32),
+}
+
+/// Effects in the order in which they are wanted.
+pub type Effects = VecDeque<Effect>;

@@ -1,0 +1,175 @@
+//! Explanations as lines of text.
+
+use crate::commands::list::counts;
+use crate::commands::top::clean::clean;
+use crate::commands::top::message::Subject;
+use crate::commands::why::{
+    change_line, passed_lines, ruled_out_line, score_table, turn_lines, worker_lines,
+};
+use crate::commands::worker::worker_state;
+use windlass_api::{Job, JobState, Why, WorkerWhy};
+
+/// A line of an explanation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WhyLine {
+    /// What is explained, and its state.
+    Title(String),
+    /// The reason.
+    Reason(String),
+    /// The head of a part.
+    Head(&'static str),
+    /// A change that would make it run.
+    Change(String),
+    /// Something to know.
+    Text(String),
+    /// A line of a table, which is cut and not wrapped.
+    Table(String),
+}
+
+/// What the screen shows.
+#[derive(Default)]
+pub struct WhyView {
+    /// What is explained; `None` before anything was chosen.
+    pub subject: Option<Subject>,
+    /// The explanation; empty until it was read.
+    pub lines: Vec<WhyLine>,
+    /// The task that is explained.
+    pub task: Option<String>,
+    /// Lines above the window.
+    pub top: usize,
+}
+
+impl WhyView {
+    /// Explains something else.
+    pub fn begin(&mut self, subject: Subject) {
+        *self = WhyView { subject: Some(subject), ..WhyView::default() };
+    }
+}
+
+/// Why a task is where it is, and what would make it run. `holds` are those of the whole farm.
+pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<WhyLine> {
+    let text = |line: String| WhyLine::Text(clean(&line).into_owned());
+    let mut lines = vec![
+        WhyLine::Title(clean(&format!("task {} is {}", why.task, why.state.as_str())).into_owned()),
+        WhyLine::Reason(clean(&why.message).into_owned()),
+    ];
+    lines.push(text(format!(
+        "job {} '{}' is {}: {}",
+        job.id,
+        job.name,
+        job.state.as_str(),
+        counts(&job.counts)
+    )));
+    lines.extend(why.turn.iter().flat_map(|turn| turn_lines(turn, now_ms)).map(text));
+    if !why.changes.is_empty() {
+        lines.push(WhyLine::Head("What would make it run"));
+        lines.extend(
+            why.changes.iter().map(|change| WhyLine::Change(clean(&change_line(change)).into_owned())),
+        );
+    }
+    let mut held: Vec<WhyLine> = holds.iter().cloned().map(text).collect();
+    if job.state == JobState::Held {
+        held.push(text(format!("the job is held; 'windlass job release {}' releases it", job.id)));
+    }
+    held.extend(job.stopped.iter().map(|stopped| text(format!("the job was stopped: {stopped}"))));
+    let until = why.backs_off_until_ms.map(|at| at.saturating_sub(now_ms).div_ceil(1000));
+    held.extend(
+        until.map(|s| text(format!("its step backs off for another {s} s, because a licence was busy"))),
+    );
+    if !held.is_empty() {
+        lines.push(WhyLine::Head("Holds"));
+        lines.extend(held);
+    }
+    if !why.ruled_out.is_empty() || why.open_workers > 0 {
+        lines.push(WhyLine::Head("Workers"));
+        if why.open_workers > 0 {
+            lines.push(text(format!(
+                "{} could take it now",
+                crate::ui::output::count(why.open_workers as u64, "worker")
+            )));
+        }
+        lines.extend(why.ruled_out.iter().map(ruled_out_line).map(text));
+    }
+    let table = score_table(why);
+    if !table.is_empty() {
+        lines.push(WhyLine::Head("Scores"));
+        lines.extend(table.lines().map(|line| WhyLine::Table(clean(line).into_owned())));
+    }
+    lines
+}
+
+/// Why a worker gets no work, or that it does.
+pub fn worker_why_lines(why: &WorkerWhy, now_ms: u64) -> Vec<WhyLine> {
+    let text = |line: &String| WhyLine::Text(clean(line).into_owned());
+    let mut lines = vec![
+        WhyLine::Title(clean(&format!("worker {} is {}", why.worker, worker_state(why.state))).into_owned()),
+        WhyLine::Reason(clean(&why.message).into_owned()),
+    ];
+    lines.extend(worker_lines(why, now_ms).iter().map(text));
+    let passed = passed_lines(why);
+    if !passed.is_empty() {
+        lines.push(WhyLine::Head("Work that is not there"));
+        lines.extend(passed.iter().map(text));
+    }
+    lines
+}
+
+/// A text in lines of at most `width` characters, those after the first indented by `indent`. Words that are longer than a line are cut.
+pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
+    let indent = " ".repeat(indent.min(width / 2));
+    let (mut lines, mut line, mut chars) = (Vec::new(), String::new(), 0);
+    for word in text.split(' ') {
+        let mut rest = word;
+        loop {
+            let length = rest.chars().count();
+            let gap = usize::from(chars > indent.len() || (lines.is_empty() && chars > 0));
+            if chars + gap + length <= width {
+                if gap > 0 {
+                    line.push(' ');
+                }
+                line.push_str(rest);
+                chars += gap + length;
+                break;
+            }
+            let is_empty = gap == 0;
+            if is_empty {
+                let fits = width.saturating_sub(chars).max(1);
+                let cut = rest.char_indices().nth(fits).map_or(rest.len(), |(at, _)| at);
+                line.push_str(&rest[..cut]);
+                rest = &rest[cut..];
+            }
+            lines.push(std::mem::replace(&mut line, indent.clone()));
+            chars = indent.len();
+            if is_empty && rest.is_empty() {
+                break;
+            }
+        }
+    }
+    if chars > indent.len() || lines.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_are_wrapped_at_words() {
+        assert_eq!(wrap("one two three", 8, 2), ["one two", "  three"]);
+        assert_eq!(wrap("onetwothree", 4, 0), ["onet", "woth", "ree"]);
+        assert_eq!(wrap("", 4, 2), [""]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_and_no_letter_is_lost(text in "[a-z ]{0,80}", width in 1_usize..30, indent in 0_usize..40) {
+            let lines = wrap(&text, width, indent);
+            prop_assert!(lines.iter().all(|line| line.chars().count() <= width.max(2)), "{:?}", lines);
+            let letters = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();
+            prop_assert_eq!(letters(&lines.concat()), letters(&text));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `windlass server backup`.
+
+use crate::Context;
+use crate::node::paths::Paths;
+use crate::ui::error::CliError;
+use crate::ui::output::print_one;
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use windlass_core::resources::Bytes;
+
+/// The database to copy, and the copy.
+#[derive(Args)]
+pub struct BackupArgs {
+    /// The copy; the file must not exist yet
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// State directory of the server
+    #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Store of the server, if it is not in the state directory
+    #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+    store: Option<String>,
+}
+
+/// What `server backup` prints.
+#[derive(Serialize)]
+struct Copied {
+    file: PathBuf,
+    bytes: u64,
+}
+
+/// Copies the database.
+pub async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
+    let BackupArgs { file, state, store } = args;
+    let state = state.map_or_else(|| Paths::for_user().map(|paths| paths.state), Ok)?;
+    let store = store.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
+    let to = file.clone();
+    let copied = tokio::task::spawn_blocking(move || windlass_store::backup(&store, &to)).await;
+    copied.context("the copy was interrupted")?.context("no copy was made")?;
+    let bytes = std::fs::metadata(&file).context("cannot access the copy")?.len();
+    let told = |copied: &Copied| {
+        format!(
+            "{} has {}; start a server with it as windlass.db\n",
+            copied.file.display(),
+            Bytes(copied.bytes)
+        )
+    };
+    let copied = Copied { file, bytes };
+    print_one(context.format, &copied, |copied| copied.file.display().to_string(), told)
+}

@@ -1,0 +1,127 @@
+//! The commands that need Linux: they run a part of Windlass on this machine, or look at it.
+
+use crate::Context;
+use crate::commands::{bench, compass_import, doctor, gateway, sim, store, worker};
+use crate::node::backup::{BackupArgs, backup};
+use crate::node::nix_hook::NixHookArgs;
+use crate::node::remote::{self, StartArgs};
+use crate::node::serve::{self, ServeOptions};
+use crate::ui::error::CliError;
+use clap::Subcommand;
+use serde_json::Value;
+use windlass_api::{Resources, Worker, WorkerState};
+use windlass_gateway_compass::format::{SECTION_ORDER, section_order};
+
+/// Commands of this machine.
+#[derive(Subcommand)]
+pub enum MachineCommand {
+    /// Diagnose this machine
+    Doctor(doctor::DoctorArgs),
+    /// Move a farm from one store to another
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Run the scheduler's side of another system
+    #[command(subcommand)]
+    Gateway(gateway::GatewayCommand),
+    /// Import a laboratory of Compass CI
+    #[command(subcommand)]
+    Compass(compass_import::CompassCommand),
+    /// Be Nix's build hook: 'build-hook = windlass nix-hook' in nix.conf
+    NixHook(NixHookArgs),
+    /// Run benchmarks
+    Bench(Box<bench::BenchArgs>),
+    /// Replay recorded workloads under several settings, or export a farm's history as one
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
+}
+
+impl MachineCommand {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result<(), CliError> {
+        match self {
+            MachineCommand::Doctor(args) => doctor::doctor(context, args).await,
+            MachineCommand::Store(command) => store::command(context, command).await,
+            MachineCommand::Gateway(command) => gateway::command(command).await,
+            MachineCommand::Compass(command) => compass_import::command(context, command).await,
+            MachineCommand::NixHook(_) => {
+                Err(CliError::usage("give the flags of the hook behind 'nix-hook'"))
+            }
+            MachineCommand::Bench(args) => Ok(bench::run(*args).await?),
+            MachineCommand::Sim(command) => sim::command(context, command).await,
+        }
+    }
+}
+
+/// Commands of `windlass server` for the server's machine.
+#[derive(Subcommand)]
+pub enum ServerHere {
+    /// Run a server until it is stopped
+    Start(Box<ServeOptions>),
+    /// Copy the database to a new file that only you can read; the server may run meanwhile
+    Backup(BackupArgs),
+}
+
+impl ServerHere {
+    /// Whether it runs a server that may listen on TCP, as far as its flags tell.
+    pub fn may_listen_on_tcp(&self) -> bool {
+        matches!(self, ServerHere::Start(options) if options.may_listen_on_tcp())
+    }
+
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result<(), CliError> {
+        match self {
+            ServerHere::Start(options) => Ok(serve::start(*options).await?),
+            ServerHere::Backup(args) => backup(context, args).await,
+        }
+    }
+}
+
+/// Commands of `windlass worker` for the worker's machine.
+#[derive(Subcommand, Debug)]
+pub enum WorkerHere {
+    /// Run this machine as a worker of a server
+    Start(Box<StartArgs>),
+    /// Show what this machine would declare as a worker
+    Detect,
+}
+
+impl WorkerHere {
+    /// Runs it.
+    pub async fn run(self, context: &Context) -> Result<(), CliError> {
+        match self {
+            WorkerHere::Start(args) => remote::start(context.server.as_ref(), *args).await,
+            WorkerHere::Detect => worker::print(context, &detect()),
+        }
+    }
+}
+
+/// The field with the order of what a machine runs of a Compass CI job, if its text has one.
+pub fn order_of_compass_job(text: &str, is_yaml: bool) -> Result<Option<(String, Value)>, CliError> {
+    Ok(section_order(text.as_bytes(), is_yaml).map(|order| (SECTION_ORDER.to_owned(), order)))
+}
+
+/// This machine as a worker, with the detected capacity and attributes.
+fn detect() -> Worker {
+    let attributes = windlass_worker::attributes();
+    let host = attributes.get("host").and_then(|names| names.first().cloned());
+    Worker {
+        id: 0,
+        name: host.unwrap_or_else(|| "local".to_owned()),
+        state: WorkerState::Up,
+        note: None,
+        capacity: Resources::from_core(&windlass_worker::capacity()),
+        booked: Resources::default(),
+        attributes,
+        running: 0,
+        queued: 0,
+        epoch: 0,
+        connected: None,
+        heard_ms: None,
+        lease_until_ms: None,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        load: None,
+        core_score: windlass_worker::measure_core(),
+        cache_keys: None,
+        tasks: None,
+    }
+}

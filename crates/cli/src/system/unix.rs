@@ -1,0 +1,86 @@
+//! What the commands ask of a unix system: files for one user, signals, and who the user is.
+//! `windows.rs` has the same items.
+
+use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Creates a file that did not exist. Only this user can read it, unless it is `public`.
+pub fn new_file(path: &Path, public: bool) -> io::Result<File> {
+    let mode = if public { 0o644 } else { 0o600 };
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Creates a directory and its ancestors, for this user alone.
+pub fn new_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// True if the permissions let other users of this machine read the file.
+pub fn is_open_to_others(permissions: &Permissions) -> bool {
+    permissions.mode() & 0o077 != 0
+}
+
+/// The user's name without the environment: the one in /etc/passwd, else the user's number.
+pub fn account_name() -> String {
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let known = || {
+        let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
+        let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        users.find(|fields| fields.get(2) == Some(&uid.as_str())).map(|fields| fields[0].to_owned())
+    };
+    known().unwrap_or(uid)
+}
+
+/// The kind of the terminal, if there is one to be told.
+pub fn terminal_kind() -> Option<String> {
+    std::env::var("TERM").ok()
+}
+
+/// The signals that ask this program to end.
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl StopSignals {
+    /// Catches them from now on.
+    pub fn catch() -> io::Result<Self> {
+        Ok(StopSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next one, and returns the exit code that stands for it. Dropping the future loses none.
+    pub async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => INTERRUPTED,
+            _ = self.terminate.recv() => TERMINATED,
+            _ = self.hangup.recv() => HUNG_UP,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_for_its_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, public) = (dir.path().join("secret"), dir.path().join("public"));
+        let is_open = |file: File| is_open_to_others(&file.metadata().unwrap().permissions());
+        assert!(!is_open(new_file(&secret, false).unwrap()));
+        assert!(is_open(new_file(&public, true).unwrap()));
+        assert!(new_file(&public, true).is_err(), "it exists");
+        let own = dir.path().join("a/b");
+        new_private_dir(&own).unwrap();
+        assert!(!is_open_to_others(&own.metadata().unwrap().permissions()));
+    }
+}

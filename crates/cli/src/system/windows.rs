@@ -1,0 +1,56 @@
+//! What the commands ask of Windows: the items of `unix.rs`. A new file has the permissions of its directory there, and
+//! a user's own directories are closed to other users.
+
+use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::path::Path;
+use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, ctrl_break, ctrl_c, ctrl_close};
+
+/// Creates a file that did not exist, with the permissions of its directory.
+pub fn new_file(path: &Path, _public: bool) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+/// Creates a directory and its ancestors, with the permissions of the first one that exists.
+pub fn new_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
+/// Always false: the standard library does not say who may read a file.
+pub fn is_open_to_others(_: &Permissions) -> bool {
+    false
+}
+
+/// The user's name.
+pub fn account_name() -> String {
+    std::env::var("USERNAME").unwrap_or_default()
+}
+
+/// The kind of the terminal: every console can be drawn on, and no variable says so.
+pub fn terminal_kind() -> Option<String> {
+    Some("console".to_owned())
+}
+
+/// The events of the console that ask this program to end.
+pub struct StopSignals {
+    interrupt: CtrlC,
+    terminate: CtrlBreak,
+    hangup: CtrlClose,
+}
+
+impl StopSignals {
+    /// Catches them from now on.
+    pub fn catch() -> io::Result<Self> {
+        Ok(StopSignals { interrupt: ctrl_c()?, terminate: ctrl_break()?, hangup: ctrl_close()? })
+    }
+
+    /// Waits for the next one, and returns the exit code that stands for it. Dropping the future loses none.
+    pub async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => INTERRUPTED,
+            _ = self.terminate.recv() => TERMINATED,
+            _ = self.hangup.recv() => HUNG_UP,
+        }
+    }
+}
