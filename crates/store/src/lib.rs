@@ -28,9 +28,9 @@ mod views;
 
 pub use copy::{CopiedTable, copy};
 pub use error::{Cause, StoreError};
-pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, WORK};
+pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, WORK};
 pub use memory::Memory;
-pub use ownership::{Ownership, ServerId, ServerRow, ShardId, ShardRow, WHOLE_FARM};
+pub use ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardRow, WHOLE_FARM};
 pub use postgres::{BookingRates, Postgres, bench_bookings};
 pub use sqlite::{Sqlite, bench_raw_commits};
 pub use view::{

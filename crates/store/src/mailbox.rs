@@ -11,6 +11,8 @@ pub const ASKED: &str = "windlass_asked";
 pub const ANSWERED: &str = "windlass_answered";
 /// The channel for new work.
 pub const WORK: &str = "windlass_work";
+/// The channel on which relayed events are told; the payload is the row's number.
+pub const RELAYED: &str = "windlass_relayed";
 /// Notices that wait for a listener. Where there are more, it is told that it missed some.
 pub(crate) const NOTICES_MAX: usize = 1_024;
 
@@ -98,8 +100,9 @@ impl Store {
         }
     }
 
-    /// Up to `limit` requests with higher numbers than `after` that were not answered, by number. Of two servers that ask
-    /// at the same time the higher number may appear first, so a caller also asks from the beginning now and then.
+    /// Up to `limit` requests with higher numbers than `after` that were not answered, by number. Requests of servers that
+    /// are gone are left out, because nobody waits for their answers. Of two servers that ask at the same time the higher
+    /// number may appear first, so a caller also asks from the beginning now and then.
     pub async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
@@ -120,6 +123,46 @@ impl Store {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
             Store::Postgres(postgres) => postgres.answers(ids).await,
+        }
+    }
+
+    /// Takes requests back that nobody waits for any more. One that is answered stays.
+    pub async fn withdraw(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.withdraw(ids).await,
+        }
+    }
+
+    /// Those of these requests that still wait for an answer.
+    pub async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.still_asked(ids).await,
+        }
+    }
+
+    /// Leaves events for the clients of other servers, and tells of them on [`RELAYED`].
+    pub async fn relay_events(&self, events: String) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.relay_events(&events).await,
+        }
+    }
+
+    /// Up to `limit` rows of events with higher numbers than `after`, by number.
+    pub async fn relayed_events(&self, after: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.relayed_events(after, limit).await,
+        }
+    }
+
+    /// The number of the last row of events; 0 if there is none.
+    pub async fn last_relayed_event(&self) -> Result<i64, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(0),
+            Store::Postgres(postgres) => postgres.last_relayed_event().await,
         }
     }
 

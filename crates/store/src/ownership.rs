@@ -40,6 +40,8 @@ pub struct ServerRow {
     pub addresses: Vec<String>,
     /// Its release of Windlass.
     pub release: String,
+    /// It takes no shard, and gives up those that it has.
+    pub is_draining: bool,
     /// Since when it runs, by the database's clock.
     pub age: Duration,
     /// How long ago it beat last, by the database's clock.
@@ -61,6 +63,18 @@ pub struct ShardRow {
     pub age: Option<Duration>,
     /// How long until another server may take it; 0 if it may now.
     pub left: Duration,
+    /// When the owner renewed its lease last, in microseconds since the Unix epoch by the database's clock. Compared with
+    /// another look's, it tells whether the owner renewed meanwhile.
+    pub renewed_us: i64,
+}
+
+/// What the store's list says of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerState {
+    /// The list has it.
+    pub is_listed: bool,
+    /// Somebody asked it to give up its shards.
+    pub is_draining: bool,
 }
 
 impl Store {
@@ -77,12 +91,20 @@ impl Store {
         }
     }
 
-    /// Notes that a server is alive, and deletes what servers that are long gone have left. False if the list does not
-    /// have it any more.
-    pub async fn server_beat(&self, server: ServerId) -> Result<bool, StoreError> {
+    /// Notes that a server is alive, and deletes what servers that are long gone have left.
+    pub async fn server_beat(&self, server: ServerId) -> Result<ServerState, StoreError> {
         match self {
-            Store::Memory(_) | Store::Sqlite(_) => Ok(true),
+            Store::Memory(_) | Store::Sqlite(_) => Ok(ServerState { is_listed: true, is_draining: false }),
             Store::Postgres(postgres) => postgres.server_beat(server).await,
+        }
+    }
+
+    /// Asks the servers of that name to give up their shards and to take none, or to take some again. Returns how many
+    /// the list has.
+    pub async fn drain_servers(&self, name: &str, drain: bool) -> Result<usize, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Err(StoreError::NotShared),
+            Store::Postgres(postgres) => postgres.drain_servers(name, drain).await,
         }
     }
 

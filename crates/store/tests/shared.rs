@@ -13,7 +13,8 @@ use windlass_core::engine::{Outbox, Write};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 use windlass_store::{
-    ANSWERED, ASKED, AskId, Notice, Postgres, ServerId, Store, StoreError, WHOLE_FARM, WORK,
+    ANSWERED, ASKED, AskId, Notice, Postgres, RELAYED, ServerId, ServerState, Store, StoreError, WHOLE_FARM,
+    WORK,
 };
 
 fn task(index: u32) -> TaskId {
@@ -113,7 +114,9 @@ fn a_superseded_owner_commits_nothing() {
         new.release().await.unwrap();
         assert!(matches!(new.commit(batch(vec![book(2)])).await, Err(StoreError::Superseded { .. })));
         two.server_leaves(second).await.unwrap();
-        assert!(one.server_beat(first).await.unwrap() && !two.server_beat(second).await.unwrap());
+        let known = ServerState { is_listed: true, is_draining: false };
+        assert_eq!(one.server_beat(first).await.unwrap(), known);
+        assert!(!two.server_beat(second).await.unwrap().is_listed);
         let again = one.claim(WHOLE_FARM, first, LONG).await.unwrap().unwrap();
         assert_eq!(again.epoch, 3);
         assert_eq!(commit(&one.as_owner(again), vec![book(2)]).await, [0; 0]);
@@ -474,5 +477,82 @@ fn servers_ask_each_other_by_the_store() {
         cluster.sql(database_of(&address), "UPDATE requests SET created = created - interval '1 day'");
         one.server_beat(asker).await.unwrap();
         assert!(one.answers(vec![id]).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn requests_of_servers_that_are_gone_and_those_taken_back_are_not_served() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = Store::connect(&address).await.unwrap();
+        let (one, two) = (
+            store.register_server("one", &[], "0").await.unwrap(),
+            store.register_server("two", &[], "0").await.unwrap(),
+        );
+        let mut ids = Vec::new();
+        for by in [one, two, two, two] {
+            ids.push(store.ask(by, "x", Vec::new()).await.unwrap());
+        }
+        store.answer(ids[2], 200, Vec::new()).await.unwrap();
+        store.withdraw(vec![ids[1], ids[2]]).await.unwrap();
+        assert_eq!(store.answers(ids.clone()).await.unwrap().len(), 1, "what is answered stays");
+        assert_eq!(store.still_asked(ids.clone()).await.unwrap(), [ids[0], ids[3]]);
+        let served = async || store.asked(AskId(0), 9).await.unwrap().into_iter().map(|asked| asked.id);
+        assert_eq!(served().await.collect::<Vec<_>>(), [ids[0], ids[3]]);
+        let silent = format!("UPDATE servers SET beat = beat - interval '1 minute' WHERE id = {}", one.0);
+        cluster.sql(database_of(&address), &silent);
+        assert_eq!(served().await.collect::<Vec<_>>(), [ids[3]]);
+    });
+}
+
+#[test]
+fn events_reach_other_servers_in_order_and_are_kept_for_a_minute() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let (one, two) = (Store::connect(&address).await.unwrap(), Store::connect(&address).await.unwrap());
+        let server = one.register_server("one", &[], "0").await.unwrap();
+        let mut heard_of = two.listen(&[RELAYED]);
+        assert_eq!(heard_of.next().await, Notice::Listens);
+        assert_eq!(two.last_relayed_event().await.unwrap(), 0);
+        for events in ["a", "b", "c"] {
+            one.relay_events(events.to_owned()).await.unwrap();
+        }
+        assert_eq!(heard(&mut heard_of).await, (RELAYED.to_owned(), "1".to_owned()));
+        let rows = two.relayed_events(1, 9).await.unwrap();
+        assert_eq!(rows, [(2, "b".to_owned()), (3, "c".to_owned())]);
+        assert_eq!(two.last_relayed_event().await.unwrap(), 3);
+        cluster.sql(
+            database_of(&address),
+            "UPDATE relayed_events SET created = created - interval '2 minutes' WHERE id < 3",
+        );
+        one.server_beat(server).await.unwrap();
+        assert_eq!(two.relayed_events(0, 9).await.unwrap(), [(3, "c".to_owned())]);
+    });
+}
+
+#[test]
+fn a_server_is_told_to_drain_by_its_name() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = Store::connect(&address).await.unwrap();
+        let one = store.register_server("one", &[], "0").await.unwrap();
+        store.register_server("two", &[], "0").await.unwrap();
+        assert_eq!(store.drain_servers("three", true).await.unwrap(), 0);
+        assert_eq!(store.drain_servers("one", true).await.unwrap(), 1);
+        assert!(store.server_beat(one).await.unwrap().is_draining);
+        let drained: Vec<bool> = store.servers().await.unwrap().iter().map(|row| row.is_draining).collect();
+        assert_eq!(drained, [true, false]);
+        store.drain_servers("one", false).await.unwrap();
+        assert!(!store.server_beat(one).await.unwrap().is_draining);
+        // A renewal shows in the shard's row.
+        let ownership = store.claim(WHOLE_FARM, one, LONG).await.unwrap().unwrap();
+        let renewed = async || store.shards().await.unwrap()[0].renewed_us;
+        let before = renewed().await;
+        assert_eq!(renewed().await, before);
+        store.as_owner(ownership).renew().await.unwrap();
+        assert!(renewed().await > before);
     });
 }

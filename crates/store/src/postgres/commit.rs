@@ -5,7 +5,7 @@
 
 use super::attempt::{Attempt, Connection};
 use super::trouble::{Remedy, Trouble};
-use super::{Database, Postgres, int};
+use super::{Database, OwnConnection, Postgres, int};
 use crate::StoreError;
 use crate::ownership::Ownership;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct Owner {
     writer: Mutex<Writer>,
     /// Set while the outcome of an earlier commit is unknown. Nothing is read for the engine before it is settled.
     unsure: AtomicBool,
+    /// Where the lease is renewed. Reads that take all connections of the pool must not end the lease.
+    pub renewal: Mutex<Option<OwnConnection>>,
 }
 
 #[derive(Default)]
@@ -81,7 +83,7 @@ enum Fate {
 impl Owner {
     pub fn new(ownership: Ownership, batch: i64) -> Owner {
         let writer = Mutex::new(Writer { batch, ..Writer::default() });
-        Owner { ownership, writer, unsure: AtomicBool::new(false) }
+        Owner { ownership, writer, unsure: AtomicBool::new(false), renewal: Mutex::default() }
     }
 
     /// Waits for the commit that runs. None begins while the answer is held.

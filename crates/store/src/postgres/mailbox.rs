@@ -3,8 +3,11 @@
 use super::Postgres;
 use super::trouble::Trouble;
 use crate::StoreError;
-use crate::mailbox::{ANSWERED, ASKED, Answered, AskId, Asked};
+use crate::mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, RELAYED};
 use crate::ownership::ServerId;
+
+/// A server that has not beaten for this long waits for no answer.
+const ASKER_GONE_AFTER: &str = "20 seconds";
 
 impl Postgres {
     pub(crate) async fn ask(&self, by: ServerId, kind: &str, body: Vec<u8>) -> Result<AskId, StoreError> {
@@ -17,8 +20,13 @@ impl Postgres {
     }
 
     pub(crate) async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
-        let sql = "SELECT id, asked_by, kind, body FROM requests WHERE answered IS NULL AND id > $1 ORDER BY id LIMIT $2";
-        let rows = self.client().await?.query(sql, &[&after.0, &(limit as i64)]).await;
+        let sql = format!(
+            "SELECT id, asked_by, kind, body FROM requests WHERE answered IS NULL AND id > $1
+                AND asked_by IN (SELECT id FROM servers
+                    WHERE beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}')
+            ORDER BY id LIMIT $2"
+        );
+        let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64)]).await;
         let asked = |row: &tokio_postgres::Row| Asked {
             id: AskId(row.get(0)),
             by: ServerId(row.get(1)),
@@ -38,10 +46,9 @@ impl Postgres {
     }
 
     pub(crate) async fn answers(&self, ids: Vec<AskId>) -> Result<Vec<Answered>, StoreError> {
-        let ids: Vec<i64> = ids.into_iter().map(|id| id.0).collect();
         let sql =
             "SELECT id, status, answer FROM requests WHERE id = ANY($1) AND answered IS NOT NULL ORDER BY id";
-        let rows = self.client().await?.query(sql, &[&ids]).await.map_err(Trouble::from)?;
+        let rows = self.client().await?.query(sql, &[&numbers(ids)]).await.map_err(Trouble::from)?;
         let answered = |row: &tokio_postgres::Row| Answered {
             id: AskId(row.get(0)),
             status: row.get(1),
@@ -50,8 +57,46 @@ impl Postgres {
         Ok(rows.iter().map(answered).collect())
     }
 
+    pub(crate) async fn withdraw(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+        let sql = "DELETE FROM requests WHERE id = ANY($1) AND answered IS NULL";
+        let done = self.client().await?.execute(sql, &[&numbers(ids)]).await;
+        done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("took back a request to another server"))
+    }
+
+    pub(crate) async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {
+        let sql = "SELECT id FROM requests WHERE id = ANY($1) AND answered IS NULL";
+        let rows = self.client().await?.query(sql, &[&numbers(ids)]).await.map_err(Trouble::from)?;
+        Ok(rows.iter().map(|row| AskId(row.get(0))).collect())
+    }
+
+    pub(crate) async fn relay_events(&self, events: &str) -> Result<(), StoreError> {
+        let sql = "WITH made AS (INSERT INTO relayed_events (events) VALUES ($1) RETURNING id)
+            SELECT pg_notify($2, id::text) FROM made";
+        let done = self.client().await?.query(sql, &[&events, &RELAYED]).await;
+        done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("told other servers what happened"))
+    }
+
+    pub(crate) async fn relayed_events(
+        &self,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, String)>, StoreError> {
+        let sql = "SELECT id, events FROM relayed_events WHERE id > $1 ORDER BY id LIMIT $2";
+        let rows = self.client().await?.query(sql, &[&after, &(limit as i64)]).await;
+        Ok(rows.map_err(Trouble::from)?.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    pub(crate) async fn last_relayed_event(&self) -> Result<i64, StoreError> {
+        let sql = "SELECT coalesce(max(id), 0) FROM relayed_events";
+        Ok(self.client().await?.query_one(sql, &[]).await.map_err(Trouble::from)?.get(0))
+    }
+
     pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
         let said = self.client().await?.execute("SELECT pg_notify($1, $2)", &[&channel, &payload]).await;
         said.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("told other servers"))
     }
+}
+
+fn numbers(ids: Vec<AskId>) -> Vec<i64> {
+    ids.into_iter().map(|id| id.0).collect()
 }

@@ -47,8 +47,9 @@ mod embedded {
 
 /// Connections of the pool, for reads and for writes that are not the engine's.
 const POOL_MAX: usize = 8;
-/// Connections of one server at most: the pool's, one for commits, one that listens, and one that migrates at the start.
-const CONNECTIONS_MAX: usize = POOL_MAX + 3;
+/// Connections of one server at most: the pool's, one for commits, one that renews the lease, one each that listens for
+/// requests and for answers, and one that migrates at the start.
+const CONNECTIONS_MAX: usize = POOL_MAX + 5;
 /// How long a connection of the pool is waited for.
 const POOL_WAIT: Duration = Duration::from_secs(30);
 /// How long a server waits for another one that migrates the schema.

@@ -4,14 +4,17 @@ use super::commit::Owner;
 use super::trouble::Trouble;
 use super::{Postgres, int};
 use crate::StoreError;
-use crate::ownership::{Ownership, ServerId, ServerRow, ShardId, ShardRow};
+use crate::ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardRow};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_postgres::Client;
 
 /// How long the row of a server stays that beats no more and owns nothing.
 const GONE_AFTER: &str = "1 day";
 /// How long a request and its answer are kept.
-const REQUESTS_KEPT: &str = "10 minutes";
+const REQUESTS_KEPT: &str = "30 minutes";
+/// How long events for other servers' clients are kept.
+const EVENTS_KEPT: &str = "1 minute";
 /// Old requests that one beat deletes.
 const FORGET_MAX: i64 = 1_000;
 
@@ -27,7 +30,8 @@ const CLAIM: &str = "INSERT INTO shards AS s (id, owner, epoch, batch, refused, 
 const SHARDS: &str = "SELECT id, owner, epoch, batch,
         (extract(epoch FROM clock_timestamp() - since) * 1000)::bigint,
         CASE WHEN owner IS NULL THEN 0
-            ELSE (greatest(extract(epoch FROM beat + lease - clock_timestamp()), 0) * 1000)::bigint END
+            ELSE (greatest(extract(epoch FROM beat + lease - clock_timestamp()), 0) * 1000)::bigint END,
+        (extract(epoch FROM beat) * 1000000)::bigint
     FROM shards ORDER BY id";
 
 impl Postgres {
@@ -42,11 +46,11 @@ impl Postgres {
         Ok(ServerId(row.map_err(|e| Trouble::Sql(e).while_it("registered this server"))?.get(0)))
     }
 
-    pub(crate) async fn server_beat(&self, server: ServerId) -> Result<bool, StoreError> {
+    pub(crate) async fn server_beat(&self, server: ServerId) -> Result<ServerState, StoreError> {
         let client = self.client().await?;
         let failed = |e| Trouble::Sql(e).while_it("noted that this server is alive");
-        let beat = "UPDATE servers SET beat = clock_timestamp() WHERE id = $1";
-        let rows = client.execute(beat, &[&server.0]).await.map_err(failed)?;
+        let beat = "UPDATE servers SET beat = clock_timestamp() WHERE id = $1 RETURNING draining";
+        let row = client.query_opt(beat, &[&server.0]).await.map_err(failed)?;
         let servers = format!(
             "DELETE FROM servers WHERE beat < clock_timestamp() - interval '{GONE_AFTER}'
                  AND NOT EXISTS (SELECT 1 FROM shards WHERE owner = servers.id)"
@@ -56,8 +60,17 @@ impl Postgres {
                  WHERE created < clock_timestamp() - interval '{REQUESTS_KEPT}' ORDER BY created LIMIT {FORGET_MAX}
                  FOR UPDATE SKIP LOCKED)"
         );
-        client.batch_execute(&format!("{servers}; {requests}")).await.map_err(failed)?;
-        Ok(rows > 0)
+        let events = format!(
+            "DELETE FROM relayed_events WHERE created < clock_timestamp() - interval '{EVENTS_KEPT}'"
+        );
+        client.batch_execute(&format!("{servers}; {requests}; {events}")).await.map_err(failed)?;
+        Ok(ServerState { is_listed: row.is_some(), is_draining: row.is_some_and(|row| row.get(0)) })
+    }
+
+    pub(crate) async fn drain_servers(&self, name: &str, drain: bool) -> Result<usize, StoreError> {
+        let sql = "UPDATE servers SET draining = $2 WHERE name = $1";
+        let rows = self.client().await?.execute(sql, &[&name, &drain]).await;
+        Ok(rows.map_err(|e| Trouble::Sql(e).while_it("drained a server"))? as usize)
     }
 
     pub(crate) async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
@@ -68,7 +81,7 @@ impl Postgres {
     }
 
     pub(crate) async fn servers(&self) -> Result<Vec<ServerRow>, StoreError> {
-        let sql = "SELECT id, name, addresses, release,
+        let sql = "SELECT id, name, addresses, release, draining,
                 (extract(epoch FROM clock_timestamp() - started) * 1000)::bigint,
                 (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint
             FROM servers ORDER BY id";
@@ -78,8 +91,9 @@ impl Postgres {
             name: row.get(1),
             addresses: row.get(2),
             release: row.get(3),
-            age: ms(row.get(4)),
-            silent: ms(row.get(5)),
+            is_draining: row.get(4),
+            age: ms(row.get(5)),
+            silent: ms(row.get(6)),
         };
         Ok(rows.iter().map(server).collect())
     }
@@ -109,10 +123,19 @@ impl Postgres {
     }
 
     pub(crate) async fn renew(&self) -> Result<(), StoreError> {
-        self.change_owned(
-            "UPDATE shards SET beat = clock_timestamp() WHERE id = $1 AND owner = $2 AND epoch = $3",
-        )
-        .await
+        let owner = self.owner.as_ref().ok_or(StoreError::NotOwner)?;
+        let mut kept = owner.renewal.lock().await;
+        // Taken out, so that a try that fails or is dropped does not leave a broken connection.
+        let connection = match kept.take() {
+            Some(connection) => connection,
+            None => self.own_connection().await?,
+        };
+        let sql = "UPDATE shards SET beat = clock_timestamp() WHERE id = $1 AND owner = $2 AND epoch = $3";
+        let done = change_owned(&connection.client, &owner.ownership, sql).await;
+        if matches!(done, Ok(()) | Err(StoreError::Superseded { .. })) {
+            *kept = Some(connection);
+        }
+        done
     }
 
     pub(crate) async fn release(&self) -> Result<(), StoreError> {
@@ -121,16 +144,10 @@ impl Postgres {
             Some(owner) => Some(owner.idle().await),
             None => None,
         };
-        self.change_owned("UPDATE shards SET owner = NULL WHERE id = $1 AND owner = $2 AND epoch = $3").await
-    }
-
-    async fn change_owned(&self, sql: &str) -> Result<(), StoreError> {
-        let Ownership { shard, server, epoch, .. } = self.ownership().ok_or(StoreError::NotOwner)?;
-        let rows = self.client().await?.execute(sql, &[&(shard.0 as i32), &server.0, &int(*epoch)]).await;
-        match rows.map_err(|e| Trouble::Sql(e).while_it("renewed its lease"))? {
-            0 => Err(StoreError::Superseded { shard: shard.0 }),
-            _ => Ok(()),
-        }
+        let ownership = self.ownership().ok_or(StoreError::NotOwner)?;
+        let sql = "UPDATE shards SET owner = NULL WHERE id = $1 AND owner = $2 AND epoch = $3";
+        let client = self.client().await?;
+        change_owned(&client, ownership, sql).await
     }
 
     pub(crate) async fn shards(&self) -> Result<Vec<ShardRow>, StoreError> {
@@ -142,6 +159,7 @@ impl Postgres {
             batch: row.get::<_, i64>(3) as u64,
             age: row.get::<_, Option<i64>>(4).map(ms),
             left: ms(row.get(5)),
+            renewed_us: row.get(6),
         };
         Ok(rows.iter().map(shard).collect())
     }
@@ -153,6 +171,15 @@ impl Postgres {
             WHERE shards.owner IS NOT NULL AND shards.beat + shards.lease >= clock_timestamp() LIMIT 1";
         let row = self.client().await?.query_opt(sql, &[]).await.map_err(Trouble::from)?;
         Ok(row.map(|row| row.get(0)))
+    }
+}
+
+async fn change_owned(client: &Client, ownership: &Ownership, sql: &str) -> Result<(), StoreError> {
+    let Ownership { shard, server, epoch, .. } = ownership;
+    let rows = client.execute(sql, &[&(shard.0 as i32), &server.0, &int(*epoch)]).await;
+    match rows.map_err(|e| Trouble::Sql(e).while_it("renewed its lease"))? {
+        0 => Err(StoreError::Superseded { shard: shard.0 }),
+        _ => Ok(()),
     }
 }
 

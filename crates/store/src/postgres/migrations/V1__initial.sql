@@ -231,6 +231,7 @@ CREATE TABLE servers (
     name      text COLLATE "C" NOT NULL,
     addresses text[] NOT NULL,
     release   text NOT NULL,
+    draining  boolean NOT NULL DEFAULT false,
     started   timestamptz NOT NULL DEFAULT clock_timestamp(),
     beat      timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
@@ -263,3 +264,11 @@ CREATE TABLE requests (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX requests_open ON requests (id) WHERE answered IS NULL;
 CREATE INDEX requests_by_time ON requests (created);
+
+-- Events for clients that are connected to servers which own nothing. Kept for a minute.
+CREATE TABLE relayed_events (
+    id      bigserial PRIMARY KEY,
+    events  text NOT NULL,
+    created timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX relayed_events_by_time ON relayed_events (created);
