@@ -17,6 +17,7 @@ mod job;
 mod limit;
 mod load;
 mod queue;
+mod server;
 mod session;
 mod shape;
 mod space;
@@ -40,6 +41,7 @@ pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
+pub use server::{FarmServer, OwnedShard};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,

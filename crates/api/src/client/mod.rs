@@ -13,9 +13,9 @@ use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CLOCK_HEADER, CreateToken, CreatedToken, DrainRequest, Job, LOG_OFFSET_HEADER, Limit, Page,
-    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
-    Worker, WorkerWhy,
+    BoardCode, CLOCK_HEADER, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER,
+    Limit, Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
+    Version, Why, Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::header::HeaderMap;
@@ -324,6 +324,17 @@ impl Client {
         let path = format!("/api/v1/workers/{}/forget", segment(name));
         // It may have come back since the first.
         self.once(self.request(Method::POST, &path).query(&[("force", force)])).await
+    }
+
+    /// The servers that share a database; none where the server has a store of its own.
+    pub async fn farm_servers(&self) -> Result<Vec<FarmServer>, ClientError> {
+        self.get("/api/v1/scheduler/servers", &()).await
+    }
+
+    /// `drain` or `resume` on a server.
+    pub async fn act_on_server(&self, name: &str, verb: &str) -> Result<(), ClientError> {
+        let path = format!("/api/v1/scheduler/servers/{}/{verb}", segment(name));
+        self.post_only(&path, &()).await
     }
 
     /// All queues.
