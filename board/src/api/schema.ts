@@ -1154,6 +1154,24 @@ export interface components {
             /** @description Workers by state; forgotten ones are not counted. */
             workers: components["schemas"]["WorkerCounts"];
         };
+        /** @description A part of the farm with its owner. */
+        OwnedShard: {
+            /**
+             * Format: int64
+             * @description Rises with each owner.
+             */
+            epoch: number;
+            /**
+             * Format: int32
+             * @description Its number. 1 is the whole farm.
+             */
+            shard: number;
+            /**
+             * Format: int64
+             * @description Time since the owner took it.
+             */
+            since_ms?: number | null;
+        };
         /** @description A page of a list. */
         Page_Job: {
             /** @description The entries. */
@@ -1905,6 +1923,36 @@ export interface components {
              * @description The fewest points of a winner; null without decisions.
              */
             score_min?: number | null;
+        };
+        /** @description A server that shares a database with others. */
+        Server: {
+            /** @description Where clients and workers reach it. */
+            addresses: string[];
+            /** @description It gives up what it owns and takes nothing. */
+            draining: boolean;
+            /**
+             * Format: int64
+             * @description Its number; each start has one of its own.
+             */
+            id: number;
+            /** @description It is the one that answers. */
+            is_this: boolean;
+            /** @description Its name. */
+            name: string;
+            /** @description Its release of Windlass. */
+            release: string;
+            /** @description The parts of the farm that it owns. Empty if it stands by. */
+            shards: components["schemas"]["OwnedShard"][];
+            /**
+             * Format: int64
+             * @description Time since the database heard it last.
+             */
+            silent_ms: number;
+            /**
+             * Format: int64
+             * @description Time since its start.
+             */
+            up_ms: number;
         };
         /** @description An event. */
         ServerEvent: {

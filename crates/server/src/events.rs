@@ -84,13 +84,14 @@ impl Events {
         }
         for (job, tasks) in changes {
             let event = TasksEvent { job: job.0, counts: counts_of(job).into(), tasks };
-            self.send(ServerEvent::Tasks(event));
+            self.tell(ServerEvent::Tasks(event));
         }
         // A job's end comes after the ends of its tasks.
-        jobs.into_iter().for_each(|event| self.send(event));
+        jobs.into_iter().for_each(|event| self.tell(event));
     }
 
-    fn send(&self, event: ServerEvent) {
+    /// Tells the listeners of one event.
+    pub fn tell(&self, event: ServerEvent) {
         // An error says that nobody listens any more.
         _ = self.sender.send(Arc::new(event));
     }

@@ -105,6 +105,9 @@ impl workers_server::Workers for Workers {
         else {
             return Err(Status::unauthenticated("unauthenticated"));
         };
+        if !self.handle.is_sure() {
+            return Err(Status::unavailable("this server does not reach its database"));
+        }
         let Some(place) = ConnectionSlot::take(&self.open) else {
             let why = "this server has as many workers as it can take";
             self.refusals.tell(peer, why);
@@ -258,6 +261,7 @@ impl WorkerReader {
                     }
                 },
                 () = turned(&mut closing) => break Some("the server is ending".to_owned()),
+                () = self.handle.doubt() => break Some("the server does not reach its database".to_owned()),
                 () = turned(&mut ended) => break None,
             }
         };

@@ -7,6 +7,7 @@ use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
+use crate::peers::SureUntil;
 use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
 use std::fmt;
@@ -62,6 +63,7 @@ pub(crate) struct Parts {
     pub progress: Arc<ProgressBoard>,
     pub external: Arc<ExternalTasks>,
     pub clock: Arc<Clock>,
+    pub sure: Arc<SureUntil>,
 }
 
 struct Shared {
@@ -78,6 +80,40 @@ impl Handle {
         let (closing, _) = watch::channel(false);
         let shared = Shared { parts, last_link: AtomicU64::new(0), disk, closing };
         Handle { inbox, shared: Arc::new(shared) }
+    }
+
+    /// A handle of a server that owns nothing: it reads the store and passes on events, and has no engine.
+    pub(crate) fn without_engine(store: Store) -> Handle {
+        let (inbox, _) = mpsc::channel(1);
+        let parts = Parts {
+            store,
+            events: Events::new(),
+            metrics: Arc::new(Metrics::new()),
+            ended: Arc::default(),
+            placed: Arc::default(),
+            links: Arc::default(),
+            progress: Arc::default(),
+            external: Arc::default(),
+            clock: Arc::new(Clock::new()),
+            sure: Arc::new(SureUntil::for_ever()),
+        };
+        Handle::new(inbox, parts)
+    }
+
+    /// Sets until when this server surely owns its farm, as time since the machine was started. Afterwards it extends no
+    /// worker's lease. Never called for a store that no other server can use.
+    pub fn sure_until(&self, end: Duration) {
+        self.shared.parts.sure.set(end);
+    }
+
+    /// False where another server may own the farm by now.
+    pub fn is_sure(&self) -> bool {
+        self.shared.parts.sure.is_sure()
+    }
+
+    /// Returns once another server may own the farm.
+    pub(crate) async fn doubt(&self) {
+        self.shared.parts.sure.ended().await;
     }
 
     /// Asks for something and waits for the answer, which comes when it is durable.
@@ -149,6 +185,11 @@ impl Handle {
     /// What happens from now on.
     pub fn subscribe(&self) -> Subscription {
         self.shared.parts.events.subscribe()
+    }
+
+    /// All who listen.
+    pub(crate) fn events(&self) -> &Events {
+        &self.shared.parts.events
     }
 
     /// How many listen.
@@ -228,6 +269,11 @@ impl Handle {
     /// Turns true when the server ends: streams and waits end then.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.shared.closing.subscribe()
+    }
+
+    /// Returns once the server ends.
+    pub(crate) async fn ends(&self) {
+        _ = self.closing().wait_for(|closing| *closing).await;
     }
 
     /// Begins the end: streams and waits end, requests are still answered.

@@ -24,6 +24,7 @@ mod metrics;
 mod network;
 mod outgoing;
 mod panics;
+mod peers;
 mod progress;
 mod refusals;
 mod retention;
@@ -48,6 +49,7 @@ pub use link::{
 };
 pub use listen::{ListenError, Listener, Protection, RoomLimits};
 pub use panics::end_process_on_panic;
+pub use peers::{KnownOwner, OwnerWatch, StandBy, since_boot};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use spans::SPANS;

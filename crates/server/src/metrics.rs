@@ -184,12 +184,23 @@ impl Metrics {
         }
     }
 
-    /// The text, with gauges as they are now; `sessions` are those of browsers.
-    pub fn encode(&self, now: &Gauges, free_bytes: Option<u64>, sessions: usize) -> String {
+    /// The text, with gauges as they are now; a server that stands by has none of the engine. `sessions` are those of
+    /// browsers.
+    pub fn encode(&self, now: Option<&Gauges>, free_bytes: Option<u64>, sessions: usize) -> String {
         if let Some(bytes) = free_bytes {
             self.store_free.get_or_create(&[]).set(bytes as i64);
         }
         let _alone = self.encoding.lock().unwrap_or_else(PoisonError::into_inner);
+        self.board_sessions.set(sessions as i64);
+        if let Some(now) = now {
+            self.set(now);
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+
+    fn set(&self, now: &Gauges) {
         let Gauges { counts, workers, held, left_out, reserved, waiting, stranded_cpu, queues } = now;
         self.queues.set(queues);
         let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
@@ -208,11 +219,7 @@ impl Metrics {
         self.workers_low_space.set(held.low_space);
         self.workers_left_out.set(*left_out);
         self.workers_reserved.set(*reserved);
-        self.board_sessions.set(sessions as i64);
         self.stranded_cores.set(*stranded_cpu as f64 / 100.0);
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string does not fail");
-        text
     }
 }
 

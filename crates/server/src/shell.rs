@@ -10,6 +10,7 @@ use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
+use crate::peers::SureUntil;
 use crate::progress::ProgressBoard;
 use crate::spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -87,6 +88,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
     let external = Arc::<ExternalTasks>::default();
+    let sure = Arc::new(SureUntil::for_ever());
     let handle = Handle::new(
         sender,
         Parts {
@@ -99,6 +101,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
             progress: progress.clone(),
             external: external.clone(),
             clock: clock.clone(),
+            sure: sure.clone(),
         },
     );
     let disk = handle.disk().clone();
@@ -124,6 +127,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         audited: Instant::now(),
         stalled_by: None,
         stopping: None,
+        sure,
     };
     shell.engine.settle_restored(shell.clock.now(), &mut shell.pipeline.forming);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -183,6 +187,8 @@ struct Shell {
     /// Why the pipeline is stalled.
     stalled_by: Option<Unavailable>,
     stopping: Option<oneshot::Sender<()>>,
+    /// False where another server may own the farm by now.
+    sure: Arc<SureUntil>,
 }
 
 impl Shell {
@@ -393,13 +399,18 @@ impl Shell {
 
     fn worker_says(&mut self, link: u64, message: WorkerMessage) {
         if let WorkerMessage::Hello { hello, link } = message {
-            self.worker_hello(*hello, link);
+            match self.sure.is_sure() {
+                true => self.worker_hello(*hello, link),
+                // Perhaps another server has given it its lease.
+                false => link.begin_again(),
+            }
             return;
         }
         // A connection that was never accepted, or that another took the place of, says nothing.
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
         let by = |task, attempt, epoch| Report { worker, epoch, task, attempt };
         let event = match message {
+            WorkerMessage::Beat { .. } if !self.sure.is_sure() => return,
             WorkerMessage::Beat { sent, mut inventory } => {
                 inventory.held.extend(self.external.held_on(worker));
                 self.external.repeat_ends(worker);
@@ -573,6 +584,9 @@ impl Shell {
     /// gives all leases anew.
     fn keep_lease(&mut self, link: u64, message: &WorkerMessage) {
         let WorkerMessage::Beat { sent, .. } = message else { return };
+        if !self.sure.is_sure() {
+            return;
+        }
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
         let mut out = Outbox::default();
         self.engine.keep_lease(self.clock.now(), worker, *sent, &mut out);

@@ -5,6 +5,7 @@ use super::rights::{may_have_priority, may_read};
 use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
 use crate::auth::{Caller, Role};
 use crate::handle::Handle;
+use crate::peers::SubmitKey;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -32,11 +33,14 @@ use windlass_store::{JobFilter, JobView};
 pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    given: Option<Extension<SubmitKey>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
-    let (placeable_only, spec) = app.parse(body, move |body| read_submission(body, &user)).await?;
+    let (placeable_only, mut spec) = app.parse(body, move |body| read_submission(body, &user)).await?;
+    let own_key = spec.key.is_some();
+    spec.key = spec.key.or_else(|| given.map(|Extension(SubmitKey(key))| key));
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
@@ -62,6 +66,8 @@ pub async fn submit(
     };
     match app.handle.request(submit).await? {
         Reply::Submitted { job, existing, unplaceable } => {
+            // Under a key that the client does not know, the job is new to it.
+            let existing = existing && own_key;
             let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
             let unplaceable = unplaceable.into_iter().map(|step| Unplaceable {
                 step: step.step,

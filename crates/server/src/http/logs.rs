@@ -4,17 +4,19 @@ use super::error::ApiError;
 use super::{App, tasks};
 use crate::auth::Caller;
 use crate::link::{LogChunk, LogRequest};
+use crate::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::header;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use std::io;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 use windlass_api::{ErrorCode, LOG_OFFSET_HEADER};
 use windlass_core::{Engine, TaskId, WorkerId};
@@ -23,6 +25,8 @@ use windlass_core::{Engine, TaskId, WorkerId};
 const CHUNK_BYTES: usize = 256 << 10;
 /// How often a file that grows is looked at.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a part of output that grows may be waited for, where it is asked for part by part.
+const PART_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which output.
 #[derive(Clone, Copy, Deserialize, ToSchema, Default, PartialEq, Eq)]
@@ -62,6 +66,7 @@ pub struct LogQuery {
 pub async fn log(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    one_part: Option<Extension<OnePart>>,
     id: Result<Path<String>, PathRejection>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
@@ -93,6 +98,7 @@ pub async fn log(
         follow: query.follow,
         closing: app.handle.closing(),
         first: None,
+        until: one_part.is_some().then(|| Instant::now() + PART_PATIENCE),
     };
     if let Some(name) = worker {
         let wanted = name.clone();
@@ -105,6 +111,9 @@ pub async fn log(
         }
     }
     let begins = reader.begin().await;
+    if one_part.is_some() {
+        return reader.one_part(begins).await;
+    }
     let body = stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
         match reader.next().await {
@@ -127,9 +136,26 @@ struct Reader {
     closing: watch::Receiver<bool>,
     /// What was read before the answer began.
     first: Option<Vec<u8>>,
+    /// When an empty part is given, where output is asked for part by part.
+    until: Option<Instant>,
 }
 
 impl Reader {
+    /// The next bytes and where those after them begin, for a server that passes them on.
+    async fn one_part(mut self, begins: Option<u64>) -> Result<Response, ApiError> {
+        let read = self.next().await;
+        let part = read.map_err(|error| ApiError::new(ErrorCode::Unavailable, error.to_string()))?;
+        let mut response = part.clone().unwrap_or_default().into_response();
+        let headers = response.headers_mut();
+        headers.extend(begins.map(|place| (HeaderName::from_static(LOG_OFFSET_HEADER), place.into())));
+        if part.is_some() {
+            let next = u64::try_from(self.request.offset).unwrap_or(0);
+            headers.insert(PART_NEXT_HEADER, next.into());
+            headers.insert(PART_ATTEMPT_HEADER, self.request.attempt.into());
+        }
+        Ok(response)
+    }
+
     /// Where the output begins that was asked for from the end: with what is there now. `None` if it was not, or if its
     /// worker does not say.
     async fn begin(&mut self) -> Option<u64> {
@@ -169,6 +195,9 @@ impl Reader {
             }
             if over {
                 return Ok(None);
+            }
+            if self.until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(Some(Vec::new()));
             }
             tokio::select! {
                 () = tokio::time::sleep(FOLLOW_INTERVAL) => {}

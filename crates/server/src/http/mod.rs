@@ -14,6 +14,7 @@ mod places;
 mod queues;
 mod rights;
 mod routes;
+mod servers;
 mod session;
 mod status;
 mod tasks;
@@ -31,7 +32,7 @@ pub use routes::{OPENAPI_PATH, openapi};
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
 use crate::door::BoardOptions;
-use crate::door::loopback::{self, LoopbackDoor};
+use crate::door::loopback::{self, DoorAsks, LoopbackDoor};
 use crate::door::sessions::Sessions;
 use crate::figures::Figures;
 use crate::gateway::{Front, Gateways};
@@ -39,6 +40,7 @@ use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
 use crate::network::Network;
+use crate::peers::{self, Postbox};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::Bytes;
@@ -60,6 +62,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
 use windlass_api::{ErrorCode, SetQueue};
 use windlass_core::TaskId;
+use windlass_store::ServerId;
 
 /// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
 const ADMINS_MAX: usize = 256;
@@ -110,6 +113,8 @@ struct AppShared {
     file_queues: BTreeMap<String, SetQueue>,
     /// Tasks that lend their cpus, and how many waits of each are under way.
     loans: Mutex<BTreeMap<TaskId, usize>>,
+    /// How the owner is asked, on a server that stands by.
+    postbox: Option<Arc<Postbox>>,
 }
 
 impl App {
@@ -130,6 +135,17 @@ impl App {
     /// What is remembered of the last minutes and hours.
     fn figures(&self) -> &Figures {
         &self.shared.figures
+    }
+
+    /// How the owner is asked; `None` on the owner.
+    pub(crate) fn postbox(&self) -> Option<&Arc<Postbox>> {
+        self.shared.postbox.as_ref()
+    }
+
+    /// This server's number in the store's list; `None` where no other server can use the store.
+    fn own_number(&self) -> Option<ServerId> {
+        let owner = self.handle.store().ownership().map(|ownership| ownership.server);
+        owner.or_else(|| self.postbox().map(|postbox| postbox.server()))
     }
 
     fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
@@ -167,20 +183,57 @@ pub struct ServeOptions {
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
 pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
+    let (idle, terms, room) = (options.idle, options.terms, options.room);
+    let (app, asks) = new_app(&listeners, &handle, options, None);
+    if let Err(error) = queues::set_from_file(&app).await {
+        tracing::error!("the queues of the settings file cannot be set: {error}");
+        return handle.close();
+    }
+    let mut tasks = JoinSet::new();
+    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone()));
+    if let Some(idle) = idle {
+        tasks.spawn(guard::close_when_idle(app.clone(), idle));
+    }
+    if let Some(server) = handle.store().ownership().map(|ownership| ownership.server) {
+        tasks.spawn(peers::send_events(handle.clone(), server));
+        tasks.spawn(peers::serve_others(app.clone(), routes::router().with_state(app.clone())));
+    }
+    let Some(paths) = start_gateways(&app).await else { return handle.close() };
+    let router = router(app.clone(), terms, paths);
+    listen(listeners, app, (router, asks), room, tasks).await;
+}
+
+/// Serves until the handle closes, on a server that owns nothing and passes requests on to the owner.
+pub(crate) async fn serve_standing_by(
+    listeners: Vec<Listener>,
+    handle: Handle,
+    options: ServeOptions,
+    postbox: Arc<Postbox>,
+) {
+    let (terms, room) = (options.terms, options.room);
+    let (app, asks) = new_app(&listeners, &handle, options, Some(postbox));
+    let router = router(app.clone(), terms, Router::new());
+    listen(listeners, app, (router, asks), room, JoinSet::new()).await;
+}
+
+fn new_app(
+    listeners: &[Listener],
+    handle: &Handle,
+    options: ServeOptions,
+    postbox: Option<Arc<Postbox>>,
+) -> (App, DoorAsks) {
     let metrics = handle.metrics();
-    let refusals = Arc::new(Refusals::new(metrics.refusals.clone()));
-    let (door, asked) = LoopbackDoor::new();
-    let sessions = Arc::new(Sessions::default());
+    let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
         started: Instant::now(),
         store: options.store,
         auth: Arc::new(options.auth),
         board: options.board,
-        sessions: sessions.clone(),
+        sessions: Arc::default(),
         door,
         url_here: listeners.iter().find_map(Listener::url_here),
         audit: Audit::start(options.audit, options.audit_files, metrics.audit_lost.clone()),
-        refusals: refusals.clone(),
+        refusals: Arc::new(Refusals::new(metrics.refusals.clone())),
         open: AtomicUsize::new(0),
         last_ms: AtomicU64::new(0),
         gateways: options.gateways,
@@ -192,23 +245,24 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         figures: Arc::new(Figures::new(handle.clock())),
         file_queues: options.queues,
         loans: Mutex::default(),
+        postbox,
     };
-    let app = App { handle: handle.clone(), shared: Arc::new(shared) };
-    if let Err(error) = queues::set_from_file(&app).await {
-        tracing::error!("the queues of the settings file cannot be set: {error}");
-        return handle.close();
-    }
-    let mut tasks = JoinSet::new();
+    (App { handle: handle.clone(), shared: Arc::new(shared) }, asks)
+}
+
+/// Accepts connections until the handle closes, and waits for `tasks`, which end then, too.
+async fn listen(
+    listeners: Vec<Listener>,
+    app: App,
+    (router, asks): (Router, DoorAsks),
+    room: RoomLimits,
+    mut tasks: JoinSet<()>,
+) {
+    let handle = &app.handle;
     tasks.spawn(refresh(app.clone()));
-    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone()));
-    if let Some(idle) = options.idle {
-        tasks.spawn(guard::close_when_idle(app.clone(), idle));
-    }
     let with_tcp = listeners.iter().any(Listener::is_tcp);
     let local_max = if with_tcp { ADMINS_MAX } else { LOCAL_MAX };
-    let Some(paths) = start_gateways(&app).await else { return handle.close() };
-    let router = router(app.clone(), options.terms, paths);
-    let served = Served::new(router, refusals, handle.closing(), options.room, local_max);
+    let served = Served::new(router, app.shared.refusals.clone(), handle.closing(), room, local_max);
     let network = match with_tcp.then(Network::start).transpose() {
         Ok(network) => network,
         Err(error) => {
@@ -216,7 +270,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
             return handle.close();
         }
     };
-    tasks.spawn(loopback::keep(asked, served.clone(), sessions, handle.clone()));
+    tasks.spawn(loopback::keep(asks, served.clone(), app.shared.sessions.clone(), handle.clone()));
     for listener in listeners {
         let (address, served) = (listener.address(), served.clone());
         let runtime = network.as_ref().filter(|_| listener.is_tcp()).map(|network| &network.runtime);
@@ -273,6 +327,7 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
+        .layer(middleware::from_fn_with_state(app.clone(), peers::to_owner))
         .layer(middleware::from_fn_with_state(app.clone(), intake::take_in))
         .layer(middleware::from_fn(guard::same_origin))
         .layer(middleware::from_fn_with_state(app.clone(), guard::admit))

@@ -5,8 +5,8 @@
 //! paths of their own.
 
 use super::{
-    App, board, figures, jobs, limits, loads, logs, places, queues, session, status, tasks, tokens, watch,
-    workers,
+    App, board, figures, jobs, limits, loads, logs, places, queues, servers, session, status, tasks, tokens,
+    watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -111,6 +111,9 @@ table! {
     delete "/api/v1/tokens/{id}" Admin tokens::revoke;
 
     get "/api/v1/scheduler/server_loads" Viewer loads::server_loads;
+    get "/api/v1/scheduler/servers" Viewer servers::list;
+    post "/api/v1/scheduler/servers/{name}/drain" Admin servers::drain;
+    post "/api/v1/scheduler/servers/{name}/resume" Admin servers::resume;
     post "/api/v1/board/session" Anybody session::sign_in;
     delete "/api/v1/board/session" Anybody session::sign_out;
     get "/api/v1/board/me" Viewer session::me;
@@ -237,6 +240,8 @@ mod tests {
             ("GET", "/api/v1/board/jobs/decisions", "a"),
             ("GET", "/api/v1/places/7/why", "auv"),
             ("GET", "/api/v1/scheduler/server_loads", "auv"),
+            ("GET", "/api/v1/scheduler/servers", "auv"),
+            ("POST", "/api/v1/scheduler/servers/{name}/drain", "a"),
             ("POST", "/api/v1/shutdown", "a"),
             ("POST", "/windlass.worker.v1.Workers/Session", "aw"),
         ];

@@ -79,6 +79,11 @@ impl EventsReader {
         }
     }
 
+    /// Whether all is to be read again, a listener for one job must know, too.
+    fn is_wanted(&self, event: &ServerEvent) -> bool {
+        self.job.is_none() || event.job() == self.job || matches!(event, ServerEvent::Lagged)
+    }
+
     async fn next(&mut self) -> Option<Arc<ServerEvent>> {
         let mut closing = self.handle.closing();
         loop {
@@ -87,7 +92,7 @@ impl EventsReader {
                 _ = closing.wait_for(|closing| *closing) => return None,
             };
             match event {
-                Ok(event) if self.job.is_none() || event.job() == self.job => return Some(event),
+                Ok(event) if self.is_wanted(&event) => return Some(event),
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => return Some(Arc::new(ServerEvent::Lagged)),
                 Err(RecvError::Closed) => return None,

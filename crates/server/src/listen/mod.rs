@@ -25,7 +25,7 @@ use room::{Crowd, Room};
 use rustls::ServerConfig;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +77,16 @@ pub struct Listener {
 
 enum Socket {
     Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener, PathBuf),
+    Unix(std::os::unix::net::UnixListener, Arc<SocketPath>),
+}
+
+/// The file of a unix socket. It is removed when nobody has the socket any more.
+struct SocketPath(PathBuf);
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Why the server does not listen there.
@@ -134,6 +143,7 @@ impl Listener {
             rustix::process::umask(before);
             let listener = bound.map_err(io)?;
             listener.set_nonblocking(true).map_err(io)?;
+            let path = Arc::new(SocketPath(path));
             return Ok(Listener { socket: Socket::Unix(listener, path), tls: None, for_board: false });
         }
         let mut found = address.to_socket_addrs().map_err(|_| ListenError::Address(address.to_owned()))?;
@@ -157,6 +167,18 @@ impl Listener {
         let io = |source| ListenError::Io { address: any.to_string(), source };
         let listener = TcpListener::bind(any).await.and_then(TcpListener::into_std).map_err(io)?;
         Ok(Listener { socket: Socket::Tcp(listener), tls: None, for_board: true })
+    }
+
+    /// Another way to the same socket, so that connections wait while a server begins or ceases to stand by.
+    ///
+    /// # Errors
+    /// If this process has no more descriptors.
+    pub fn try_clone(&self) -> io::Result<Listener> {
+        let socket = match &self.socket {
+            Socket::Tcp(listener) => Socket::Tcp(listener.try_clone()?),
+            Socket::Unix(listener, path) => Socket::Unix(listener.try_clone()?, path.clone()),
+        };
+        Ok(Listener { socket, tls: self.tls.clone(), for_board: self.for_board })
     }
 
     /// The address for clients.
@@ -184,7 +206,7 @@ impl Listener {
                 Ok(address) => address.to_string(),
                 Err(e) => e.to_string(),
             },
-            Socket::Unix(_, path) => format!("unix:{}", path.display()),
+            Socket::Unix(_, path) => format!("unix:{}", path.0.display()),
         }
     }
 
@@ -195,7 +217,7 @@ impl Listener {
         match socket {
             Socket::Unix(listener, path) => {
                 let listener = UnixListener::from_std(listener)?;
-                served.serve_unix(&listener, &path).await;
+                served.serve_unix(&listener, path).await;
             }
             Socket::Tcp(listener) => {
                 let entrance = Entrance { address: listener.local_addr()?, is_tls: tls.is_some(), for_board };
@@ -252,7 +274,7 @@ impl Served {
         }
     }
 
-    async fn serve_unix(mut self, listener: &UnixListener, path: &Path) {
+    async fn serve_unix(mut self, listener: &UnixListener, path: Arc<SocketPath>) {
         let mut connections = JoinSet::new();
         loop {
             let next = async {
@@ -275,8 +297,8 @@ impl Served {
                 Err(e) => self.accept_failed(&e).await,
             }
         }
-        // Nobody new finds the server from here on.
-        _ = std::fs::remove_file(path);
+        // Nobody new finds the server from here on, unless it goes on to listen with a clone.
+        drop(path);
         while connections.join_next().await.is_some() {}
     }
 

@@ -1,0 +1,166 @@
+//! The owner's side: requests that other servers have left in the database are answered as if their clients had come here.
+//!
+//! A request that this server does not answer, because it ends or does not reach the database, keeps its row. The next
+//! owner answers it.
+
+use super::packed;
+use super::postbox::KIND;
+use super::{OnePart, packed::RequestHead};
+use crate::http::{ApiError, App};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinSet};
+use tower_http::catch_panic::CatchPanicLayer;
+use windlass_api::ErrorCode;
+use windlass_store::{ASKED, AskId, Asked, Notice};
+
+/// Requests that are answered at a time. Most of them wait for the ends of jobs.
+const UNDER_WAY_MAX: usize = 8_192;
+/// Requests that are read at a time.
+const READ_MAX: usize = 256;
+/// How often requests are looked for whose notice was lost, and those whose clients are gone.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of an answer. Output of tasks goes part by part.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Answers requests of other servers until this one ends.
+pub(crate) async fn serve_others(app: App, routes: Router) {
+    let routes = routes.layer(CatchPanicLayer::new());
+    let mut desk = Desk { app, routes, after: AskId(0), under_way: BTreeMap::new(), tasks: JoinSet::new() };
+    let handle = desk.app.handle.clone();
+    let mut listener = handle.store().listen(&[ASKED]);
+    let mut tick = tokio::time::interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            // Dropped, the tasks end.
+            () = handle.ends() => return,
+            notice = listener.next() => {
+                if notice == Notice::Listens {
+                    desk.after = AskId(0);
+                }
+                desk.take_in().await;
+            }
+            _ = tick.tick() => {
+                desk.after = AskId(0);
+                desk.end_withdrawn().await;
+                desk.take_in().await;
+            }
+            Some(ended) = desk.tasks.join_next() => {
+                if let Ok(id) = ended {
+                    desk.under_way.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+struct Desk {
+    app: App,
+    routes: Router,
+    /// Requests up to this number were looked at.
+    after: AskId,
+    under_way: BTreeMap<AskId, AbortHandle>,
+    tasks: JoinSet<AskId>,
+}
+
+impl Desk {
+    /// Begins to answer what is new.
+    async fn take_in(&mut self) {
+        // In doubt, the next owner answers.
+        while self.app.handle.is_sure() && self.under_way.len() < UNDER_WAY_MAX {
+            let asked = match self.app.handle.store().asked(self.after, READ_MAX).await {
+                Ok(asked) => asked,
+                Err(error) => return tracing::warn!("cannot read requests of other servers: {error}"),
+            };
+            let count = asked.len();
+            for asked in asked {
+                self.after = asked.id;
+                if !self.under_way.contains_key(&asked.id) {
+                    self.begin(asked);
+                }
+            }
+            if count < READ_MAX {
+                return;
+            }
+        }
+    }
+
+    fn begin(&mut self, asked: Asked) {
+        let (id, app, routes) = (asked.id, self.app.clone(), self.routes.clone());
+        let task = self.tasks.spawn(async move {
+            if let Some((status, row)) = answer(&app, routes, asked).await
+                && let Err(error) = app.handle.store().answer(id, status, row).await
+            {
+                tracing::warn!("a request of another server is answered later: {error}");
+            }
+            id
+        });
+        self.under_way.insert(id, task);
+    }
+
+    /// Ends what nobody waits for any more.
+    async fn end_withdrawn(&mut self) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let ids: Vec<AskId> = self.under_way.keys().copied().collect();
+        let Ok(waited_for) = self.app.handle.store().still_asked(ids).await else { return };
+        self.under_way.retain(|id, task| {
+            let stays = waited_for.binary_search(id).is_ok() || task.is_finished();
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+    }
+}
+
+/// Status and row of the answer; `None` if it is left to the next owner.
+async fn answer(app: &App, routes: Router, asked: Asked) -> Option<(i32, Vec<u8>)> {
+    let unpacked = match asked.kind.as_str() {
+        KIND => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
+        other => Err(format!("its kind '{other}' is not known")),
+    };
+    let response = match unpacked {
+        Ok((head, request)) => routed(routes, &head, request).await,
+        Err(why) => {
+            let why = format!("another server asks what this release does not understand: {why}");
+            ApiError::new(ErrorCode::BadRequest, why).into_response()
+        }
+    };
+    let ends = *app.handle.closing().borrow() || !app.handle.is_sure();
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE && ends {
+        return None;
+    }
+    let (parts, body) = response.into_parts();
+    match axum::body::to_bytes(body, ANSWER_BYTES_MAX).await {
+        Ok(body) => {
+            let row = packed::pack_answer(&parts.headers, &body);
+            Some((i32::from(parts.status.as_u16()), row))
+        }
+        Err(error) => {
+            let why = format!("the answer cannot be passed on: {error}");
+            let answer = serde_json::to_vec(
+                &serde_json::json!({ "error": { "code": ErrorCode::Internal, "message": why } }),
+            );
+            let row = packed::pack_answer(&Default::default(), &answer.unwrap_or_default());
+            Some((i32::from(StatusCode::INTERNAL_SERVER_ERROR.as_u16()), row))
+        }
+    }
+}
+
+async fn routed(routes: Router, head: &RequestHead, mut request: Request<Body>) -> Response {
+    if head.one_part {
+        request.extensions_mut().insert(OnePart);
+    }
+    match TowerToHyperService::new(routes).call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}

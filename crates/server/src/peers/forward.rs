@@ -1,0 +1,146 @@
+//! A server that stands by passes requests on to the owner. Who asks was found out before.
+
+use super::KnownOwner;
+use super::log_parts::{self, LOG_PATTERN};
+use super::packed::RequestHead;
+use super::postbox::{Postbox, Unanswered};
+use crate::auth::{Caller, WORKER_PATHS};
+use crate::http::{ApiError, App};
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::time::Duration;
+use windlass_api::{ErrorCode, OWNER_METADATA};
+
+/// How long the owner may take, a takeover by another server included.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// The same where the answer is the end of a job.
+const WAIT_PATIENCE: Duration = Duration::from_secs(1_100);
+const WAIT_PATTERN: &str = "/api/v1/jobs/{id}/wait";
+
+/// Paths, and beginnings of paths, that every server answers itself.
+const LOCAL: [&str; 11] = [
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    "/api/v1/version",
+    "/api/v1/shutdown",
+    "/api/v1/events",
+    "/api/v1/tokens",
+    "/api/v1/scheduler/servers",
+    "/api/v1/board/session",
+    "/api/v1/board/me",
+    "/api/v1/board/codes",
+];
+
+fn is_local(pattern: &str) -> bool {
+    let within = |path: &str| match pattern.strip_prefix(path) {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    };
+    LOCAL.iter().any(|path| within(path))
+}
+
+/// Passes a request on, where this server stands by and does not answer it itself.
+pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(postbox) = app.postbox().cloned() else { return next.run(request).await };
+    if request.uri().path().starts_with(WORKER_PATHS) {
+        return worker_elsewhere(&postbox);
+    }
+    let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let Some(pattern) = pattern else { return not_here(&postbox, request, next).await };
+    let caller = request.extensions().get::<Caller>().cloned();
+    let Some(caller) = caller.filter(|_| !is_local(&pattern)) else { return next.run(request).await };
+    let (parts, body) = request.into_parts();
+    // The body was taken in before, within its limit.
+    let body = match axum::body::to_bytes(body, usize::MAX).await {
+        Ok(body) => body,
+        Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
+    };
+    let is_submission = parts.method == Method::POST && pattern == "/api/v1/jobs";
+    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let head = RequestHead {
+        method: parts.method.to_string(),
+        uri: parts.uri.path_and_query().map_or_else(|| pattern.clone(), ToString::to_string),
+        content_type: kind.map(str::to_owned),
+        user: caller.user,
+        role: caller.role,
+        worker: caller.worker,
+        token: caller.token,
+        key: is_submission.then(new_key).flatten(),
+        one_part: pattern == LOG_PATTERN,
+    };
+    if head.one_part {
+        return log_parts::read(app, postbox, head).await;
+    }
+    let patience = if pattern == WAIT_PATTERN { WAIT_PATIENCE } else { PATIENCE };
+    match postbox.ask(&head, &body, patience).await {
+        Ok(answer) => answer.map(Body::from).into_response(),
+        Err(why) => unanswered(why).into_response(),
+    }
+}
+
+pub(super) fn unanswered(why: Unanswered) -> ApiError {
+    match why {
+        Unanswered::Broken(_) => ApiError::new(ErrorCode::Internal, why.to_string()),
+        Unanswered::Store(error) => error.into(),
+        _ => ApiError::new(ErrorCode::Unavailable, why.to_string())
+            .hint("'windlass scheduler list' shows which server owns the farm"),
+    }
+}
+
+/// `None` without random bytes: the submission then has no key, as it came.
+fn new_key() -> Option<String> {
+    crate::auth::random::<16>().ok().map(|random| format!("server:{random}"))
+}
+
+/// Workers speak with the owner alone. They are told where it is.
+fn worker_elsewhere(postbox: &Postbox) -> Response {
+    let mut status = match postbox.owner() {
+        Some(owner) => tonic::Status::unavailable(format!("the server '{}' owns the farm", owner.name)),
+        None => tonic::Status::unavailable("no server owns the farm now"),
+    };
+    let address = postbox.owner().and_then(|owner| owner.address?.parse().ok());
+    if let Some(address) = address {
+        status.metadata_mut().insert(OWNER_METADATA, address);
+    }
+    status.into_http()
+}
+
+/// Paths that are in no table: most are of gateways, which the owner serves alone.
+async fn not_here(postbox: &Postbox, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with("/api/") {
+        return next.run(request).await;
+    }
+    let why = match postbox.owner() {
+        Some(KnownOwner { name, address: Some(address) }) => {
+            format!("this server stands by; '{name}' at {address} owns the farm and answers here")
+        }
+        _ => "this server stands by, and another one owns the farm".to_owned(),
+    };
+    ApiError::new(ErrorCode::Unavailable, why).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_server_answers_itself_is_in_the_table_of_requests() {
+        let document: serde_json::Value = serde_json::from_str(&crate::http::openapi()).unwrap();
+        let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+        for path in LOCAL.iter().filter(|path| **path != crate::http::OPENAPI_PATH) {
+            assert!(paths.iter().any(|known| known == path), "{path}");
+        }
+        let local = |path: &str| is_local(path);
+        assert!(local("/api/v1/tokens/{id}") && local("/api/v1/board/codes") && local("/healthz"));
+        assert!(!local("/api/v1/jobs") && !local("/api/v1/board/series") && !local("/api/v1/eventsx"));
+        assert!(!is_local(LOG_PATTERN) && !is_local(WAIT_PATTERN));
+        assert!(
+            paths.iter().any(|known| *known == LOG_PATTERN)
+                && paths.iter().any(|known| *known == WAIT_PATTERN)
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! What a server that stands by asks the owner, and the answers and events that it hears.
+
+use super::KnownOwner;
+use super::packed::{self, BadRow, RequestHead};
+use super::relay;
+use crate::events::Events;
+use axum::body::Bytes;
+use axum::http::Response;
+use futures_util::FutureExt as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use windlass_store::{ANSWERED, Answered, AskId, Listener, Notice, RELAYED, ServerId, Store, StoreError};
+
+/// The kind of a row that has a request of a client.
+pub(super) const KIND: &str = "http";
+/// Requests that may wait for answers.
+const WAITING_MAX: usize = 8_192;
+/// Numbers of answers that came before this server knew the number of its request.
+const EARLY_MAX: usize = 4_096;
+/// How often answers and events are looked for, where a notice of them was lost.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Requests that wait, and who owns the farm.
+pub(crate) struct Postbox {
+    store: Store,
+    server: ServerId,
+    waiting: Mutex<Waiting>,
+    owner: watch::Sender<Option<KnownOwner>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    asks: BTreeMap<AskId, oneshot::Sender<Answered>>,
+    early: BTreeSet<AskId>,
+}
+
+/// Why a request was not answered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unanswered {
+    #[error("too many requests wait for the server that owns the farm")]
+    Full,
+    #[error("the server that owns the farm has not answered for {} s", .0.as_secs())]
+    Patience(Duration),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the answer of the server that owns the farm is broken: {0}")]
+    Broken(#[from] BadRow),
+}
+
+impl Postbox {
+    pub fn new(store: Store, server: ServerId) -> Postbox {
+        Postbox { store, server, waiting: Mutex::default(), owner: watch::Sender::new(None) }
+    }
+
+    /// This server.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// True if the owner is another than before.
+    pub fn set_owner(&self, owner: Option<KnownOwner>) -> bool {
+        self.owner.send_if_modified(|known| {
+            let is_new = *known != owner;
+            *known = owner;
+            is_new
+        })
+    }
+
+    pub fn owner(&self) -> Option<KnownOwner> {
+        self.owner.borrow().clone()
+    }
+
+    /// Asks whoever owns the farm, now or within `patience`. Dropped, it takes the request back.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        head: &RequestHead,
+        body: &[u8],
+        patience: Duration,
+    ) -> Result<Response<Bytes>, Unanswered> {
+        if self.waiting().asks.len() >= WAITING_MAX {
+            return Err(Unanswered::Full);
+        }
+        let id = self.store.ask(self.server, KIND, packed::pack_request(head, body)).await?;
+        let (sender, answered) = oneshot::channel();
+        let is_early = {
+            let mut waiting = self.waiting();
+            waiting.asks.insert(id, sender);
+            waiting.early.remove(&id)
+        };
+        let _asking = Asking { postbox: self.clone(), id };
+        if is_early {
+            self.fetch(vec![id]).await;
+        }
+        let answer = tokio::time::timeout(patience, answered).await;
+        let answer = answer.ok().and_then(Result::ok).ok_or(Unanswered::Patience(patience))?;
+        Ok(packed::unpack_answer(answer.status, answer.body)?)
+    }
+
+    /// Hears answers, and events for this server's clients, for ever.
+    pub async fn hear(self: Arc<Self>, events: Events) {
+        let mut listener = self.store.listen(&[ANSWERED, RELAYED]);
+        let mut inbound = relay::Inbound::new(self.store.clone(), events).await;
+        let mut tick = tokio::time::interval(LOOK_EVERY);
+        loop {
+            let heard = tokio::select! {
+                notice = listener.next() => Heard::of(notice, &mut listener),
+                _ = tick.tick() => Heard::ALL,
+            };
+            let answered = self.of_interest(&heard);
+            if !answered.is_empty() {
+                self.fetch(answered).await;
+            }
+            if heard.events {
+                inbound.read().await;
+            }
+        }
+    }
+
+    /// Requests of this server that may have an answer now.
+    fn of_interest(&self, heard: &Heard) -> Vec<AskId> {
+        let mut waiting = self.waiting();
+        if heard.all_answers {
+            return waiting.asks.keys().copied().collect();
+        }
+        let (known, early) = heard.answers.iter().partition(|id| waiting.asks.contains_key(id));
+        waiting.early.extend::<Vec<AskId>>(early);
+        while waiting.early.len() > EARLY_MAX {
+            waiting.early.pop_first();
+        }
+        known
+    }
+
+    async fn fetch(&self, ids: Vec<AskId>) {
+        let answers = match self.store.answers(ids).await {
+            Ok(answers) => answers,
+            // The next look finds them.
+            Err(error) => return tracing::warn!("cannot read answers of the farm's owner: {error}"),
+        };
+        let mut waiting = self.waiting();
+        for answer in answers {
+            if let Some(sender) = waiting.asks.remove(&answer.id) {
+                _ = sender.send(answer);
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request under way. Dropped without an answer, it is taken back.
+struct Asking {
+    postbox: Arc<Postbox>,
+    id: AskId,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let is_open = self.postbox.waiting().asks.remove(&self.id).is_some();
+        if is_open && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (store, id) = (self.postbox.store.clone(), self.id);
+            runtime.spawn(async move {
+                if let Err(error) = store.withdraw(vec![id]).await {
+                    tracing::warn!(
+                        "a request that nobody waits for stays in the database for a while: {error}"
+                    );
+                }
+            });
+        }
+    }
+}
+
+/// What notices said.
+struct Heard {
+    answers: BTreeSet<AskId>,
+    all_answers: bool,
+    events: bool,
+}
+
+impl Heard {
+    const ALL: Heard = Heard { answers: BTreeSet::new(), all_answers: true, events: true };
+
+    /// A notice, and those that came with it.
+    fn of(first: Notice, listener: &mut Listener) -> Heard {
+        let mut heard = Heard { answers: BTreeSet::new(), all_answers: false, events: false };
+        let mut next = Some(first);
+        while let Some(notice) = next {
+            match notice {
+                Notice::Listens => return Heard::ALL,
+                Notice::Said { channel, .. } if channel == RELAYED => heard.events = true,
+                Notice::Said { payload, .. } => match payload.parse() {
+                    Ok(id) => _ = heard.answers.insert(AskId(id)),
+                    Err(_) => heard.all_answers = true,
+                },
+            }
+            next = listener.next().now_or_never();
+        }
+        heard
+    }
+}
