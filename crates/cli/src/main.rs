@@ -19,7 +19,8 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use client::connect::connect;
 use client::credentials;
 use commands::{
-    board, ca, docs, events, limit, list, logs, queue, run, server, show, token, top, verbs, why, worker,
+    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, token, top, verbs, why,
+    worker,
 };
 use node::machine::MachineCommand;
 use std::ffi::OsString;
@@ -38,7 +39,7 @@ const GLOBAL: &str = "Global options";
 /// The commands by what people come for, in the order in which help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events", "board"]),
-    ("Farm", &["top", "workers", "worker", "queues", "queue", "limit"]),
+    ("Farm", &["top", "workers", "worker", "queues", "queue", "limit", "scheduler"]),
     ("Administration", &["server", "store", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
     ("Tools", &["sim", "bench", "version", "completion", "man"]),
 ];
@@ -137,6 +138,9 @@ enum Command {
     /// Show and configure limits, such as licences
     #[command(subcommand)]
     Limit(limit::LimitCommand),
+    /// Show and drain the servers that share a database
+    #[command(subcommand)]
+    Scheduler(scheduler::SchedulerCommand),
     /// Show events as they happen
     Events(events::EventsArgs),
     /// Open the board in a browser, signed in
@@ -308,6 +312,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Queues => queue::list(context).await,
         Command::Queue(command) => queue::command(context, command).await,
         Command::Limit(command) => limit::command(context, command).await,
+        Command::Scheduler(command) => scheduler::command(context, command).await,
         Command::Events(args) => events::events(context, &args).await,
         Command::Board(args) => board::board(context, &args).await,
         Command::Version => show::version(context).await,

@@ -1,46 +1,43 @@
-//! A server whose store is a PostgreSQL database: it survives the server, one server at a time decides, and the farm moves
-//! to a file and back.
+//! A server whose store is a PostgreSQL database: the farm survives its server, and moves to a file and back.
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use support::Farm;
+use support::cluster::{Server, worker};
 
-fn succeeded(farm: &Farm) -> usize {
-    farm.json(&["jobs", "--state", "succeeded"]).as_array().unwrap().len()
+fn succeeded(jobs: &Value) -> usize {
+    jobs.as_array().unwrap().iter().filter(|job| job["state"] == "succeeded").count()
 }
 
 #[test]
-fn a_farm_on_postgres_survives_its_server_and_has_one_at_a_time() {
+fn a_farm_on_postgres_survives_its_server_and_shows_no_password() {
     let Some(address) = database::database() else { return };
     let with_password = address.replace("windlass@", "windlass:hush-hush@");
-    let mut farm = Farm::with_server(&["--cpus", "2", "--store", &with_password]);
-    farm.ok(&["run", "--array", "1-100", "--", "true"]);
-    // Another server on the same database names this one, and does not start.
-    let other = farm.work().join("other");
-    let listen = format!("unix:{}", farm.work().join("other.sock").display());
-    let other = other.to_str().unwrap();
-    let start =
-        ["server", "start", "--state", other, "--listen", &listen, "--no-worker", "--store", &with_password];
-    let refused = farm.run(&start);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("is in use by the server"), "{said}");
+    let mut server = Server::start("one", &with_password);
+    let _worker = worker(&server, "w1", &[&server]);
+    server.ok(&["run", "--array", "1-100", "--", "true"]);
+    let mut short = server.command(&["server", "start", "--lease", "10", "--store", &with_password]);
+    let short =
+        short.arg("--listen").arg(format!("unix:{}", server.farm.socket().display())).output().unwrap();
+    let said = String::from_utf8_lossy(&short.stderr).into_owned();
+    assert!(!short.status.success() && said.contains("Give --lease 15 or more"), "{said}");
     // A task runs on while the server is killed, and the next server takes over its result.
-    let gate = farm.work().join("gate");
+    let gate = server.farm.work().join("gate");
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
-    farm.ok(&["submit", "--", "cat", gate.to_str().unwrap()]);
-    support::wait_until("it runs", || farm.json(&["job", "show", "2"])["counts"]["running"] == json!(1));
-    farm.kill_server();
-    farm.start();
+    server.ok(&["submit", "--", "cat", gate.to_str().unwrap()]);
+    support::wait_until("it runs", || server.json(&["job", "show", "2"])["counts"]["running"] == json!(1));
+    server.end("KILL");
+    server.start_again();
     std::fs::write(&gate, "").unwrap();
-    farm.ok(&["job", "wait", "2"]);
-    farm.ok(&["run", "--", "true"]);
-    assert_eq!(succeeded(&farm), 3);
-    let status = farm.ok(&["doctor", "server", "--store", &with_password]);
-    let shown =
-        format!("{status}{said}{}{}", farm.server_log(), farm.ok(&["server", "status", "-o", "json"]));
+    server.ok(&["job", "wait", "2"]);
+    server.ok(&["run", "--", "true"]);
+    assert_eq!(succeeded(&server.json(&["jobs"])), 3);
+    let doctor = server.ok(&["doctor", "server", "--store", &with_password]);
+    let status = server.ok(&["server", "status", "-o", "json"]);
+    let shown = format!("{doctor}{said}{}{status}", server.log());
     assert!(!shown.contains("hush-hush"), "{shown}");
 }
 
@@ -56,15 +53,18 @@ fn a_farm_moves_from_a_file_to_postgres_and_back() {
     let copied = farm.json(&["store", "copy", &file, &address]);
     let tasks = copied["tables"].as_array().unwrap().iter().find(|table| table["table"] == "tasks").unwrap();
     assert_eq!(tasks["rows"], json!(20), "{copied}");
-    farm.set_options(&["--cpus", "2", "--store", &address]);
-    farm.start();
-    assert_eq!(succeeded(&farm), 1);
-    farm.ok(&["run", "--array", "1-20", "--", "true"]);
-    farm.ok(&["server", "stop"]);
+    let mut server = Server::start("one", &address);
+    assert_eq!(succeeded(&server.json(&["jobs"])), 1);
+    let worker = worker(&server, "w1", &[&server]);
+    server.ok(&["run", "--array", "1-20", "--", "true"]);
     let back = format!("sqlite:{}", farm.work().join("back.db").display());
+    let in_use = farm.run(&["store", "copy", &address, &back]);
+    assert!(String::from_utf8_lossy(&in_use.stderr).contains("is in use by the server 'one'"), "{in_use:?}");
+    drop(worker);
+    server.end("TERM");
     farm.ok(&["store", "copy", &address, &back]);
     farm.set_options(&["--cpus", "2", "--store", &back]);
     farm.start();
-    assert_eq!(succeeded(&farm), 2);
+    assert_eq!(succeeded(&farm.json(&["jobs"])), 2);
     farm.ok(&["run", "--", "true"]);
 }

@@ -15,6 +15,7 @@ pub mod queue;
 #[cfg(test)]
 mod reference;
 pub mod run;
+pub mod scheduler;
 pub mod select;
 pub mod server;
 pub mod show;

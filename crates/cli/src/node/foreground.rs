@@ -1,6 +1,7 @@
 //! The server inside a single `run --foreground`.
 
 use crate::node::serve::{Life, OwnServer};
+use crate::node::site::Site;
 use anyhow::Context as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -24,7 +25,9 @@ pub async fn start() -> anyhow::Result<Foreground> {
         store: Some("memory".to_owned()),
         ..Config::default()
     };
-    let server = OwnServer::start(&config, &dir, Life::OfThisRun).await?;
+    let mut site = Site::open(&config, &dir, Life::OfThisRun).await?;
+    let own_store = site.claim().await?.context("another server owns this run's farm")?;
+    let server = OwnServer::start(&mut site, own_store).await?;
     let client = Client::new(Address::parse(&server.address))?;
     Ok(Foreground { client, server, dir })
 }

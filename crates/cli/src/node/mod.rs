@@ -7,13 +7,14 @@ pub mod cookie;
 pub mod foreground;
 pub mod local;
 pub mod machine;
+pub mod member;
 pub mod nix_hook;
 pub mod nix_machine;
 pub mod own;
-pub mod owner;
 pub mod paths;
 pub mod remote;
 pub mod serve;
+pub mod site;
 pub mod spans;
 pub mod telemetry;
 #[cfg(feature = "otlp")]

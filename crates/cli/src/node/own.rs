@@ -3,7 +3,7 @@
 use crate::client::connect::connect_to;
 use crate::node::cookie;
 use crate::node::paths::Paths;
-use crate::node::serve::ADMIN_SOCKET;
+use crate::node::site::ADMIN_SOCKET;
 use crate::node::telemetry;
 use crate::ui::error::{CliError, TAKEN};
 use anyhow::Context as _;

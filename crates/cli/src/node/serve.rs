@@ -1,15 +1,13 @@
 //! Servers in this process: what `server start` and `run --foreground` run.
 
 use crate::commands::placement::PlacementFlags;
-use crate::commands::select::user_name;
-use crate::node::cookie;
 use crate::node::local::{self, LocalWorker};
-use crate::node::owner::OwnStore;
+use crate::node::member::{Lost, OwnStore};
 use crate::node::paths::Paths;
+use crate::node::site::Site;
 use crate::node::{telemetry, watchdog};
 use crate::ui::output::talk;
 use anyhow::Context as _;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,21 +16,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
-use windlass_server::auth::Auth;
-use windlass_server::{
-    CompassConfig, Config, Handle, Lease, Listener, Protection, Reads, Retention, RoomLimits, SccacheConfig,
-    ShellOptions, WorkerTerms,
-};
+use windlass_server::{CompassConfig, Config, Handle, Lease, Retention, SccacheConfig, ShellOptions};
+use windlass_store::StoreError;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
-/// The socket for administrators, in the state directory of a server that asks for tokens.
-pub const ADMIN_SOCKET: &str = "admin.sock";
-/// Old files of the audit log that are kept by default.
-const AUDIT_FILES: u32 = 8;
 /// The key of Compass CI's secrets, in the state directory.
 const COMPASS_KEY: &str = "compass.key";
-/// The audit log, in the state directory.
-const AUDIT_LOG: &str = "audit.log";
 /// How long requests in progress may take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -163,17 +152,39 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     change(&mut config);
     let traces = telemetry::start(&config.telemetry)?;
     windlass_server::end_process_on_panic();
-    let server = OwnServer::start(&config, &state, Life::OfItsOwn).await?;
-    tracing::info!("listening on {}", server.address);
-    talk!("windlass server listens on {}, state in {}", server.address, state.display());
-    watchdog::ready();
-    tokio::spawn(watchdog::watch_server(server.handle.clone()));
-    let mut closing = server.handle.closing();
-    tokio::select! {
-        () = stop_signal()? => {}
-        _ = closing.wait_for(|closing| *closing) => {}
+    let mut site = Site::open(&config, &state, Life::OfItsOwn).await?;
+    tracing::info!("listening on {}", site.address);
+    talk!("windlass server listens on {}, state in {}", site.address, state.display());
+    let stop = stop_signal()?;
+    tokio::pin!(stop);
+    loop {
+        let Some(own_store) = site.own(stop.as_mut()).await? else { break };
+        let server = match OwnServer::start(&mut site, own_store).await {
+            // The database went away meanwhile, or another server was faster.
+            Err(error) if site.is_shared() && error.is::<StoreError>() => {
+                tracing::error!("{error:#}; trying again");
+                continue;
+            }
+            started => started?,
+        };
+        watchdog::ready();
+        let watching = tokio::spawn(watchdog::watch_server(server.handle.clone()));
+        let mut closing = server.handle.closing();
+        let goes_on = tokio::select! {
+            () = stop.as_mut() => false,
+            _ = closing.wait_for(|closing| *closing) => false,
+            _ = server.lost() => true,
+        };
+        watching.abort();
+        if !goes_on {
+            site.listen_no_more();
+        }
+        server.stop(false).await;
+        if !goes_on {
+            break;
+        }
     }
-    server.stop(false).await;
+    site.close().await;
     traces.finish().await;
     Ok(())
 }
@@ -234,7 +245,7 @@ pub enum Life {
     OfThisRun,
 }
 
-/// A server in this process.
+/// A server in this process that owns its farm.
 pub struct OwnServer {
     handle: Handle,
     /// Where clients reach it.
@@ -245,69 +256,35 @@ pub struct OwnServer {
 }
 
 impl OwnServer {
-    /// Opens the store, starts the worker, and listens once the worker is registered, so that the first request is
-    /// checked against this machine's capacity.
-    pub async fn start(config: &Config, state: &Path, life: Life) -> anyhow::Result<OwnServer> {
-        let address = config.store.clone();
-        let address = address.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
-        let protection = protection(config)?;
-        let listen = config.listen.as_deref().unwrap_or_default();
-        let over_tcp = !listen.starts_with("unix:");
-        let mut listeners = vec![Listener::bind(listen, &protection).await?];
-        anyhow::ensure!(!over_tcp || !runs_all_as_root(config), "{ALL_AS_ROOT}");
-        let (address_for_clients, address_here) = (listeners[0].address(), listeners[0].address_here());
-        let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
-        made.with_context(|| format!("cannot create the state directory {}", state.display()))?;
-        let name = config
-            .worker
-            .name
-            .clone()
-            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-        let own_store = OwnStore::open(&address, &name, std::slice::from_ref(&address_for_clients)).await?;
-        let store = own_store.store.clone();
+    /// Starts the engine and the worker, and listens once the worker is registered, so that the first request is checked
+    /// against this machine's capacity.
+    pub async fn start(site: &mut Site, own_store: OwnStore) -> anyhow::Result<OwnServer> {
+        let (config, state, life) = (site.config.clone(), site.state.clone(), site.life);
         let options = ShellOptions { settings: config.engine_settings() };
-        let handle = windlass_server::start(store, options).await?;
-        let auth = Auth::load(handle.store(), protection.auth, user_name()).await?;
-        let asks = over_tcp && protection.auth;
-        if asks {
-            let path = Paths::for_state(state.to_owned()).token();
-            cookie::write(&path, &address_here, &auth.create_for_this_process()?)?;
-            let socket = format!("unix:{}", state.join(ADMIN_SOCKET).display());
-            listeners.push(Listener::bind(&socket, &Protection::default()).await?);
-            talk!("administrators connect to {socket}");
-        }
-        let worker = match config.worker.enabled {
-            true => Some(local::start(&handle, config, state, &address_here, life).await?),
+        let handle = windlass_server::start(own_store.store.clone(), options).await?;
+        own_store.bind(&handle);
+        let auth = site.auth().await?;
+        let worker = match config.worker.enabled && !site.is_shared() {
+            true => Some(local::start(&handle, &config, &state, &site.address_here, life).await?),
             false => None,
         };
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
-        let audit = (life == Life::OfItsOwn).then(|| state.join(AUDIT_LOG));
-        let terms = WorkerTerms { lease: config.lease.duration(), report: config.load.report() };
         let nix = windlass_gateway_nix::NixGateway::default();
         let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = vec![Arc::new(nix)];
         if config.compass.enabled {
-            gateways.push(Arc::new(compass_gateway(&config.compass, state)?));
+            gateways.push(Arc::new(compass_gateway(&config.compass, &state)?));
         }
         if let Some(sccache) = &config.gateway.sccache {
             gateways.push(Arc::new(sccache_gateway(sccache)?));
         }
-        let room = RoomLimits::new(config.connections.max, config.connections.per_machine_max);
-        let options = windlass_server::ServeOptions {
-            store: windlass_store::shown_address(&address),
-            auth,
-            audit,
-            idle: config.idle(),
-            terms,
-            gateways: windlass_server::Gateways::new(gateways),
-            room,
-            user_limits: config.users.limits(),
-            read_all: config.auth.read == Reads::All,
-            audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
-            board: config.board.options(),
-            queues: config.queues.clone(),
-        };
-        let serve = windlass_server::serve(listeners, handle.clone(), options);
-        Ok(OwnServer { handle, address: address_for_clients, http: tokio::spawn(serve), worker, own_store })
+        let options = site.options(auth, windlass_server::Gateways::new(gateways));
+        let serve = windlass_server::serve(site.listeners()?, handle.clone(), options);
+        Ok(OwnServer { handle, address: site.address.clone(), http: tokio::spawn(serve), worker, own_store })
+    }
+
+    /// Returns when this server must cease to own the farm.
+    pub async fn lost(&self) -> Lost {
+        self.own_store.lost().await
     }
 
     /// Stops it: requests in progress are answered, and decisions are committed. Tasks go on, unless `kill`.
@@ -370,31 +347,6 @@ fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {
         proxies: settings.proxies.clone(),
     };
     Ok(SccacheGateway::new(config, options))
-}
-
-/// Why a server that root runs, with a worker and on TCP, is refused.
-pub const ALL_AS_ROOT: &str = "the tasks of all who have a token would run as root. Give --no-worker, and let \
-     'windlass worker start --map-user SUBMITTER=USER' run them; or --as-root, if that is intended";
-
-/// True if the server's own worker would run all users' tasks as root without --as-root.
-pub fn runs_all_as_root(config: &Config) -> bool {
-    config.worker.enabled && !config.worker.as_root && rustix::process::geteuid().is_root()
-}
-
-/// Authentication and TLS of the server's port.
-pub fn protection(config: &Config) -> anyhow::Result<Protection> {
-    let tls = windlass_server::server_config(&config.tls)?;
-    let (trust, insecure_plaintext) = (config.auth.trust_this_machine, config.auth.insecure_plaintext);
-    anyhow::ensure!(
-        !trust || !rustix::process::geteuid().is_root(),
-        "refusing to trust this machine as root: each of its users could do everything on it. Leave out \
-         --trust-this-machine: root's own clients need no token anyway"
-    );
-    let auth = !trust;
-    if insecure_plaintext && tls.is_none() {
-        talk!("warning: tokens cross the network in plain text; anyone who sees one can use it");
-    }
-    Ok(Protection { auth, tls, insecure_plaintext })
 }
 
 /// Flags of the hidden command by which the agent starts the keeper.

@@ -3,7 +3,8 @@
 use super::certificate::validity;
 use super::{Check, directory, free_space};
 use crate::client::credentials::credentials;
-use crate::node::serve::{self, ADMIN_SOCKET, ServeOptions};
+use crate::node::serve::{self, ServeOptions};
+use crate::node::site::{self, ADMIN_SOCKET};
 use crate::ui::error::CliError;
 use crate::ui::quantity::now_ms;
 use jiff::{SignedDuration, Timestamp};
@@ -129,10 +130,10 @@ async fn listening(config: &Config) -> Check {
             }
         };
     }
-    if serve::runs_all_as_root(config) {
-        return Check::missing(WHAT, "all tasks would run as root".to_owned(), serve::ALL_AS_ROOT);
+    if site::runs_all_as_root(config) {
+        return Check::missing(WHAT, "all tasks would run as root".to_owned(), site::ALL_AS_ROOT);
     }
-    let protection = match serve::protection(config) {
+    let protection = match site::protection(config) {
         Ok(protection) => protection,
         Err(error) => return Check::missing(WHAT, format!("{error:#}"), "see TLS"),
     };

@@ -1,0 +1,172 @@
+//! Several servers of one farm on one PostgreSQL database: every server answers, one of them owns the farm, and another
+//! takes over when that one is killed, cut off from the database, drained or stopped.
+
+#[path = "../../store/tests/support/postgres.rs"]
+mod database;
+mod support;
+
+use serde_json::json;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use support::cluster::{Server, worker};
+use support::port::KillOnDrop;
+use support::proxy::{Behind, Proxy};
+use support::{show, wait_until};
+
+/// A command of an administrator for whichever of these servers answers.
+fn at(of: &Server, token: &str, servers: &[&Server], args: &[&str]) -> Command {
+    let mut command = of.farm.command(args);
+    let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
+    command.env("WINDLASS_SERVER", addresses.join(",")).env("WINDLASS_TOKEN", token);
+    command
+}
+
+fn lines(child: &mut Child) -> BufReader<std::process::ChildStdout> {
+    BufReader::new(child.stdout.take().unwrap())
+}
+
+#[test]
+fn every_server_answers_and_another_one_takes_over() {
+    let Some(store) = database::database() else { return };
+    let mut one = Server::start("one", &store);
+    assert_eq!(one.owner().as_deref(), Some("one"));
+    let token = one.ok(&["token", "create", "--role", "admin"]).trim().to_owned();
+    let two = Server::start("two", &store);
+    assert_eq!(two.owner().as_deref(), Some("one"));
+    // A worker that asks the wrong one first is told where to go.
+    let _worker = worker(&one, "w1", &[&two, &one]);
+    // All goes through the server that stands by.
+    assert_eq!(two.ok(&["run", "--", "echo", "hi"]), "hi\n");
+    let long = two.ok(&["run", "--", "sh", "-c", "seq 1 100000; exit 0"]);
+    assert_eq!(long.lines().count(), 100_000);
+    assert_eq!(two.run(&["run", "--", "sh", "-c", "exit 3"]).status.code(), Some(3));
+    assert_eq!(two.json(&["jobs"]).as_array().unwrap().len(), 3);
+    assert_eq!(two.ok(&["logs", "1.0", "--stdout"]), "hi\n");
+    two.ok(&["queue", "set", "q", "--weight", "3"]);
+    assert_eq!(one.json(&["queue", "show", "q"])["weight"], json!(3));
+    let refused = two.run(&["job", "show", "99"]);
+    assert!(show(&refused).contains("there is no job 99"), "{}", show(&refused));
+    // A run through the list of both goes on over the end of the owner, and each line is told once.
+    let gate = one.farm.work().join("go");
+    let wait = format!("echo before; while [ ! -e {} ]; do sleep 0.01; done; echo after", gate.display());
+    let mut run = at(&two, &token, &[&two, &one], &["run", "--", "sh", "-c", &wait]);
+    let mut run = KillOnDrop(run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut out = lines(&mut run.0);
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "before\n");
+    let queued = two.ok(&["submit", "--quiet", "--after", "4", "--", "echo", "later"]);
+    one.end("KILL");
+    two.await_owner("two");
+    std::fs::write(&gate, "").unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "after\n");
+    assert!(run.0.wait().unwrap().success());
+    two.ok(&["job", "wait", queued.trim()]);
+    assert_eq!(two.json(&["job", "show", "4"])["counts"]["succeeded"], json!(1));
+    assert_eq!(two.json(&["job", "tasks", "4"])[0]["attempt"], json!(1), "it was not started again");
+    assert_eq!(two.json(&["queue", "show", "q"])["weight"], json!(3));
+    // The first one is back, and stands by until the other is drained.
+    one.start_again();
+    assert_eq!(one.owner().as_deref(), Some("two"));
+    one.ok(&["scheduler", "drain", "two"]);
+    two.await_owner("one");
+    assert_eq!(one.ok(&["run", "--", "echo", "hi"]), "hi\n");
+    assert!(two.ok(&["scheduler", "list"]).contains("stands by, drained"));
+    two.ok(&["scheduler", "resume", "two"]);
+    // Whoever ends in order gives it up at once.
+    one.end("TERM");
+    two.await_owner("two");
+    assert_eq!(two.ok(&["run", "--", "echo", "hi"]), "hi\n");
+    let unknown = two.run(&["scheduler", "drain", "three"]);
+    assert!(show(&unknown).contains("no server of this farm is named 'three'"), "{}", show(&unknown));
+}
+
+/// A way to the database that can be cut, and the address by it.
+fn cut_off(store: &str) -> (Proxy, String) {
+    let (database, rest) = store.split_once("@/").unwrap().1.split_once('?').unwrap();
+    let dir = rest.split('&').find_map(|pair| pair.strip_prefix("host=")).unwrap();
+    let proxy = Proxy::new(Behind::Unix(PathBuf::from(dir).join(".s.PGSQL.5432")));
+    let address = format!("postgres://{}@{}/{database}", database::USER, proxy.address);
+    (proxy, address)
+}
+
+#[test]
+fn an_owner_that_is_cut_off_from_the_database_lets_its_workers_go() {
+    let Some(store) = database::database() else { return };
+    let (way, address) = cut_off(&store);
+    let one = Server::start("one", &address);
+    let two = Server::start("two", &store);
+    let _worker = worker(&one, "w1", &[&one, &two]);
+    let gate = one.farm.work().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
+    let job = two.ok(&["submit", "--quiet", "--", "sh", "-c", &wait]);
+    let job = job.trim();
+    wait_until("it runs", || two.json(&["job", "show", job])["counts"]["running"] == json!(1));
+    way.down();
+    two.await_owner("two");
+    wait_until("the worker is with the other", || {
+        two.json(&["worker", "list"])[0]["connected"] == json!(true)
+    });
+    assert!(
+        one.log().contains("the connection of worker 'w1' ended: the server does not reach its database"),
+        "{}",
+        one.log()
+    );
+    std::fs::write(&gate, "").unwrap();
+    two.ok(&["job", "wait", job]);
+    assert_eq!(two.json(&["job", "tasks", job])[0]["attempt"], json!(1));
+    assert!(!one.log().contains("stands by"), "it does not know yet\n{}", one.log());
+    way.up();
+    wait_until("it stands by", || one.log().contains("this server stands by, and running tasks go on"));
+    one.await_owner("two");
+    assert_eq!(one.ok(&["run", "--", "echo", "hi"]), "hi\n");
+}
+
+/// A task that notes that it runs twice at once, or that more tasks run than the workers have cpus.
+const AUDITED: &str = r#"exec 9>locks/{}; flock -n 9 || { echo {} runs twice >> wrong; exit 1; }
+    for slot in 0 1 2 3 4 5; do
+        exec 8>slot$slot; if flock -n 8; then echo {}; sleep 0.2; exit; fi
+    done; echo {} has no cpu >> wrong; exit 1"#;
+
+#[test]
+fn three_servers_of_which_one_is_killed_again_and_again_lose_and_double_nothing() {
+    const TASKS: usize = 600;
+    let Some(store) = database::database() else { return };
+    let mut servers = ["one", "two", "three"].map(|name| Server::start(name, &store));
+    let token = servers[0].ok(&["token", "create", "--role", "admin"]).trim().to_owned();
+    let names = ["w0", "w1", "w2"];
+    let all = servers.each_ref();
+    let _workers = names.map(|name| worker(all[0], name, &all));
+    // Its token is known to all servers once each has looked.
+    for server in all {
+        wait_until("the token is known", || {
+            at(all[0], &token, &[server], &["jobs"]).output().unwrap().status.success()
+        });
+    }
+    let work = servers[0].farm.work();
+    std::fs::create_dir(work.join("locks")).unwrap();
+    let array = format!("1-{TASKS}");
+    let args = ["run", "--quiet", "--array", &array, "--", "sh", "-c", AUDITED];
+    let run = at(all[0], &token, &all, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = || std::fs::read_dir(work.join("locks")).unwrap().count();
+    for (kills, victim) in [0, 1, 2, 0, 1].into_iter().enumerate() {
+        wait_until("more tasks began", || begun() >= TASKS * (kills + 1) / 7);
+        servers[victim].end("KILL");
+        servers[victim].start_again();
+    }
+    assert!(begun() < TASKS, "the work ended before the last server was killed");
+    let output = run.wait_with_output().unwrap();
+    let logs = || servers.each_ref().map(Server::log).join("\n==\n");
+    assert!(output.status.success(), "{}\n{}", show(&output), logs());
+    let wrong = std::fs::read_to_string(work.join("wrong")).unwrap_or_default();
+    assert_eq!(wrong, "", "{}", logs());
+    let mut told: Vec<usize> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|n| n.parse().unwrap()).collect();
+    told.sort_unstable();
+    assert_eq!(told, (1..=TASKS).collect::<Vec<_>>(), "each task's output is told once");
+    let counts = servers[2].json(&["job", "show", "1"])["counts"].clone();
+    assert_eq!(counts["succeeded"], json!(TASKS), "{counts}");
+}
