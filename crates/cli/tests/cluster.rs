@@ -125,6 +125,41 @@ fn an_owner_that_is_cut_off_from_the_database_lets_its_workers_go() {
     assert_eq!(one.ok(&["run", "--", "echo", "hi"]), "hi\n");
 }
 
+#[test]
+fn a_database_that_was_away_leaves_the_farm_to_its_owner_and_tasks_run_on() {
+    let database = match database::Cluster::start(&["fsync=off"]) {
+        Ok(database) => database,
+        Err(why) => return println!("SKIP what needs PostgreSQL: {why}"),
+    };
+    let store = database.database();
+    let one = Server::start("one", &store);
+    let two = Server::start("two", &store);
+    let _worker = worker(&one, "w1", &[&one, &two]);
+    let gate = one.farm.work().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done; echo done", gate.display());
+    let job = two.ok(&["submit", "--quiet", "--", "sh", "-c", &wait]);
+    let job = job.trim();
+    wait_until("it runs", || two.json(&["job", "show", job])["counts"]["running"] == json!(1));
+    database.crash();
+    wait_until("the worker is let go", || {
+        one.log().contains("ended: the server does not reach its database")
+    });
+    // The task ends while nobody can write it down.
+    std::fs::write(&gate, "").unwrap();
+    database.start_again();
+    two.ok(&["job", "wait", job]);
+    assert_eq!(two.json(&["job", "tasks", job])[0]["attempt"], json!(1));
+    assert_eq!(two.ok(&["logs", &format!("{job}.0"), "--stdout"]), "done\n");
+    assert_eq!(two.owner().as_deref(), Some("one"), "{}", two.log());
+    assert_eq!(two.ok(&["run", "--", "echo", "hi"]), "hi\n");
+    for server in [&one, &two] {
+        assert!(!server.log().contains("panicked"), "{}", server.log());
+        let told =
+            server.log().lines().filter(|line| line.contains("ERROR") || line.contains("WARN")).count();
+        assert!(told < 60, "{told} lines of trouble\n{}", server.log());
+    }
+}
+
 /// A task that notes that it runs twice at once, or that more tasks run than the workers have cpus.
 const AUDITED: &str = r#"exec 9>locks/{}; flock -n 9 || { echo {} runs twice >> wrong; exit 1; }
     for slot in 0 1 2 3 4 5; do

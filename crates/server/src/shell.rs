@@ -35,6 +35,8 @@ const INBOX_BATCH_MAX: usize = 1024;
 const INBOX_MAX: usize = 16_384;
 /// Between two tries when the store fails.
 const STORE_RETRY: Duration = Duration::from_millis(500);
+/// How often the log says that the store still fails.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads of the store that are made in one go.
 const FETCHES_MAX: usize = 64;
@@ -537,6 +539,7 @@ impl Shell {
         let (mut later, mut workers) = (Vec::new(), BTreeMap::<u64, Vec<WorkerMessage>>::new());
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
+        let mut told = None::<Instant>;
         while self.stopping.is_none() {
             tokio::select! {
                 biased;
@@ -550,7 +553,10 @@ impl Shell {
                             return;
                         }
                         Err(error) => {
-                            tracing::error!("{}", Unavailable::from_store(&error));
+                            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                                tracing::error!("{}", Unavailable::from_store(&error));
+                                told = Some(Instant::now());
+                            }
                             retry.as_mut().reset(tokio::time::Instant::now() + STORE_RETRY);
                         }
                     }

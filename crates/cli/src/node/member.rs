@@ -137,8 +137,17 @@ impl Member {
         StandBy::new(self.store.clone(), self.server)
     }
 
+    /// Takes the farm if nobody owns it, unless this server is drained and another one could take it.
+    pub async fn claim_unless_drained(&self) -> Result<Option<OwnStore>, StoreError> {
+        let state = self.store.server_beat(self.server).await?;
+        match state.is_draining && self.another_could().await {
+            true => Ok(None),
+            false => self.claim().await,
+        }
+    }
+
     /// Takes the farm if nobody owns it, or if the owner's lease has run out by the database's clock.
-    pub async fn claim(&self) -> Result<Option<OwnStore>, StoreError> {
+    async fn claim(&self) -> Result<Option<OwnStore>, StoreError> {
         let asked = since_boot();
         let Some(ownership) = self.store.claim(WHOLE_FARM, self.server, LEASE).await? else {
             return Ok(None);

@@ -136,7 +136,8 @@ impl Site {
                 () = stop.as_mut() => return Ok(None),
                 () = tokio::time::sleep(AGAIN_AFTER) => {}
             }
-            if let Ok(Some(member)) = Member::join(&self.store, &self.name, std::slice::from_ref(&self.address)).await
+            if let Ok(Some(member)) =
+                Member::join(&self.store, &self.name, std::slice::from_ref(&self.address)).await
                 && let Some(before) = self.member.replace(member)
             {
                 before.leave().await;
@@ -148,7 +149,7 @@ impl Site {
     pub async fn claim(&self) -> anyhow::Result<Option<OwnStore>> {
         match &self.member {
             None => Ok(Some(OwnStore::alone(self.store.clone()))),
-            Some(member) => Ok(member.claim().await?),
+            Some(member) => Ok(member.claim_unless_drained().await?),
         }
     }
 

@@ -11,7 +11,7 @@ pub use needs::{BUILDS, NIX, attributes};
 use crate::wire::{BuildEvent, Wanted};
 use machines::{Change, InEngine, Machines};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use windlass_core::JobId;
@@ -29,7 +29,9 @@ const ORPHANS_LOOK: Duration = Duration::from_secs(60);
 /// The gateway, to be given to a server.
 #[derive(Default)]
 pub struct NixGateway {
-    service: OnceLock<Service>,
+    /// Weak, because the service has the server, which has its gateways: a server that ceases to own its farm goes on without
+    /// both.
+    service: OnceLock<Weak<Shared>>,
 }
 
 impl Gateway for NixGateway {
@@ -43,7 +45,7 @@ impl Gateway for NixGateway {
             let service = Service(Arc::new(Shared { front, again, state: Mutex::default() }));
             service.restore().await?;
             // A gateway is started once.
-            _ = self.service.set(service.clone());
+            _ = self.service.set(Arc::downgrade(&service.0));
             tokio::spawn(service.clone().look_after(asked));
             Ok(routes::routes(service))
         })
@@ -63,7 +65,8 @@ impl Gateway for NixGateway {
     }
 
     fn metrics(&self) -> Counting<'_> {
-        Box::pin(std::future::ready(self.service.get().map(Service::metrics).unwrap_or_default()))
+        let service = self.service.get().and_then(Weak::upgrade).map(Service);
+        Box::pin(std::future::ready(service.as_ref().map(Service::metrics).unwrap_or_default()))
     }
 }
 

@@ -91,7 +91,8 @@ impl Postbox {
         };
         let _asking = Asking { postbox: self.clone(), id };
         if is_early {
-            self.fetch(vec![id]).await;
+            // The next look finds it, if this one fails.
+            _ = self.fetch(vec![id]).await;
         }
         let answer = tokio::time::timeout(patience, answered).await;
         let answer = answer.ok().and_then(Result::ok).ok_or(Unanswered::Patience(patience))?;
@@ -103,18 +104,23 @@ impl Postbox {
         let mut listener = self.store.listen(&[ANSWERED, RELAYED]);
         let mut inbound = relay::Inbound::new(self.store.clone(), events).await;
         let mut tick = tokio::time::interval(LOOK_EVERY);
+        let mut is_away = false;
         loop {
             let heard = tokio::select! {
                 notice = listener.next() => Heard::of(notice, &mut listener),
                 _ = tick.tick() => Heard::ALL,
             };
             let answered = self.of_interest(&heard);
-            if !answered.is_empty() {
-                self.fetch(answered).await;
-            }
+            let mut looked = if answered.is_empty() { Ok(()) } else { self.fetch(answered).await };
             if heard.events {
-                inbound.read().await;
+                looked = looked.and(inbound.read().await);
             }
+            if let Err(error) = &looked
+                && !is_away
+            {
+                tracing::warn!("cannot read answers and events of the farm's owner: {error}");
+            }
+            is_away = looked.is_err();
         }
     }
 
@@ -132,18 +138,15 @@ impl Postbox {
         known
     }
 
-    async fn fetch(&self, ids: Vec<AskId>) {
-        let answers = match self.store.answers(ids).await {
-            Ok(answers) => answers,
-            // The next look finds them.
-            Err(error) => return tracing::warn!("cannot read answers of the farm's owner: {error}"),
-        };
+    async fn fetch(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+        let answers = self.store.answers(ids).await?;
         let mut waiting = self.waiting();
         for answer in answers {
             if let Some(sender) = waiting.asks.remove(&answer.id) {
                 _ = sender.send(answer);
             }
         }
+        Ok(())
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {

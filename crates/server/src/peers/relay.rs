@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use windlass_api::ServerEvent;
-use windlass_store::{ServerId, Store};
+use windlass_store::{ServerId, Store, StoreError};
 
 /// How long events are gathered for one row.
 const GATHER: Duration = Duration::from_millis(25);
@@ -104,7 +104,7 @@ impl Inbound {
     }
 
     /// Reads what is new and tells the listeners.
-    pub async fn read(&mut self) {
+    pub async fn read(&mut self) -> Result<(), StoreError> {
         if self.events.listeners() == 0 || self.after.is_none() {
             let last = self.store.last_relayed_event().await.ok();
             if self.events.listeners() > 0 && last.is_some() {
@@ -112,21 +112,19 @@ impl Inbound {
             }
             // Rows that are gone leave their last number unknown, and numbers only rise.
             self.after = last.map(|last| last.max(self.after.unwrap_or(0)));
-            return;
+            return Ok(());
         }
         while let Some(after) = self.after {
-            let rows = match self.store.relayed_events(after, ROWS_MAX).await {
-                Ok(rows) => rows,
-                Err(error) => return tracing::warn!("cannot read what happens: {error}"),
-            };
+            let rows = self.store.relayed_events(after, ROWS_MAX).await?;
             let count = rows.len();
             for (id, lines) in rows {
                 self.tell(id, &lines);
             }
             if count < ROWS_MAX {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 
     fn tell(&mut self, id: i64, lines: &str) {

@@ -86,9 +86,10 @@ impl Owner {
         Owner { ownership, writer, unsure: AtomicBool::new(false), renewal: Mutex::default() }
     }
 
-    /// Waits for the commit that runs. None begins while the answer is held.
-    pub async fn idle(&self) -> impl Drop {
-        self.writer.lock().await
+    /// Waits for the commit that runs, and ends the connections of this owner.
+    pub async fn disconnect(&self) {
+        self.writer.lock().await.connection = None;
+        *self.renewal.lock().await = None;
     }
 }
 

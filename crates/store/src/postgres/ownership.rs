@@ -139,11 +139,10 @@ impl Postgres {
     }
 
     pub(crate) async fn release(&self) -> Result<(), StoreError> {
-        // A commit that runs is not cut off.
-        let _idle = match &self.owner {
-            Some(owner) => Some(owner.idle().await),
-            None => None,
-        };
+        if let Some(owner) = &self.owner {
+            // A commit that runs is not cut off.
+            owner.disconnect().await;
+        }
         let ownership = self.ownership().ok_or(StoreError::NotOwner)?;
         let sql = "UPDATE shards SET owner = NULL WHERE id = $1 AND owner = $2 AND epoch = $3";
         let client = self.client().await?;
