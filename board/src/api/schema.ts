@@ -788,6 +788,36 @@ export interface components {
             /** @description Tasks that could start. */
             waiting: (number | null)[];
         };
+        /** @description A server that shares a database with others. */
+        FarmServer: {
+            /** @description Where clients and workers reach it. */
+            addresses: string[];
+            /** @description It gives up what it owns and takes nothing. */
+            draining: boolean;
+            /**
+             * Format: int64
+             * @description Its number; each start has one of its own.
+             */
+            id: number;
+            /** @description It is the one that answers. */
+            is_this: boolean;
+            /** @description Its name. */
+            name: string;
+            /** @description Its release of Windlass. */
+            release: string;
+            /** @description The parts of the farm that it owns. Empty if it stands by. */
+            shards: components["schemas"]["OwnedShard"][];
+            /**
+             * Format: int64
+             * @description Time since the database heard it last.
+             */
+            silent_ms: number;
+            /**
+             * Format: int64
+             * @description Time since its start.
+             */
+            up_ms: number;
+        };
         /**
          * @description A letter and a number of tasks. `b`: waits for other tasks; `w`: waits for its turn; `p`: placed, not started; `r`:
          *     runs; `s`: succeeded; `f`: failed; `c`: cancelled; `l`: will never start, or something else.
@@ -1923,36 +1953,6 @@ export interface components {
              * @description The fewest points of a winner; null without decisions.
              */
             score_min?: number | null;
-        };
-        /** @description A server that shares a database with others. */
-        Server: {
-            /** @description Where clients and workers reach it. */
-            addresses: string[];
-            /** @description It gives up what it owns and takes nothing. */
-            draining: boolean;
-            /**
-             * Format: int64
-             * @description Its number; each start has one of its own.
-             */
-            id: number;
-            /** @description It is the one that answers. */
-            is_this: boolean;
-            /** @description Its name. */
-            name: string;
-            /** @description Its release of Windlass. */
-            release: string;
-            /** @description The parts of the farm that it owns. Empty if it stands by. */
-            shards: components["schemas"]["OwnedShard"][];
-            /**
-             * Format: int64
-             * @description Time since the database heard it last.
-             */
-            silent_ms: number;
-            /**
-             * Format: int64
-             * @description Time since its start.
-             */
-            up_ms: number;
         };
         /** @description An event. */
         ServerEvent: {

@@ -80,6 +80,12 @@ fn every_server_answers_and_another_one_takes_over() {
     one.end("TERM");
     two.await_owner("two");
     assert_eq!(two.ok(&["run", "--", "echo", "hi"]), "hi\n");
+    // Debug lines and statements come and go by signals.
+    let pid = two.process_id();
+    support::kill(pid, "USR2");
+    wait_until("statements are logged", || two.log().contains("DEBUG tokio_postgres"));
+    support::kill(pid, "USR2");
+    wait_until("they are not logged", || two.log().contains("a signal set the log back"));
     let unknown = two.run(&["scheduler", "drain", "three"]);
     assert!(show(&unknown).contains("no server of this farm is named 'three'"), "{}", show(&unknown));
 }

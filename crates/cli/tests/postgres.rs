@@ -36,6 +36,7 @@ fn a_farm_on_postgres_survives_its_server_and_shows_no_password() {
     server.ok(&["run", "--", "true"]);
     assert_eq!(succeeded(&server.json(&["jobs"])), 3);
     let doctor = server.ok(&["doctor", "server", "--store", &with_password]);
+    assert!(doctor.contains("they arrive") && doctor.contains("it agrees with this machine's"), "{doctor}");
     let status = server.ok(&["server", "status", "-o", "json"]);
     let shown = format!("{doctor}{said}{}{status}", server.log());
     assert!(!shown.contains("hush-hush"), "{shown}");

@@ -502,6 +502,8 @@ mod tests {
         assert!(Config::parse("[auth]\nrequired = false").unwrap_err().contains("trust_this_machine"));
         assert!(Config::parse("[board]\nhosts = ['https://farm']").unwrap_err().contains("board.hosts"));
         assert!(Config::parse("[telemetry]\notlp = 'farm:4318'").unwrap_err().contains("telemetry.otlp"));
+        assert!(Config::parse("[telemetry]\nlog = 'loud'").unwrap_err().contains("telemetry.log"));
+        assert!(Config::parse("[telemetry]\nlog = 'info,windlass_store=debug'").is_ok());
         assert!(Config::parse("[connections]\nmax = 1").unwrap_err().contains("connections.max"));
         assert!(Config::parse("[connections]\nper_machine_max = 0").unwrap_err().contains("per_machine"));
         assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));

@@ -2,6 +2,7 @@
 //! survives both servers. A notification is only a hint: a server that was not connected has missed it, and is told so.
 
 use crate::{ServerId, Store, StoreError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -13,6 +14,8 @@ pub const ANSWERED: &str = "windlass_answered";
 pub const WORK: &str = "windlass_work";
 /// The channel on which relayed events are told; the payload is the row's number.
 pub const RELAYED: &str = "windlass_relayed";
+/// The channel on which it is tried whether notifications arrive.
+const CHECKED: &str = "windlass_checked";
 /// Notices that wait for a listener. Where there are more, it is told that it missed some.
 pub(crate) const NOTICES_MAX: usize = 1_024;
 
@@ -179,6 +182,38 @@ impl Store {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Listener::silent(),
             Store::Postgres(postgres) => postgres.listen(channels),
+        }
+    }
+
+    /// Whether a notification comes back within `patience`. A pooler that shares connections between transactions swallows
+    /// them. True for a store of one server, which needs none.
+    pub async fn notices_arrive(&self, patience: Duration) -> Result<bool, StoreError> {
+        let mut listener = match self {
+            Store::Memory(_) | Store::Sqlite(_) => return Ok(true),
+            Store::Postgres(_) => self.listen(&[CHECKED]),
+        };
+        let payload = format!("{:x}", self.id() ^ i64::from(std::process::id()));
+        let heard = async {
+            loop {
+                match listener.next().await {
+                    Notice::Listens => self.notify(CHECKED, &payload).await?,
+                    Notice::Said { payload: said, .. } if said == payload => return Ok(()),
+                    Notice::Said { .. } => {}
+                }
+            }
+        };
+        match tokio::time::timeout(patience, heard).await {
+            Ok(heard) => heard.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// How far the database's clock is from this machine's, in milliseconds; positive if it is ahead. `None` for a store
+    /// on this machine.
+    pub async fn clock_ahead_ms(&self) -> Result<Option<i64>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(None),
+            Store::Postgres(postgres) => postgres.clock_ahead_ms().await.map(Some),
         }
     }
 }

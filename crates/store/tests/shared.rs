@@ -556,3 +556,19 @@ fn a_server_is_told_to_drain_by_its_name() {
         assert!(renewed().await > before);
     });
 }
+
+#[test]
+fn whether_notices_arrive_and_clocks_agree_can_be_tried() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = Store::connect(&address).await.unwrap();
+        assert!(store.notices_arrive(LONG).await.unwrap());
+        assert!(!store.notices_arrive(Duration::ZERO).await.unwrap());
+        assert!(
+            store.clock_ahead_ms().await.unwrap().unwrap().abs() < 5_000,
+            "the cluster is on this machine"
+        );
+        assert_eq!(Store::open("memory").unwrap().clock_ahead_ms().await.unwrap(), None);
+    });
+}

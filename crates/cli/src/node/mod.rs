@@ -6,6 +6,7 @@ pub mod browser;
 pub mod cookie;
 pub mod foreground;
 pub mod local;
+pub mod log_level;
 pub mod machine;
 pub mod member;
 pub mod nix_hook;

@@ -134,7 +134,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     }
     windlass_worker::raise_file_limit();
     windlass_worker::protect_from_oom();
-    start_logging();
+    _ = start_logging(None);
     windlass_server::end_process_on_panic();
     let state = args.state()?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);

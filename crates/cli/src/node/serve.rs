@@ -150,7 +150,8 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     windlass_worker::raise_file_limit();
     let (mut config, state) = settle(options)?;
     change(&mut config);
-    let traces = telemetry::start(&config.telemetry)?;
+    let (traces, log_level) = telemetry::start(&config.telemetry)?;
+    tokio::spawn(log_level.obey_signals()?);
     windlass_server::end_process_on_panic();
     let mut site = Site::open(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", site.address);

@@ -1,12 +1,9 @@
 //! Log lines of servers and workers, and where traces of a server go. Only a build with the feature `otlp` has the code
 //! that sends them (`traces.rs`); others refuse the setting.
 
-use std::io::IsTerminal as _;
-use tracing::Subscriber;
+use crate::node::log_level::{LogLevel, log_lines};
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 #[cfg(feature = "otlp")]
 pub use super::traces::start;
@@ -19,20 +16,11 @@ pub fn endpoint_in_environment() -> Option<&'static str> {
     ENDPOINTS.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// Writes log lines to standard error, filtered by `WINDLASS_LOG`.
-pub fn start_logging() {
-    tracing_subscriber::registry().with(log_lines()).init();
-}
-
-/// The log lines as a part of a subscriber.
-pub fn log_lines<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
-    let filter = EnvFilter::try_from_env("WINDLASS_LOG");
-    fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_writer(std::io::stderr)
-        // Otherwise it reports failed writes on standard error, and panics if that fails too, as on a full disk.
-        .log_internal_errors(false)
-        .with_filter(filter.unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn")))
+/// Writes log lines to standard error. `setting` is what is logged where `WINDLASS_LOG` does not say.
+pub fn start_logging(setting: Option<&str>) -> LogLevel {
+    let (lines, level) = log_lines(setting);
+    tracing_subscriber::registry().with(lines).init();
+    level
 }
 
 /// Traces that this build cannot send.
@@ -48,15 +36,15 @@ impl NoTraces {
 /// Starts the log. A setting that cannot be followed is refused. The variables may be meant for other programs of the
 /// machine, so they only make a warning.
 #[cfg(not(feature = "otlp"))]
-pub fn start(config: &windlass_server::TelemetryConfig) -> anyhow::Result<NoTraces> {
+pub fn start(config: &windlass_server::TelemetryConfig) -> anyhow::Result<(NoTraces, LogLevel)> {
     const BUILD: &str = "'cargo build --release --locked --features windlass-cli/otlp' makes one that can";
     anyhow::ensure!(
         config.otlp.is_none(),
         "telemetry.otlp is set, and this build of windlass cannot send traces; {BUILD}"
     );
-    start_logging();
+    let level = start_logging(config.log.as_deref());
     if let Some(name) = endpoint_in_environment() {
         tracing::warn!("{name} is set, and this build of windlass cannot send traces; {BUILD}");
     }
-    Ok(NoTraces)
+    Ok((NoTraces, level))
 }

@@ -4,7 +4,8 @@
 //! - Warnings and errors inside a span go along as its events.
 //! - The variables of OpenTelemetry apply: headers, timeouts, the sampler, the size of batches, the service's name.
 
-use crate::node::telemetry::{endpoint_in_environment, log_lines, start_logging};
+use crate::node::log_level::{LogLevel, log_lines};
+use crate::node::telemetry::{endpoint_in_environment, start_logging};
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{Context, Key, KeyValue, Value};
@@ -35,13 +36,12 @@ pub struct Traces {
 }
 
 /// Starts the log and, if a collector is named, traces. The setting goes before the variables.
-pub fn start(config: &TelemetryConfig) -> anyhow::Result<Traces> {
+pub fn start(config: &TelemetryConfig) -> anyhow::Result<(Traces, LogLevel)> {
     let to = match (&config.otlp, endpoint_in_environment()) {
         (Some(url), _) => url.clone(),
         (None, Some(name)) => format!("the collector of {name}"),
         (None, None) => {
-            start_logging();
-            return Ok(Traces { provider: None });
+            return Ok((Traces { provider: None }, start_logging(config.log.as_deref())));
         }
     };
     let builder = opentelemetry_otlp::SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
@@ -63,9 +63,10 @@ pub fn start(config: &TelemetryConfig) -> anyhow::Result<Traces> {
         .with_target(false)
         .with_tracked_inactivity(false)
         .with_filter(filter_fn(is_traced));
-    tracing_subscriber::registry().with(log_lines()).with(spans).init();
+    let (lines, level) = log_lines(config.log.as_deref());
+    tracing_subscriber::registry().with(lines).with(spans).init();
     tracing::info!("traces are sent to {to}");
-    Ok(Traces { provider: Some(provider) })
+    Ok((Traces { provider: Some(provider) }, level))
 }
 
 impl Traces {

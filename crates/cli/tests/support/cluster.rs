@@ -31,7 +31,7 @@ impl Server {
         let mut command = self.farm.command(&["server", "start", "--no-worker", "--lease", "20", "--name"]);
         command.args([self.name, "--listen", &self.address, "--store", &self.store]);
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.log_path()).unwrap();
-        command.stdout(Stdio::null()).stderr(log).env("WINDLASS_LOG", "info");
+        command.stdout(Stdio::null()).stderr(log);
         self.process = Some(KillOnDrop(command.spawn().unwrap()));
         wait_until("the server answers", || self.run(&["version"]).status.success());
     }
@@ -66,6 +66,10 @@ impl Server {
         let mut all = args.to_vec();
         all.extend(["-o", "json"]);
         serde_json::from_str(&self.ok(&all)).unwrap()
+    }
+
+    pub fn process_id(&self) -> i32 {
+        self.process.as_ref().unwrap().0.id() as i32
     }
 
     /// Sends a signal and waits for the end.

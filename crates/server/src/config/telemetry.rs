@@ -1,14 +1,20 @@
-//! Where traces go.
+//! Where traces go, and what is logged.
 
 use serde::Deserialize;
 
-/// Where traces of the server go.
+/// What may be logged, from least to most.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Where traces of the server go, and what it logs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryConfig {
     /// The URL of a collector that takes traces by OTLP over HTTP, such as `http://127.0.0.1:4318`; absent is what
     /// `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it is set. Needs a build with the feature `otlp`.
     pub otlp: Option<String>,
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, for all or by part, as in
+    /// `info,windlass_store=debug`. The variable `WINDLASS_LOG` goes before it.
+    pub log: Option<String>,
 }
 
 impl TelemetryConfig {
@@ -20,6 +26,18 @@ impl TelemetryConfig {
                 !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#'])
             })
         };
+        if let Some(log) = &self.log {
+            let is_level = |part: &str| {
+                let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+                LEVELS.contains(&level.trim().to_ascii_lowercase().as_str())
+            };
+            if !log.split(',').all(is_level) {
+                let levels = LEVELS.join(", ");
+                return Err(format!(
+                    "telemetry.log must be levels ({levels}), alone or as PART=LEVEL, not '{log}'"
+                ));
+            }
+        }
         match self.otlp.as_deref().filter(|url| !is_url(url)) {
             Some(url) => Err(format!("telemetry.otlp must be http(s)://HOST:PORT, not '{url}'")),
             None => Ok(()),

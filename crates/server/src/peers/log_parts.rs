@@ -34,7 +34,7 @@ pub(super) async fn read(app: App, postbox: Arc<Postbox>, head: RequestHead) -> 
     if let Some(begins) = first.headers().get(LOG_OFFSET_HEADER) {
         response = response.header(LOG_OFFSET_HEADER, begins);
     }
-    let parts = Parts { app, postbox, next: next_head(&head, first.headers()), head };
+    let parts = LogParts { app, postbox, next: next_head(&head, first.headers()), head };
     let rest = stream::unfold(Some(parts), |parts| async move {
         let mut parts = parts?;
         match parts.next().await {
@@ -48,7 +48,7 @@ pub(super) async fn read(app: App, postbox: Arc<Postbox>, head: RequestHead) -> 
     response.body(body).unwrap_or_default()
 }
 
-struct Parts {
+struct LogParts {
     app: App,
     postbox: Arc<Postbox>,
     head: RequestHead,
@@ -56,7 +56,7 @@ struct Parts {
     next: Option<RequestHead>,
 }
 
-impl Parts {
+impl LogParts {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(head) = &self.next {
             let answer = tokio::select! {

@@ -26,7 +26,7 @@ const ROWS_MAX: usize = 64;
 pub(crate) async fn send_events(handle: Handle, own: ServerId) {
     let mut peers = tokio::time::interval(PEERS_EVERY);
     let mut events: Option<Subscription> = None;
-    let mut row = Row::default();
+    let mut row = EventRow::default();
     loop {
         tokio::select! {
             () = handle.ends() => return,
@@ -36,7 +36,7 @@ pub(crate) async fn send_events(handle: Handle, own: ServerId) {
                     // What happened before is not told, so listeners read all again.
                     row.add(&ServerEvent::Lagged);
                 }
-                (Some(false), Some(_)) => (events, row) = (None, Row::default()),
+                (Some(false), Some(_)) => (events, row) = (None, EventRow::default()),
                 _ => {}
             },
             event = next(&mut events), if row.has_room() => row.add(&event),
@@ -71,12 +71,12 @@ async fn next(events: &mut Option<Subscription>) -> ServerEvent {
 
 /// Events of a row, a line of JSON each.
 #[derive(Default)]
-struct Row {
+struct EventRow {
     lines: String,
     due: Option<Instant>,
 }
 
-impl Row {
+impl EventRow {
     fn has_room(&self) -> bool {
         self.lines.len() < ROW_BYTES_MAX
     }

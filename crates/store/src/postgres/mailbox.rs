@@ -5,6 +5,7 @@ use super::trouble::Trouble;
 use crate::StoreError;
 use crate::mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, RELAYED};
 use crate::ownership::ServerId;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A server that has not beaten for this long waits for no answer.
 const ASKER_GONE_AFTER: &str = "20 seconds";
@@ -89,6 +90,17 @@ impl Postgres {
     pub(crate) async fn last_relayed_event(&self) -> Result<i64, StoreError> {
         let sql = "SELECT coalesce(max(id), 0) FROM relayed_events";
         Ok(self.client().await?.query_one(sql, &[]).await.map_err(Trouble::from)?.get(0))
+    }
+
+    pub(crate) async fn clock_ahead_ms(&self) -> Result<i64, StoreError> {
+        let now_ms = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.map_or(0, |since| since.as_millis() as i64)
+        };
+        let (client, before) = (self.client().await?, now_ms());
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        let there: i64 = client.query_one(sql, &[]).await.map_err(Trouble::from)?.get(0);
+        Ok(there - (before + now_ms()) / 2)
     }
 
     pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {

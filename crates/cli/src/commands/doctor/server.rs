@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 use windlass_api::Role;
 use windlass_api::client::{Address, Client, ClientError};
 use windlass_server::auth::certificate_names;
@@ -21,6 +22,10 @@ use windlass_store::{Store, StoreError};
 
 /// Open files that a server of many workers may need.
 const FILES_ADVISED: u64 = 65_536;
+/// How long a notification of the database may take.
+const NOTICE_PATIENCE: Duration = Duration::from_secs(3);
+/// A smaller difference of clocks is normal.
+const CLOCKS_AGREE_MS: u64 = 2_000;
 /// A certificate that expires within this time gets a note.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
@@ -201,19 +206,56 @@ async fn store(config: &Config, state: &Path) -> Vec<Check> {
             )]
         }
         Ok(store) => {
-            let opened = Check::ok(WHAT, windlass_store::shown_address(&address));
+            let mut checks = vec![Check::ok(WHAT, windlass_store::shown_address(&address))];
+            checks.extend(database(&store).await);
             let now = now_ms();
             match store.tokens().await {
                 Ok(tokens) => {
                     let in_force = tokens.iter().filter(|token| {
                         token.revoked.is_none() && token.expires.is_none_or(|end| end.as_ms() > now)
                     });
-                    vec![opened, admins(config, in_force.filter(|t| t.role == Role::Admin.as_str()).count())]
+                    let admin = in_force.filter(|token| token.role == Role::Admin.as_str());
+                    checks.push(admins(config, admin.count()));
                 }
-                Err(error) => vec![Check::missing(WHAT, in_one_line(error), "restore it from a backup")],
+                Err(error) => {
+                    checks.push(Check::missing(WHAT, in_one_line(error), "restore it from a backup"));
+                }
             }
+            checks
         }
     }
+}
+
+/// Checks what several servers need of a database that they share.
+async fn database(store: &Store) -> Vec<Check> {
+    if !matches!(store, Store::Postgres(_)) {
+        return Vec::new();
+    }
+    let lost = "its servers find each other's requests only by looking once a second: connect without a pooler, or by one \
+                that keeps a session for each connection";
+    let notices = match store.notices_arrive(NOTICE_PATIENCE).await {
+        Ok(true) => Check::ok("notifications", "they arrive".to_owned()),
+        Ok(false) => Check::note("notifications", "none arrives".to_owned(), lost),
+        Err(error) => {
+            Check::missing("notifications", in_one_line(error), "see the manual's page on PostgreSQL")
+        }
+    };
+    let clock = match store.clock_ahead_ms().await {
+        Ok(Some(ms)) if ms.unsigned_abs() > CLOCKS_AGREE_MS => {
+            let apart =
+                format!("the database's clock is {} s away from this machine's", ms.unsigned_abs() / 1000);
+            Check::note(
+                "database's clock",
+                apart,
+                "set both by NTP; leases go by the database's clock, times of tasks by this one",
+            )
+        }
+        Ok(_) => Check::ok("database's clock", "it agrees with this machine's".to_owned()),
+        Err(error) => {
+            Check::missing("database's clock", in_one_line(error), "see the manual's page on PostgreSQL")
+        }
+    };
+    vec![notices, clock]
 }
 
 /// How many valid tokens of administrators a running server has; `None` if none runs or it refuses the request.
