@@ -23,6 +23,8 @@ pub struct MachineGroup {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Farm {
     machines: Vec<MachineGroup>,
+    /// It was made of a number of slots: its one machine stands for machines that nobody described.
+    is_pool: bool,
 }
 
 /// Why machines cannot be a farm.
@@ -59,13 +61,14 @@ impl Farm {
     /// One machine with `slots` cores, for traces without machines.
     pub fn slots(slots: u32) -> Result<Farm, BadFarm> {
         let cpu = slots.min(CPUS_MAX + 1).saturating_mul(100);
-        Farm::new(vec![MachineGroup {
+        let farm = Farm::new(vec![MachineGroup {
             name: "slots".to_owned(),
             count: 1,
             cpu,
             memory: None,
             tags: Vec::new(),
-        }])
+        }])?;
+        Ok(Farm { is_pool: true, ..farm })
     }
 
     /// A farm of these machines.
@@ -93,7 +96,7 @@ impl Farm {
                 _ => {}
             }
         }
-        let farm = Farm { machines };
+        let farm = Farm { machines, is_pool: false };
         let mut names = BTreeSet::new();
         let twice = farm.each().map(|(name, _)| name).find(|name| !names.insert(name.clone()));
         match twice {
@@ -139,6 +142,11 @@ impl Farm {
     /// Hundredths of a core of all machines together.
     pub fn cpu(&self) -> u64 {
         self.machines.iter().map(|machine| u64::from(machine.count) * u64::from(machine.cpu)).sum()
+    }
+
+    /// Whether its one machine stands for machines that nobody described, as slots do.
+    pub fn is_pool(&self) -> bool {
+        self.is_pool
     }
 
     /// Whether memory counts.

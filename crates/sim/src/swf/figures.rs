@@ -36,7 +36,7 @@ pub type Part = Option<f64>;
 /// Measures of a schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figures {
-    /// Seconds from a job's submission to the start of its last task, over all jobs that started.
+    /// Seconds from a job's submission to its start, over all jobs that started.
     pub wait_s: Spread,
     /// The same over the jobs of light users, who have few jobs.
     pub light_wait_s: Spread,

@@ -11,6 +11,7 @@
 
 mod farm;
 mod figures;
+mod matching;
 mod nodes;
 mod read;
 mod reference;

@@ -1,21 +1,21 @@
 //! Baselines to compare the engine with: first come, first served, and the same with EASY backfill. They are
 //! short enough to check by reading, and share no code with the engine but its types. `windlass sim run`
-//! plays a workload through them beside the engine.
+//! plays a workload through them beside the engine. The tasks of a job start together or not at all.
 
-use super::workload::{Schedule, WorkPart, Workload, fits};
+use super::matching::{Group, Room, choose_machines, has_room};
+use super::workload::{Schedule, Workload, groups_of, room_of};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Instant;
-use windlass_core::Resources;
 use windlass_core::tags::Need;
 
 /// A baseline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Baseline {
-    /// First come, first served: no task starts before those that were submitted earlier.
+    /// First come, first served: no job starts before those that were submitted earlier.
     Fifo,
-    /// FIFO with EASY backfill (Lifka 1995): a later task may start if, by the requested run times, it does
-    /// not delay the first task that waits.
+    /// FIFO with EASY backfill (Lifka 1995): a later job may start if, by the requested run times, it does
+    /// not delay the first job that waits.
     Backfill,
 }
 
@@ -30,27 +30,13 @@ pub fn reference(workload: &Workload, baseline: Baseline) -> Schedule {
 /// End of a task whose run time is unlimited.
 const NEVER: u64 = u64::MAX;
 
-/// Free hundredths of a core, and bytes of memory.
-type Room = (u32, u64);
-
-/// Tasks that differ only in their order.
-struct Class<'a> {
-    request: &'a Resources,
+/// Jobs that differ only in their order.
+struct Class {
+    /// What the tasks hold, and the machines that could run them when empty, in the farm's order.
+    groups: Vec<Group>,
     limit_ms: Option<u64>,
-    /// Machines that could run them when empty.
-    machines: Vec<usize>,
-    /// Parts of jobs, in the order of submission.
-    waiting: VecDeque<WaitingPart>,
-}
-
-/// Tasks of one part of a job that wait.
-struct WaitingPart {
-    /// The job's index in the workload.
-    job: usize,
-    /// Index of the next task among those of all jobs.
-    next_task: usize,
-    /// How many wait.
-    left: u32,
+    /// Jobs by their index in the workload, in the order of submission.
+    waiting: VecDeque<usize>,
 }
 
 struct Running {
@@ -63,9 +49,9 @@ struct ReferenceRun<'a> {
     workload: &'a Workload,
     baseline: Baseline,
     now_ms: u64,
-    classes: Vec<Class<'a>>,
-    /// The class of each part of each job; none of a job that fits nowhere.
-    class_of: Vec<Vec<usize>>,
+    classes: Vec<Class>,
+    /// The class of each job; `None` of a job that fits nowhere.
+    class_of: Vec<Option<usize>>,
     free: Vec<Room>,
     running: Vec<BTreeMap<u64, Running>>,
     /// Time of the end, machine, and number of the start.
@@ -74,11 +60,10 @@ struct ReferenceRun<'a> {
     starts_ms: Vec<Option<u64>>,
 }
 
-/// The reservation of the first task that waits: its machine and start time, and what it leaves free there.
+/// The reservation of the first job that waits: its start time, and what it leaves free on each of its machines.
 struct Shadow {
-    machine: usize,
     at_ms: u64,
-    spare: Room,
+    spare: BTreeMap<usize, Room>,
 }
 
 impl Shadow {
@@ -88,10 +73,27 @@ impl Shadow {
     }
 }
 
-impl Class<'_> {
+impl Class {
     /// When a task that starts now ends at the latest.
     fn due_ms(&self, now_ms: u64) -> u64 {
         self.limit_ms.map_or(NEVER, |ms| now_ms.saturating_add(ms))
+    }
+
+    /// A machine for each task among those with room, by rising `rank`.
+    fn choose<K: Ord>(&self, free: impl Fn(usize) -> Room, rank: impl Fn(usize) -> K) -> Option<Vec<usize>> {
+        let mut groups = Vec::with_capacity(self.groups.len());
+        for Group { tasks, each, machines } in &self.groups {
+            let roomy = machines.iter().copied().filter(|machine| has_room(*each, free(*machine)));
+            let mut machines: Vec<usize> = roomy.collect();
+            machines.sort_by_key(|machine| rank(*machine));
+            groups.push(Group { tasks: *tasks, each: *each, machines });
+        }
+        choose_machines(&groups, &free)
+    }
+
+    /// What each task holds, group by group.
+    fn rooms(&self) -> impl Iterator<Item = Room> + '_ {
+        self.groups.iter().flat_map(|group| std::iter::repeat_n(group.each, group.tasks))
     }
 }
 
@@ -100,19 +102,19 @@ impl<'a> ReferenceRun<'a> {
         let machines: Vec<_> =
             workload.farm.each().map(|(name, m)| (m.attributes(&name), m.clone())).collect();
         let mut classes: Vec<Class> = Vec::new();
-        let mut known: BTreeMap<(&Resources, &[Need], Option<u64>), usize> = BTreeMap::new();
+        type Kind<'a> = (Vec<(u32, Room, &'a [Need])>, Option<u64>);
+        let mut known: BTreeMap<Kind, usize> = BTreeMap::new();
         let mut class_of = Vec::with_capacity(workload.jobs.len());
         for job in &workload.jobs {
-            let parts = job.parts.iter().filter(|_| job.fits).map(|WorkPart { request, needs, .. }| {
-                *known.entry((request, needs, job.limit_ms)).or_insert_with(|| {
-                    let fitting = machines.iter().enumerate().filter(|(_, m)| fits(request, needs, m));
-                    let machines = fitting.map(|(place, _)| place).collect();
-                    let waiting = VecDeque::new();
-                    classes.push(Class { request, limit_ms: job.limit_ms, machines, waiting });
+            let parts = job.parts.iter().map(|part| (part.tasks, room_of(part), &*part.needs));
+            let class = job.fits.then(|| {
+                *known.entry((parts.collect(), job.limit_ms)).or_insert_with(|| {
+                    let groups = groups_of(&job.parts, &machines);
+                    classes.push(Class { groups, limit_ms: job.limit_ms, waiting: VecDeque::new() });
                     classes.len() - 1
                 })
             });
-            class_of.push(parts.collect());
+            class_of.push(class);
         }
         ReferenceRun {
             workload,
@@ -144,12 +146,9 @@ impl<'a> ReferenceRun<'a> {
                     self.free[machine].1 += task.room.1;
                 }
             }
-            while let Some(job) = self.workload.jobs.get(coming).filter(|job| job.submit_ms <= next) {
-                let mut next_task = job.first_task;
-                for (class, part) in self.class_of[coming].iter().zip(&job.parts) {
-                    let waiting = WaitingPart { job: coming, next_task, left: part.tasks };
-                    self.classes[*class].waiting.push_back(waiting);
-                    next_task += part.tasks as usize;
+            while self.workload.jobs.get(coming).is_some_and(|job| job.submit_ms <= next) {
+                if let Some(class) = self.class_of[coming] {
+                    self.classes[class].waiting.push_back(coming);
                 }
                 coming += 1;
             }
@@ -157,20 +156,20 @@ impl<'a> ReferenceRun<'a> {
         }
     }
 
-    /// Starts tasks in order until one has no room, and with backfill later ones that do not delay it.
+    /// Starts jobs in order until one has no room, and with backfill later ones that do not delay it.
     fn schedule(&mut self) {
         // The first job of each waiting class, in order. A class that is not put back cannot start anything
         // at this time.
         let heads = self.classes.iter().enumerate();
-        let heads = heads.filter_map(|(class, c)| Some(Reverse((c.waiting.front()?.job, class))));
+        let heads = heads.filter_map(|(class, c)| Some(Reverse((*c.waiting.front()?, class))));
         let mut heads: BinaryHeap<_> = heads.collect();
         let mut shadow: Option<Shadow> = None;
-        while let Some(Reverse((_, class))) = heads.pop() {
+        while let Some(Reverse((job, class))) = heads.pop() {
             match self.place(class, shadow.as_ref()) {
-                Some(machine) => {
-                    self.start(class, machine, &mut shadow);
-                    let next = self.classes[class].waiting.front();
-                    heads.extend(next.map(|part| Reverse((part.job, class))));
+                Some(machines) => {
+                    self.classes[class].waiting.pop_front();
+                    self.start(job, class, &machines, &mut shadow);
+                    heads.extend(self.classes[class].waiting.front().map(|next| Reverse((*next, class))));
                 }
                 None if self.baseline == Baseline::Fifo => return,
                 None if shadow.is_none() => shadow = self.shadow(class),
@@ -179,65 +178,82 @@ impl<'a> ReferenceRun<'a> {
         }
     }
 
-    /// The machine with room for a task of the class and with the least free.
-    fn place(&self, class: usize, shadow: Option<&Shadow>) -> Option<usize> {
-        let Class { request, machines, .. } = &self.classes[class];
-        let due_ms = self.classes[class].due_ms(self.now_ms);
-        let delays = |machine: usize| {
-            let shadow = shadow.filter(|shadow| shadow.machine == machine && shadow.is_met_by(due_ms));
-            shadow.is_some_and(|shadow| request.cpu > shadow.spare.0 || request.memory > shadow.spare.1)
+    /// The machines for a job of the class: those with room that have the least free.
+    fn place(&self, class: usize, shadow: Option<&Shadow>) -> Option<Vec<usize>> {
+        let class = &self.classes[class];
+        let shadow = shadow.filter(|shadow| shadow.is_met_by(class.due_ms(self.now_ms)));
+        let open = |machine: usize| {
+            let (cpu, memory) = self.free[machine];
+            let spare = shadow.and_then(|shadow| shadow.spare.get(&machine));
+            spare.map_or((cpu, memory), |spare| (cpu.min(spare.0), memory.min(spare.1)))
         };
-        let open = machines.iter().copied().filter(|machine| {
-            let (cpu, memory) = self.free[*machine];
-            request.cpu <= cpu && request.memory <= memory && !delays(*machine)
-        });
-        open.min_by_key(|machine| (self.free[*machine], *machine))
+        class.choose(open, |machine| (self.free[machine], machine))
     }
 
-    fn start(&mut self, class: usize, machine: usize, shadow: &mut Option<Shadow>) {
-        let class = &mut self.classes[class];
-        let Some(part) = class.waiting.front_mut() else { return };
-        let (job, index) = (&self.workload.jobs[part.job], part.next_task);
-        part.left -= 1;
-        part.next_task += 1;
-        if part.left == 0 {
-            class.waiting.pop_front();
-        }
-        let room = (class.request.cpu, class.request.memory);
+    fn start(&mut self, job: usize, class: usize, machines: &[usize], shadow: &mut Option<Shadow>) {
+        let class = &self.classes[class];
         let due_ms = class.due_ms(self.now_ms);
-        self.free[machine].0 -= room.0;
-        self.free[machine].1 -= room.1;
-        if let Some(shadow) = shadow.as_mut().filter(|s| s.machine == machine && s.is_met_by(due_ms)) {
-            shadow.spare.0 -= room.0;
-            shadow.spare.1 -= room.1;
-        }
-        self.starts_ms[index] = Some(self.now_ms);
-        self.started += 1;
+        let mut shadow = shadow.as_mut().filter(|shadow| shadow.is_met_by(due_ms));
+        let job = &self.workload.jobs[job];
         let ends_ms = self.now_ms.saturating_add(job.run_ms);
-        self.running[machine].insert(self.started, Running { due_ms, room });
-        self.ends.push(Reverse((ends_ms, machine, self.started)));
+        for ((index, machine), room) in (job.first_task..).zip(machines).zip(class.rooms()) {
+            take(&mut self.free[*machine], room);
+            if let Some(spare) = shadow.as_mut().and_then(|shadow| shadow.spare.get_mut(machine)) {
+                take(spare, room);
+            }
+            self.starts_ms[index] = Some(self.now_ms);
+            self.started += 1;
+            self.running[*machine].insert(self.started, Running { due_ms, room });
+            self.ends.push(Reverse((ends_ms, *machine, self.started)));
+        }
     }
 
-    /// Where and when the first task of a class could start if all running tasks took their requested run time.
+    /// When and where a job of a class could start if all running tasks took their requested run time: the first moment
+    /// at which there is room for all of its tasks. Of the machines with room then, it gets those that have it latest, so
+    /// that the others are open to later jobs until then.
     fn shadow(&self, class: usize) -> Option<Shadow> {
-        let Class { request, machines, .. } = &self.classes[class];
-        let shadows = machines.iter().filter_map(|machine| {
-            let mut due: Vec<(u64, Room)> = self.running[*machine]
-                .values()
-                // A task over its requested run time may end at any moment, but not before the next millisecond.
-                .map(|task| {
-                    (if task.due_ms > self.now_ms { task.due_ms } else { self.now_ms + 1 }, task.room)
-                })
-                .collect();
-            due.sort_unstable();
-            let (mut cpu, mut memory) = self.free[*machine];
-            let at_ms = due.into_iter().find_map(|(at_ms, room)| {
-                cpu += room.0;
-                memory += room.1;
-                (request.cpu <= cpu && request.memory <= memory).then_some(at_ms)
-            })?;
-            Some(Shadow { machine: *machine, at_ms, spare: (cpu - request.cpu, memory - request.memory) })
-        });
-        shadows.min_by_key(|shadow| (shadow.at_ms, shadow.machine))
+        let class = &self.classes[class];
+        let (mut free, mut gained_ms) = (self.free.clone(), vec![0; self.free.len()]);
+        let mut ends = self.due(class);
+        ends.sort_unstable();
+        let mut ends = ends.into_iter().peekable();
+        let mut is_roomier = false;
+        while let Some((at_ms, machine, room)) = ends.next() {
+            free[machine].0 += room.0;
+            free[machine].1 += room.1;
+            gained_ms[machine] = at_ms;
+            is_roomier |= class.groups.iter().any(|group| has_room(group.each, free[machine]));
+            // Tasks that are due at one moment free their machines together.
+            if !is_roomier || ends.peek().is_some_and(|(next_ms, ..)| *next_ms == at_ms) {
+                continue;
+            }
+            is_roomier = false;
+            let rank = |machine: usize| (Reverse(gained_ms[machine]), machine);
+            let Some(machines) = class.choose(|machine| free[machine], rank) else { continue };
+            let mut spare = BTreeMap::new();
+            for (machine, room) in machines.into_iter().zip(class.rooms()) {
+                take(spare.entry(machine).or_insert(free[machine]), room);
+            }
+            return Some(Shadow { at_ms, spare });
+        }
+        None
     }
+
+    /// When the tasks on the machines of a class are due, where, and what they hold.
+    fn due(&self, class: &Class) -> Vec<(u64, usize, Room)> {
+        let mut machines: Vec<usize> = class.groups.iter().flat_map(|group| group.machines.clone()).collect();
+        machines.sort_unstable();
+        machines.dedup();
+        let due = machines.into_iter().flat_map(|machine| {
+            // A task over its requested run time may end at any moment, but not before the next millisecond.
+            let due_ms = |task: &Running| task.due_ms.max(self.now_ms + 1);
+            self.running[machine].values().map(move |task| (due_ms(task), machine, task.room))
+        });
+        due.collect()
+    }
+}
+
+fn take(room: &mut Room, task: Room) {
+    room.0 -= task.0;
+    room.1 -= task.1;
 }

@@ -201,11 +201,14 @@ fn at(ms: u64) -> Time {
     Time(BEGIN_NS).after(ms.saturating_mul(NS_PER_MS))
 }
 
+/// The job as it is submitted. Several tasks are one gang: its first part leads, and the others start with that.
 fn spec_of(workload: &Workload, job: &Work) -> JobSpec {
     let steps = (1..).zip(&job.parts).map(|(number, part)| StepSpec {
         // Steps of one job have different names.
         name: if number == 1 { job.name.clone() } else { format!("{}/{number}", job.name) },
         tasks: part.tasks,
+        nodes: (job.tasks > 1).then_some(part.tasks),
+        with: (number > 1).then_some(0),
         request: part.request.clone(),
         needs: part.needs.clone(),
         time_limit_ms: job.limit_ms,

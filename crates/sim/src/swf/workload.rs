@@ -2,11 +2,13 @@
 //! baselines play it. Jobs that lack what a replay needs are counted and left out.
 
 use super::farm::{Farm, MachineGroup};
+use super::matching::{Group, Room, choose_machines};
 use super::nodes::NodeSpec;
 use super::read::{Record, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use windlass_core::Resources;
+use windlass_core::bounds::GANG_TASKS_MAX;
 use windlass_core::tags::{Attributes, Need};
 
 /// The jobs of a trace on the machines of a farm.
@@ -24,8 +26,7 @@ pub struct Workload {
     pub ignored_tags: BTreeMap<String, usize>,
 }
 
-/// One job: tasks that may start at different times, one for each machine of its node specification, or a single task
-/// without one.
+/// One job: tasks that start together, one for each machine of its node specification, or a single task without one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Work {
     /// Index of its user in [`Workload::users`].
@@ -46,11 +47,11 @@ pub struct Work {
     pub tasks: u32,
     /// Its tasks by the kind of machine that they need, in order; at least one part.
     pub parts: Vec<WorkPart>,
-    /// Whether each of its tasks could run on some machine.
+    /// Whether its tasks could run together if all machines were empty.
     pub fits: bool,
 }
 
-/// Equal tasks of a job.
+/// Equal tasks of a job, each for a machine of its own. Tasks of different parts may share a machine.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorkPart {
     /// Number of tasks.
@@ -74,6 +75,8 @@ pub enum Omitted {
     Processors,
     /// Its number of processors is too large.
     Amount,
+    /// It has more tasks than can start together.
+    Nodes,
 }
 
 impl Omitted {
@@ -83,6 +86,7 @@ impl Omitted {
             Omitted::RunTime => "without a run time",
             Omitted::Processors => "without a number of processors",
             Omitted::Amount => "of more processors or memory than can be said",
+            Omitted::Nodes => "on more machines than tasks can start together",
         }
     }
 }
@@ -111,7 +115,7 @@ impl Workload {
         let begin_ms = trace.jobs.first().map_or(0, |job| job.submit_ms);
         let (mut users, mut tasks) = (BTreeMap::new(), 0);
         for record in &trace.jobs {
-            let asked = match Asked::of(record, &machines, workload.farm.has_memory()) {
+            let asked = match Asked::of(record, &machines, &workload.farm) {
                 Ok(asked) => asked,
                 Err(why) => {
                     *workload.left_out.entry(why).or_default() += 1;
@@ -129,9 +133,8 @@ impl Workload {
                 true => name_of(&trace.queues, record.queue, "queue"),
                 false => workload.users[user].clone(),
             };
-            let job_tasks = asked.iter().map(|asked| asked.tasks).sum();
-            let could =
-                |asked: &Asked| machines.iter().any(|machine| fits(&asked.request, &asked.needs, machine));
+            let parts: Vec<WorkPart> = asked.into_iter().map(|asked| asked.part(record)).collect();
+            let job_tasks = parts.iter().map(|part| part.tasks).sum();
             workload.jobs.push(Work {
                 user,
                 queue,
@@ -141,8 +144,8 @@ impl Workload {
                 limit_ms: record.asked_ms.filter(|ms| *ms > 0),
                 first_task: tasks,
                 tasks: job_tasks,
-                fits: asked.iter().all(could),
-                parts: asked.into_iter().map(|asked| asked.part(record)).collect(),
+                fits: fit_together(&parts, &machines),
+                parts,
             });
             tasks += job_tasks as usize;
         }
@@ -182,8 +185,33 @@ impl Work {
     }
 }
 
+/// Whether the tasks could run together if all machines were empty.
+fn fit_together(parts: &[WorkPart], machines: &[(Attributes, MachineGroup)]) -> bool {
+    let empty = |place: usize| {
+        let machine = &machines[place].1;
+        (machine.cpu, machine.memory.unwrap_or(0))
+    };
+    choose_machines(&groups_of(parts, machines), &empty).is_some()
+}
+
+/// The tasks of a job, with the machines that could run each when empty, in the farm's order.
+pub(super) fn groups_of(parts: &[WorkPart], machines: &[(Attributes, MachineGroup)]) -> Vec<Group> {
+    let groups = parts.iter().map(|part| {
+        let fitting = machines.iter().enumerate();
+        let fitting = fitting.filter(|(_, machine)| fits(&part.request, &part.needs, machine));
+        let machines = fitting.map(|(place, _)| place).collect();
+        Group { tasks: part.tasks as usize, each: room_of(part), machines }
+    });
+    groups.collect()
+}
+
+/// What each task of the part holds.
+pub(super) fn room_of(part: &WorkPart) -> Room {
+    (part.request.cpu, part.request.memory)
+}
+
 /// Whether the machine could run the task when empty.
-pub(super) fn fits(request: &Resources, needs: &[Need], machine: &(Attributes, MachineGroup)) -> bool {
+fn fits(request: &Resources, needs: &[Need], machine: &(Attributes, MachineGroup)) -> bool {
     let (attributes, machine) = machine;
     request.cpu <= machine.cpu
         && request.memory <= machine.memory.unwrap_or(0)
@@ -213,24 +241,38 @@ impl Asked {
     fn of(
         record: &Record,
         machines: &[(Attributes, MachineGroup)],
-        with_memory: bool,
+        farm: &Farm,
     ) -> Result<Vec<Asked>, Omitted> {
         record.run_ms.ok_or(Omitted::RunTime)?;
         let cpus = record.asked_cpus.filter(|cpus| *cpus > 0).or(record.cpus).filter(|cpus| *cpus > 0);
         let hundredths = |cpus: u64| u32::try_from(cpus.saturating_mul(100)).map_err(|_| Omitted::Amount);
-        let asked_memory = record.asked_memory.filter(|_| with_memory).unwrap_or(0);
+        let asked_memory = record.asked_memory.filter(|_| farm.has_memory()).unwrap_or(0);
         if record.nodes.is_empty() {
             let cpu = hundredths(cpus.ok_or(Omitted::Processors)?)?;
-            let request = Resources::new(cpu, bytes(asked_memory, cpu));
-            return Ok(vec![Asked { tasks: 1, request, needs: Vec::new(), ignored: Vec::new() }]);
+            return Ok(vec![Asked::on_any_machine(cpu, bytes(asked_memory, cpu))]);
         }
         let nodes: u64 = record.nodes.iter().map(|spec| u64::from(spec.nodes)).sum();
         let each = cpus.map(|cpus| hundredths(cpus.div_ceil(nodes))).transpose()?;
+        let cpu_of = |spec: &NodeSpec| spec.cpu.or(each).ok_or(Omitted::Processors);
+        if farm.is_pool() {
+            // Slots are not on machines that could differ: the job holds all of its cpus at once.
+            let cpus = record.nodes.iter().map(|spec| Ok(u64::from(cpu_of(spec)?) * u64::from(spec.nodes)));
+            let cpu = u32::try_from(cpus.sum::<Result<u64, _>>()?).map_err(|_| Omitted::Amount)?;
+            let ignored = record.nodes.iter().flat_map(|spec| spec.tags.iter().cloned()).collect();
+            return Ok(vec![Asked { ignored, ..Asked::on_any_machine(cpu, 0) }]);
+        }
+        if nodes > u64::from(GANG_TASKS_MAX) {
+            return Err(Omitted::Nodes);
+        }
         let asked = record.nodes.iter().map(|spec| {
-            let cpu = spec.cpu.or(each).ok_or(Omitted::Processors)?;
-            Ok(Asked::of_kind(spec, cpu, asked_memory, machines))
+            Ok(Asked::of_kind(spec, cpu_of(spec)?, asked_memory, machines))
         });
         asked.collect()
+    }
+
+    /// One task.
+    fn on_any_machine(cpu: u32, memory: u64) -> Asked {
+        Asked { tasks: 1, request: Resources::new(cpu, memory), needs: Vec::new(), ignored: Vec::new() }
     }
 
     /// `cpu` in hundredths of a core, and the memory, are for each machine.
