@@ -127,7 +127,11 @@ mod tests {
     #[test]
     fn each_task_of_a_group_has_a_machine_of_its_own() {
         assert_eq!(choose(&[group(2, 1, &[0, 1, 2])], &[9, 0, 9]), Some(vec![0, 2]));
-        assert_eq!(choose(&[group(2, 1, &[2, 0])], &[9, 0, 9]), Some(vec![2, 0]), "in the order of preference");
+        assert_eq!(
+            choose(&[group(2, 1, &[2, 0])], &[9, 0, 9]),
+            Some(vec![2, 0]),
+            "in the order of preference"
+        );
         assert_eq!(choose(&[group(2, 1, &[0])], &[9]), None);
     }
 

@@ -264,9 +264,8 @@ impl Asked {
         if nodes > u64::from(GANG_TASKS_MAX) {
             return Err(Omitted::Nodes);
         }
-        let asked = record.nodes.iter().map(|spec| {
-            Ok(Asked::of_kind(spec, cpu_of(spec)?, asked_memory, machines))
-        });
+        let asked =
+            record.nodes.iter().map(|spec| Ok(Asked::of_kind(spec, cpu_of(spec)?, asked_memory, machines)));
         asked.collect()
     }
 
