@@ -28,7 +28,7 @@ mod views;
 
 pub use copy::{CopiedTable, copy};
 pub use error::{Cause, StoreError};
-pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, WORK};
+pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK};
 pub use memory::Memory;
 pub use ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardRow, WHOLE_FARM};
 pub use postgres::{BookingRates, Postgres, bench_bookings};

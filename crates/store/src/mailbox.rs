@@ -14,6 +14,8 @@ pub const ANSWERED: &str = "windlass_answered";
 pub const WORK: &str = "windlass_work";
 /// The channel on which relayed events are told; the payload is the row's number.
 pub const RELAYED: &str = "windlass_relayed";
+/// The channel on which a server tells that it made or revoked a token.
+pub const TOKENS: &str = "windlass_tokens";
 /// The channel on which it is tried whether notifications arrive.
 const CHECKED: &str = "windlass_checked";
 /// Notices that wait for a listener. Where there are more, it is told that it missed some.

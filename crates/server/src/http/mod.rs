@@ -142,6 +142,13 @@ impl App {
         self.shared.postbox.as_ref()
     }
 
+    /// Looks for tokens that another server made or revoked.
+    pub(crate) async fn refresh_tokens(&self) {
+        if let Err(error) = self.shared.auth.refresh().await {
+            tracing::warn!("cannot look for changes of tokens: {error}");
+        }
+    }
+
     /// This server's number in the store's list; `None` where no other server can use the store.
     fn own_number(&self) -> Option<ServerId> {
         let owner = self.handle.store().ownership().map(|ownership| ownership.server);
@@ -211,9 +218,11 @@ pub(crate) async fn serve_standing_by(
     postbox: Arc<Postbox>,
 ) {
     let (terms, room) = (options.terms, options.room);
-    let (app, asks) = new_app(&listeners, &handle, options, Some(postbox));
+    let (app, asks) = new_app(&listeners, &handle, options, Some(postbox.clone()));
     let router = router(app.clone(), terms, Router::new());
+    let hearing = tokio::spawn(postbox.hear(app.clone()));
     listen(listeners, app, (router, asks), room, JoinSet::new()).await;
+    hearing.abort();
 }
 
 fn new_app(
@@ -310,9 +319,7 @@ async fn refresh(app: App) {
             () = tokio::time::sleep(auth::REFRESH) => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        if let Err(e) = app.shared.auth.refresh().await {
-            tracing::warn!("cannot look for changes of tokens: {e}");
-        }
+        app.refresh_tokens().await;
     }
 }
 

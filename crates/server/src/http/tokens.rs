@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{CLOCK_HEADER, CreateToken, CreatedToken, ErrorCode, Page, Token};
+use windlass_store::TOKENS;
 
 /// The clock of an answer's times, as a header. Tokens end by the wall clock, all else goes by the engine's.
 type WallClock = [(&'static str, String); 1];
@@ -66,6 +67,7 @@ pub async fn create(
         TokenError::Random => ApiError::new(ErrorCode::Internal, error.to_string()),
         TokenError::Store(error) => error.into(),
     })?;
+    tell_other_servers(&app).await;
     Ok((StatusCode::CREATED, wall_clock(), Json(made)))
 }
 
@@ -78,8 +80,16 @@ pub async fn revoke(
 ) -> Result<(WallClock, Json<Token>), ApiError> {
     let Path(id) = id?;
     let revoked = app.shared.auth.revoke(&id).await?;
+    tell_other_servers(&app).await;
     revoked.map(|token| (wall_clock(), Json(token))).ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no token '{id}'"))
             .hint("'windlass token list' lists them")
     })
+}
+
+/// Other servers of the same store would find it by themselves, but only after a while.
+async fn tell_other_servers(app: &App) {
+    if let Err(error) = app.handle.store().notify(TOKENS, "").await {
+        tracing::warn!("other servers know of a changed token a little later: {error}");
+    }
 }

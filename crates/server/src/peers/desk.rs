@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tower_http::catch_panic::CatchPanicLayer;
 use windlass_api::ErrorCode;
-use windlass_store::{ASKED, AskId, Asked, Notice};
+use windlass_store::{ASKED, AskId, Asked, Notice, TOKENS};
 
 /// Requests that are answered at a time. Most of them wait for the ends of jobs.
 const UNDER_WAY_MAX: usize = 8_192;
@@ -34,18 +34,20 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
     let routes = routes.layer(CatchPanicLayer::new());
     let mut desk = Desk { app, routes, after: AskId(0), under_way: BTreeMap::new(), tasks: JoinSet::new() };
     let handle = desk.app.handle.clone();
-    let mut listener = handle.store().listen(&[ASKED]);
+    let mut listener = handle.store().listen(&[ASKED, TOKENS]);
     let mut tick = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
             // Dropped, the tasks end.
             () = handle.ends() => return,
-            notice = listener.next() => {
-                if notice == Notice::Listens {
+            notice = listener.next() => match notice {
+                Notice::Said { channel, .. } if channel == TOKENS => desk.app.refresh_tokens().await,
+                Notice::Said { .. } => desk.take_in().await,
+                Notice::Listens => {
                     desk.after = AskId(0);
+                    desk.take_in().await;
                 }
-                desk.take_in().await;
-            }
+            },
             _ = tick.tick() => {
                 desk.after = AskId(0);
                 desk.end_withdrawn().await;

@@ -67,9 +67,7 @@ impl StandBy {
 
     /// Serves until the handle is closed, and answers the requests that are under way.
     pub async fn serve(self, listeners: Vec<Listener>, options: ServeOptions) {
-        let hearing = tokio::spawn(self.postbox.clone().hear(self.handle.events().clone()));
         http::serve_standing_by(listeners, self.handle, options, self.postbox).await;
-        hearing.abort();
     }
 }
 

@@ -3,7 +3,7 @@
 use super::KnownOwner;
 use super::packed::{self, BadRow, RequestHead};
 use super::relay;
-use crate::events::Events;
+use crate::http::App;
 use axum::body::Bytes;
 use axum::http::Response;
 use futures_util::FutureExt as _;
@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use windlass_store::{ANSWERED, Answered, AskId, Listener, Notice, RELAYED, ServerId, Store, StoreError};
+use windlass_store::{
+    ANSWERED, Answered, AskId, Listener, Notice, RELAYED, ServerId, Store, StoreError, TOKENS,
+};
 
 /// The kind of a row that has a request of a client.
 pub(super) const KIND: &str = "http";
@@ -99,10 +101,10 @@ impl Postbox {
         Ok(packed::unpack_answer(answer.status, answer.body)?)
     }
 
-    /// Hears answers, and events for this server's clients, for ever.
-    pub async fn hear(self: Arc<Self>, events: Events) {
-        let mut listener = self.store.listen(&[ANSWERED, RELAYED]);
-        let mut inbound = relay::Inbound::new(self.store.clone(), events).await;
+    /// Hears answers, events for this server's clients, and of tokens that other servers changed, for ever.
+    pub async fn hear(self: Arc<Self>, app: App) {
+        let mut listener = self.store.listen(&[ANSWERED, RELAYED, TOKENS]);
+        let mut inbound = relay::Inbound::new(self.store.clone(), app.handle.events().clone()).await;
         let mut tick = tokio::time::interval(LOOK_EVERY);
         let mut is_away = false;
         loop {
@@ -112,6 +114,9 @@ impl Postbox {
             };
             let answered = self.of_interest(&heard);
             let mut looked = if answered.is_empty() { Ok(()) } else { self.fetch(answered).await };
+            if heard.tokens {
+                app.refresh_tokens().await;
+            }
             if heard.events {
                 looked = looked.and(inbound.read().await);
             }
@@ -181,19 +186,22 @@ struct Heard {
     answers: BTreeSet<AskId>,
     all_answers: bool,
     events: bool,
+    tokens: bool,
 }
 
 impl Heard {
-    const ALL: Heard = Heard { answers: BTreeSet::new(), all_answers: true, events: true };
+    /// What is looked for where a notice may be lost. Tokens are looked for elsewhere, now and then.
+    const ALL: Heard = Heard { answers: BTreeSet::new(), all_answers: true, events: true, tokens: false };
 
     /// A notice, and those that came with it.
     fn of(first: Notice, listener: &mut Listener) -> Heard {
-        let mut heard = Heard { answers: BTreeSet::new(), all_answers: false, events: false };
+        let mut heard = Heard { all_answers: false, events: false, ..Heard::ALL };
         let mut next = Some(first);
         while let Some(notice) = next {
             match notice {
                 Notice::Listens => return Heard::ALL,
                 Notice::Said { channel, .. } if channel == RELAYED => heard.events = true,
+                Notice::Said { channel, .. } if channel == TOKENS => heard.tokens = true,
                 Notice::Said { payload, .. } => match payload.parse() {
                     Ok(id) => _ = heard.answers.insert(AskId(id)),
                     Err(_) => heard.all_answers = true,
