@@ -70,7 +70,7 @@ fn is_loopback(text: &str) -> bool {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Addresses(Vec<Address>);
 
-/// Why a text is no list of addresses.
+/// Why a list of addresses is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadAddresses {
     /// There is none.

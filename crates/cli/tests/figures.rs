@@ -261,7 +261,7 @@ fn all_metrics() -> String {
 fn dashboard_alerts_and_manual_name_metrics_that_there_are() {
     let text = all_metrics();
     assert!(text.contains("windlass_worker_load{worker=\"box\"}"), "{text}");
-    // What has a value, and what is described: where a machine measures no pressure, there is no value of that.
+    // A metric without a value is in the text, too, in its `# TYPE` line. A kernel may measure no pressure.
     let known = metric_names(&text);
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();

@@ -152,7 +152,7 @@ async fn follow_task(
                 link.calm();
                 tokio::time::sleep(AGAIN_PAUSE).await;
             }
-            // Where the next byte is nobody knows, so it would be shown twice or never.
+            // The place in the output is unknown: going on would repeat lines, or leave lines out.
             Err(error) if may_pass(&error) && places.iter().any(|place| place.offset().is_none()) => {
                 return Err(error).doing(doing);
             }

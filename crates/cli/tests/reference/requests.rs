@@ -103,7 +103,7 @@ fn schema(page: &mut String, name: &str, schema: &Value, named: &mut BTreeSet<St
     }
 }
 
-/// The forms of a schema that is no plain object.
+/// The alternatives of a schema with `oneOf`, one a line. Any other schema is its type.
 fn variants(schema: &Value, named: &mut BTreeSet<String>) -> String {
     let Some(forms) = schema["oneOf"].as_array() else { return kind(schema, named) };
     let mut text = String::new();

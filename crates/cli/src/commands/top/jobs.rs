@@ -61,7 +61,8 @@ impl JobPages {
             return;
         }
         let before = part.before.unwrap_or(u64::MAX);
-        // A page may be short, because the server looks at so many jobs at a time: its cursor says how far it came.
+        // The server examines a limited number of jobs for a page, so a page can be short although older jobs match.
+        // Its cursor is the id at which the server stopped.
         let end = page.next.as_ref().and_then(|next| next.parse::<u64>().ok()).filter(|end| *end < before);
         let newest = self.newest();
         // Between this page and what was known there may be jobs that were never read.
