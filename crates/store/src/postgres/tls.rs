@@ -64,12 +64,17 @@ impl TlsDialer {
             _ => checks,
         };
         let verifier: Arc<dyn ServerCertVerifier> = match checks {
-            Checks::Disable | Checks::Prefer | Checks::Require => Arc::new(AnyCertificate(provider.clone())),
+            Checks::Disable | Checks::Prefer | Checks::Require => {
+                Arc::new(AnyName { signer: None, provider: provider.clone() })
+            }
             Checks::VerifyCa | Checks::VerifyFull => {
                 let known = roots(root)?;
                 let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(known), provider.clone());
                 let full = builder.build().map_err(|e| StoreError::Setting(format!("sslrootcert: {e}")))?;
-                if checks == Checks::VerifyFull { full } else { Arc::new(AnyName(full)) }
+                match checks {
+                    Checks::VerifyFull => full,
+                    _ => Arc::new(AnyName { signer: Some(full), provider: provider.clone() }),
+                }
             }
         };
         let versions = ClientConfig::builder_with_provider(provider)
@@ -173,48 +178,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
     }
 }
 
-/// Trusts every certificate: the connection is encrypted, and nothing says with whom.
+/// Checks no name: the certificate may be for another host.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct AnyName {
+    /// Checks who signed the certificate. Without it every certificate is trusted: the connection is encrypted, but
+    /// nothing says with whom.
+    signer: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
 }
-
-/// Checks who signed a certificate, and not for whom it is.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
 
 impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
@@ -226,8 +197,9 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
+        let Some(signer) = &self.signer else { return Ok(ServerCertVerified::assertion()) };
         // The name is compared after the signatures.
-        match self.0.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+        match signer.verify_server_cert(certificate, intermediates, name, ocsp, now) {
             Err(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
                 Ok(ServerCertVerified::assertion())
             }
@@ -241,7 +213,12 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -250,10 +227,15 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
