@@ -21,6 +21,9 @@ pub struct Overview {
     pub tasks: Counts,
     /// Active jobs.
     pub jobs: ActiveJobs,
+    /// Jobs that ended and are not deleted yet; absent where the server does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndedJobs>,
     /// Ready tasks by the reason for which they wait, the most frequent first.
     pub waiting: Vec<WaitingTasks>,
     /// Attempts in the last minute.
@@ -90,6 +93,17 @@ pub struct ActiveJobs {
     pub waiting: u64,
     /// A user holds them.
     pub held: u64,
+}
+
+/// Number of jobs by the state in which they ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct EndedJobs {
+    /// Every task succeeded.
+    pub succeeded: u64,
+    /// A task failed for good, or a job that this one came after did.
+    pub failed: u64,
+    /// A person cancelled them.
+    pub canceled: u64,
 }
 
 /// Tasks that wait for one reason.

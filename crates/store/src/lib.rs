@@ -34,8 +34,8 @@ pub use ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardR
 pub use postgres::{BookingRates, Postgres, bench_bookings};
 pub use sqlite::{Sqlite, bench_raw_commits};
 pub use view::{
-    AttemptView, EndedJob, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart, ParkedView,
-    SeriesRow, Snapshot, StoredTask, TokenRecord,
+    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,
+    ParkedView, SeriesRow, Snapshot, StoredTask, TokenRecord,
 };
 pub use views::StepBodies;
 

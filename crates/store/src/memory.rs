@@ -6,8 +6,8 @@ use crate::HISTORY_MAX;
 use crate::gather::Gather;
 use crate::spec::spec_to_json;
 use crate::view::{
-    AttemptView, EndedJob, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart, ParkedView,
-    SeriesRow, Snapshot, StoredTask, TokenRecord,
+    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,
+    ParkedView, SeriesRow, Snapshot, StoredTask, TokenRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -180,6 +180,13 @@ impl Memory {
             bytes += (spec_to_json(&job.spec).len() + bodies.sum::<usize>()) as u64;
         }
         (jobs, bytes)
+    }
+
+    /// See [`Store::ended_totals`](crate::Store::ended_totals).
+    pub fn ended_totals(&self) -> EndedTotals {
+        let mut totals = EndedTotals::default();
+        self.lock().jobs.values().for_each(|job| totals.add(job.state, 1));
+        totals
     }
 
     /// See [`Store::number`](crate::Store::number).

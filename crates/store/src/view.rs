@@ -68,6 +68,29 @@ impl JobFilter {
     }
 }
 
+/// Number of jobs by the state in which they ended. Deleted jobs are not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndedTotals {
+    /// Every task succeeded.
+    pub succeeded: u64,
+    /// A task failed for good, or a job that this one came after did.
+    pub failed: u64,
+    /// A person cancelled them.
+    pub canceled: u64,
+}
+
+impl EndedTotals {
+    /// Adds jobs that ended in a state; active ones are not counted.
+    pub(crate) fn add(&mut self, state: JobState, jobs: u64) {
+        match state {
+            JobState::Active => {}
+            JobState::Succeeded => self.succeeded += jobs,
+            JobState::Failed => self.failed += jobs,
+            JobState::Canceled => self.canceled += jobs,
+        }
+    }
+}
+
 /// A part of a list of jobs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct JobsPart {

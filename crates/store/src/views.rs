@@ -1,6 +1,6 @@
 //! What users ask of a store: jobs, tasks, attempts and what they run.
 
-use crate::view::{AttemptView, EndedJob, JobFilter, JobView, JobsPart, StoredTask};
+use crate::view::{AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, StoredTask};
 use crate::{Store, StoreError};
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,6 +34,15 @@ impl Store {
             Store::Memory(memory) => Ok(memory.user_totals(&user)),
             Store::Sqlite(sqlite) => sqlite.read(move |db| db.user_totals(&user)).await,
             Store::Postgres(postgres) => Ok(postgres.reader().await?.user_totals(&user).await?),
+        }
+    }
+
+    /// Number of jobs by the state in which they ended. It is kept, not counted when asked.
+    pub async fn ended_totals(&self) -> Result<EndedTotals, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.ended_totals()),
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.ended_totals()).await,
+            Store::Postgres(postgres) => Ok(postgres.reader().await?.ended_totals().await?),
         }
     }
 

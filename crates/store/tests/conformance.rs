@@ -17,7 +17,7 @@ use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord,
+    EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord,
 };
 
 fn task(job: u64, index: u32) -> TaskId {
@@ -482,6 +482,10 @@ fn a_file_is_copied_before_it_is_brought_up_to_date() {
     let (dir, store) = opened_from_schema(4, &[job(1, "ann"), job(2, "ann"), job(3, "bob")].concat());
     let (jobs, bytes) = block_on(store.user_totals("ann".to_owned())).unwrap();
     assert!(jobs == 2 && bytes > 10, "{jobs} {bytes}");
+    assert_eq!(
+        block_on(store.ended_totals()).unwrap(),
+        EndedTotals { succeeded: 3, ..EndedTotals::default() }
+    );
     let copy = dir.path().join("w.before-upgrade-4.db");
     let db = rusqlite::Connection::open(&copy).unwrap();
     let version: i64 =

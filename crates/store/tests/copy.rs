@@ -137,6 +137,7 @@ async fn shown(store: &Store) -> String {
         text += &format!("{:?}", store.user_totals(user.to_owned()).await.unwrap());
     }
     text += &format!("{:?} {:?}", store.tokens().await.unwrap(), store.series().await.unwrap());
+    text += &format!("{:?}", store.ended_totals().await.unwrap());
     text += &format!("{:?} {:?}", store.foreign_open().await.unwrap(), store.foreign_hosts().await.unwrap());
     text += &format!("{:?}", store.foreign_job(JobId(2)).await.unwrap());
     text + &format!("{:?} {:?}", store.number("n").await.unwrap(), store.audit_parked().await.unwrap())

@@ -8,7 +8,7 @@ use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
 use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, Time};
-use windlass_store::{Store, TokenRecord};
+use windlass_store::{EndedTotals, Store, TokenRecord};
 
 fn job(id: u64, user: &str, bytes: usize) -> Write {
     let step =
@@ -33,6 +33,33 @@ fn what_a_user_has_is_counted_with_the_jobs() {
         commit(&store, vec![ended(1), ended(3)]).await;
         assert_eq!(store.retain(Time(20), 10).await.unwrap().0, [JobId(1), JobId(3)]);
         assert_eq!((totals("ann").await, totals("bob").await), ((1, bytes / 2), (0, 0)));
+    });
+}
+
+#[test]
+fn jobs_are_counted_by_the_state_in_which_they_ended() {
+    on_all(async |store| {
+        let totals = async || {
+            let EndedTotals { succeeded, failed, canceled } = store.ended_totals().await.unwrap();
+            (succeeded, failed, canceled)
+        };
+        let end =
+            |id, state, at| Write::JobEnd { job: JobId(id), state, at: Time(at), counts: Counts::default() };
+        let retry = |id| Write::JobRetry { job: JobId(id) };
+        use JobState::{Canceled, Failed, Succeeded};
+        assert_eq!(totals().await, (0, 0, 0));
+        commit(&store, (1..=6).map(|id| job(id, "ann", 1)).collect()).await;
+        assert_eq!(totals().await, (0, 0, 0), "all are active");
+        commit(&store, vec![end(1, Succeeded, 5), end(2, Failed, 5), end(3, Failed, 50)]).await;
+        commit(&store, vec![end(4, Canceled, 5), end(9, Failed, 5)]).await;
+        assert_eq!(totals().await, (1, 2, 1), "job 9 was never submitted");
+        // A job that is retried is active again, and one batch may end it twice.
+        commit(&store, vec![retry(2), retry(4), end(4, Failed, 5), retry(4), end(4, Succeeded, 5)]).await;
+        assert_eq!(totals().await, (2, 1, 0));
+        commit(&store, vec![retry(3), end(3, Failed, 50), end(2, Canceled, 50)]).await;
+        assert_eq!(totals().await, (2, 1, 1));
+        assert_eq!(store.retain(Time(20), 10).await.unwrap().0.len(), 2);
+        assert_eq!(totals().await, (0, 1, 1), "deleted jobs do not count");
     });
 }
 

@@ -130,7 +130,7 @@ async fn shown(store: &Store) -> String {
     for user in ["q0", "q1", "q2"] {
         text += &format!("{:?}\n", store.user_totals(user.to_owned()).await.unwrap());
     }
-    text + &format!("{:?}", store.last_ended(9, 9).await.unwrap())
+    text + &format!("{:?} {:?}", store.last_ended(9, 9).await.unwrap(), store.ended_totals().await.unwrap())
 }
 
 async fn compare(sqlite: &Store, postgres: &Store, batches: &[Vec<Op>]) {

@@ -14,10 +14,13 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use utoipa::IntoParams;
-use windlass_api::figures::{FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries};
+use windlass_api::figures::{
+    EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries,
+};
 use windlass_core::job::JobState;
 use windlass_core::worker::WorkerState;
 use windlass_core::{Engine, JobId};
+use windlass_store::EndedTotals;
 
 /// Milliseconds that rates look back, and quantiles.
 const MINUTE_MS: u64 = 60_000;
@@ -34,6 +37,8 @@ pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
         let mut overview = view::with_rates(overview, &minute, &five);
+        let EndedTotals { succeeded, failed, canceled } = app.handle.store().ended_totals().await?;
+        overview.ended = Some(EndedJobs { succeeded, failed, canceled });
         overview.holds.extend(app.handle.disk().may_submit().err().map(|why| why.to_string()));
         Ok::<_, ApiError>(overview)
     };

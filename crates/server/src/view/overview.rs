@@ -15,7 +15,7 @@ use windlass_core::{Time, queues};
 /// Workers that suffer, and queues, that one answer names.
 const NAMED_MAX: usize = 50;
 
-/// What the engine's thread makes of the farm; rates are added later.
+/// What the engine's thread makes of the farm; rates and ended jobs are added later.
 pub fn overview(engine: &Engine, now: Time) -> Overview {
     let mut workers = WorkerCounts::default();
     let (mut total_cpu, mut booked_cpu) = (0u64, 0u64);
@@ -37,6 +37,7 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
         cpus: FarmCpus { total: cores(total_cpu), booked: cores(booked_cpu), by_queue: by_queue(engine) },
         tasks: engine.counts().into(),
         jobs: active_jobs(engine),
+        ended: None,
         waiting: waiting.collect(),
         per_minute: AttemptRates::default(),
         wait_ms: windlass_api::figures::Quantiles::default(),

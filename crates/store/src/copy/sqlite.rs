@@ -1,6 +1,6 @@
 //! The side of a copy that is an SQLite file.
 
-use super::tables::{Cell, META, TABLES, Table, USER_TOTALS};
+use super::tables::{Cell, ENDED_TOTALS, META, TABLES, Table, USER_TOTALS};
 use super::{Batch, Parcel};
 use crate::{Sqlite, StoreError};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -91,7 +91,7 @@ pub fn write_all(to: &Sqlite, mut parcels: mpsc::Receiver<Parcel>) -> Result<Vec
             Some(Parcel::Rows(number, rows)) => {
                 let table = &TABLES[number];
                 counts[number] += rows.len() as u64;
-                if table.name == USER_TOTALS {
+                if [USER_TOTALS, ENDED_TOTALS].contains(&table.name) {
                     continue;
                 }
                 let places = vec!["?"; table.columns.len()].join(", ");

@@ -84,11 +84,13 @@ const ENDING: TableColumn = TableColumn { sqlite: "end", postgres: "ending", kin
 
 /// The totals of users, which SQLite counts by itself as jobs are inserted.
 pub const USER_TOTALS: &str = "user_totals";
+/// The numbers of ended jobs, which SQLite counts by itself as jobs are inserted.
+pub const ENDED_TOTALS: &str = "ended_totals";
 /// Numbers under names. A new store has one already.
 pub const META: &str = "meta";
 
 /// All tables, those of the engine and of the server.
-pub const TABLES: [Table; 19] = [
+pub const TABLES: [Table; 20] = [
     Table { name: META, columns: &[text("key"), int("value")], order: "key" },
     Table {
         name: "turns",
@@ -268,6 +270,7 @@ pub const TABLES: [Table; 19] = [
     Table { name: "foreign_hosts", columns: &[text("name"), text("doc")], order: "name" },
     Table { name: "deleted", columns: &[int("job")], order: "job" },
     Table { name: USER_TOTALS, columns: &[SUBMITTER, int("jobs"), int("bytes")], order: "1" },
+    Table { name: ENDED_TOTALS, columns: &[small("state"), int("jobs")], order: "state" },
     Table {
         name: "series",
         columns: &[small("part"), int("step"), same("data", CellKind::Bytes)],

@@ -39,6 +39,18 @@ const COUNTS: &str = "INSERT INTO parked_counts (queue, class, jobs, tasks, wait
 const NO_COUNTS: &str = "DELETE FROM parked_counts USING unnest($1::text[], $2::bigint[]) AS v(queue, class)
     WHERE parked_counts.queue = v.queue AND parked_counts.class = v.class AND jobs = 0";
 
+const ENDED: &str =
+    "INSERT INTO ended_totals (state, jobs) SELECT * FROM unnest($1::smallint[], $2::bigint[])
+    ON CONFLICT (state) DO UPDATE SET jobs = ended_totals.jobs + excluded.jobs";
+
+/// What the statements of a batch did.
+struct Applied {
+    /// The writes that rows refused, ascending.
+    refused: Vec<usize>,
+    /// What is added to the number of ended jobs, by the code of their state.
+    ended: BTreeMap<i16, i64>,
+}
+
 /// A connection for commits alone.
 pub struct Connection {
     pub client: Client,
@@ -136,23 +148,23 @@ impl Attempt<'_> {
             begun = true;
         }
         let plan = Plan::new(writes, &existing);
-        let refused = self.apply(connection, writes, &plan, begun).await?;
-        self.finish(connection, writes, &refused).await?;
-        Ok(refused)
+        let applied = self.apply(connection, writes, &plan, begun).await?;
+        self.finish(connection, writes, &applied).await?;
+        Ok(applied.refused)
     }
 
     fn count(&self, statements: usize) {
         self.database.statements.fetch_add(statements as u64, Ordering::Relaxed);
     }
 
-    /// Runs the statements of the plan; returns the refused writes.
+    /// Runs the statements of the plan.
     async fn apply(
         &mut self,
         connection: &mut Connection,
         writes: &[Write],
         plan: &Plan,
         begun: bool,
-    ) -> Result<Vec<usize>, Trouble> {
+    ) -> Result<Applied, Trouble> {
         let wanted: Vec<&'static str> = plan.groups.iter().map(|group| group.kind.sql()).collect();
         connection.prepare(&wanted).await?;
         let sorted: Vec<Vec<usize>> = plan.groups.iter().map(|group| in_key_order(group, writes)).collect();
@@ -175,13 +187,21 @@ impl Attempt<'_> {
         );
         self.count(steps.len());
         let answers = pipelined(steps).await?;
-        let mut refused = Vec::new();
+        let (mut refused, mut ended) = (Vec::new(), BTreeMap::new());
         for (group, rows) in plan.groups.iter().zip(&answers[first..]) {
             if group.kind.is_guarded() && rows.len() < group.rows.len() {
                 refused.extend(not_taken(group, rows, writes));
             }
+            if group.kind.changes_states() {
+                for row in rows {
+                    *ended.entry(row.get(1)).or_default() -= 1;
+                    *ended.entry(row.get(2)).or_default() += 1;
+                }
+            }
         }
-        Ok(plan.refused(refused))
+        // State 0 is that of active jobs.
+        ended.retain(|state, jobs| *state != 0 && *jobs != 0);
+        Ok(Applied { refused: plan.refused(refused), ended })
     }
 
     /// Adds what the batch changes in sums, which other transactions wait for, and commits under the owner's epoch.
@@ -189,11 +209,16 @@ impl Attempt<'_> {
         &mut self,
         connection: &mut Connection,
         writes: &[Write],
-        refused: &[usize],
+        Applied { refused, ended }: &Applied,
     ) -> Result<(), Trouble> {
         let mut last: Vec<(&'static str, Vec<Column<'_>>)> = Vec::new();
         last.extend(totals(writes, refused));
         last.extend(counts(writes, refused));
+        if !ended.is_empty() {
+            let (states, jobs): (Vec<i16>, Vec<i64>) =
+                ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();
+            last.push((ENDED, vec![Box::new(states), Box::new(jobs)]));
+        }
         let Ownership { shard, server, epoch, .. } = *self.ownership;
         let refused: Vec<i64> = refused.iter().map(|number| *number as i64).collect();
         last.push((

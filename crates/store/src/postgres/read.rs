@@ -7,7 +7,9 @@ use super::rows::{self, ATTEMPT, JOB, RESULT, TASK, WORKER};
 use super::trouble::Trouble;
 use super::{Postgres, int, settings, time, turns};
 use crate::gather::Gather;
-use crate::view::{AttemptView, EndedJob, JobFilter, JobView, JobsPart, ParkedView, Snapshot, StoredTask};
+use crate::view::{
+    AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, Snapshot, StoredTask,
+};
 use crate::{HISTORY_MAX, StepBodies, StoreError, codes, spec};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::TryStreamExt;
@@ -160,6 +162,15 @@ impl PgReader {
         Ok(self.one(sql, &[&super::text(user)], totals).await?.unwrap_or_default())
     }
 
+    pub async fn ended_totals(&self) -> Read<EndedTotals> {
+        let ended = |row: &Row| Ok((rows::job_state(row, 0)?, rows::number_at(row, 1)));
+        let mut totals = EndedTotals::default();
+        for (state, jobs) in self.all("SELECT state, jobs FROM ended_totals", &[], ended).await? {
+            totals.add(state, jobs);
+        }
+        Ok(totals)
+    }
+
     pub async fn held_jobs(&self) -> Read<Vec<JobId>> {
         let sql = "SELECT id FROM jobs WHERE state = 0 AND held ORDER BY id";
         self.all(sql, &[], |row| Ok(JobId(rows::number_at(row, 0)))).await
@@ -235,8 +246,9 @@ impl PgReader {
             "SELECT {RESULT}, {TASK} FROM tasks WHERE job = $1 AND state >= 2 AND ending IS NOT NULL
              ORDER BY idx DESC LIMIT $2"
         );
-        let earlier =
-            format!("SELECT {RESULT}, {ATTEMPT} FROM attempts WHERE job = $1 AND NOT late LIMIT $2");
+        let earlier = format!(
+            "SELECT {RESULT}, {ATTEMPT} FROM attempts WHERE job = $1 AND NOT late ORDER BY idx, id LIMIT $2"
+        );
         let (tasks, earlier) = (at.prepare_cached(&tasks).await?, at.prepare_cached(&earlier).await?);
         let (mut left, mut found) = (attempts_max, Vec::new());
         for view in views {

@@ -9,7 +9,7 @@ use windlass_core::{JobId, Time};
 /// The oldest of the jobs that ended before a time. A job that another server is deleting or retrying is passed over.
 const OLDEST: &str = "DELETE FROM jobs WHERE id = (SELECT id FROM jobs WHERE ended IS NOT NULL AND ended < $1
         ORDER BY ended LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING id, submitter, bytes";
+    RETURNING id, submitter, bytes, state";
 const TASKS: &str =
     "DELETE FROM tasks WHERE job = $1 AND idx IN (SELECT idx FROM tasks WHERE job = $1 LIMIT $2)";
 const HISTORY: &str = "DELETE FROM history WHERE signature IN
@@ -41,6 +41,8 @@ async fn retain(
         let less = "UPDATE user_totals SET jobs = jobs - 1, bytes = bytes - $2 WHERE submitter = $1";
         at.execute(less, &[&user, &bytes]).await?;
         at.execute("DELETE FROM user_totals WHERE submitter = $1 AND jobs <= 0", &[&user]).await?;
+        let less = "UPDATE ended_totals SET jobs = jobs - 1 WHERE state = $1";
+        at.execute(less, &[&row.get::<_, i16>(3)]).await?;
         // The expression is that of the index.
         at.execute("DELETE FROM foreign_jobs WHERE job % 1000000000000 = $1", &[&id]).await?;
         at.execute("INSERT INTO deleted VALUES ($1)", &[&id]).await?;

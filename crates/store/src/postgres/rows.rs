@@ -5,7 +5,7 @@ use crate::view::{AttemptView, JobView, StoredTask, TokenRecord};
 use crate::{codes, spec};
 use std::sync::Arc;
 use tokio_postgres::Row;
-use windlass_core::job::{End, TaskResult, TaskRow};
+use windlass_core::job::{End, JobState, TaskResult, TaskRow};
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
@@ -39,17 +39,19 @@ fn small(row: &Row, column: usize) -> u32 {
     row.get::<_, i64>(column) as u32
 }
 
+pub fn job_state(row: &Row, column: usize) -> Result<JobState, Trouble> {
+    codes::job_state_from(row.get::<_, i16>(column).into()).ok_or_else(|| unknown("state of a job"))
+}
+
 pub fn job(row: &Row) -> Result<JobView, Trouble> {
     let mut spec = spec::spec_from_json(row.get(1))?;
     spec.priority = row.get::<_, Option<i32>>(8).unwrap_or(spec.priority);
-    let state =
-        codes::job_state_from(row.get::<_, i16>(3).into()).ok_or_else(|| unknown("state of a job"))?;
     let counts = row.get::<_, Option<&str>>(7).map(spec::counts_from_json).transpose()?;
     Ok(JobView {
         id: JobId(number_at(row, 0)),
         spec: Arc::new(spec),
         created: Time(number_at(row, 2)),
-        state,
+        state: job_state(row, 3)?,
         stop: row.get::<_, Option<i64>>(4).map(codes::stop_from),
         held: row.get(5),
         ended: time_at(row, 6),

@@ -99,9 +99,7 @@ impl WriteKind {
                 FROM unnest($1::bigint[], $2::integer[]) AS v(id, priority) WHERE jobs.id = v.id RETURNING jobs.id",
             WriteKind::Stop => "UPDATE jobs SET stop = v.stop FROM unnest($1::bigint[], $2::bigint[]) AS v(id, stop)
                 WHERE jobs.id = v.id RETURNING jobs.id",
-            WriteKind::EndOfJob => "UPDATE jobs SET state = v.state, ended = v.ended, counts = v.counts
-                FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[]) AS v(id, state, ended, counts)
-                WHERE jobs.id = v.id RETURNING jobs.id",
+            WriteKind::EndOfJob => END_OF_JOB,
             WriteKind::Retry => RETRY,
             WriteKind::Done => "UPDATE jobs SET done = v.done FROM unnest($1::bigint[], $2::text[]) AS v(id, done)
                 WHERE jobs.id = v.id RETURNING jobs.id",
@@ -138,6 +136,11 @@ impl WriteKind {
         }
     }
 
+    /// Whether the statement returns, after the key, the states of the job before and after it.
+    pub fn changes_states(self) -> bool {
+        matches!(self, WriteKind::EndOfJob | WriteKind::Retry)
+    }
+
     /// Whether the key that the statement returns is a task's, of two columns.
     pub fn is_of_tasks(self) -> bool {
         matches!(self, WriteKind::First | WriteKind::Next | WriteKind::End | WriteKind::Again)
@@ -153,11 +156,18 @@ const JOB: &str = "WITH given AS (
     INSERT INTO meta (key, value) SELECT 'next_job', max(id) + 1 FROM given
     ON CONFLICT (key) DO UPDATE SET value = greatest(meta.value, excluded.value)";
 
+/// Returns the states of before and after, too.
+const END_OF_JOB: &str = "UPDATE jobs SET state = v.state, ended = v.ended, counts = v.counts
+    FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[]) AS v(id, state, ended, counts), jobs AS was
+    WHERE jobs.id = v.id AND was.id = v.id RETURNING jobs.id, was.state, jobs.state";
+
+/// Returns the states of before and after, too.
 const RETRY: &str = "WITH back AS (UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL
-        WHERE id = ANY($1::bigint[]) RETURNING id),
+        FROM jobs AS was WHERE jobs.id = ANY($1::bigint[]) AND was.id = jobs.id
+        RETURNING jobs.id, was.state AS was, jobs.state),
     ready AS (UPDATE tasks SET state = 0, failures = 0 FROM back
         WHERE tasks.job = back.id AND tasks.state IN (3, 4))
-    SELECT id FROM back";
+    SELECT id, was, state FROM back";
 
 const FIRST: &str = "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
     SELECT job, idx, 1, attempt, worker, epoch, booked, cpu, memory

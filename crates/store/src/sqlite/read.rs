@@ -10,8 +10,8 @@ use super::turns;
 use super::write::int;
 use crate::gather::Gather;
 use crate::view::{
-    AttemptView, EndedJob, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StoredTask,
-    TokenRecord,
+    AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot,
+    StoredTask, TokenRecord,
 };
 use crate::{HISTORY_MAX, StepBodies, codes, spec};
 use rusqlite::types::Type;
@@ -36,7 +36,8 @@ const ATTEMPT: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, o
      attempt, worker, epoch, late FROM attempts";
 
 const EARLIER: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
-     attempt, worker, epoch, late, idx FROM attempts WHERE job = ?1 AND late = 0 LIMIT ?2";
+     attempt, worker, epoch, late, idx FROM attempts WHERE job = ?1 AND late = 0
+     ORDER BY idx, rowid LIMIT ?2";
 
 /// A reading connection.
 pub struct Reader {
@@ -184,6 +185,16 @@ impl Reader {
         let found =
             one.query_row([user], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)));
         Ok(found.optional()?.unwrap_or_default())
+    }
+
+    pub fn ended_totals(&self) -> rusqlite::Result<EndedTotals> {
+        let mut all = self.db.prepare_cached("SELECT state, jobs FROM ended_totals")?;
+        let (mut rows, mut totals) = (all.query([])?, EndedTotals::default());
+        while let Some(row) = rows.next()? {
+            let state = codes::job_state_from(row.get(0)?);
+            totals.add(state.ok_or_else(|| bad(0, Type::Integer, "no such state"))?, number_at(row, 1)?);
+        }
+        Ok(totals)
     }
 
     pub fn number(&self, name: &str) -> rusqlite::Result<Option<u64>> {

@@ -21,7 +21,7 @@ pub const WALL_MS: u64 = 1_700_000_000_000;
 /// Jobs of the farm.
 pub const JOBS: u64 = 450;
 
-/// The moment that is so many milliseconds after the start.
+/// The moment `run_ms` after the start.
 pub fn at(run_ms: u64) -> Moment {
     Moment { wall_ms: WALL_MS + run_ms, run_ms }
 }
@@ -118,6 +118,7 @@ fn overview() -> Overview {
             ..Counts::default()
         },
         jobs: ActiveJobs { running: 7, waiting: 23, held: 1 },
+        ended: None,
         waiting: Vec::new(),
         per_minute: AttemptRates { started: 310.0, succeeded: 300.0, failed: 4.0 },
         wait_ms: Quantiles::default(),
