@@ -66,6 +66,12 @@ export function overview(farm) {
       waiting: farm.jobs.filter((job) => job.state === 'pending').length,
       held: farm.jobs.filter((job) => job.state === 'held').length,
     },
+    ended: Object.fromEntries(
+      ['succeeded', 'failed', 'canceled'].map((state) => [
+        state,
+        farm.jobs.filter((job) => job.state === state).length,
+      ]),
+    ),
     waiting: [...waiting].sort((a, b) => b[1] - a[1]).map(([reason, n]) => ({ reason, text: text[reason], tasks: n })),
     per_minute: { started: rate('started'), succeeded: rate('succeeded'), failed: rate('failed') },
     wait_ms: { p50: 3_900, p95: 21_400 },

@@ -654,6 +654,24 @@ export interface components {
          * @enum {string}
          */
         End: "exited" | "signal" | "time_limit" | "oom" | "canceled" | "recalled" | "not_started" | "lost";
+        /** @description Number of jobs by the state in which they ended. */
+        EndedJobs: {
+            /**
+             * Format: int64
+             * @description A person cancelled them.
+             */
+            canceled: number;
+            /**
+             * Format: int64
+             * @description A task failed for good, or a job that this one came after did.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Every task succeeded.
+             */
+            succeeded: number;
+        };
         /** @description What is set up before tasks and taken down after them. */
         Environment: {
             /** @description Files that are written when the environment is entered, as `{{Env.File.NAME}}`. */
@@ -1162,6 +1180,7 @@ export interface components {
         Overview: {
             /** @description Cpus of the workers that are up, and what of them is booked. */
             cpus: components["schemas"]["FarmCpus"];
+            ended?: components["schemas"]["EndedJobs"] | null;
             /** @description What holds the whole farm, in plain sentences; empty as a rule. */
             holds: string[];
             /** @description Active jobs. */
