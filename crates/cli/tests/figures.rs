@@ -84,7 +84,9 @@ fn the_tasks_of_a_job_are_a_grid_while_it_runs_and_when_it_has_ended() {
     rustix::fs::mkfifoat(rustix::fs::CWD, work.join("never"), rustix::fs::Mode::RWXU).unwrap();
     farm.ok(&["submit", "--array", "0-6", "--", "sh", "-c", &blocks]);
     farm.ok(&["submit", "--after", "2", "--", "true"]);
-    let shown = until(&farm, "/api/v1/jobs/2/grid", |shown| shown["runs"][1][0] == "r");
+    let shown = until(&farm, "/api/v1/jobs/2/grid", |shown| {
+        shown["runs"][0] == json!(["s", 2]) && shown["runs"][1][0] == "r"
+    });
     // Short tasks are sent ahead: these are placed, and wait at the worker.
     let rest = shown["runs"].as_array().unwrap()[2..].iter().map(|run| run[1].as_u64().unwrap());
     assert_eq!((&shown["runs"][0], &shown["runs"][1], rest.sum()), (&json!(["s", 2]), &json!(["r", 1]), 4));
