@@ -6,7 +6,7 @@ import { check, launch, openPage, shot, signIn } from './browser.mjs';
 const base = process.env.BASE.replace(/\/$/, '');
 const VIEWS = {
   overview: '/',
-  job: `/jobs/${process.env.FILM}?task=3`,
+  job: `/jobs/${process.env.FILM}?state=running`,
   why: `/jobs/${process.env.COMP}/why`,
   workers: '/workers',
 };
