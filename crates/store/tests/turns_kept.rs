@@ -238,6 +238,20 @@ proptest! {
     }
 }
 
+/// What the property above found once.
+#[test]
+fn the_weight_that_a_queue_has_set_again_before_a_restart_changes_no_turn() {
+    let ops = [(Op::Ends, false), (Op::Ends, false), (Op::Set(0, 100, [1, 1, 1]), true)];
+    let [mut on, mut again] = both(None);
+    for farm in [&mut on, &mut again] {
+        for (queue, user) in (0..3).flat_map(|queue| (0..3).map(move |user| (queue, user))) {
+            farm.act(&Op::Submit(queue, user, 0, 30));
+        }
+    }
+    let (on, again) = (booked(on, &ops, false), booked(again, &ops, true));
+    assert_eq!(on, again);
+}
+
 fn both(express: Option<u32>) -> [Farm; 2] {
     [(); 2].map(|()| Farm::new(Charge::Task, express, 100_000))
 }

@@ -140,8 +140,12 @@ impl QueueShare {
         self.weight
     }
 
-    /// What is charged from now on counts by this weight.
+    /// What is charged from now on counts by this weight. The same weight again changes nothing: rounding would make a queue
+    /// stand elsewhere than one that was restored meanwhile.
     pub fn set_weight(&mut self, weight: u32) {
+        if weight == self.weight {
+            return;
+        }
         (self.base, self.had, self.weight) = (self.start_tag(), 0, weight);
     }
 
@@ -235,6 +239,15 @@ mod tests {
         share.set_weight(7);
         (0..7_000_000).for_each(|_| share.charge(1));
         assert_eq!(share.start_tag(), 1_000_000 << FRACTION_BITS);
+    }
+
+    #[test]
+    fn the_same_weight_again_rounds_nothing() {
+        let mut share = QueueShare::default();
+        share.charge(1);
+        let before = share;
+        share.set_weight(before.weight());
+        assert_eq!(share, before);
     }
 
     #[test]
