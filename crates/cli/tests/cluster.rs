@@ -166,6 +166,39 @@ fn a_database_that_was_away_leaves_the_farm_to_its_owner_and_tasks_run_on() {
     }
 }
 
+#[test]
+fn a_standby_of_the_database_that_is_promoted_is_found_and_nothing_confirmed_is_lost() {
+    let started = database::Cluster::start(&["fsync=off"]);
+    let pair = started.and_then(|primary| primary.synchronous_standby().map(|standby| (primary, standby)));
+    let (primary, standby) = match pair {
+        Ok(pair) => pair,
+        Err(why) => return println!("SKIP what needs PostgreSQL: {why}"),
+    };
+    let database = primary.database().split("@/").nth(1).unwrap().split('?').next().unwrap().to_owned();
+    let hosts = [&primary, &standby].map(|host| host.dir().display().to_string().replace('/', "%2F"));
+    let store = format!("postgres://{}@{}/{database}", database::USER, hosts.join(","));
+    let one = Server::start("one", &store);
+    let two = Server::start("two", &store);
+    let _worker = worker(&one, "w1", &[&one, &two]);
+    let gate = one.farm.work().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done; echo done", gate.display());
+    let running = two.ok(&["submit", "--quiet", "--", "sh", "-c", &wait]);
+    wait_until("it runs", || two.json(&["job", "show", running.trim()])["counts"]["running"] == json!(1));
+    let after = format!("--after={}", running.trim());
+    let confirmed: Vec<String> = (0..20)
+        .map(|n| [&one, &two][n % 2].ok(&["submit", "--quiet", &after, "--", "true"]).trim().to_owned())
+        .collect();
+    primary.crash();
+    standby.sql("postgres", "SELECT pg_promote()");
+    std::fs::write(&gate, "").unwrap();
+    wait_until("a server owns the farm", || two.owner().is_some() && two.run(&["jobs"]).status.success());
+    for job in confirmed.iter().map(String::as_str).chain([running.trim()]) {
+        two.ok(&["job", "wait", job]);
+    }
+    assert_eq!(two.json(&["job", "tasks", running.trim()])[0]["attempt"], json!(1));
+    assert_eq!(one.ok(&["run", "--", "echo", "hi"]), "hi\n");
+}
+
 /// A task that notes that it runs twice at once, or that more tasks run than the workers have cpus.
 const AUDITED: &str = r#"exec 9>locks/{}; flock -n 9 || { echo {} runs twice >> wrong; exit 1; }
     for slot in 0 1 2 3 4 5; do

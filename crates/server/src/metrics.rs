@@ -28,6 +28,8 @@ const QUEUES_MAX: usize = 250;
 pub struct Metrics {
     registry: Registry,
     jobs_accepted: Counter,
+    jobs_ended: Family<Labels, Counter>,
+    jobs_read: Counter,
     tasks_booked: Counter,
     attempts_ended: Family<Labels, Counter>,
     results_late: Counter,
@@ -47,6 +49,7 @@ pub struct Metrics {
     wait_seconds: Histogram,
     round_seconds: Histogram,
     commit_seconds: Histogram,
+    store_read_seconds: Histogram,
     /// The same events once more, for rates and quantiles of the last minutes.
     tally: Mutex<Tally>,
     /// Writes of a batch.
@@ -60,6 +63,12 @@ pub struct Metrics {
     pub load_reports_refused: Counter,
     /// Lines that could not be written to the audit log.
     pub audit_lost: Counter,
+    /// Requests that this server passed on to the owner of the farm.
+    pub requests_passed: Counter,
+    /// Requests of other servers that this one answered as the owner.
+    pub requests_served: Counter,
+    /// Without a value on a server that owns nothing.
+    farm_epoch: Family<[(&'static str, &'static str); 0], Gauge>,
 }
 
 impl Metrics {
@@ -68,6 +77,8 @@ impl Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("windlass"),
             jobs_accepted: Counter::default(),
+            jobs_ended: Family::default(),
+            jobs_read: Counter::default(),
             tasks_booked: Counter::default(),
             attempts_ended: Family::default(),
             results_late: Counter::default(),
@@ -86,6 +97,7 @@ impl Metrics {
             wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 12)),
             round_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
+            store_read_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
             tally: Mutex::default(),
             batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
             store_failures: Counter::default(),
@@ -93,6 +105,9 @@ impl Metrics {
             refusals: Counter::default(),
             load_reports_refused: Counter::default(),
             audit_lost: Counter::default(),
+            requests_passed: Counter::default(),
+            requests_served: Counter::default(),
+            farm_epoch: Family::default(),
         };
         metrics.register();
         metrics
@@ -101,6 +116,8 @@ impl Metrics {
     fn register(&mut self) {
         let r = &mut self.registry;
         r.register("jobs_accepted", "Jobs accepted", self.jobs_accepted.clone());
+        r.register("jobs_ended", "Jobs ended, by their state", self.jobs_ended.clone());
+        r.register("jobs_read", "Jobs read from the store for the engine", self.jobs_read.clone());
         r.register("tasks_booked", "Bookings made", self.tasks_booked.clone());
         r.register("attempts_ended", "Attempts ended, by the task's state", self.attempts_ended.clone());
         r.register("results_late", "Results refused: another attempt is booked", self.results_late.clone());
@@ -120,6 +137,8 @@ impl Metrics {
         let seconds = Unit::Seconds;
         r.register_with_unit("wait", "From ready to booked", seconds.clone(), self.wait_seconds.clone());
         r.register_with_unit("round", "A round that booked", seconds.clone(), self.round_seconds.clone());
+        let help = "A read of jobs for the engine";
+        r.register_with_unit("store_read", help, seconds.clone(), self.store_read_seconds.clone());
         r.register_with_unit("commit", "A batch until durable", seconds, self.commit_seconds.clone());
         r.register("batch_writes", "Writes of a batch", self.batch_writes.clone());
         r.register_with_unit("store_free", "Free on the store's disk", Unit::Bytes, self.store_free.clone());
@@ -127,6 +146,12 @@ impl Metrics {
         r.register("refusals", "Connections and requests refused", self.refusals.clone());
         r.register("load_reports_refused", "Measures not taken", self.load_reports_refused.clone());
         r.register("audit_lost", "Lines lost to the audit log", self.audit_lost.clone());
+        let help = "Requests passed on to the server that owns the farm";
+        r.register("requests_passed", help, self.requests_passed.clone());
+        let help = "Requests of other servers answered as the farm's owner";
+        r.register("requests_served", help, self.requests_served.clone());
+        let help = "Number of this server's ownership of the farm: rises with each takeover";
+        r.register("farm_epoch", help, self.farm_epoch.clone());
     }
 
     /// A round that booked something took so long.
@@ -141,6 +166,17 @@ impl Metrics {
     pub fn commit_took(&self, took: Duration) {
         self.commit_seconds.observe(took.as_secs_f64());
         self.lock_tally().commit_times.add(took);
+    }
+
+    /// It took so long to read jobs for the engine.
+    pub fn read_took(&self, took: Duration, jobs: usize) {
+        self.store_read_seconds.observe(took.as_secs_f64());
+        self.jobs_read.inc_by(jobs as u64);
+    }
+
+    /// This server owns the farm under that epoch.
+    pub fn owns_farm(&self, epoch: u64) {
+        self.farm_epoch.get_or_create(&[]).set(epoch as i64);
     }
 
     /// The store did not take a batch.
@@ -179,7 +215,11 @@ impl Metrics {
                     self.attempts_ended.get_or_create(&[("state", word(*state))]).inc();
                 }
                 Fact::Late { .. } => _ = self.results_late.inc(),
-                Fact::JobEnded { .. } | Fact::Started { .. } | Fact::Worker { .. } => {}
+                Fact::JobEnded { state, .. } => {
+                    let state = windlass_api::JobState::from_core(*state, false, &Counts::default()).as_str();
+                    self.jobs_ended.get_or_create(&[("state", state)]).inc();
+                }
+                Fact::Started { .. } | Fact::Worker { .. } => {}
             }
         }
     }

@@ -86,6 +86,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
     let metrics = Arc::new(Metrics::new());
+    // A store that no other server can use has one owner for ever.
+    metrics.owns_farm(store.ownership().map_or(1, |ownership| ownership.epoch));
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
@@ -262,10 +264,11 @@ impl Shell {
         if some.is_empty() {
             return None;
         }
-        let store = self.store.clone();
+        let (store, metrics, began) = (self.store.clone(), self.metrics.clone(), Instant::now());
         Some(Box::pin(async move {
             let numbers: Vec<u64> = some.iter().map(|fetch| fetch.number).collect();
             let found = store.fetch(some).await;
+            metrics.read_took(began.elapsed(), found.iter().flatten().flatten().count());
             let failed = |error| tracing::error!("{}", Unavailable::from_store(&error));
             let found = found.map_err(failed).ok();
             let steps = steps_of(found.iter().flatten().flatten());

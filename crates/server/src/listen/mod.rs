@@ -43,6 +43,8 @@ const HANDSHAKES_MAX: usize = 2048;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new connection may bring no request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the first request of a connection is waited for when the server ends or changes its role.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// How long the head of a request may take, the pause since the one before included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a request's head.
@@ -462,24 +464,30 @@ impl Served {
         let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         let mut patience = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
         let (mut waiting, mut open) = (true, true);
+        let tell = |ended: Result<(), Box<dyn std::error::Error + Send + Sync>>| {
+            if let Err(why) = ended.map_err(|error| reason(&*error))
+                && let Some(why) = why
+            {
+                self.refusals.tell(&peer, why);
+            }
+        };
         loop {
             tokio::select! {
-                ended = connection.as_mut() => {
-                    if let Err(why) = ended.map_err(|error| reason(&*error))
-                        && let Some(why) = why
-                    {
-                        self.refusals.tell(&peer, why);
-                    }
-                    return;
-                }
+                ended = connection.as_mut() => return tell(ended),
                 () = &mut patience, if waiting => {
                     waiting = false;
                     if !asked.load(Ordering::Relaxed) {
                         return self.too_silent(&peer);
                     }
                 }
-                _ = closing.wait_for(|closing| *closing), if open => {
+                () = async { _ = closing.wait_for(|closing| *closing).await }, if open => {
                     open = false;
+                    // The first request may be on its way on a connection that was accepted just now.
+                    if !asked.load(Ordering::Relaxed)
+                        && let Ok(ended) = tokio::time::timeout(FIRST_REQUEST_GRACE, connection.as_mut()).await
+                    {
+                        return tell(ended);
+                    }
                     connection.as_mut().graceful_shutdown();
                 }
             }

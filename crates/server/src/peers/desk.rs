@@ -140,6 +140,7 @@ async fn answer(app: &App, routes: Router, asked: Asked) -> Option<(i32, Vec<u8>
     if response.status() == StatusCode::SERVICE_UNAVAILABLE && ends {
         return None;
     }
+    app.handle.metrics().requests_served.inc();
     let (parts, body) = response.into_parts();
     match axum::body::to_bytes(body, ANSWER_BYTES_MAX).await {
         Ok(body) => {

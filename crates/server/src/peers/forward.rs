@@ -72,6 +72,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         key: is_submission.then(new_key).flatten(),
         one_part: pattern == LOG_PATTERN,
     };
+    app.handle.metrics().requests_passed.inc();
     if head.one_part {
         return log_parts::read(app, postbox, head).await;
     }

@@ -17,8 +17,9 @@ use windlass_store::{
 
 /// The kind of a row that has a request of a client.
 pub(super) const KIND: &str = "http";
-/// Requests that may wait for answers.
+/// Requests that may wait for answers: of all, and of one user.
 const WAITING_MAX: usize = 8_192;
+const WAITING_OF_USER_MAX: usize = 1_024;
 /// Numbers of answers that came before this server knew the number of its request.
 const EARLY_MAX: usize = 4_096;
 /// How often answers and events are looked for, where a notice of them was lost.
@@ -36,6 +37,8 @@ pub(crate) struct Postbox {
 struct Waiting {
     asks: BTreeMap<AskId, oneshot::Sender<Answered>>,
     early: BTreeSet<AskId>,
+    /// Requests under way, by user.
+    users: BTreeMap<String, usize>,
 }
 
 /// Why a request was not answered.
@@ -43,6 +46,8 @@ struct Waiting {
 pub(super) enum Unanswered {
     #[error("too many requests wait for the server that owns the farm")]
     Full,
+    #[error("'{0}' has {WAITING_OF_USER_MAX} requests that wait for the server that owns the farm")]
+    FullOfUser(String),
     #[error("the server that owns the farm has not answered for {} s", .0.as_secs())]
     Patience(Duration),
     #[error(transparent)]
@@ -81,9 +86,7 @@ impl Postbox {
         body: &[u8],
         patience: Duration,
     ) -> Result<Response<Bytes>, Unanswered> {
-        if self.waiting().asks.len() >= WAITING_MAX {
-            return Err(Unanswered::Full);
-        }
+        let _slot = AskSlot::take(self, &head.user)?;
         let id = self.store.ask(self.server, KIND, packed::pack_request(head, body)).await?;
         let (sender, answered) = oneshot::channel();
         let is_early = {
@@ -159,6 +162,39 @@ impl Postbox {
     }
 }
 
+/// One of the requests that a user may have under way.
+struct AskSlot<'a> {
+    postbox: &'a Postbox,
+    user: &'a str,
+}
+
+impl<'a> AskSlot<'a> {
+    fn take(postbox: &'a Postbox, user: &'a str) -> Result<AskSlot<'a>, Unanswered> {
+        let mut waiting = postbox.waiting();
+        if waiting.users.values().sum::<usize>() >= WAITING_MAX {
+            return Err(Unanswered::Full);
+        }
+        let own = waiting.users.entry(user.to_owned()).or_default();
+        if *own >= WAITING_OF_USER_MAX {
+            return Err(Unanswered::FullOfUser(user.to_owned()));
+        }
+        *own += 1;
+        Ok(AskSlot { postbox, user })
+    }
+}
+
+impl Drop for AskSlot<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.postbox.waiting();
+        if let Some(own) = waiting.users.get_mut(self.user) {
+            *own -= 1;
+            if *own == 0 {
+                waiting.users.remove(self.user);
+            }
+        }
+    }
+}
+
 /// A request under way. Dropped without an answer, it is taken back.
 struct Asking {
     postbox: Arc<Postbox>,
@@ -210,5 +246,26 @@ impl Heard {
             next = listener.next().now_or_never();
         }
         heard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_leaves_room_for_others() {
+        let postbox = Postbox::new(Store::open("memory").unwrap(), ServerId(1));
+        let turns: Vec<_> =
+            (0..WAITING_OF_USER_MAX).map(|_| AskSlot::take(&postbox, "ann").unwrap()).collect();
+        assert!(matches!(AskSlot::take(&postbox, "ann"), Err(Unanswered::FullOfUser(_))));
+        let others: Vec<_> = (WAITING_OF_USER_MAX..WAITING_MAX)
+            .map(|n| {
+                AskSlot::take(&postbox, ["bob", "cyn", "dan", "eve", "fay", "gus", "hal"][n % 7]).unwrap()
+            })
+            .collect();
+        assert!(matches!(AskSlot::take(&postbox, "ida"), Err(Unanswered::Full)));
+        drop((turns, others));
+        assert!(postbox.waiting().users.is_empty());
     }
 }

@@ -88,6 +88,41 @@ impl Cluster {
             return Err(failed("initdb", String::from_utf8_lossy(&made.stderr).replace('\n', " ")));
         }
         configure(&dir, settings).map_err(|e| failed("configuration", e.to_string()))?;
+        let cluster = Self::keep(bin, dir, port, user)?;
+        let (locked, password) = LOCKED;
+        cluster.sql("postgres", &format!("CREATE ROLE {locked} LOGIN PASSWORD '{password}'"));
+        Ok(cluster)
+    }
+
+    /// A standby of this cluster. A commit here is confirmed once the standby has it, too.
+    pub fn synchronous_standby(&self) -> Result<Cluster, String> {
+        let user = unprivileged()?;
+        let dir = tempfile::Builder::new().prefix("pg").tempdir().map_err(|e| e.to_string())?.keep();
+        if let Some((uid, gid)) = user {
+            std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).map_err(|e| format!("chown: {e}"))?;
+        }
+        let mut copy = self.program("pg_basebackup");
+        copy.args(["--no-sync", "-R", "-X", "stream", "-c", "fast", "-D"]).arg(dir.join("data"));
+        let copied = as_user(&mut copy, user, &dir).output().map_err(|e| format!("pg_basebackup: {e}"))?;
+        if !copied.status.success() {
+            return Err(String::from_utf8_lossy(&copied.stderr).replace('\n', " "));
+        }
+        let own_socket = format!("unix_socket_directories = '{}'\n", dir.display());
+        let settings = std::fs::OpenOptions::new().append(true).open(dir.join("data/postgresql.conf"));
+        settings.and_then(|mut file| file.write_all(own_socket.as_bytes())).map_err(|e| e.to_string())?;
+        let standby = Self::keep(self.bin.clone(), dir, self.port, user)?;
+        self.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        let is_there = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while self.sql("postgres", is_there) != "1" {
+            std::thread::yield_now();
+        }
+        Ok(standby)
+    }
+
+    /// Starts the cluster whose files are in `dir`.
+    fn keep(bin: PathBuf, dir: PathBuf, port: u16, user: Option<(u32, u32)>) -> Result<Cluster, String> {
+        let failed = |what: &str, why: String| format!("{what}: {why}");
         let mut shell = Command::new("sh");
         shell.args(["-c", KEEPER, "sh"]).arg(&bin).arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = as_user(&mut shell, user, &dir)
@@ -109,8 +144,6 @@ impl Cluster {
             let log = std::fs::read_to_string(cluster.dir.join("log")).unwrap_or_default();
             return Err(failed("it does not start", log.replace('\n', " ")));
         }
-        let (locked, password) = LOCKED;
-        cluster.sql("postgres", &format!("CREATE ROLE {locked} LOGIN PASSWORD '{password}'"));
         Ok(cluster)
     }
 
