@@ -174,9 +174,8 @@ fn a_standby_of_the_database_that_is_promoted_is_found_and_nothing_confirmed_is_
         Ok(pair) => pair,
         Err(why) => return println!("SKIP what needs PostgreSQL: {why}"),
     };
-    let database = primary.database().split("@/").nth(1).unwrap().split('?').next().unwrap().to_owned();
-    let hosts = [&primary, &standby].map(|host| host.dir().display().to_string().replace('/', "%2F"));
-    let store = format!("postgres://{}@{}/{database}", database::USER, hosts.join(","));
+    let (first, second) = (primary.dir().display().to_string(), standby.dir().display().to_string());
+    let store = primary.database().replace(&first, &format!("{first},{second}"));
     let one = Server::start("one", &store);
     let two = Server::start("two", &store);
     let _worker = worker(&one, "w1", &[&one, &two]);

@@ -68,12 +68,15 @@ impl Target {
     pub fn parse(address: &str, secrets: &Secrets) -> Result<Target, StoreError> {
         let (base, options) = address.split_once('?').unwrap_or((address, ""));
         let (mut left, mut checks, mut root, mut passfile) = (Vec::new(), Checks::Prefer, None, None);
+        let mut hosts = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             match key {
                 "sslmode" => checks = Checks::parse(value)?,
                 "sslrootcert" => root = Some(decoded(value)),
                 "passfile" => passfile = Some(decoded(value)),
+                // The driver takes a list of names here, and one socket alone.
+                "host" => hosts.extend(value.split(',').map(decoded)),
                 key if KNOWN.contains(&key) => left.push(option),
                 _ => return Err(unknown_option()),
             }
@@ -86,6 +89,14 @@ impl Target {
             let why = if named { why } else { "it is no URL of a database".to_owned() };
             StoreError::Setting(format!("{why}; {FORM}"))
         })?;
+        hosts.iter().for_each(|host| _ = config.host(host));
+        let (hosts, ports) =
+            (config.get_hosts().len().max(config.get_hostaddrs().len()), config.get_ports().len());
+        if ports > 1 && ports != hosts {
+            return Err(StoreError::Setting(format!(
+                "the address names {hosts} hosts and {ports} ports; give one port for all, or one for each host"
+            )));
+        }
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host_path(SOCKETS);
         }
@@ -255,6 +266,12 @@ mod tests {
         let target = parse("postgresql://ann:pw@a:6000,b/farm");
         assert_eq!(target.shown, "postgres://a:6000,b/farm");
         assert_eq!(target.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let sockets = parse("postgres://ann@/farm?host=/run/a,/run/b&port=5432,5433").config;
+        assert_eq!(sockets.get_hosts(), ["/run/a", "/run/b"].map(|dir| Host::Unix(dir.into())));
+        assert_eq!(sockets.get_ports(), [5432, 5433]);
+        let uneven = Target::parse("postgres:///farm?host=/a,/b&port=1,2,3", &Secrets::default());
+        let Err(StoreError::Setting(why)) = uneven else { panic!("three ports of two hosts") };
+        assert!(why.contains("2 hosts and 3 ports"), "{why}");
         let any = parse("postgres://a/farm?target_session_attrs=any");
         assert_eq!(any.config.get_target_session_attrs(), TargetSessionAttrs::Any);
     }
