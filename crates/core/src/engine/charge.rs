@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// An attempt that was just booked holds so many hundredths of a core more, and its queue is charged for them.
+    /// An attempt that was just booked gets `cpu` more, in hundredths of a core. Its queue is charged for that.
     pub(super) fn charge_more(&mut self, task: TaskId, queue: QueueId, cpu: u32) {
         let Some(attempt) = self.attempts.get(&task) else { return };
         let (before, mut request) = (attempt.charged, attempt.request.clone());

@@ -61,7 +61,8 @@ impl Engine {
         }
     }
 
-    /// Gives a task up to so many hundredths of a core more, in whole cores where it has whole ones. Returns how many.
+    /// Gives a task up to `most` more, in hundredths of a core, and returns what it gave. A task with whole cores gets whole
+    /// cores.
     fn widen(&mut self, wide: &WideTask, most: u32, out: &mut Outbox) -> u32 {
         let WideTask { task, worker, queue, .. } = *wide;
         let key = self.key_of(task);

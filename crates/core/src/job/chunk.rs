@@ -123,7 +123,7 @@ impl Default for ChunkLengths {
 }
 
 impl ChunkLengths {
-    /// A chunk of so many tasks took so long.
+    /// A chunk of `tasks` tasks took `ms` milliseconds.
     pub fn learn(&mut self, tasks: u32, ms: f64) {
         if let Some(expected_ms) = self.expected_ms(tasks).filter(|ms| *ms > 0.0) {
             self.error =
@@ -176,12 +176,12 @@ impl ChunkLengths {
         Some((small_ms, (large_ms / large).max(1e-3)))
     }
 
-    /// Milliseconds that a chunk of so many tasks is expected to take; `None` while start and tasks cannot be told apart.
+    /// Milliseconds that a chunk of `tasks` tasks is expected to take; `None` while start and tasks cannot be told apart.
     pub fn expected_ms(&self, tasks: u32) -> Option<f64> {
         self.start_and_task_ms().map(|(start_ms, task_ms)| start_ms + task_ms * f64::from(tasks))
     }
 
-    /// A chunk of so many tasks began.
+    /// A chunk of `tasks` tasks began.
     pub fn began(&mut self, tasks: u32, now_ms: f64) -> ChunkEnd {
         let at_ms = now_ms + self.expected_ms(tasks).unwrap_or(0.0);
         let is_last = at_ms > now_ms && at_ms - now_ms >= NEARLY_ALL * (self.all_end_ms - now_ms);

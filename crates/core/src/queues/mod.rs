@@ -487,7 +487,7 @@ impl Queues {
         self.user_holds(id);
     }
 
-    /// A task of the queue that is booked has so many hundredths of a core more.
+    /// A booked task of the queue gets `cpu` more, in hundredths of a core.
     pub fn widen(&mut self, id: QueueId, cpu: u32) {
         for id in self.with_whole(id) {
             self.all[id.0 as usize].booked_cpu += u64::from(cpu);

@@ -346,7 +346,7 @@ impl Worker {
         *self.steps.entry(step).or_default() += cpu;
     }
 
-    /// A task of a step that it holds has so many hundredths of a core more.
+    /// A task of the step, which this worker holds, gets `cpu` more, in hundredths of a core.
     pub fn widen(&mut self, step: StepKey, cpu: u32) {
         self.booked.cpu += cpu;
         *self.steps.entry(step).or_default() += cpu;
