@@ -4,6 +4,7 @@
 pub mod browser;
 pub mod cluster;
 pub mod nix;
+pub mod notices;
 pub mod port;
 pub mod proxy;
 

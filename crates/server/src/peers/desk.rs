@@ -25,14 +25,21 @@ const UNDER_WAY_MAX: usize = 8_192;
 /// Requests that are read at a time.
 const READ_MAX: usize = 256;
 /// How often requests are looked for whose notice was lost, and those whose clients are gone.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Bytes of an answer. Output of tasks goes part by part.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Answers requests of other servers until this one ends.
 pub(crate) async fn serve_others(app: App, routes: Router) {
     let routes = routes.layer(CatchPanicLayer::new());
-    let mut desk = Desk { app, routes, after: AskId(0), under_way: BTreeMap::new(), tasks: JoinSet::new() };
+    let mut desk = Desk {
+        app,
+        routes,
+        after: AskId(0),
+        under_way: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        is_away: false,
+    };
     let handle = desk.app.handle.clone();
     let mut listener = handle.store().listen(&[ASKED, TOKENS]);
     let mut tick = tokio::time::interval(LOOK_EVERY);
@@ -69,6 +76,8 @@ struct Desk {
     after: AskId,
     under_way: BTreeMap<AskId, AbortHandle>,
     tasks: JoinSet<AskId>,
+    /// The last read of requests failed.
+    is_away: bool,
 }
 
 impl Desk {
@@ -78,8 +87,15 @@ impl Desk {
         while self.app.handle.is_sure() && self.under_way.len() < UNDER_WAY_MAX {
             let asked = match self.app.handle.store().asked(self.after, READ_MAX).await {
                 Ok(asked) => asked,
-                Err(error) => return tracing::warn!("cannot read requests of other servers: {error}"),
+                Err(error) => {
+                    // Said once, and not again by each look.
+                    if !std::mem::replace(&mut self.is_away, true) {
+                        tracing::warn!("cannot read requests of other servers: {error}");
+                    }
+                    return;
+                }
             };
+            self.is_away = false;
             let count = asked.len();
             for asked in asked {
                 self.after = asked.id;
