@@ -1,0 +1,247 @@
+//! The job spec: the XML document that pyoutline and CueSubmit send to start jobs.
+//!
+//! - Only facts of the document: what a service or a show decides when the document is silent is `None`.
+//! - Documents that declare entities are refused, so that none is expanded and no file is read.
+//! - Each text has the bound of its column, so that the database refuses none later.
+
+mod read;
+
+use super::frames::RangeError;
+use super::names::NameError;
+
+pub use read::parse;
+
+/// Bytes of a document. 2,000 layers of 4 KiB fit.
+pub const SPEC_BYTES_MAX: usize = 16 << 20;
+/// Elements, texts and attributes of a document, counted as the parser does.
+pub const NODES_MAX: u32 = 1_000_000;
+/// Jobs of a document.
+pub const JOBS_MAX: usize = 100;
+/// Layers of a job, as in OpenCue.
+pub const LAYERS_MAX: usize = 2_000;
+/// Dependencies of a document.
+pub const DEPENDS_MAX: usize = 20_000;
+/// Variables of a job or of a layer.
+pub const VARIABLES_MAX: usize = 1_000;
+/// Services, limits, tags or outputs of a layer, each.
+pub const LIST_MAX: usize = 200;
+/// Bytes of a command, a range or the tags of a layer: their columns.
+pub const TEXT_BYTES_MAX: usize = 4_000;
+/// Bytes of a variable's name or value: their columns.
+pub const VARIABLE_BYTES_MAX: usize = 2_048;
+/// Cores of a frame, in hundredths: the bounds of OpenCue.
+pub const CORES_RESERVED: std::ops::RangeInclusive<i32> = 10..=2_400;
+/// Memory of a frame, in KiB: the bounds of OpenCue.
+pub const MEMORY_RESERVED_KIB: std::ops::RangeInclusive<i64> = 262_144..=52_428_800;
+
+/// Why a document is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// A document of more than `SPEC_BYTES_MAX`.
+    #[error("the job spec has {0} bytes; at most {SPEC_BYTES_MAX} are read; split the job")]
+    Long(usize),
+    /// A document with an entity of its own.
+    #[error("the job spec declares an entity; write the text itself")]
+    Entity,
+    /// A document that is not XML.
+    #[error("the job spec is not valid XML")]
+    Xml(#[from] roxmltree::Error),
+    /// An element or attribute that must be there.
+    #[error("{place} has no {what}; add it")]
+    Missing {
+        /// The element that lacks it.
+        place: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A value that cannot be understood or does not fit.
+    #[error("{place}: '{value}' is not a valid {what}")]
+    Value {
+        /// The element.
+        place: String,
+        /// What the value should be.
+        what: &'static str,
+        /// The value, shortened.
+        value: String,
+    },
+    /// More of something than its bound.
+    #[error("{place} has more than {max} {what}; split it")]
+    Many {
+        /// The element.
+        place: String,
+        /// What is too much.
+        what: &'static str,
+        /// The bound.
+        max: usize,
+    },
+    /// A layer's name that the job has already.
+    #[error("job '{job}' has two layers '{layer}'; give them different names")]
+    Twice {
+        /// The job.
+        job: String,
+        /// The layer.
+        layer: String,
+    },
+    /// A job of root.
+    #[error("jobs cannot run as root; submit as another user")]
+    Root,
+    /// A name that is refused.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A frame range that is refused.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+}
+
+/// What one document asks for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spec {
+    /// In lower case. `None` is the default facility.
+    pub facility: Option<String>,
+    /// The show, which must exist.
+    pub show: String,
+    /// The shot.
+    pub shot: String,
+    /// The user who submits, and as whom commands run.
+    pub user: String,
+    /// Never 0. `None` where the document has none.
+    pub uid: Option<i32>,
+    /// Where mail goes.
+    pub email: Option<String>,
+    /// In the order of the document.
+    pub jobs: Vec<JobSpec>,
+    /// Between these jobs, or on older ones.
+    pub depends: Vec<DependSpec>,
+}
+
+/// A job of a document.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobSpec {
+    /// The whole name: `show-shot-user_rest`.
+    pub name: String,
+    /// Whether it waits until somebody resumes it.
+    pub paused: bool,
+    /// Whether frames that fail are eaten.
+    pub auto_eat: bool,
+    /// `None` is the group's default.
+    pub priority: Option<i32>,
+    /// Never negative. What OpenCue caps it at is the launcher's affair. `None` is the default.
+    pub retries_max: Option<i32>,
+    /// Whole cores, as hundredths; -1 is without a cap.
+    pub cores_max: Option<i32>,
+    /// Gpus.
+    pub gpus_max: Option<i32>,
+    /// The operating system of hosts.
+    pub os: Option<String>,
+    /// In the order of the document; a name stands once, with its last value.
+    pub env: Vec<(String, String)>,
+    /// In the order of dispatch.
+    pub layers: Vec<LayerSpec>,
+}
+
+/// When the frames of a layer run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LayerKind {
+    /// Before the others.
+    Pre,
+    /// In a job of its own, after all others ended.
+    Post,
+    /// The usual kind.
+    Render,
+    /// Small helpers.
+    Util,
+}
+
+/// A layer of a job.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LayerSpec {
+    /// In lower case, with underscores for dashes.
+    pub name: String,
+    /// Its kind.
+    pub kind: LayerKind,
+    /// The command line with OpenCue's tokens, such as `#IFRAME#`.
+    pub command: String,
+    /// The range as it was written.
+    pub range: String,
+    /// Frames that one command renders; at least 1.
+    pub chunk_size: u32,
+    /// The first frame of each chunk, in order of dispatch.
+    pub frames: Vec<i32>,
+    /// Hundredths of cores. 0 is a whole host, a negative number all but as many. `None` is the service's.
+    pub cores_min: Option<i32>,
+    /// `None` is the service's.
+    pub threadable: Option<bool>,
+    /// KiB, within `MEMORY_RESERVED_KIB`. `None` is the service's.
+    pub memory_kib: Option<i64>,
+    /// `None` is the service's.
+    pub gpus_min: Option<i32>,
+    /// KiB, from `gpu_memory` or the older `gpu`. `None` is the service's.
+    pub gpu_memory_kib: Option<i64>,
+    /// Minutes after which a frame is killed.
+    pub timeout_min: Option<i32>,
+    /// Minutes without a line of log after which a frame is killed.
+    pub timeout_llu_min: Option<i32>,
+    /// `None` is the service's. A layer's tags replace those.
+    pub tags: Option<Vec<String>>,
+    /// Names of limits.
+    pub limits: Vec<String>,
+    /// Names of services; the first one known gives the defaults.
+    pub services: Vec<String>,
+    /// As the job's.
+    pub env: Vec<(String, String)>,
+    /// Paths of what it makes.
+    pub outputs: Vec<String>,
+}
+
+/// Who waits for whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DependKind {
+    /// A job on a job.
+    JobOnJob,
+    /// A job on a layer.
+    JobOnLayer,
+    /// A job on a frame.
+    JobOnFrame,
+    /// A layer on a job.
+    LayerOnJob,
+    /// A layer on a layer.
+    LayerOnLayer,
+    /// A layer on a frame.
+    LayerOnFrame,
+    /// A layer on one frame of a simulation.
+    LayerOnSimFrame,
+    /// A frame on a job.
+    FrameOnJob,
+    /// A frame on a layer.
+    FrameOnLayer,
+    /// A frame on a frame.
+    FrameOnFrame,
+    /// Each frame of a layer on the same frame of another layer.
+    FrameByFrame,
+    /// Each frame of a layer on the one before it in another layer.
+    PreviousFrame,
+}
+
+/// One side of a dependency.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DependEnd {
+    /// The whole name of a job.
+    pub job: String,
+    /// There where the kind speaks of a layer.
+    pub layer: Option<String>,
+    /// There where the kind speaks of a frame: `0001-layer`.
+    pub frame: Option<String>,
+}
+
+/// A dependency.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DependSpec {
+    /// Its kind.
+    pub kind: DependKind,
+    /// Whether one frame of the other layer is enough. Only between layers.
+    pub any_frame: bool,
+    /// What waits.
+    pub from: DependEnd,
+    /// What it waits for.
+    pub on: DependEnd,
+}
