@@ -694,7 +694,7 @@ export interface components {
          * @description Kinds of errors that programs tell apart.
          * @enum {string}
          */
-        ErrorCode: "bad_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "conflict" | "too_large" | "cannot_be_placed" | "unavailable" | "internal";
+        ErrorCode: "bad_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "conflict" | "too_large" | "cannot_be_placed" | "unavailable" | "worker_away" | "internal";
         /** @description One error. */
         ErrorDetail: {
             /** @description The kind of error, for programs. */

@@ -44,6 +44,8 @@ pub enum ErrorCode {
     CannotBePlaced,
     /// 503: the store is full or unreachable, or too many requests wait; try again.
     Unavailable,
+    /// 503: the worker that has to answer is not connected; try again when it is back. No other server knows more.
+    WorkerAway,
     /// 500: a defect of the server.
     Internal,
 }
@@ -60,7 +62,7 @@ impl ErrorCode {
             ErrorCode::Conflict => 409,
             ErrorCode::TooLarge => 413,
             ErrorCode::CannotBePlaced => 422,
-            ErrorCode::Unavailable => 503,
+            ErrorCode::Unavailable | ErrorCode::WorkerAway => 503,
             ErrorCode::Internal => 500,
         }
     }

@@ -80,7 +80,10 @@ impl ClientError {
     pub fn is_temporary(&self) -> bool {
         match self {
             ClientError::NoneAnswers(all) => !all.iter().all(|(_, error)| error.is_untrusted()),
-            error => error.is_unreachable() || error.code() == Some(ErrorCode::Unavailable),
+            error => {
+                let passes = matches!(error.code(), Some(ErrorCode::Unavailable | ErrorCode::WorkerAway));
+                passes || error.is_unreachable()
+            }
         }
     }
 
@@ -183,6 +186,8 @@ mod tests {
         for code in [ErrorCode::NotFound, ErrorCode::Unauthorized, ErrorCode::Conflict, ErrorCode::Internal] {
             assert_eq!(refused(code).verdict(), Verdict::Answered, "{code:?}");
         }
+        let away = refused(ErrorCode::WorkerAway);
+        assert!(away.verdict() == Verdict::Answered && away.is_temporary(), "each server knows the worker");
         let silent = ClientError::Silent { address: Address::parse("a:1"), after: Duration::from_secs(9) };
         assert_eq!(silent.verdict(), Verdict::Unknown);
     }

@@ -84,6 +84,13 @@ impl ServerLink {
         }
     }
 
+    /// As if no server had answered for so long.
+    #[cfg(test)]
+    pub fn set_outage(&mut self, lasted: Duration) {
+        let since = Instant::now().checked_sub(lasted).unwrap();
+        self.outage = Some(Outage { since, pause: PAUSE_MIN, told: false });
+    }
+
     /// True if the user named the server: then this program does not start it.
     pub fn is_named(&self) -> bool {
         self.own || self.server.is_some()
@@ -112,12 +119,12 @@ impl ServerLink {
         if outage.pause > PAUSE_MIN && !outage.told {
             outage.told = true;
             let seconds = OUTAGE_MAX.as_secs();
-            match self.client.servers() {
-                1 => {
+            match self.client.servers() == 1 && error.code().is_none() {
+                true => {
                     let address = self.client.address();
                     talk!("note: the server at {address} does not answer; retrying for {seconds} s");
                 }
-                _ => talk!("note: {error}; retrying for {seconds} s"),
+                false => talk!("note: {error}; retrying for {seconds} s"),
             }
         }
         self.client.pass(&error);

@@ -49,10 +49,8 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
         match follow.session().await {
             Ok(job) => break Ok(job),
             Err(error) => {
-                if follow.printer.went_on() {
-                    follow.link.calm();
-                }
-                if let Err(error) = follow.link.pause(&format!("follow job {job}"), error).await {
+                let pause = follow.printer.take_pause();
+                if let Err(error) = wait(follow.link, &format!("follow job {job}"), error, pause).await {
                     break Err(error);
                 }
             }
@@ -66,6 +64,21 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
         Err(error) if stop.code().is_none() => Err(CliError::output(error)),
         _ => Ok(ended),
     }
+}
+
+/// Waits a moment after a failure. Where it has a pause of its own, an output did not come from a server that answered
+/// everything else, and that is counted for the output alone.
+async fn wait(
+    link: &mut ServerLink,
+    doing: &str,
+    error: ClientError,
+    pause: Option<Duration>,
+) -> Result<(), CliError> {
+    let Some(pause) = pause else { return link.pause(doing, error).await };
+    link.calm();
+    link.client.pass(&error);
+    tokio::time::sleep(pause).await;
+    Ok(())
 }
 
 impl Follow<'_> {
@@ -181,5 +194,34 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         self.reader.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::{ErrorCode, ErrorDetail};
+
+    fn unavailable() -> ClientError {
+        let message = "no owner now".to_owned();
+        ClientError::Refused(ErrorDetail { code: ErrorCode::Unavailable, message, hint: None })
+    }
+
+    fn link() -> ServerLink {
+        let addresses = windlass_api::Addresses::parse("http://127.0.0.1:1,http://127.0.0.1:2").unwrap();
+        let client = crate::client::connect::client_of(&addresses).unwrap();
+        ServerLink::new(client, Some(addresses))
+    }
+
+    #[tokio::test]
+    async fn an_output_that_does_not_come_is_no_outage_of_the_servers() {
+        let mut link = link();
+        link.set_outage(Duration::from_secs(70));
+        assert!(wait(&mut link, "follow job 1", unavailable(), None).await.is_err(), "they are given up");
+        assert!(wait(&mut link, "follow job 1", unavailable(), Some(Duration::ZERO)).await.is_ok());
+        assert!(
+            wait(&mut link, "follow job 1", unavailable(), None).await.is_ok(),
+            "they have answered since"
+        );
     }
 }

@@ -222,7 +222,7 @@ fn code_of(error: &ClientError) -> i32 {
             ErrorCode::BadRequest | ErrorCode::TooLarge => USAGE,
             ErrorCode::Unauthorized | ErrorCode::Forbidden => DENIED,
             ErrorCode::NotFound => NOT_FOUND,
-            ErrorCode::Unavailable => UNREACHABLE,
+            ErrorCode::Unavailable | ErrorCode::WorkerAway => UNREACHABLE,
             ErrorCode::CannotBePlaced => CANNOT_BE_PLACED,
             ErrorCode::MethodNotAllowed | ErrorCode::Conflict | ErrorCode::Internal => FAILED,
         },

@@ -20,6 +20,9 @@ const TRIES_MAX: u32 = 5;
 /// The same where another server may be taking over: with the pauses between them they outlast that, and the workers' way
 /// to the new owner. After an output that stayed away so long, the next ones are not waited for any more.
 const TAKEOVER_TRIES_MAX: u32 = 16;
+/// The pauses between two requests of an output.
+const OUTPUT_PAUSE_MIN: Duration = Duration::from_millis(100);
+const OUTPUT_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long a stream that is followed live may go on after its task has ended.
 const LIVE_END_MAX: Duration = Duration::from_secs(10);
 /// Attempts to read a live stream without a byte of it, and the pauses between them. The rest is shown when the task has
@@ -96,8 +99,8 @@ pub struct Printer {
     unfinished: Option<Unfinished>,
     /// True if the last output that was asked for came.
     comes: bool,
-    /// True if a part of an output was shown before its connection broke.
-    went_on: bool,
+    /// How long to wait before the output of that task is asked for again.
+    pause: Option<Duration>,
 }
 
 struct Live {
@@ -125,7 +128,7 @@ impl Printer {
             ended_attempt: 0,
             unfinished: None,
             comes: true,
-            went_on: false,
+            pause: None,
         }
     }
 
@@ -134,9 +137,10 @@ impl Printer {
         self.show == ShownOutput::Output
     }
 
-    /// True if the last failure came in the middle of an output, and not before it.
-    pub fn went_on(&mut self) -> bool {
-        std::mem::take(&mut self.went_on)
+    /// How long to wait before the next try, if the last failure was that an output did not come. The servers answered
+    /// until then: a worker that is away is no outage of theirs.
+    pub fn take_pause(&mut self) -> Option<Duration> {
+        self.pause.take()
     }
 
     /// Notes that a task started. The only task of a job is shown live if it will not be retried: only the last attempt
@@ -186,10 +190,10 @@ impl Printer {
         };
         if shown(&unfinished.places) > before {
             unfinished.tries = 0;
-            self.went_on = true;
         }
         let tries_max = if self.comes && client.servers() > 1 { TAKEOVER_TRIES_MAX } else { TRIES_MAX };
         if may_pass(&error) && unfinished.tries < tries_max {
+            self.pause = Some((OUTPUT_PAUSE_MIN * 2u32.pow(unfinished.tries)).min(OUTPUT_PAUSE_MAX));
             unfinished.tries += 1;
             self.unfinished = Some(unfinished);
             return Err(error);

@@ -86,7 +86,7 @@ impl IntoResponse for ApiError {
         if code == ErrorCode::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if code == ErrorCode::Unavailable {
+        if matches!(code, ErrorCode::Unavailable | ErrorCode::WorkerAway) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -106,7 +106,7 @@ pub async fn log(
             app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.id)).await?;
         if !query.follow && reader.worker.and_then(|id| app.handle.link(id)).is_none() {
             let message = format!("the output of task {id} is on worker '{name}', which is not connected");
-            return Err(ApiError::new(ErrorCode::Unavailable, message)
+            return Err(ApiError::new(ErrorCode::WorkerAway, message)
                 .hint("try again when it is back; 'windlass worker list' shows it"));
         }
     }
