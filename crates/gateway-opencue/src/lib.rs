@@ -1,3 +1,5 @@
-//! OpenCue's interface. So far it reads what OpenCue's clients submit: the job spec, an XML document.
+//! OpenCue: its farm scheduled from its own database, and what its clients submit.
 
 pub mod cuebot;
+pub mod rqd;
+pub mod schema;

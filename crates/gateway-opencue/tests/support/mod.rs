@@ -1,0 +1,5 @@
+//! What tests of the scheduler share.
+
+#![allow(dead_code)]
+
+pub mod postgres;
