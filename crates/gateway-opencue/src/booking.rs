@@ -1,0 +1,267 @@
+//! Frames are booked in batches: one transaction takes them, checks every cap again and counts what they hold.
+//!
+//! Whatever a plan thought, the tables decide. Rules of [`book`]:
+//!
+//! - A frame is taken only as it was read (`int_version`), while it waits and has no proc.
+//! - No host gives more than is idle. No subscription goes over its burst, no folder or job over its maximum.
+//! - Rows are locked before they are read, in one order, so that any number of instances may book one show.
+//! - A frame that does not pass is left as it was; the others of its batch are booked.
+
+use std::collections::BTreeMap;
+use tokio_postgres::{Client, Row, Transaction};
+
+/// Frames of one transaction at most: its locks are held for milliseconds.
+pub const BATCH_FRAMES_MAX: usize = 250;
+
+/// A frame that a plan gives to a host. Cores are hundredths, memory is in KiB.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Booking {
+    /// The proc's key, which the caller makes.
+    pub proc_id: String,
+    /// The frame.
+    pub frame: String,
+    /// Its version as it was read.
+    pub version: i32,
+    /// The host.
+    pub host: String,
+    /// Cores.
+    pub cores: i64,
+    /// Memory.
+    pub mem_kib: i64,
+    /// Devices.
+    pub gpus: i64,
+    /// Their memory.
+    pub gpu_mem_kib: i64,
+}
+
+/// Why a booking came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum BookingError {
+    /// More than one transaction should hold.
+    #[error("a batch has {0} frames; at most {BATCH_FRAMES_MAX} are booked at a time")]
+    TooMany(usize),
+    /// PostgreSQL refused, or is not there. Nothing of the batch is booked, unless the commit was under way.
+    #[error("the batch was not booked; PostgreSQL said no, and the next pass plans again")]
+    Database(#[from] tokio_postgres::Error),
+}
+
+/// What a row may still give: cores and gpus. `None` is without a cap.
+type Left = (Option<i64>, Option<i64>);
+
+const FRAMES: &str =
+    "SELECT f.pk_frame, f.pk_layer, f.pk_job, j.pk_show, j.pk_folder, j.pk_dept, h.pk_host, h.pk_alloc
+    FROM unnest($1::text[], $2::int[], $3::text[]) AS w(frame, version, host)
+    JOIN frame f ON f.pk_frame = w.frame AND f.str_state = 'WAITING' AND f.int_version = w.version
+        AND f.int_depend_count = 0
+    JOIN layer l ON l.pk_layer = f.pk_layer AND (l.ts_start_after IS NULL OR l.ts_start_after <= now())
+    JOIN job j ON j.pk_job = f.pk_job AND j.str_state = 'PENDING' AND NOT j.b_paused
+    JOIN host h ON h.pk_host = w.host AND h.str_lock_state = 'OPEN'
+    WHERE NOT EXISTS (SELECT FROM proc p WHERE p.pk_frame = f.pk_frame)";
+const SUBSCRIPTIONS: &str =
+    "SELECT s.pk_show || '/' || s.pk_alloc, s.int_cores::bigint, s.int_burst, 0::bigint, -1::bigint
+    FROM subscription s JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[])) AS w(show, alloc)
+        ON s.pk_show = w.show AND s.pk_alloc = w.alloc
+    ORDER BY s.pk_subscription FOR UPDATE OF s";
+const FOLDERS: &str =
+    "SELECT pk_folder, int_cores::bigint, int_max_cores::bigint, int_gpus::bigint, int_max_gpus::bigint
+    FROM folder_resource WHERE pk_folder = ANY($1::text[]) ORDER BY pk_folder FOR UPDATE";
+const JOBS: &str = "SELECT pk_job, int_cores, int_max_cores::bigint, int_gpus::bigint, int_max_gpus::bigint
+    FROM job_resource WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
+const HOSTS: &str = "SELECT pk_host, int_cores_idle, int_mem_idle, int_gpus_idle, int_gpu_mem_idle
+    FROM host WHERE pk_host = ANY($1::text[]) ORDER BY pk_host FOR UPDATE";
+const TAKE: &str = "UPDATE frame f SET str_state = 'RUNNING', str_host = h.str_name, int_cores = w.cores,
+        int_mem_reserved = w.mem, int_gpus = w.gpus, int_gpu_mem_reserved = w.gpu_mem, ts_updated = now(),
+        ts_started = now(), ts_stopped = NULL, int_version = f.int_version + 1,
+        int_retries = f.int_retries + (f.int_exit_status NOT IN (-1, 299, 301, 302, 399))::int
+    FROM unnest($1::text[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        AS w(frame, version, host, cores, mem, gpus, gpu_mem) JOIN host h ON h.pk_host = w.host
+    WHERE f.pk_frame = w.frame AND f.str_state = 'WAITING' AND f.int_version = w.version AND f.int_depend_count = 0
+    RETURNING f.pk_frame";
+/// Every row of counters gets the sum of the procs that are inserted. A job without a maximum would be refused by the
+/// trigger that compares its cores with the maximum, which looks only where that is unchanged: so it is moved, and
+/// moved back in the same transaction, under the lock.
+const HOLD: &str = "WITH w AS (
+        SELECT w.*, f.pk_layer, f.pk_job, j.pk_show, j.pk_folder, j.pk_dept, h.pk_alloc
+        FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+            AS w(proc, frame, host, cores, mem, gpus, gpu_mem)
+        JOIN frame f ON f.pk_frame = w.frame JOIN job j ON j.pk_job = f.pk_job JOIN host h ON h.pk_host = w.host
+    ), p AS (
+        INSERT INTO proc (pk_proc, pk_host, pk_job, pk_show, pk_layer, pk_frame, int_cores_reserved,
+            int_mem_reserved, int_mem_pre_reserved, int_mem_used, int_gpus_reserved, int_gpu_mem_reserved,
+            int_gpu_mem_pre_reserved)
+        SELECT proc, host, pk_job, pk_show, pk_layer, frame, cores, mem, mem, 0, gpus, gpu_mem, gpu_mem FROM w
+    ), h AS (
+        UPDATE host t SET int_cores_idle = int_cores_idle - s.cores, int_mem_idle = int_mem_idle - s.mem,
+            int_gpus_idle = int_gpus_idle - s.gpus, int_gpu_mem_idle = int_gpu_mem_idle - s.gpu_mem
+        FROM (SELECT host, sum(cores) AS cores, sum(mem) AS mem, sum(gpus) AS gpus, sum(gpu_mem) AS gpu_mem
+            FROM w GROUP BY host) s WHERE t.pk_host = s.host
+    ), s AS (
+        UPDATE subscription t SET int_cores = int_cores + s.cores, int_gpus = int_gpus + s.gpus
+        FROM (SELECT pk_show, pk_alloc, sum(cores) AS cores, sum(gpus) AS gpus FROM w GROUP BY 1, 2) s
+        WHERE t.pk_show = s.pk_show AND t.pk_alloc = s.pk_alloc
+    ), f AS (
+        UPDATE folder_resource t SET int_cores = int_cores + s.cores, int_gpus = int_gpus + s.gpus
+        FROM (SELECT pk_folder, sum(cores) AS cores, sum(gpus) AS gpus FROM w GROUP BY 1) s
+        WHERE t.pk_folder = s.pk_folder
+    ), l AS (
+        UPDATE layer_resource t SET int_cores = int_cores + s.cores, int_gpus = int_gpus + s.gpus
+        FROM (SELECT pk_layer, sum(cores) AS cores, sum(gpus) AS gpus FROM w GROUP BY 1) s
+        WHERE t.pk_layer = s.pk_layer
+    ), d AS (
+        UPDATE point t SET int_cores = int_cores + s.cores, int_gpus = int_gpus + s.gpus
+        FROM (SELECT pk_show, pk_dept, sum(cores) AS cores, sum(gpus) AS gpus FROM w GROUP BY 1, 2) s
+        WHERE t.pk_show = s.pk_show AND t.pk_dept = s.pk_dept
+    )
+    UPDATE job_resource t SET int_cores = int_cores + s.cores, int_gpus = int_gpus + s.gpus,
+        int_max_cores = int_max_cores - 1, int_max_gpus = int_max_gpus - 1
+    FROM (SELECT pk_job, sum(cores) AS cores, sum(gpus) AS gpus FROM w GROUP BY 1) s WHERE t.pk_job = s.pk_job";
+const MOVE_BACK: &str =
+    "UPDATE job_resource SET int_max_cores = int_max_cores + 1, int_max_gpus = int_max_gpus + 1
+    WHERE pk_job = ANY($1::text[])";
+
+/// Books a batch. Returns the keys of the frames that run now, as far as the tables say.
+///
+/// # Errors
+///
+/// The batch is too large, or PostgreSQL failed. It answers a deadlock with another writer as such a failure.
+pub async fn book(client: &mut Client, batch: &[Booking]) -> Result<Vec<String>, BookingError> {
+    if batch.len() > BATCH_FRAMES_MAX {
+        return Err(BookingError::TooMany(batch.len()));
+    }
+    let transaction = client.transaction().await?;
+    let facts = facts_of(&transaction, batch).await?;
+    let granted = grant(&transaction, batch, &facts).await?;
+    let taken = take(&transaction, &granted).await?;
+    if !taken.is_empty() {
+        hold(&transaction, &taken, &facts).await?;
+    }
+    transaction.commit().await?;
+    Ok(taken.into_iter().map(|booking| booking.frame.clone()).collect())
+}
+
+/// What a frame's caps hang on.
+struct Facts {
+    job: String,
+    show: String,
+    folder: String,
+    alloc: String,
+}
+
+async fn facts_of(
+    transaction: &Transaction<'_>,
+    batch: &[Booking],
+) -> Result<BTreeMap<String, Facts>, BookingError> {
+    let frames = column(batch.iter(), |booking| booking.frame.clone());
+    let versions = column(batch.iter(), |booking| booking.version);
+    let hosts = column(batch.iter(), |booking| booking.host.clone());
+    let rows = transaction.query(FRAMES, &[&frames, &versions, &hosts]).await?;
+    let facts = rows.iter().map(|row| {
+        (row.get(0), Facts { job: row.get(2), show: row.get(3), folder: row.get(4), alloc: row.get(7) })
+    });
+    Ok(facts.collect())
+}
+
+/// Locks what the batch counts on, and picks the bookings for which there is enough.
+async fn grant<'a>(
+    transaction: &Transaction<'_>,
+    batch: &'a [Booking],
+    facts: &BTreeMap<String, Facts>,
+) -> Result<Vec<&'a Booking>, BookingError> {
+    let shows = column(facts.values(), |facts| facts.show.clone());
+    let allocs = column(facts.values(), |facts| facts.alloc.clone());
+    let folders = column(facts.values(), |facts| facts.folder.clone());
+    let jobs = column(facts.values(), |facts| facts.job.clone());
+    let hosts = column(batch.iter(), |booking| booking.host.clone());
+    let rows = transaction.query(SUBSCRIPTIONS, &[&shows, &allocs]).await?;
+    // A burst of 0 means that the show gets nothing there; below 0 nobody writes it.
+    let mut bursts: BTreeMap<String, i64> =
+        rows.iter().map(|row| (row.get(0), row.get::<_, i64>(2) - row.get::<_, i64>(1))).collect();
+    let mut folders = left(&transaction.query(FOLDERS, &[&folders]).await?);
+    let mut jobs = left(&transaction.query(JOBS, &[&jobs]).await?);
+    let rows = transaction.query(HOSTS, &[&hosts]).await?;
+    let mut idle: BTreeMap<String, [i64; 4]> =
+        rows.iter().map(|row| (row.get(0), [row.get(1), row.get(2), row.get(3), row.get(4)])).collect();
+    let mut granted = Vec::new();
+    for booking in batch {
+        let Some(facts) = facts.get(&booking.frame) else { continue };
+        let needs = [booking.cores, booking.mem_kib, booking.gpus, booking.gpu_mem_kib];
+        let burst = bursts.get_mut(&format!("{}/{}", facts.show, facts.alloc));
+        let (folder, job) = (folders.get_mut(&facts.folder), jobs.get_mut(&facts.job));
+        let (Some(burst), Some(folder), Some(job), Some(idle)) =
+            (burst, folder, job, idle.get_mut(&booking.host))
+        else {
+            continue;
+        };
+        let is_sane = booking.cores > 0 && needs.iter().all(|need| *need >= 0);
+        let has_room = idle.iter().zip(needs).all(|(idle, need)| *idle >= need);
+        if is_sane && has_room && *burst >= booking.cores && allows(folder, booking) && allows(job, booking) {
+            *burst -= booking.cores;
+            spend(folder, booking);
+            spend(job, booking);
+            idle.iter_mut().zip(needs).for_each(|(idle, need)| *idle -= need);
+            granted.push(booking);
+        }
+    }
+    Ok(granted)
+}
+
+/// What rows of key, cores, their maximum, gpus, their maximum may still give. Below 1 a maximum is none.
+fn left(rows: &[Row]) -> BTreeMap<String, Left> {
+    let less = |used: i64, max: i64| (max > 0).then_some(max - used);
+    rows.iter()
+        .map(|row| (row.get(0), (less(row.get(1), row.get(2)), less(row.get(3), row.get(4)))))
+        .collect()
+}
+
+fn allows(left: &Left, booking: &Booking) -> bool {
+    left.0.is_none_or(|cores| cores >= booking.cores)
+        && (booking.gpus == 0 || left.1.is_none_or(|gpus| gpus >= booking.gpus))
+}
+
+fn spend(left: &mut Left, booking: &Booking) {
+    left.0 = left.0.map(|cores| cores - booking.cores);
+    left.1 = left.1.map(|gpus| gpus - booking.gpus);
+}
+
+/// Turns the frames to running. Another writer may have changed one since it was read.
+async fn take<'a>(
+    transaction: &Transaction<'_>,
+    granted: &[&'a Booking],
+) -> Result<Vec<&'a Booking>, BookingError> {
+    let frames = column(granted.iter(), |booking| booking.frame.clone());
+    let versions = column(granted.iter(), |booking| booking.version);
+    let hosts = column(granted.iter(), |booking| booking.host.clone());
+    let [cores, mem, gpus, gpu_mem] = amounts(granted);
+    let rows = transaction.query(TAKE, &[&frames, &versions, &hosts, &cores, &mem, &gpus, &gpu_mem]).await?;
+    let taken: std::collections::BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    Ok(granted.iter().copied().filter(|booking| taken.contains(&booking.frame)).collect())
+}
+
+async fn hold(
+    transaction: &Transaction<'_>,
+    taken: &[&Booking],
+    facts: &BTreeMap<String, Facts>,
+) -> Result<(), BookingError> {
+    let procs = column(taken.iter(), |booking| booking.proc_id.clone());
+    let frames = column(taken.iter(), |booking| booking.frame.clone());
+    let hosts = column(taken.iter(), |booking| booking.host.clone());
+    let [cores, mem, gpus, gpu_mem] = amounts(taken);
+    transaction.execute(HOLD, &[&procs, &frames, &hosts, &cores, &mem, &gpus, &gpu_mem]).await?;
+    let jobs: Vec<String> =
+        taken.iter().filter_map(|booking| facts.get(&booking.frame)).map(|facts| facts.job.clone()).collect();
+    transaction.execute(MOVE_BACK, &[&jobs]).await?;
+    Ok(())
+}
+
+fn amounts(bookings: &[&Booking]) -> [Vec<i64>; 4] {
+    [
+        column(bookings.iter(), |booking| booking.cores),
+        column(bookings.iter(), |booking| booking.mem_kib),
+        column(bookings.iter(), |booking| booking.gpus),
+        column(bookings.iter(), |booking| booking.gpu_mem_kib),
+    ]
+}
+
+fn column<T, V>(rows: impl Iterator<Item = T>, value: impl Fn(T) -> V) -> Vec<V> {
+    rows.map(value).collect()
+}
