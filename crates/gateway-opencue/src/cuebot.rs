@@ -1,5 +1,19 @@
-//! What Cuebot, OpenCue's server, does for clients, for farms that run without it.
+//! What Cuebot, OpenCue's server, does for hosts and clients, for farms that run without it.
+//!
+//! OpenCue's tables are the only truth. Each call is one transaction, or one query; nothing is kept between calls.
 
+mod calls;
+mod database;
+mod depends;
 pub mod frames;
 pub mod names;
+mod procs;
+mod report;
+mod server;
 pub mod spec;
+mod trouble;
+pub mod verdict;
+
+pub use report::{Completion, complete};
+pub use server::{Cuebot, MESSAGE_BYTES_MAX, Settings};
+pub use trouble::CallError;

@@ -2,5 +2,7 @@
 
 pub mod booking;
 pub mod cuebot;
+#[rustfmt::skip]
+pub mod generated;
 pub mod rqd;
 pub mod schema;

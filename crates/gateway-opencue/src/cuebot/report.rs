@@ -1,0 +1,70 @@
+//! What hosts report: that they started, what they run, what ended.
+
+mod complete;
+mod host;
+
+use super::server::{Cuebot, unary};
+use super::trouble::CallError;
+use crate::generated::report as wire;
+use axum::Router;
+use std::sync::Arc;
+
+pub use complete::{Completion, complete};
+
+/// Adds the paths of reports.
+pub(crate) fn routes(router: Router<Arc<Cuebot>>) -> Router<Arc<Cuebot>> {
+    router
+        .route("/report.RqdReportInterface/ReportRqdStartup", unary(started))
+        .route("/report.RqdReportInterface/ReportStatus", unary(status))
+        .route("/report.RqdReportInterface/ReportRunningFrameCompletion", unary(ended))
+}
+
+async fn started(
+    cuebot: Arc<Cuebot>,
+    ask: wire::RqdReportRqdStartupRequest,
+) -> Result<wire::RqdReportRqdStartupResponse, CallError> {
+    let report = ask.boot_report.unwrap_or_default();
+    let known = host::Known::read(report.host.unwrap_or_default(), report.core_info)?;
+    let known = Arc::new(known);
+    cuebot
+        .transact(move |tx| {
+            let known = known.clone();
+            Box::pin(async move { host::started(tx, &known).await })
+        })
+        .await?;
+    Ok(wire::RqdReportRqdStartupResponse {})
+}
+
+async fn status(
+    cuebot: Arc<Cuebot>,
+    ask: wire::RqdReportStatusRequest,
+) -> Result<wire::RqdReportStatusResponse, CallError> {
+    let report = ask.host_report.unwrap_or_default();
+    let known = Arc::new(host::Known::read(report.host.unwrap_or_default(), report.core_info)?);
+    if report.frames.len() > host::FRAMES_MAX {
+        return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
+    }
+    let frames = Arc::new(report.frames);
+    cuebot
+        .transact(move |tx| {
+            let (known, frames) = (known.clone(), frames.clone());
+            Box::pin(async move { host::status(tx, &known, &frames).await })
+        })
+        .await?;
+    Ok(wire::RqdReportStatusResponse {})
+}
+
+async fn ended(
+    cuebot: Arc<Cuebot>,
+    ask: wire::RqdReportRunningFrameCompletionRequest,
+) -> Result<wire::RqdReportRunningFrameCompletionResponse, CallError> {
+    let report = Arc::new(ask.frame_complete_report.unwrap_or_default());
+    let outcome = cuebot
+        .transact(move |tx| {
+            let report = report.clone();
+            Box::pin(async move { complete(tx, &report).await })
+        })
+        .await?;
+    tracing::debug!(?outcome, "a frame's command ended");
+    Ok(wire::RqdReportRunningFrameCompletionResponse {})
+}

@@ -1,0 +1,291 @@
+//! Hosts: registered when they first report, and kept up to date by each report.
+
+use crate::cuebot::names;
+use crate::cuebot::procs;
+use crate::cuebot::trouble::CallError;
+use crate::cuebot::verdict::EXIT_CLEARED;
+use crate::generated::host::HardwareState;
+use crate::generated::report::{CoreDetail, RenderHost, RunningFrameInfo};
+use tokio_postgres::Transaction;
+
+/// Frames that one report may tell of. The largest hosts run a few hundred.
+pub(crate) const FRAMES_MAX: usize = 10_000;
+/// Tags that a host may bring.
+const TAGS_MAX: usize = 200;
+/// Bytes of a host's name: its column.
+const NAME_BYTES_MAX: usize = 45;
+/// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
+const SYSTEM_KIB: i64 = 512 << 10;
+/// The operating system of hosts that name none.
+const OS: &str = "rhel7";
+
+/// What a host says of itself, checked.
+pub(crate) struct Known {
+    name: String,
+    nimby_enabled: bool,
+    nimby_locked: bool,
+    procs: i64,
+    cores: i64,
+    memory_kib: i64,
+    gpus: i64,
+    gpu_memory_kib: i64,
+    free_gpu_memory_kib: i64,
+    total_kib: i64,
+    free_kib: i64,
+    swap_kib: i64,
+    free_swap_kib: i64,
+    scratch_kib: i64,
+    free_scratch_kib: i64,
+    load: i64,
+    boot_s: f64,
+    state: String,
+    os: String,
+    tags: Vec<String>,
+}
+
+impl Known {
+    /// Refuses what the tables cannot hold.
+    pub(crate) fn read(host: RenderHost, cores: Option<CoreDetail>) -> Result<Known, CallError> {
+        let text = |what, text: &str, max| {
+            names::plain(what, text, 1, max).map_err(|error| CallError::Value(error.to_string()))
+        };
+        if host.tags.len() > TAGS_MAX {
+            return Err(CallError::Value(format!("a host has more than {TAGS_MAX} tags")));
+        }
+        let mut tags = Vec::new();
+        for tag in &host.tags {
+            tags.push(text("tag", tag, names::width::TAG)?);
+        }
+        let reported = cores.map_or(0, |cores| i64::from(cores.total_cores));
+        let counted = i64::from(host.num_procs.max(0)) * i64::from(host.cores_per_proc.max(0));
+        let whole_kib = host.total_mem.saturating_sub(SYSTEM_KIB).max(0);
+        Ok(Known {
+            name: text("host name", &host.name, NAME_BYTES_MAX)?,
+            nimby_enabled: host.nimby_enabled,
+            nimby_locked: host.nimby_locked,
+            procs: i64::from(host.num_procs.max(0)),
+            cores: if counted > 0 { counted } else { reported.max(0) },
+            // A desktop keeps a third for the person before it.
+            memory_kib: if host.nimby_enabled { whole_kib / 3 * 2 } else { whole_kib },
+            gpus: i64::from(host.num_gpus.max(0)),
+            gpu_memory_kib: host.total_gpu_mem.max(0),
+            free_gpu_memory_kib: host.free_gpu_mem.max(0),
+            total_kib: host.total_mem.max(0),
+            free_kib: host.free_mem.max(0),
+            swap_kib: host.total_swap.max(0),
+            free_swap_kib: host.free_swap.max(0),
+            scratch_kib: host.total_mcp.max(0),
+            free_scratch_kib: host.free_mcp.max(0),
+            load: i64::from(host.load.max(0)),
+            boot_s: f64::from(host.boot_time.max(0)),
+            state: HardwareState::try_from(host.state).unwrap_or(HardwareState::Up).as_str_name().to_owned(),
+            os: match host.attributes.get("SP_OS") {
+                Some(os) => text("operating system", os, 32)?,
+                None => OS.to_owned(),
+            },
+            tags,
+        })
+    }
+}
+
+/// A host started: what it ran before is gone.
+pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
+    let host = arrive(tx, known).await?;
+    let held = tx.query("SELECT pk_proc FROM proc WHERE pk_host = $1 ORDER BY pk_frame", &[&host]).await?;
+    for proc in held {
+        clear(tx, proc.get(0), i64::from(EXIT_CLEARED)).await?;
+    }
+    resize(tx, known, &host).await
+}
+
+/// A host still runs.
+pub(crate) async fn status(
+    tx: &Transaction<'_>,
+    known: &Known,
+    frames: &[RunningFrameInfo],
+) -> Result<(), CallError> {
+    let host = arrive(tx, known).await?;
+    resize(tx, known, &host).await?;
+    for run in frames {
+        let held = tx
+            .execute(
+                "UPDATE proc SET ts_ping = current_timestamp, int_mem_used = $3,
+                        int_mem_max_used = greatest(int_mem_max_used, $4), int_virt_used = $5,
+                        int_virt_max_used = greatest(int_virt_max_used, $6), int_gpu_mem_used = $7,
+                        int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $8)
+                  WHERE pk_proc = $1 AND pk_frame = $2",
+                &[
+                    &run.resource_id,
+                    &run.frame_id,
+                    &run.rss,
+                    &run.max_rss,
+                    &run.vsize,
+                    &run.max_vsize,
+                    &run.used_gpu_memory,
+                    &run.max_used_gpu_memory,
+                ],
+            )
+            .await?;
+        if held == 1 {
+            tx.execute(
+                "UPDATE frame SET ts_updated = current_timestamp, int_mem_used = $2,
+                        int_mem_max_used = greatest(int_mem_max_used, $3), int_gpu_mem_used = $4,
+                        int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $5),
+                        ts_llu = CASE WHEN $6::bigint > 0 THEN to_timestamp($6::bigint) ELSE ts_llu END
+                  WHERE pk_frame = $1 AND str_state = 'RUNNING'",
+                &[
+                    &run.frame_id,
+                    &run.rss,
+                    &run.max_rss,
+                    &run.used_gpu_memory,
+                    &run.max_used_gpu_memory,
+                    &run.llu_time,
+                ],
+            )
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
+pub(crate) async fn clear(tx: &Transaction<'_>, proc: &str, exit_status: i64) -> Result<(), CallError> {
+    // Frames are locked before procs everywhere.
+    let frame = tx
+        .query_opt(
+            "SELECT frame.pk_frame FROM frame JOIN proc ON proc.pk_frame = frame.pk_frame
+              WHERE proc.pk_proc = $1 FOR UPDATE OF frame",
+            &[&proc],
+        )
+        .await?;
+    if procs::release(tx, proc).await?
+        && let Some(frame) = frame
+    {
+        super::complete::stop(tx, frame.get(0), "WAITING", exit_status, 0).await?;
+    }
+    Ok(())
+}
+
+/// The id of the host, which is registered where it is new.
+async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<String, CallError> {
+    let query = "SELECT pk_host FROM host WHERE str_name = $1 FOR UPDATE";
+    if tx.query_opt(query, &[&known.name]).await?.is_none() {
+        register(tx, known).await?;
+    }
+    let host: String = tx.query_one(query, &[&known.name]).await?.get(0);
+    tx.execute(
+        "UPDATE host_stat SET int_mem_total = $2, int_mem_free = $3, int_swap_total = $4, int_swap_free = $5,
+                int_mcp_total = $6, int_mcp_free = $7, int_gpu_mem_total = $8, int_gpu_mem_free = $9,
+                int_load = $10, ts_booted = to_timestamp($11), ts_ping = current_timestamp, str_os = $12,
+                str_state = CASE WHEN str_state = 'REPAIR' OR (str_state = 'REBOOT_WHEN_IDLE' AND $13::text = 'UP')
+                                 THEN str_state ELSE $13::text END
+          WHERE pk_host = $1",
+        &[
+            &host,
+            &known.total_kib,
+            &known.free_kib,
+            &known.swap_kib,
+            &known.free_swap_kib,
+            &known.scratch_kib,
+            &known.free_scratch_kib,
+            &known.gpu_memory_kib,
+            &known.free_gpu_memory_kib,
+            &known.load,
+            &known.boot_s,
+            &known.os,
+            &known.state,
+        ],
+    )
+    .await?;
+    let (from, to) = if known.nimby_locked { ("OPEN", "NIMBY_LOCKED") } else { ("NIMBY_LOCKED", "OPEN") };
+    tx.execute(
+        "UPDATE host SET str_lock_state = $3, str_lock_source = 'NIMBY'
+          WHERE pk_host = $1 AND str_lock_state = $2",
+        &[&host, &from, &to],
+    )
+    .await?;
+    Ok(host)
+}
+
+/// Adds a host that nobody knew. Its first tag that names an allocation says where it belongs; otherwise it is the
+/// default one.
+async fn register(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
+    let alloc = tx
+        .query_opt(
+            "SELECT pk_alloc, str_tag FROM alloc
+              WHERE str_name::text = ANY($1::text[]) OR b_default
+              ORDER BY array_position($1::text[], str_name::text) NULLS LAST LIMIT 1",
+            &[&known.tags],
+        )
+        .await?
+        .ok_or_else(|| CallError::Missing {
+            what: "default allocation for host",
+            name: known.name.clone(),
+        })?;
+    let (alloc, alloc_tag): (String, Option<String>) = (alloc.get(0), alloc.get(1));
+    let thread_mode = i32::from(known.nimby_enabled);
+    // A second report may come at the same time; one of them registers the host.
+    let made = tx
+        .query_opt(
+            "INSERT INTO host (pk_host, pk_alloc, str_name, b_nimby, str_lock_state, int_procs, int_cores,
+                    int_cores_idle, int_mem, int_mem_idle, int_gpus, int_gpus_idle, int_gpu_mem,
+                    int_gpu_mem_idle, str_fqdn, int_thread_mode)
+             VALUES (gen_random_uuid()::text, $1, $2, $3, 'OPEN', $4, $5, $5, $6, $6, $7, $7, $8, $8, $2, $9)
+             ON CONFLICT DO NOTHING RETURNING pk_host",
+            &[
+                &alloc,
+                &known.name,
+                &known.nimby_enabled,
+                &known.procs,
+                &known.cores,
+                &known.memory_kib,
+                &known.gpus,
+                &known.gpu_memory_kib,
+                &thread_mode,
+            ],
+        )
+        .await?;
+    let Some(host) = made.map(|row| row.get::<_, String>(0)) else { return Ok(()) };
+    tx.execute("INSERT INTO host_stat (pk_host_stat, pk_host) VALUES ($1, $1)", &[&host]).await?;
+    let own = [(alloc_tag.as_ref(), "ALLOC"), (Some(&known.name), "HOSTNAME")];
+    let hardware = known.tags.iter().map(|tag| (Some(tag), "HARDWARE"));
+    for (tag, kind) in own.into_iter().chain(hardware) {
+        let Some(tag) = tag else { continue };
+        tx.execute(
+            "INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
+             SELECT gen_random_uuid()::text, $1::text, $2::text, $3::text
+              WHERE NOT EXISTS (SELECT 1 FROM host_tag WHERE pk_host = $1::text AND str_tag = $2::text)",
+            &[&host, tag, &kind],
+        )
+        .await?;
+    }
+    tx.execute(
+        "UPDATE host SET str_tags = (SELECT left(string_agg(str_tag, ' ' ORDER BY str_tag_type, str_tag), 128)
+           FROM host_tag WHERE pk_host = $1) WHERE pk_host = $1",
+        &[&host],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Takes over what the host has, while no proc holds any of it.
+async fn resize(tx: &Transaction<'_>, known: &Known, host: &str) -> Result<(), CallError> {
+    tx.execute(
+        "UPDATE host SET b_nimby = $2, int_procs = $3, int_cores = $4, int_cores_idle = $4, int_mem = $5,
+                int_mem_idle = $5, int_gpus = $6, int_gpus_idle = $6, int_gpu_mem = $7, int_gpu_mem_idle = $7
+          WHERE pk_host = $1 AND NOT EXISTS (SELECT 1 FROM proc WHERE proc.pk_host = $1)
+            AND (int_cores, int_mem, int_gpus, int_gpu_mem, int_cores_idle, int_mem_idle, int_gpus_idle)
+                IS DISTINCT FROM ($4, $5, $6, $7, $4, $5, $6)",
+        &[
+            &host,
+            &known.nimby_enabled,
+            &known.procs,
+            &known.cores,
+            &known.memory_kib,
+            &known.gpus,
+            &known.gpu_memory_kib,
+        ],
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The gRPC server: one table of paths, and an answer with a reason for everything that is not in it.
+
+use super::calls;
+use super::report;
+use super::trouble::CallError;
+use axum::Router;
+use axum::extract::Request as HttpRequest;
+use axum::routing::{MethodRouter, post};
+use deadpool_postgres::Pool;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use tonic::server::{Grpc, UnaryService};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+/// Bytes of a request. A job spec of the greatest size fits.
+pub const MESSAGE_BYTES_MAX: usize = super::spec::SPEC_BYTES_MAX + (1 << 20);
+
+/// What an operator decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where logs of frames lie. Below it are show, shot, `logs`, and a directory for each job.
+    pub log_root: String,
+    /// The greatest number of retries that a job may ask for.
+    pub retries_max: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        // OpenCue's own values, so that CueGUI finds logs where it looks, and frames retry as they did.
+        Settings { log_root: "/shots".to_owned(), retries_max: 1 }
+    }
+}
+
+/// The server's part that calls share.
+pub struct Cuebot {
+    pub(crate) pool: Pool,
+    /// What its operator decided.
+    pub settings: Settings,
+}
+
+/// Calls a function for each request of one path.
+struct Unary<F> {
+    cuebot: Arc<Cuebot>,
+    call: F,
+}
+
+impl<Q, A, F, R> UnaryService<Q> for Unary<F>
+where
+    F: Fn(Arc<Cuebot>, Q) -> R,
+    R: Future<Output = Result<A, CallError>> + Send + 'static,
+{
+    type Response = A;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<A>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let answer = (self.call)(self.cuebot.clone(), request.into_inner());
+        Box::pin(async move {
+            match answer.await {
+                Ok(answer) => Ok(Response::new(answer)),
+                Err(error) => {
+                    if let CallError::Database(cause) = &error {
+                        tracing::warn!(?cause, "a call of a client or a host failed at the database");
+                    }
+                    Err(error.status())
+                }
+            }
+        })
+    }
+}
+
+/// A path that a function answers.
+pub(crate) fn unary<Q, A, F, R>(call: F) -> MethodRouter<Arc<Cuebot>>
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + 'static,
+    F: Fn(Arc<Cuebot>, Q) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<A, CallError>> + Send + 'static,
+{
+    post(move |axum::extract::State(cuebot): axum::extract::State<Arc<Cuebot>>, request: HttpRequest| {
+        let service = Unary { cuebot, call: call.clone() };
+        async move {
+            let mut grpc =
+                Grpc::new(ProstCodec::<A, Q>::default()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+            grpc.unary(service, request).await
+        }
+    })
+}
+
+impl Cuebot {
+    /// Serves from the tables that `pool` leads to.
+    pub fn new(pool: Pool, settings: Settings) -> Cuebot {
+        Cuebot { pool, settings }
+    }
+
+    /// Serves hosts and clients until the task is dropped.
+    pub async fn serve(self: Arc<Cuebot>, listener: tokio::net::TcpListener) -> std::io::Result<()> {
+        axum::serve(listener, self.routes()).await
+    }
+
+    /// The paths of all calls.
+    pub fn routes(self: Arc<Cuebot>) -> Router {
+        let router = report::routes(Router::new());
+        calls::routes(router).fallback(unserved).with_state(self)
+    }
+}
+
+/// The answer to a call that is not served.
+async fn unserved(request: HttpRequest) -> axum::http::Response<axum::body::Body> {
+    let name = request.uri().path().trim_start_matches('/').chars().take(100).collect::<String>();
+    Status::unimplemented(format!(
+        "Windlass does not serve {name}; the manual's page on OpenCue without Cuebot lists the calls that it does"
+    ))
+    .into_http()
+}

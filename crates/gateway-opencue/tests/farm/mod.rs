@@ -1,0 +1,245 @@
+//! A private PostgreSQL with a small farm in OpenCue's tables, reached by a socket in a directory of its own.
+//!
+//! Tests use the compact schema beside this file. Where `WINDLASS_OPENCUE_MIGRATIONS` names a directory with OpenCue's
+//! own migrations, the same tests run on those.
+
+#![allow(dead_code)]
+
+use deadpool_postgres::{Manager, Pool};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use tokio_postgres::NoTls;
+use windlass_gateway_opencue::cuebot::{Cuebot, Settings};
+
+/// The shell that keeps the cluster. It ends it, and deletes its files, when this process closes its input.
+const KEEPER: &str = r#"
+bin=$1 dir=$2
+"$bin/initdb" -D "$dir/data" -U cue -A trust --no-sync -E UTF8 --locale=C >"$dir/log" 2>&1 &&
+"$bin/pg_ctl" -D "$dir/data" -w -l "$dir/log" -o "-k $dir -c listen_addresses='' -c fsync=off" start >/dev/null 2>&1 </dev/null
+echo "started $?"
+cat >/dev/null
+"$bin/pg_ctl" -D "$dir/data" -w -m immediate stop >/dev/null 2>&1
+rm -rf "$dir"
+"#;
+
+/// A farm: a show, an allocation, a host of 4 cores, a service.
+pub struct Farm {
+    pub pool: Pool,
+    pub cuebot: Arc<Cuebot>,
+    dir: PathBuf,
+    keeper: Child,
+}
+
+impl Drop for Farm {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+fn binaries() -> Option<PathBuf> {
+    let found = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut bins: Vec<PathBuf> = found.map(|entry| entry.path().join("bin")).collect();
+    bins.extend(std::env::split_paths(&std::env::var_os("PATH")?));
+    bins.into_iter().find(|bin| bin.join("initdb").is_file() && bin.join("pg_ctl").is_file())
+}
+
+/// The user `postgres`, where this process is root, because PostgreSQL refuses root.
+fn unprivileged() -> Result<Option<(u32, u32)>, String> {
+    use std::os::unix::fs::MetadataExt;
+    let me = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?.uid();
+    if me != 0 {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string("/etc/passwd").map_err(|error| error.to_string())?;
+    let line = users.lines().find(|line| line.starts_with("postgres:")).ok_or("there is no user postgres")?;
+    let ids: Vec<u32> = line.split(':').skip(2).take(2).filter_map(|id| id.parse().ok()).collect();
+    Ok(Some((ids[0], ids[1])))
+}
+
+/// A new farm. `None`, with a line that says so, where PostgreSQL is missing.
+pub async fn farm() -> Option<Farm> {
+    match start().await {
+        Ok(farm) => Some(farm),
+        Err(why) => {
+            println!("SKIP what needs PostgreSQL: {why}");
+            None
+        }
+    }
+}
+
+async fn start() -> Result<Farm, String> {
+    let bin = binaries().ok_or("initdb was not found; install the package postgresql")?;
+    let user = unprivileged()?;
+    let dir = tempfile::Builder::new().prefix("cue").tempdir().map_err(|error| error.to_string())?.keep();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", KEEPER, "sh"]).arg(&bin).arg(&dir).current_dir(&dir);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    if let Some((uid, gid)) = user {
+        use std::os::unix::process::CommandExt;
+        std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).map_err(|error| error.to_string())?;
+        shell.uid(uid).gid(gid);
+    }
+    let mut keeper = shell.spawn().map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    assert_eq!(
+        answer.trim(),
+        "started 0",
+        "{}",
+        std::fs::read_to_string(dir.join("log")).unwrap_or_default()
+    );
+    let mut config = tokio_postgres::Config::new();
+    config.host_path(&dir).user("cue").dbname("postgres");
+    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(8).build().unwrap();
+    let settings = Settings { log_root: "/logs".to_owned(), retries_max: 3 };
+    let cuebot = Arc::new(Cuebot::new(pool.clone(), settings));
+    let farm = Farm { pool, cuebot, dir, keeper };
+    for sql in schema() {
+        farm.run(&sql).await;
+    }
+    farm.run(SEED).await;
+    Ok(farm)
+}
+
+fn schema() -> Vec<String> {
+    let Some(migrations) = std::env::var_os("WINDLASS_OPENCUE_MIGRATIONS") else {
+        return vec![include_str!("schema.sql").to_owned()];
+    };
+    let number = |path: &Path| {
+        let name = path.file_name()?.to_str()?.strip_prefix('V')?.split("__").next()?.parse::<u32>().ok()?;
+        Some((name, path.to_owned()))
+    };
+    let files = std::fs::read_dir(migrations).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<(u32, PathBuf)> = files.filter_map(|path| number(&path)).collect();
+    files.sort();
+    files.into_iter().map(|(_, path)| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Ids are as opaque here as OpenCue's.
+const SEED: &str = "
+INSERT INTO facility (pk_facility, str_name, b_default) VALUES ('FAC', 'local', true);
+INSERT INTO dept (pk_dept, str_name, b_default) VALUES ('DEPT', 'unknown', true);
+INSERT INTO alloc (pk_alloc, str_name, str_tag, pk_facility, b_default)
+VALUES ('ALLOC', 'local.general', 'general', 'FAC', true);
+INSERT INTO show (pk_show, str_name) VALUES ('SHOW', 'testing');
+INSERT INTO show_stats (pk_show) VALUES ('SHOW');
+INSERT INTO subscription (pk_subscription, pk_alloc, pk_show, int_size, int_burst)
+VALUES ('SUB', 'ALLOC', 'SHOW', 10000, 10000);
+INSERT INTO folder (pk_folder, pk_show, str_name, pk_dept, b_default)
+VALUES ('FOLDER', 'SHOW', 'testing', 'DEPT', true);
+INSERT INTO point (pk_point, pk_dept, pk_show) VALUES ('POINT', 'DEPT', 'SHOW');
+INSERT INTO service (pk_service, str_name, b_threadable, int_cores_min, int_mem_min, str_tags)
+VALUES ('SERVICE', 'default', false, 100, 262144, 'general');
+";
+
+impl Farm {
+    /// Runs statements.
+    pub async fn run(&self, sql: &str) {
+        self.pool
+            .get()
+            .await
+            .unwrap()
+            .batch_execute(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// The only value of a query, as text.
+    pub async fn value(&self, sql: &str) -> String {
+        let row = self.pool.get().await.unwrap().query_one(&format!("SELECT ({sql})::text"), &[]).await;
+        let row = row.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        row.get::<_, Option<String>>(0).unwrap_or_default()
+    }
+
+    /// Books a waiting frame on a host, as a scheduler does: frame, proc, host and all figures.
+    pub async fn book(&self, frame: &str, host: &str, proc: &str) {
+        self.run(&format!(
+            "BEGIN;
+             UPDATE frame SET str_state = 'RUNNING', str_host = '{host}', int_cores = 100,
+                    int_mem_reserved = (SELECT int_mem_min FROM layer WHERE layer.pk_layer = frame.pk_layer),
+                    ts_started = current_timestamp, ts_stopped = NULL, ts_updated = current_timestamp,
+                    int_version = int_version + 1, int_retries = int_retries
+                        + CASE WHEN int_exit_status IN (-1, 286, 256, 299, 301, 302, 399) THEN 0 ELSE 1 END
+              WHERE pk_frame = '{frame}' AND str_state = 'WAITING';
+             INSERT INTO proc (pk_proc, pk_host, pk_job, pk_show, pk_layer, pk_frame, int_cores_reserved,
+                    int_mem_reserved)
+             SELECT '{proc}', pk_host, frame.pk_job, 'SHOW', pk_layer, pk_frame, 100, int_mem_reserved
+               FROM frame, host WHERE pk_frame = '{frame}' AND host.str_name = '{host}' AND str_state = 'RUNNING';
+             UPDATE host SET int_cores_idle = int_cores_idle - 100, int_mem_idle = int_mem_idle
+                    - (SELECT int_mem_reserved FROM proc WHERE pk_proc = '{proc}') WHERE str_name = '{host}';
+             UPDATE subscription SET int_cores = int_cores + 100;
+             UPDATE layer_resource SET int_cores = int_cores + 100
+              WHERE pk_layer = (SELECT pk_layer FROM frame WHERE pk_frame = '{frame}');
+             UPDATE job_resource SET int_cores = int_cores + 100
+              WHERE pk_job = (SELECT pk_job FROM frame WHERE pk_frame = '{frame}');
+             UPDATE folder_resource SET int_cores = int_cores + 100;
+             UPDATE point SET int_cores = int_cores + 100;
+             COMMIT"
+        ))
+        .await;
+    }
+
+    /// Fails where a figure differs from what a recount of the procs gives.
+    pub async fn audit(&self) {
+        let wrong = self
+            .value(
+                "SELECT string_agg(what, ', ') FROM (
+                     SELECT 'host ' || str_name AS what FROM host WHERE int_cores - int_cores_idle IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
+                     UNION ALL SELECT 'memory of ' || str_name FROM host WHERE int_mem - int_mem_idle IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_mem_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
+                     UNION ALL SELECT 'subscription' FROM subscription WHERE int_cores IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc)
+                     UNION ALL SELECT 'job' FROM job_resource r WHERE int_cores IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_job = r.pk_job)
+                     UNION ALL SELECT 'layer' FROM layer_resource r WHERE int_cores IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_layer = r.pk_layer)
+                     UNION ALL SELECT 'folder' FROM folder_resource WHERE int_cores IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc)
+                     UNION ALL SELECT 'counts' FROM job_stat s WHERE
+                       (int_waiting_count, int_running_count, int_dead_count, int_depend_count, int_succeeded_count)
+                       <> (SELECT count(*) FILTER (WHERE str_state = 'WAITING'),
+                         count(*) FILTER (WHERE str_state = 'RUNNING'), count(*) FILTER (WHERE str_state = 'DEAD'),
+                         count(*) FILTER (WHERE str_state = 'DEPEND'),
+                         count(*) FILTER (WHERE str_state = 'SUCCEEDED') FROM frame WHERE frame.pk_job = s.pk_job)
+                 ) AS found",
+            )
+            .await;
+        assert_eq!(wrong, "", "these figures differ from a recount");
+    }
+}
+
+impl Farm {
+    /// A job of frames in state WAITING: layers as names with the number of their frames. Ids are the names: job `J`,
+    /// layer `a`, frame `a-1`.
+    pub async fn job(&self, layers: &[(&str, u32)], retries_max: u32) {
+        self.run(&format!(
+            "INSERT INTO job (pk_job, pk_folder, pk_show, pk_facility, pk_dept, str_name, str_visible_name, str_shot,
+                    str_user, str_state, int_uid, int_max_retries)
+             VALUES ('J', 'FOLDER', 'SHOW', 'FAC', 'DEPT', 'testing-s-u_j', 'testing-s-u_j', 's', 'u', 'PENDING',
+                    1000, {retries_max})"
+        ))
+        .await;
+        for (layer, frames) in layers {
+            self.run(&format!(
+                "INSERT INTO layer (pk_layer, pk_job, str_name, str_cmd, str_range, str_type, int_mem_min)
+                 VALUES ('{layer}', 'J', '{layer}', 'true', '1-{frames}', 'Render', 262144);
+                 INSERT INTO frame (pk_frame, pk_layer, pk_job, str_name, str_state, int_number, int_layer_order)
+                 SELECT '{layer}-' || n, '{layer}', 'J', to_char(n, 'FM0000') || '-{layer}', 'WAITING', n, n
+                   FROM generate_series(1, {frames}) AS n;
+                 UPDATE layer_stat SET int_waiting_count = {frames}, int_total_count = {frames}
+                  WHERE pk_layer = '{layer}';
+                 UPDATE job_stat SET int_waiting_count = int_waiting_count + {frames} WHERE pk_job = 'J'"
+            ))
+            .await;
+        }
+    }
+
+    /// The state of a frame.
+    pub async fn state(&self, frame: &str) -> String {
+        self.value(&format!("SELECT str_state FROM frame WHERE pk_frame = '{frame}'")).await
+    }
+}
