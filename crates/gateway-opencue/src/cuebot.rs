@@ -6,6 +6,8 @@ mod calls;
 mod database;
 mod depends;
 pub mod frames;
+mod kill;
+mod launch;
 pub mod names;
 mod procs;
 mod report;

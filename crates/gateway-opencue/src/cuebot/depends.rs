@@ -4,7 +4,10 @@
 //!   completion cannot count one down twice.
 //! - A trigger of the schema lets a frame wait for a host when its count reaches 0.
 
+use super::frames;
+use super::spec::{DependEnd, DependKind, DependSpec};
 use super::trouble::CallError;
+use std::collections::{HashMap, HashSet};
 use tokio_postgres::Transaction;
 
 /// What somebody waited for, and now is done.
@@ -45,4 +48,185 @@ pub(crate) async fn satisfy(tx: &Transaction<'_>, done: Done<'_>) -> Result<u64,
            FROM freed WHERE frame.pk_frame = freed.pk_frame"
     );
     Ok(tx.execute(&statement, &[&id]).await?)
+}
+
+/// One side of a dependency, found in the tables.
+struct End {
+    job: String,
+    layer: Option<String>,
+    frame: Option<String>,
+}
+
+/// Adds a dependency of a new job, whose frames are still in the state SETUP.
+pub(crate) async fn add(
+    tx: &Transaction<'_>,
+    spec: &DependSpec,
+    launched: &HashMap<&str, String>,
+) -> Result<(), CallError> {
+    let Some(job) = launched.get(spec.from.job.as_str()) else {
+        let why = format!("job '{}' of a dependency is not in the job spec", spec.from.job);
+        return Err(CallError::Value(why));
+    };
+    let from = find(tx, &spec.from, Some(job)).await?;
+    let on = find(tx, &spec.on, launched.get(spec.on.job.as_str())).await?;
+    let name = type_name(spec.kind);
+    let composite = matches!(spec.kind, DependKind::FrameByFrame | DependKind::PreviousFrame);
+    let target = if from.job == on.job { "INTERNAL" } else { "EXTERNAL" };
+    // The signature of OpenCue keeps two dependencies from being one; it is as opaque as an id.
+    let made = tx
+        .query_opt(
+            "INSERT INTO depend (pk_depend, pk_job_depend_er, pk_layer_depend_er, pk_frame_depend_er, pk_job_depend_on,
+                    pk_layer_depend_on, pk_frame_depend_on, str_type, b_any, str_target, b_composite, str_signature)
+             VALUES (gen_random_uuid()::text, $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8, $9,
+                    $10,
+                    md5(concat_ws('/', $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text)))
+             ON CONFLICT DO NOTHING RETURNING pk_depend",
+            &[
+                &from.job,
+                &from.layer,
+                &from.frame,
+                &on.job,
+                &on.layer,
+                &on.frame,
+                &name,
+                &spec.any_frame,
+                &target,
+                &composite,
+            ],
+        )
+        .await?;
+    let Some(made) = made else { return Ok(()) };
+    let depend: String = made.get(0);
+    if composite {
+        return add_pairs(tx, &depend, &from, &on, spec.kind, target).await;
+    }
+    let done = tx.query_one(IS_DONE, &[&on.job, &on.layer, &on.frame, &spec.any_frame]).await?;
+    if done.get(0) {
+        tx.execute("UPDATE depend SET b_active = false WHERE pk_depend = $1", &[&depend]).await?;
+        return Ok(());
+    }
+    tx.execute(
+        "UPDATE frame SET int_depend_count = int_depend_count + 1 WHERE pk_job = $1
+            AND ($2::text IS NULL OR pk_layer = $2::text) AND ($3::text IS NULL OR pk_frame = $3::text)",
+        &[&from.job, &from.layer, &from.frame],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Whether nothing of a job, layer or frame is left to wait for.
+const IS_DONE: &str = "
+SELECT coalesce(CASE WHEN $4::boolean THEN bool_or(str_state = 'SUCCEEDED')
+                     ELSE bool_and(str_state IN ('SUCCEEDED', 'EATEN')) END, true)
+  FROM frame WHERE pk_job = $1
+   AND ($2::text IS NULL OR pk_layer = $2::text) AND ($3::text IS NULL OR pk_frame = $3::text)";
+
+async fn find(tx: &Transaction<'_>, end: &DependEnd, launched: Option<&String>) -> Result<End, CallError> {
+    let missing = |what, name: &str| CallError::Missing { what, name: name.to_owned() };
+    let job = match launched {
+        Some(job) => job.clone(),
+        None => tx
+            .query_opt("SELECT pk_job FROM job WHERE str_visible_name = $1", &[&end.job])
+            .await?
+            .ok_or_else(|| missing("pending job", &end.job))?
+            .get(0),
+    };
+    let mut found = End { job, layer: None, frame: None };
+    if let Some(frame) = &end.frame {
+        let row = tx
+            .query_opt(
+                "SELECT pk_layer, pk_frame FROM frame WHERE pk_job = $1 AND str_name = $2",
+                &[&found.job, frame],
+            )
+            .await?
+            .ok_or_else(|| missing("frame", frame))?;
+        (found.layer, found.frame) = (Some(row.get(0)), Some(row.get(1)));
+    } else if let Some(layer) = &end.layer {
+        let row = tx
+            .query_opt("SELECT pk_layer FROM layer WHERE pk_job = $1 AND str_name = $2", &[&found.job, layer])
+            .await?
+            .ok_or_else(|| missing("layer", layer))?;
+        found.layer = Some(row.get(0));
+    }
+    Ok(found)
+}
+
+/// The frames of a layer by the numbers that each renders.
+async fn chunks(tx: &Transaction<'_>, layer: &str) -> Result<Vec<(String, Vec<i32>)>, CallError> {
+    let row =
+        tx.query_one("SELECT str_range, int_chunk_size FROM layer WHERE pk_layer = $1", &[&layer]).await?;
+    let (range, chunk): (String, i64) = (row.get(0), row.get(1));
+    let mut seen = HashSet::new();
+    let numbers = frames::parse(&range).map_err(|error| CallError::Value(error.to_string()))?;
+    let numbers: Vec<i32> = numbers.into_iter().filter(|number| seen.insert(*number)).collect();
+    let ids = tx.query("SELECT int_number::int, pk_frame FROM frame WHERE pk_layer = $1", &[&layer]).await?;
+    let ids: HashMap<i32, String> = ids.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let chunks = numbers.chunks(chunk.max(1) as usize);
+    Ok(chunks.filter_map(|chunk| Some((ids.get(chunk.first()?)?.clone(), chunk.to_vec()))).collect())
+}
+
+/// Adds one dependency for each pair of frames. A frame whose numbers the other layer does not have waits for none.
+async fn add_pairs(
+    tx: &Transaction<'_>,
+    parent: &str,
+    from: &End,
+    on: &End,
+    kind: DependKind,
+    target: &str,
+) -> Result<(), CallError> {
+    let (Some(from_layer), Some(on_layer)) = (&from.layer, &on.layer) else {
+        return Err(CallError::Value("a dependency between frames names no layer".to_owned()));
+    };
+    let (waiting, others) = (chunks(tx, from_layer).await?, chunks(tx, on_layer).await?);
+    let mut by_number = HashMap::new();
+    for (frame, numbers) in &others {
+        by_number.extend(numbers.iter().map(|number| (*number, frame)));
+    }
+    let (mut from_frames, mut on_frames, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    for (index, (frame, numbers)) in waiting.iter().enumerate() {
+        let numbers = match kind {
+            DependKind::PreviousFrame if index == 0 => continue,
+            DependKind::PreviousFrame => &waiting[index - 1].1,
+            _ => numbers,
+        };
+        for other in numbers.iter().filter_map(|number| by_number.get(number)) {
+            if seen.insert((frame, *other)) {
+                from_frames.push(frame.as_str());
+                on_frames.push(other.as_str());
+            }
+        }
+    }
+    tx.execute(
+        "WITH made AS (
+             INSERT INTO depend (pk_depend, pk_parent, pk_job_depend_er, pk_layer_depend_er, pk_frame_depend_er,
+                    pk_job_depend_on, pk_layer_depend_on, pk_frame_depend_on, str_type, str_target, str_signature)
+             SELECT gen_random_uuid()::text, $1::text, $2::text, $3::text, pair.waits, $4::text, $5::text, pair.awaited,
+                    'FRAME_ON_FRAME', $6::text, md5($1::text || pair.waits || pair.awaited)
+               FROM unnest($7::text[], $8::text[]) AS pair (waits, awaited)
+               JOIN frame ON frame.pk_frame = pair.awaited AND frame.str_state NOT IN ('SUCCEEDED', 'EATEN')
+             RETURNING pk_frame_depend_er AS waits
+         )
+         UPDATE frame SET int_depend_count = int_depend_count + own.times
+           FROM (SELECT waits, count(*) AS times FROM made GROUP BY waits) AS own WHERE pk_frame = own.waits",
+        &[&parent, &from.job, from_layer, &on.job, on_layer, &target, &from_frames, &on_frames],
+    )
+    .await?;
+    Ok(())
+}
+
+fn type_name(kind: DependKind) -> &'static str {
+    match kind {
+        DependKind::JobOnJob => "JOB_ON_JOB",
+        DependKind::JobOnLayer => "JOB_ON_LAYER",
+        DependKind::JobOnFrame => "JOB_ON_FRAME",
+        DependKind::LayerOnJob => "LAYER_ON_JOB",
+        DependKind::LayerOnLayer => "LAYER_ON_LAYER",
+        DependKind::LayerOnFrame => "LAYER_ON_FRAME",
+        DependKind::LayerOnSimFrame => "LAYER_ON_SIM_FRAME",
+        DependKind::FrameOnJob => "FRAME_ON_JOB",
+        DependKind::FrameOnLayer => "FRAME_ON_LAYER",
+        DependKind::FrameOnFrame => "FRAME_ON_FRAME",
+        DependKind::FrameByFrame => "FRAME_BY_FRAME",
+        DependKind::PreviousFrame => "PREVIOUS_FRAME",
+    }
 }

@@ -10,6 +10,7 @@ use axum::Router;
 use std::sync::Arc;
 
 pub use complete::{Completion, complete};
+pub(crate) use complete::{finish_job, stop};
 
 /// Adds the paths of reports.
 pub(crate) fn routes(router: Router<Arc<Cuebot>>) -> Router<Arc<Cuebot>> {

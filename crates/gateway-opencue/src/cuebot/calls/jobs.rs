@@ -1,0 +1,338 @@
+//! Jobs and their layers: lists, and what people set.
+
+use super::{ROWS_MAX, hundredths, id};
+use crate::cuebot::server::Cuebot;
+use crate::cuebot::trouble::CallError;
+use crate::generated::job as wire;
+use std::sync::Arc;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+const JOBS: &str = "
+SELECT job.pk_job, job.str_state, job.str_name, job.str_shot, show.str_name AS show, job.str_user,
+       folder.str_name AS folder, facility.str_name AS facility, coalesce(job.str_os, '') AS os, job.int_uid::int AS uid,
+       r.int_priority, r.int_min_cores, r.int_max_cores, job.str_log_dir, job.b_paused, job.b_comment, job.b_autoeat,
+       extract(epoch FROM job.ts_started)::int AS started, extract(epoch FROM job.ts_stopped)::int AS stopped,
+       r.int_min_gpus, r.int_max_gpus, job.int_layer_count, job.int_frame_count, s.int_waiting_count::int AS waiting,
+       s.int_running_count::int AS running, s.int_dead_count::int AS dead, s.int_eaten_count::int AS eaten,
+       s.int_depend_count::int AS depend, s.int_succeeded_count::int AS succeeded,
+       (r.int_cores + r.int_local_cores)::int AS cores, (r.int_gpus + r.int_local_gpus)::int AS gpus,
+       m.int_max_rss, u.int_core_time_success, u.int_core_time_fail, u.int_gpu_time_success, u.int_gpu_time_fail,
+       u.int_frame_success_count::bigint AS rendered, u.int_frame_fail_count::bigint AS failed,
+       u.int_clock_time_success::bigint AS clock_s, u.int_clock_time_high
+  FROM job JOIN show USING (pk_show) JOIN folder ON folder.pk_folder = job.pk_folder
+  JOIN facility ON facility.pk_facility = job.pk_facility
+  JOIN job_stat s ON s.pk_job = job.pk_job JOIN job_resource r ON r.pk_job = job.pk_job
+  JOIN job_usage u ON u.pk_job = job.pk_job JOIN job_mem m ON m.pk_job = job.pk_job";
+
+fn cores(hundredths: i32) -> f32 {
+    hundredths as f32 / 100.0
+}
+
+fn job(row: &Row) -> wire::Job {
+    let state = wire::JobState::from_str_name(row.get("str_state")).unwrap_or(wire::JobState::Pending);
+    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
+    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
+    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
+    let (gpu_s, gpu_lost_s): (i64, i64) = (row.get("int_gpu_time_success"), row.get("int_gpu_time_fail"));
+    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
+    let stats = wire::JobStats {
+        total_layers: row.get("int_layer_count"),
+        total_frames: row.get("int_frame_count"),
+        waiting_frames: waiting,
+        running_frames: row.get("running"),
+        dead_frames: row.get("dead"),
+        eaten_frames: row.get("eaten"),
+        depend_frames: depend,
+        succeeded_frames: row.get("succeeded"),
+        pending_frames: waiting + depend,
+        avg_frame_sec: average(clock_s) as i32,
+        high_frame_sec: row.get("int_clock_time_high"),
+        avg_core_sec: average(done_s) as i32,
+        rendered_frame_count: rendered,
+        failed_frame_count: row.get("failed"),
+        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
+        total_core_sec: done_s + lost_s,
+        rendered_core_sec: done_s,
+        failed_core_sec: lost_s,
+        max_rss: row.get("int_max_rss"),
+        reserved_cores: cores(row.get("cores")),
+        total_gpu_sec: gpu_s + gpu_lost_s,
+        rendered_gpu_sec: gpu_s,
+        failed_gpu_sec: gpu_lost_s,
+        reserved_gpus: row.get::<_, i32>("gpus") as f32,
+        ..Default::default()
+    };
+    wire::Job {
+        id: row.get("pk_job"),
+        state: state.into(),
+        name: row.get("str_name"),
+        shot: row.get("str_shot"),
+        show: row.get("show"),
+        user: row.get("str_user"),
+        group: row.get("folder"),
+        facility: row.get("facility"),
+        os: row.get("os"),
+        uid_optional: row.get::<_, Option<i32>>("uid").map(wire::job::UidOptional::Uid),
+        priority: row.get("int_priority"),
+        min_cores: cores(row.get("int_min_cores")),
+        max_cores: cores(row.get("int_max_cores")),
+        log_dir: row.get("str_log_dir"),
+        is_paused: row.get("b_paused"),
+        has_comment: row.get("b_comment"),
+        auto_eat: row.get("b_autoeat"),
+        start_time: row.get::<_, Option<i32>>("started").unwrap_or(0),
+        stop_time: row.get::<_, Option<i32>>("stopped").unwrap_or(0),
+        job_stats: Some(stats),
+        min_gpus: row.get::<_, i32>("int_min_gpus") as f32,
+        max_gpus: row.get::<_, i32>("int_max_gpus") as f32,
+        ..Default::default()
+    }
+}
+
+/// The jobs that a client looks for. An empty list of names asks for all of them.
+pub(crate) async fn search(
+    cuebot: &Cuebot,
+    r: &wire::JobSearchCriteria,
+) -> Result<Vec<wire::Job>, CallError> {
+    let statement = format!(
+        "{JOBS}
+         WHERE ($8 OR job.str_state = 'PENDING')
+           AND (cardinality($1::text[]) = 0 OR job.pk_job::text = ANY($1::text[]))
+           AND (cardinality($2::text[]) = 0 OR job.str_name::text = ANY($2::text[]))
+           AND (cardinality($3::text[]) = 0 OR job.str_name ~* ANY($3::text[]))
+           AND (cardinality($4::text[]) = 0
+                OR EXISTS (SELECT 1 FROM unnest($4::text[]) AS part WHERE strpos(lower(job.str_name), lower(part)) > 0))
+           AND (cardinality($5::text[]) = 0 OR job.str_user::text = ANY($5::text[]))
+           AND (cardinality($6::text[]) = 0 OR job.str_shot::text = ANY($6::text[]))
+           AND (cardinality($7::text[]) = 0 OR show.str_name::text = ANY($7::text[]))
+         ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}"
+    );
+    let rows = cuebot
+        .pool
+        .get()
+        .await?
+        .query(
+            &statement,
+            &[&r.ids, &r.jobs, &r.regex, &r.substr, &r.users, &r.shots, &r.shows, &r.include_finished],
+        )
+        .await?;
+    Ok(rows.iter().map(job).collect())
+}
+
+/// The only job that is looked for.
+async fn one(cuebot: &Cuebot, r: wire::JobSearchCriteria, name: &str) -> Result<wire::Job, CallError> {
+    let jobs = search(cuebot, &r).await?;
+    jobs.into_iter().next().ok_or_else(|| CallError::Missing { what: "job", name: name.to_owned() })
+}
+
+/// Lists jobs.
+pub(crate) async fn list(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetJobsRequest,
+) -> Result<wire::JobGetJobsResponse, CallError> {
+    let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
+    Ok(wire::JobGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
+}
+
+/// Lists the names of jobs.
+pub(crate) async fn names(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetJobNamesRequest,
+) -> Result<wire::JobGetJobNamesResponse, CallError> {
+    let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
+    Ok(wire::JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
+}
+
+/// A job by its id, finished ones included.
+pub(crate) async fn get(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetJobRequest,
+) -> Result<wire::JobGetJobResponse, CallError> {
+    let r =
+        wire::JobSearchCriteria { ids: vec![ask.id.clone()], include_finished: true, ..Default::default() };
+    Ok(wire::JobGetJobResponse { job: Some(one(&cuebot, r, &ask.id).await?) })
+}
+
+/// A job by its name, which only pending jobs have for themselves.
+pub(crate) async fn find(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobFindJobRequest,
+) -> Result<wire::JobFindJobResponse, CallError> {
+    let r = wire::JobSearchCriteria { jobs: vec![ask.name.clone()], ..Default::default() };
+    Ok(wire::JobFindJobResponse { job: Some(one(&cuebot, r, &ask.name).await?) })
+}
+
+/// Whether a job of this name is pending.
+pub(crate) async fn is_pending(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobIsJobPendingRequest,
+) -> Result<wire::JobIsJobPendingResponse, CallError> {
+    let r = wire::JobSearchCriteria { jobs: vec![ask.name], ..Default::default() };
+    Ok(wire::JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
+}
+
+const LAYERS: &str = "
+SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_cores_min::int AS cores_min, int_cores_max,
+       b_threadable, int_mem_min, int_gpu_mem_min, int_chunk_size::int AS chunk, int_dispatch_order::int AS turn,
+       upper(str_type) AS kind, str_services, b_optimize, int_timeout, int_timeout_llu, str_cmd,
+       s.int_total_count::int AS total, s.int_waiting_count::int AS waiting, s.int_running_count::int AS running,
+       s.int_dead_count::int AS dead, s.int_eaten_count::int AS eaten, s.int_depend_count::int AS depend,
+       s.int_succeeded_count::int AS succeeded, r.int_cores::int AS cores, m.int_max_rss,
+       u.int_core_time_success, u.int_core_time_fail, u.int_frame_success_count::bigint AS rendered,
+       u.int_frame_fail_count::bigint AS failed, u.int_clock_time_success::bigint AS clock_s, u.int_clock_time_high,
+       u.int_clock_time_low
+  FROM layer JOIN layer_stat s ON s.pk_layer = layer.pk_layer JOIN layer_resource r ON r.pk_layer = layer.pk_layer
+  JOIN layer_usage u ON u.pk_layer = layer.pk_layer JOIN layer_mem m ON m.pk_layer = layer.pk_layer
+ WHERE layer.pk_job = $1 ORDER BY int_dispatch_order";
+
+fn layer(row: &Row) -> wire::Layer {
+    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
+    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
+    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
+    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
+    let words = |text: &str, by: char| {
+        text.split(by).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let stats = wire::LayerStats {
+        total_frames: row.get("total"),
+        waiting_frames: waiting,
+        running_frames: row.get("running"),
+        dead_frames: row.get("dead"),
+        eaten_frames: row.get("eaten"),
+        depend_frames: depend,
+        succeeded_frames: row.get("succeeded"),
+        pending_frames: waiting + depend,
+        avg_frame_sec: average(clock_s) as i32,
+        low_frame_sec: row.get("int_clock_time_low"),
+        high_frame_sec: row.get("int_clock_time_high"),
+        avg_core_sec: average(done_s) as i32,
+        rendered_frame_count: rendered,
+        failed_frame_count: row.get("failed"),
+        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
+        total_core_sec: done_s + lost_s,
+        rendered_core_sec: done_s,
+        failed_core_sec: lost_s,
+        max_rss: row.get("int_max_rss"),
+        reserved_cores: cores(row.get("cores")),
+        ..Default::default()
+    };
+    wire::Layer {
+        id: row.get("pk_layer"),
+        name: row.get("str_name"),
+        range: row.get("str_range"),
+        tags: words(row.get("str_tags"), '|'),
+        min_cores: cores(row.get("cores_min")),
+        max_cores: cores(row.get("int_cores_max")),
+        is_threadable: row.get("b_threadable"),
+        min_memory: row.get("int_mem_min"),
+        min_gpu_memory: row.get("int_gpu_mem_min"),
+        chunk_size: row.get("chunk"),
+        dispatch_order: row.get("turn"),
+        r#type: wire::LayerType::from_str_name(row.get("kind")).unwrap_or(wire::LayerType::Render).into(),
+        services: words(row.get("str_services"), ','),
+        memory_optimizer_enabled: row.get("b_optimize"),
+        layer_stats: Some(stats),
+        parent_id: row.get("pk_job"),
+        timeout: row.get("int_timeout"),
+        timeout_llu: row.get("int_timeout_llu"),
+        command: row.get("str_cmd"),
+        ..Default::default()
+    }
+}
+
+/// The layers of a job, in order of dispatch.
+pub(crate) async fn layers(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetLayersRequest,
+) -> Result<wire::JobGetLayersResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let rows = cuebot.pool.get().await?.query(LAYERS, &[&job]).await?;
+    Ok(wire::JobGetLayersResponse {
+        layers: Some(wire::LayerSeq { layers: rows.iter().map(layer).collect() }),
+    })
+}
+
+/// Sets a value of a job.
+async fn set(
+    cuebot: &Cuebot,
+    job: Option<&wire::Job>,
+    statement: &str,
+    value: &(dyn ToSql + Sync),
+) -> Result<(), CallError> {
+    let id = id("job", job.map(|job| &job.id))?;
+    let set = cuebot.pool.get().await?.execute(statement, &[&id, value]).await?;
+    if set == 0 {
+        return Err(CallError::Missing { what: "job", name: id.to_owned() });
+    }
+    Ok(())
+}
+
+/// Lets no further frame of a job start.
+pub(crate) async fn pause(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobPauseRequest,
+) -> Result<wire::JobPauseResponse, CallError> {
+    set(&cuebot, ask.job.as_ref(), "UPDATE job SET b_paused = $2 WHERE pk_job = $1", &true).await?;
+    Ok(wire::JobPauseResponse {})
+}
+
+/// Lets frames of a job start again.
+pub(crate) async fn resume(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobResumeRequest,
+) -> Result<wire::JobResumeResponse, CallError> {
+    set(&cuebot, ask.job.as_ref(), "UPDATE job SET b_paused = $2 WHERE pk_job = $1", &false).await?;
+    Ok(wire::JobResumeResponse {})
+}
+
+/// Sets the priority of a job.
+pub(crate) async fn set_priority(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetPriorityRequest,
+) -> Result<wire::JobSetPriorityResponse, CallError> {
+    let statement = "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1";
+    set(&cuebot, ask.job.as_ref(), statement, &ask.val).await?;
+    Ok(wire::JobSetPriorityResponse {})
+}
+
+/// Sets how many cores a job gets before others get more.
+pub(crate) async fn set_min_cores(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetMinCoresRequest,
+) -> Result<wire::JobSetMinCoresResponse, CallError> {
+    let statement = "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1";
+    set(&cuebot, ask.job.as_ref(), statement, &hundredths(ask.val)?).await?;
+    Ok(wire::JobSetMinCoresResponse {})
+}
+
+/// Sets how many cores a job gets at most.
+pub(crate) async fn set_max_cores(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetMaxCoresRequest,
+) -> Result<wire::JobSetMaxCoresResponse, CallError> {
+    let statement = "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1";
+    set(&cuebot, ask.job.as_ref(), statement, &hundredths(ask.val)?).await?;
+    Ok(wire::JobSetMaxCoresResponse {})
+}
+
+/// Sets how often frames of a job run again.
+pub(crate) async fn set_max_retries(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetMaxRetriesRequest,
+) -> Result<wire::JobSetMaxRetriesResponse, CallError> {
+    let retries = ask.max_retries.clamp(0, cuebot.settings.retries_max) as i16;
+    let statement = "UPDATE job SET int_max_retries = $2 WHERE pk_job = $1";
+    set(&cuebot, ask.job.as_ref(), statement, &retries).await?;
+    Ok(wire::JobSetMaxRetriesResponse {})
+}
+
+/// Sets whether frames that fail are eaten.
+pub(crate) async fn set_auto_eat(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetAutoEatRequest,
+) -> Result<wire::JobSetAutoEatResponse, CallError> {
+    let statement = "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1";
+    set(&cuebot, ask.job.as_ref(), statement, &ask.value).await?;
+    Ok(wire::JobSetAutoEatResponse {})
+}
