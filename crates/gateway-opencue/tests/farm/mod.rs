@@ -1,6 +1,6 @@
 //! A private PostgreSQL with a small farm in OpenCue's tables, reached by a socket in a directory of its own.
 //!
-//! Tests use the compact schema beside this file. Where `WINDLASS_OPENCUE_MIGRATIONS` names a directory with OpenCue's
+//! Tests use the crate's compact schema. Where `WINDLASS_OPENCUE_MIGRATIONS` names a directory with OpenCue's
 //! own migrations, the same tests run on those.
 
 #![allow(dead_code)]
@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tokio_postgres::NoTls;
 use windlass_gateway_opencue::cuebot::{Cuebot, Settings};
+use windlass_gateway_opencue::schema;
 
 /// The shell that keeps the cluster. It ends it, and deletes its files, when this process closes its input.
 const KEEPER: &str = r#"
@@ -97,16 +98,18 @@ async fn start() -> Result<Farm, String> {
     let settings = Settings { log_root: "/logs".to_owned(), retries_max: 3 };
     let cuebot = Arc::new(Cuebot::new(pool.clone(), settings));
     let farm = Farm { pool, cuebot, dir, keeper };
-    for sql in schema() {
+    for sql in statements() {
         farm.run(&sql).await;
     }
     farm.run(SEED).await;
     Ok(farm)
 }
 
-fn schema() -> Vec<String> {
+fn statements() -> Vec<String> {
     let Some(migrations) = std::env::var_os("WINDLASS_OPENCUE_MIGRATIONS") else {
-        return vec![include_str!("schema.sql").to_owned()];
+        let mut compact = schema::COMPACT.map(str::to_owned).to_vec();
+        compact.push(include_str!("clients.sql").to_owned());
+        return compact;
     };
     let number = |path: &Path| {
         let name = path.file_name()?.to_str()?.strip_prefix('V')?.split("__").next()?.parse::<u32>().ok()?;
