@@ -3,11 +3,16 @@
 //! Whatever a plan thought, the tables decide. Rules of [`book`]:
 //!
 //! - A frame is taken only as it was read (`int_version`), while it waits and has no proc.
-//! - No host gives more than is idle. No subscription goes over its burst, no folder or job over its maximum.
+//! - No host gives more than is idle. No subscription goes over its burst, no folder or job over its maximum, and no
+//!   limit over its number, of frames or of hosts.
 //! - Rows are locked before they are read, in one order, so that any number of instances may book one show.
 //! - A frame that does not pass is left as it was; the others of its batch are booked.
 
-use std::collections::BTreeMap;
+mod release;
+
+pub use release::release;
+
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row, Transaction};
 
 /// Frames of one transaction at most: its locks are held for milliseconds.
@@ -69,6 +74,14 @@ const JOBS: &str = "SELECT pk_job, int_cores, int_max_cores::bigint, int_gpus::b
     FROM job_resource WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
 const HOSTS: &str = "SELECT pk_host, int_cores_idle, int_mem_idle, int_gpus_idle, int_gpu_mem_idle
     FROM host WHERE pk_host = ANY($1::text[]) ORDER BY pk_host FOR UPDATE";
+/// Layers take one of each of their limits for each frame, or, of a limit of hosts, for each host that runs some.
+const LIMITS: &str = "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bigint, r.b_host_limit
+    FROM layer_limit ll JOIN limit_record r USING (pk_limit_record)
+    WHERE ll.pk_layer = ANY($1::text[]) AND r.int_max_value IS NOT NULL
+    ORDER BY r.pk_limit_record FOR UPDATE OF r";
+/// Read in a statement of its own, after the lock: an earlier one would not see what others booked meanwhile.
+const LIMITED: &str = "SELECT ll.pk_limit_record, p.pk_host, count(*) FROM layer_limit ll
+    JOIN proc p USING (pk_layer) WHERE ll.pk_limit_record = ANY($1::text[]) GROUP BY 1, 2";
 const TAKE: &str = "UPDATE frame f SET str_state = 'RUNNING', str_host = h.str_name, int_cores = w.cores,
         int_mem_reserved = w.mem, int_gpus = w.gpus, int_gpu_mem_reserved = w.gpu_mem, ts_updated = now(),
         ts_started = now(), ts_stopped = NULL, int_version = f.int_version + 1,
@@ -141,6 +154,7 @@ pub async fn book(client: &mut Client, batch: &[Booking]) -> Result<Vec<String>,
 
 /// What a frame's caps hang on.
 struct Facts {
+    layer: String,
     job: String,
     show: String,
     folder: String,
@@ -156,7 +170,16 @@ async fn facts_of(
     let hosts = column(batch.iter(), |booking| booking.host.clone());
     let rows = transaction.query(FRAMES, &[&frames, &versions, &hosts]).await?;
     let facts = rows.iter().map(|row| {
-        (row.get(0), Facts { job: row.get(2), show: row.get(3), folder: row.get(4), alloc: row.get(7) })
+        (
+            row.get(0),
+            Facts {
+                layer: row.get(1),
+                job: row.get(2),
+                show: row.get(3),
+                folder: row.get(4),
+                alloc: row.get(7),
+            },
+        )
     });
     Ok(facts.collect())
 }
@@ -181,6 +204,7 @@ async fn grant<'a>(
     let rows = transaction.query(HOSTS, &[&hosts]).await?;
     let mut idle: BTreeMap<String, [i64; 4]> =
         rows.iter().map(|row| (row.get(0), [row.get(1), row.get(2), row.get(3), row.get(4)])).collect();
+    let mut limits = Limits::read(transaction, facts).await?;
     let mut granted = Vec::new();
     for booking in batch {
         let Some(facts) = facts.get(&booking.frame) else { continue };
@@ -194,7 +218,15 @@ async fn grant<'a>(
         };
         let is_sane = booking.cores > 0 && needs.iter().all(|need| *need >= 0);
         let has_room = idle.iter().zip(needs).all(|(idle, need)| *idle >= need);
-        if is_sane && has_room && *burst >= booking.cores && allows(folder, booking) && allows(job, booking) {
+        let is_allowed = limits.allow(&facts.layer, &booking.host);
+        if is_allowed
+            && is_sane
+            && has_room
+            && *burst >= booking.cores
+            && allows(folder, booking)
+            && allows(job, booking)
+        {
+            limits.take(&facts.layer, &booking.host);
             *burst -= booking.cores;
             spend(folder, booking);
             spend(job, booking);
@@ -203,6 +235,62 @@ async fn grant<'a>(
         }
     }
     Ok(granted)
+}
+
+/// A limit: how many there are, whether each host takes one, and the frames of each host that hold it.
+struct Limit {
+    max: i64,
+    is_of_hosts: bool,
+    held: BTreeMap<String, i64>,
+}
+
+/// The limits of a batch, and which of them each layer has.
+#[derive(Default)]
+struct Limits {
+    limits: BTreeMap<String, Limit>,
+    of_layers: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Limits {
+    async fn read(
+        transaction: &Transaction<'_>,
+        facts: &BTreeMap<String, Facts>,
+    ) -> Result<Limits, BookingError> {
+        let mut all = Limits::default();
+        let layers = column(facts.values(), |facts| facts.layer.clone());
+        for row in transaction.query(LIMITS, &[&layers]).await? {
+            let id: String = row.get(1);
+            all.of_layers.entry(row.get(0)).or_default().insert(id.clone());
+            let limit = Limit { max: row.get(2), is_of_hosts: row.get(3), held: BTreeMap::new() };
+            all.limits.entry(id).or_insert(limit);
+        }
+        if all.limits.is_empty() {
+            return Ok(all);
+        }
+        let ids: Vec<&String> = all.limits.keys().collect();
+        for row in transaction.query(LIMITED, &[&ids]).await? {
+            if let Some(limit) = all.limits.get_mut(&row.get::<_, String>(0)) {
+                limit.held.insert(row.get(1), row.get(2));
+            }
+        }
+        Ok(all)
+    }
+
+    fn allow(&self, layer: &str, host: &str) -> bool {
+        let mut limits = self.of_layers.get(layer).into_iter().flatten().map(|id| &self.limits[id]);
+        limits.all(|limit| match limit.is_of_hosts {
+            true => limit.held.contains_key(host) || (limit.held.len() as i64) < limit.max,
+            false => limit.held.values().sum::<i64>() < limit.max,
+        })
+    }
+
+    fn take(&mut self, layer: &str, host: &str) {
+        for id in self.of_layers.get(layer).into_iter().flatten() {
+            if let Some(limit) = self.limits.get_mut(id) {
+                *limit.held.entry(host.to_owned()).or_default() += 1;
+            }
+        }
+    }
 }
 
 /// What rows of key, cores, their maximum, gpus, their maximum may still give. Below 1 a maximum is none.
@@ -233,7 +321,7 @@ async fn take<'a>(
     let hosts = column(granted.iter(), |booking| booking.host.clone());
     let [cores, mem, gpus, gpu_mem] = amounts(granted);
     let rows = transaction.query(TAKE, &[&frames, &versions, &hosts, &cores, &mem, &gpus, &gpu_mem]).await?;
-    let taken: std::collections::BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    let taken: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
     Ok(granted.iter().copied().filter(|booking| taken.contains(&booking.frame)).collect())
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use support::postgres;
 use tokio_postgres::{Client, NoTls};
-use windlass_gateway_opencue::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
+use windlass_gateway_opencue::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book, release};
 
 /// 20 hosts of 4 cores and 120 frames of one core, in two jobs of one folder.
 const FARM: &str = "
@@ -160,4 +160,57 @@ fn what_changed_since_it_was_read_is_left_alone() {
         assert!(matches!(book(&mut client, &many).await, Err(BookingError::TooMany(_))));
     });
     assert_eq!(cluster.sql(&name, AUDIT), "t");
+}
+
+#[test]
+fn no_limit_goes_over_its_number_of_frames_or_of_hosts() {
+    let limit = |hosts: bool| {
+        format!(
+            "INSERT INTO limit_record(pk_limit_record, str_name, int_max_value, b_host_limit)
+                 VALUES ('lic', 'nuke', 7, {hosts});
+             INSERT INTO layer_limit(pk_layer_limit, pk_layer, pk_limit_record)
+                 SELECT pk_layer, pk_layer, 'lic' FROM layer;
+             UPDATE job_resource SET int_max_cores = 9000"
+        )
+    };
+    let Some((booked, _)) = booked_under(&limit(false)) else { return };
+    assert_eq!(booked, 7);
+    let Some((booked, name)) = booked_under(&limit(true)) else { return };
+    let hosts = postgres::cluster().unwrap().sql(&name, "SELECT count(DISTINCT pk_host) FROM proc");
+    assert_eq!(hosts, "7");
+    assert!((14..=28).contains(&booked), "a host that holds it takes more frames: {booked}");
+}
+
+#[test]
+fn what_is_released_waits_again_and_gives_back_once() {
+    let Some((booked, name)) = booked_under("UPDATE job_resource SET int_max_cores = 9000") else { return };
+    let cluster = postgres::cluster().unwrap();
+    let procs = cluster.sql(&name, "SELECT pk_proc FROM proc ORDER BY pk_proc");
+    let procs: Vec<String> = procs.lines().map(str::to_owned).collect();
+    let (some, rest) = procs.split_at(10);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = cluster.address(&name);
+        let mut client = connect(&address).await;
+        assert_eq!(release(&mut client, some).await.unwrap().len(), 10);
+        assert_eq!(release(&mut client, some).await.unwrap().len(), 0, "they are gone");
+    });
+    assert_eq!(cluster.sql(&name, AUDIT), "t");
+    assert_eq!(cluster.sql(&name, "SELECT count(*) FROM frame_history"), (booked - 10).to_string());
+    // Two at once, each with all that is left.
+    runtime.block_on(async {
+        let both = (0..2).map(|_| {
+            let (address, rest) = (cluster.address(&name), rest.to_vec());
+            tokio::spawn(async move { release(&mut connect(&address).await, &rest).await.unwrap().len() })
+        });
+        let both: Vec<_> = both.collect();
+        let mut released = 0;
+        for one in both {
+            released += one.await.unwrap();
+        }
+        assert_eq!(released, rest.len());
+    });
+    assert_eq!(cluster.sql(&name, AUDIT), "t");
+    assert_eq!(cluster.sql(&name, "SELECT sum(int_cores_idle) FROM host"), "8000");
+    assert_eq!(cluster.sql(&name, "SELECT sum(int_waiting_count) FROM job_stat"), "120");
 }
