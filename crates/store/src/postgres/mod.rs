@@ -5,6 +5,7 @@
 mod address;
 mod attempt;
 mod bench;
+mod bench_ended;
 mod columns;
 mod commit;
 mod foreign;
@@ -25,6 +26,7 @@ mod turns;
 
 pub use address::without_secrets;
 pub use bench::{BookingRates, bench_bookings};
+pub use bench_ended::bench_ended_jobs;
 pub(crate) use trouble::Trouble;
 
 use crate::StoreError;
