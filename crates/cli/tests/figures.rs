@@ -285,3 +285,22 @@ fn dashboard_alerts_and_manual_name_metrics_that_there_are() {
         types.filter(|name| !name.contains("nix") && !manual.contains(&format!("`{name}"))).collect();
     assert!(lacking.is_empty(), "the manual lacks {lacking:?}");
 }
+
+#[test]
+fn looks_for_workers_are_counted_with_their_candidates() {
+    let farm = Farm::with_server(&["--cpus", "1", "--name", "box"]);
+    let metric = |name: &str| -> u64 {
+        let (_, text) = ask(&farm, "GET /metrics", "");
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("windlass_{name}_total ")));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    };
+    assert_eq!(["searches", "candidates", "searches_without_candidate"].map(metric), [0, 0, 0]);
+    farm.ok(&["run", "--", "true"]);
+    assert_eq!(["searches", "candidates", "searches_without_candidate"].map(metric), [1, 1, 0]);
+    // The second finds the only worker full, and is not looked for again while it is.
+    farm.ok(&["submit", "--", "sleep", "1000"]);
+    farm.ok(&["submit", "--memory", "1MiB", "--", "sleep", "1000"]);
+    wait_until("both were looked for", || metric("searches") >= 3);
+    assert_eq!(metric("candidates"), 2);
+    assert_eq!(metric("searches_without_candidate"), metric("searches") - 2);
+}

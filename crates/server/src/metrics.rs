@@ -15,6 +15,7 @@ use windlass_core::Engine;
 use windlass_core::engine::Fact;
 use windlass_core::explain::{BlockedReason, Entitlement};
 use windlass_core::job::{Counts, TaskState};
+use windlass_core::plan::Searches;
 use windlass_core::worker::WorkerState;
 
 type Labels = [(&'static str, &'static str); 1];
@@ -31,6 +32,9 @@ pub struct Metrics {
     jobs_ended: Family<Labels, Counter>,
     jobs_read: Counter,
     tasks_booked: Counter,
+    searches: Counter,
+    searches_without_candidate: Counter,
+    candidates: Counter,
     attempts_ended: Family<Labels, Counter>,
     results_late: Counter,
     tasks: Family<Labels, Gauge>,
@@ -80,6 +84,9 @@ impl Metrics {
             jobs_ended: Family::default(),
             jobs_read: Counter::default(),
             tasks_booked: Counter::default(),
+            searches: Counter::default(),
+            searches_without_candidate: Counter::default(),
+            candidates: Counter::default(),
             attempts_ended: Family::default(),
             results_late: Counter::default(),
             tasks: Family::default(),
@@ -119,6 +126,10 @@ impl Metrics {
         r.register("jobs_ended", "Jobs ended, by their state", self.jobs_ended.clone());
         r.register("jobs_read", "Jobs read from the store for the engine", self.jobs_read.clone());
         r.register("tasks_booked", "Bookings made", self.tasks_booked.clone());
+        r.register("searches", "Looks for a worker for a step's next task", self.searches.clone());
+        let help = "Looks for a worker that found none with room";
+        r.register("searches_without_candidate", help, self.searches_without_candidate.clone());
+        r.register("candidates", "Workers with room that looks for a worker judged", self.candidates.clone());
         r.register("attempts_ended", "Attempts ended, by the task's state", self.attempts_ended.clone());
         r.register("results_late", "Results refused: another attempt is booked", self.results_late.clone());
         r.register("tasks", "Tasks of active jobs, by state", self.tasks.clone());
@@ -160,6 +171,18 @@ impl Metrics {
         let mut tally = self.lock_tally();
         tally.rounds += 1;
         tally.round_times.add(took);
+    }
+
+    /// How the engine looked for workers since it began.
+    pub fn searched(&self, all: Searches) {
+        let counted = [
+            (&self.searches, all.searches),
+            (&self.searches_without_candidate, all.without_candidate),
+            (&self.candidates, all.candidates),
+        ];
+        for (counter, now) in counted {
+            counter.inc_by(now - counter.get());
+        }
     }
 
     /// It took so long until the store had a batch, or said that it could not take it.

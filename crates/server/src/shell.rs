@@ -370,6 +370,7 @@ impl Shell {
         let (started, span) = (Instant::now(), spans::round());
         let booked = self.engine.round(self.clock.now(), ROUND_BUDGET, &mut self.pipeline.forming);
         spans::booked(&span, booked);
+        self.metrics.searched(self.engine.planner().searches());
         if booked > 0 {
             self.metrics.round_took(started.elapsed());
         }

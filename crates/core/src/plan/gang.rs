@@ -69,6 +69,7 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
         let workers = ranking.ranked.iter().map(|ranked| ranked.worker).collect();
         candidates.push(Part { class: request.class, workers, tasks: *nodes as usize });
     }
+    work.plan().searched(looks);
     let has_room = |worker, sum: &Resources, guess| {
         context.workers.get(worker).is_some_and(|worker| worker.has_room(sum, guess))
     };

@@ -19,7 +19,7 @@ mod work;
 
 pub use decision::{BlockedWork, Decision, Judged};
 pub use gang::{GangOutcome, place_gang, room_when_empty};
-pub use planner::{HeldAmounts, PlanSettings, Planner, Policy};
+pub use planner::{HeldAmounts, PlanSettings, Planner, Policy, Searches};
 pub use reservations::{ReservationSettings, Reservations};
 pub use reserving::{ends_at, starts_at};
 pub use round::{placement_request, round};

@@ -464,12 +464,22 @@ pub fn place_task(
     context: &MatchContext,
     among: Option<&[WorkerId]>,
 ) -> PlacementOutcome {
+    search(request, context, among).0
+}
+
+/// The same, and how many workers with room were judged.
+pub(super) fn search(
+    request: &PlacementRequest,
+    context: &MatchContext,
+    among: Option<&[WorkerId]>,
+) -> (PlacementOutcome, u32) {
     let Ranking { mut ranked, held, looks } = rank(request, context, among, 1);
     if ranked.is_empty() {
-        return held.map_or(PlacementOutcome::NoRoom, |why| PlacementOutcome::Vetoed(why, looks));
+        let outcome = held.map_or(PlacementOutcome::NoRoom, |why| PlacementOutcome::Vetoed(why, looks));
+        return (outcome, looks);
     }
     ranked.truncate(bounds::RANKED_MAX);
-    PlacementOutcome::Best(ranked)
+    (PlacementOutcome::Best(ranked), looks)
 }
 
 /// Workers with room for a step, as they were judged.

@@ -22,7 +22,7 @@ use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
 use crate::worker::{Saturation, Worker};
 use crate::workers::Workers;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -131,10 +131,23 @@ pub struct Planner {
     refreshed: Time,
     pub(super) blocked: BlockedWork,
     pub(super) decisions: VecDeque<Decision>,
+    /// Counts alone: nothing is decided by them, and a search only reads the plan.
+    searches: Cell<Searches>,
     /// Where the next search for a worker to send work ahead to begins.
     pub(super) prefetch_from: WorkerId,
     /// Something changed since the last full round.
     pub(super) needs_round: bool,
+}
+
+/// How rounds looked for workers, since the engine was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Searches {
+    /// Searches for a worker for a task, or for the workers of tasks that start together.
+    pub searches: u64,
+    /// Of these, the ones that found no worker with room.
+    pub without_candidate: u64,
+    /// Workers with room that they judged.
+    pub candidates: u64,
 }
 
 impl Planner {
@@ -163,6 +176,7 @@ impl Planner {
             refreshed: Time::default(),
             blocked: BlockedWork::default(),
             decisions: VecDeque::new(),
+            searches: Cell::default(),
             prefetch_from: WorkerId(0),
             needs_round: false,
         }
@@ -207,6 +221,20 @@ impl Planner {
     /// The last decisions, newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().rev()
+    }
+
+    /// How rounds looked for workers so far.
+    pub fn searches(&self) -> Searches {
+        self.searches.get()
+    }
+
+    /// A round looked for a worker, and judged so many that have room.
+    pub(super) fn searched(&self, candidates: u32) {
+        let mut all = self.searches.get();
+        all.searches += 1;
+        all.without_candidate += u64::from(candidates == 0);
+        all.candidates += u64::from(candidates);
+        self.searches.set(all);
     }
 
     /// True if a class fitted no worker when it was tried last, and none has gained room for it since.

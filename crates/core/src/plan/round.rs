@@ -237,7 +237,9 @@ fn find_placement<W: Work>(
     // A full class fits no worker but those that gained room.
     let among = plan.full.contains(class).then_some(&*round.gained);
     let request = placement_request(work, key, queue)?;
-    match placement::place_task(&request, &plan.match_context(), among) {
+    let (outcome, looks) = placement::search(&request, &plan.match_context(), among);
+    plan.searched(looks);
+    match outcome {
         PlacementOutcome::Best(ranked) => Some(prefer_rival(work, queue, queued_step, class, ranked, round)),
         PlacementOutcome::NoRoom => {
             round.has_no_room(work, class);
