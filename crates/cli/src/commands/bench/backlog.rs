@@ -216,7 +216,7 @@ impl WorkerLink for BacklogLink {
 }
 
 /// Processor time of the engine's thread.
-fn engine_time() -> anyhow::Result<Duration> {
+pub(super) fn engine_time() -> anyhow::Result<Duration> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
         if std::fs::read_to_string(task.join("comm"))?.trim() == "engine" {

@@ -4,6 +4,7 @@
 mod backlog;
 mod bookings;
 mod cliffs;
+mod ended;
 mod exec;
 mod farm;
 mod hog;
@@ -13,6 +14,7 @@ mod pen;
 mod place;
 mod rounds;
 mod score;
+mod shard;
 mod share;
 
 use std::path::PathBuf;
@@ -171,6 +173,33 @@ enum Which {
         #[arg(long = "batch", default_values_t = [100, 1_000])]
         batches: Vec<u32>,
     },
+    /// Lists, `why` and a takeover over an empty PostgreSQL database that it fills with ended tasks; not among all
+    Ended {
+        /// The database: postgres://HOST/DATABASE
+        #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+        store: String,
+        /// Ended tasks at first
+        #[arg(long, default_value_t = 10_000)]
+        few: u64,
+        /// Ended tasks at last
+        #[arg(long, default_value_t = 10_000_000)]
+        many: u64,
+    },
+    /// Tasks placed and booked by an engine on an empty PostgreSQL database, on workers that run nothing; not among all
+    Shard {
+        /// What is placed
+        #[arg(value_enum)]
+        what: shard::ShardWork,
+        /// The database: postgres://HOST/DATABASE
+        #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+        store: String,
+        /// Workers; 1553 of mixed sizes have 57000 cores
+        #[arg(long, default_value_t = 1_000)]
+        workers: u32,
+        /// Jobs of `jobs`, tasks of `step`
+        #[arg(long, default_value_t = 100)]
+        count: u32,
+    },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
         /// Runs, of which the median counts
@@ -232,6 +261,8 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Rounds { count: None, .. } => rounds::run()?,
             Which::Share { runs } => share::run(runs)?,
             Which::Postgres { store, bookings, batches } => bookings::run(&store, bookings, &batches).await?,
+            Which::Ended { store, few, many } => ended::run(&store, few, many).await?,
+            Which::Shard { what, store, workers, count } => shard::run(&store, what, workers, count).await?,
             Which::Large { tasks } => large::run(&dir, tasks).await?,
             Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
                 let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };

@@ -1,0 +1,346 @@
+//! One shard on PostgreSQL: an engine, its shell and the store as in a server, and many workers inside this process that
+//! run nothing. A task counts as booked when its worker has the order to start it, so its row is durable by then.
+
+use super::instant;
+use anyhow::Context as _;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use windlass_api::StepBody;
+use windlass_core::engine::{Engine, Event, Reply, Settings, Submit, WorkerCommand};
+use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::{Epoch, Resources, TaskId, Time};
+use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
+use windlass_store::{Store, WHOLE_FARM};
+
+/// The lease of the shard. Commits renew it.
+const LEASE: Duration = Duration::from_secs(600);
+/// How long a measurement may stand still.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Bookings by hand, for the floor.
+const FLOOR_BOOKINGS: u32 = 100_000;
+/// Sizes of the mixed farm's workers, in cores.
+const CORES: [u32; 5] = [16, 24, 32, 48, 64];
+/// How long its tasks run, and how long wide work is blocked before a worker is reserved, as servers have it.
+const RUN: Duration = Duration::from_secs(20);
+const RESERVED_AFTER: Duration = Duration::from_secs(60);
+/// ShardWork rounds and commits may take beside these.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// ShardWork is measured.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Debug)]
+pub enum ShardWork {
+    /// Jobs of ten steps of a hundred tasks on idle workers, beside bookings by hand
+    Jobs,
+    /// Idle workers of mixed sizes until 99 percent of their cores are booked, and then a task of 64 cores
+    Fill,
+    /// One step on idle workers
+    Step,
+}
+
+/// Measures in an empty database, in which the jobs stay.
+pub async fn run(store: &str, what: ShardWork, workers: u32, count: u32) -> anyhow::Result<()> {
+    let shown = windlass_store::shown_address(store);
+    match what {
+        ShardWork::Jobs => jobs(store, &shown, workers, count).await,
+        ShardWork::Fill => fill(store, &shown, workers).await,
+        ShardWork::Step => step(store, &shown, workers, count).await,
+    }
+}
+
+/// `count` jobs of 10 steps of 100 tasks, on workers with a core for each task.
+async fn jobs(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
+    let tasks = count * 1_000;
+    let slots = tasks.div_ceil(workers);
+    let mut farm = ShardFarm::start(store, &vec![slots; workers as usize], None).await?;
+    let (clock, before, engine) = (Instant::now(), farm.spent().await?, super::backlog::engine_time()?);
+    let mut requests = tokio::task::JoinSet::new();
+    for job in 0..count {
+        let (handle, queue) = (farm.handle.clone(), format!("queue-{}", job % 10));
+        requests.spawn(async move { submit(&handle, &queue, 10, 100, 1).await });
+    }
+    while let Some(accepted) = requests.join_next().await {
+        accepted??;
+    }
+    let submitted = clock.elapsed();
+    farm.await_started(tasks).await?;
+    let (took, engine) = (clock.elapsed(), super::backlog::engine_time()? - engine);
+    let (statements, batches) = farm.spent().await?;
+    farm.stop().await;
+    let batches = batches - before.1;
+    let (batch, rate) = (f64::from(tasks) / batches as f64, f64::from(tasks) / took.as_secs_f64());
+    let by_hand =
+        windlass_store::bench_bookings(store, FLOOR_BOOKINGS.min(tasks), batch.ceil() as u32).await?;
+    println!("{count} jobs of 10 steps of 100 tasks on {workers} workers, {shown}");
+    println!(
+        "  all jobs accepted after {:.2} s, all tasks booked after {:.2} s",
+        secs(submitted),
+        secs(took)
+    );
+    println!(
+        "  {rate:.0} bookings/s in {batches} batches of {batch:.0}, {:.4} statements/task; by hand {:.0}/s, ratio {:.2}",
+        (statements - before.0) as f64 / f64::from(tasks),
+        by_hand.floor,
+        rate / by_hand.floor
+    );
+    println!(
+        "  the engine's thread {:.1} µs a booking; batches of the store alone {:.0}/s, ratio {:.2}",
+        secs(engine) * 1e6 / f64::from(tasks),
+        by_hand.commit,
+        by_hand.commit / by_hand.floor
+    );
+    Ok(())
+}
+
+/// One step of `count` tasks.
+async fn step(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
+    let mut farm = ShardFarm::start(store, &vec![count.div_ceil(workers); workers as usize], None).await?;
+    let (clock, before) = (Instant::now(), farm.spent().await?);
+    submit(&farm.handle, "queue", 1, count, 1).await?;
+    farm.await_started(count).await?;
+    let took = clock.elapsed();
+    let (statements, batches) = farm.spent().await?;
+    farm.stop().await;
+    let (statements, batches) = (statements - before.0, batches - before.1);
+    println!("a step of {count} tasks on {workers} idle workers, {shown}");
+    println!(
+        "  booked in {:.3} s, {:.0}/s, in {batches} batches, {:.4} statements/task",
+        secs(took),
+        f64::from(count) / secs(took),
+        statements as f64 / f64::from(count)
+    );
+    Ok(())
+}
+
+/// A cold farm of mixed sizes. Its tasks end after a while, and others take their place: the wide task starts only because
+/// a worker is reserved for it.
+async fn fill(store: &str, shown: &str, workers: u32) -> anyhow::Result<()> {
+    let sizes = mixed(workers);
+    let cores: u32 = sizes.iter().sum();
+    let mut farm = ShardFarm::start(store, &sizes, Some(RUN)).await?;
+    let clock = Instant::now();
+    for queue in 0..10 {
+        submit(&farm.handle, &format!("queue-{queue}"), 1, cores, 1).await?;
+    }
+    farm.await_started(cores - cores / 100).await?;
+    let most = clock.elapsed();
+    let wide = Instant::now();
+    submit(&farm.handle, "wide", 1, 1, 64).await?;
+    let bound = RESERVED_AFTER + RUN + SLACK;
+    println!("{workers} workers of {cores} cores, cold, ten queues with a task for each core, {shown}");
+    println!("  99 percent booked after {:.2} s", secs(most));
+    farm.await_wide().await?;
+    let waited = wide.elapsed();
+    println!(
+        "  a task of 64 cores, submitted then, started after {:.1} s; bound {} s: a worker is reserved after {} s, and its \
+         tasks run for {} s; {} tasks started in all",
+        secs(waited),
+        bound.as_secs(),
+        RESERVED_AFTER.as_secs(),
+        RUN.as_secs(),
+        farm.started
+    );
+    farm.stop().await;
+    Ok(())
+}
+
+/// Workers in the mix of [`CORES`]. 1,553 of them have 57,000 cores.
+fn mixed(workers: u32) -> Vec<u32> {
+    let mut sizes: Vec<u32> = CORES.iter().copied().cycle().take(workers as usize).collect();
+    if workers == 1_553 {
+        let (has, mut over) = (sizes.iter().sum::<u32>(), 0);
+        for size in sizes.iter_mut().filter(|size| **size == 64) {
+            if has - over > 57_000 {
+                (*size, over) = (48, over + 16);
+            }
+        }
+    }
+    sizes
+}
+
+fn secs(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+/// ShardWork a worker was sent: tasks that begin, and whether one of them is wide.
+struct BegunTasks {
+    tasks: u32,
+    has_wide: bool,
+}
+
+struct ShardFarm {
+    handle: Handle,
+    store: Store,
+    begun: tokio::sync::mpsc::UnboundedReceiver<BegunTasks>,
+    /// Tasks that workers were sent.
+    started: u32,
+    wide: bool,
+}
+
+impl ShardFarm {
+    /// Workers of so many cores each, which end tasks after a time, or never.
+    async fn start(address: &str, sizes: &[u32], run: Option<Duration>) -> anyhow::Result<ShardFarm> {
+        let store = Store::connect(address).await?;
+        anyhow::ensure!(matches!(store, Store::Postgres(_)), "this measures a shard on PostgreSQL");
+        let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION")).await?;
+        let owned = store.claim(WHOLE_FARM, server, LEASE).await?;
+        let store = store.as_owner(owned.context("a server owns the farm in this database")?);
+        let found = store.load().await?;
+        anyhow::ensure!(
+            found.next_job == 1 && found.ground.workers.is_empty(),
+            "the database has a farm; give a new one, because what is measured stays in it"
+        );
+        let settings = Settings { lease_ns: None, ..Settings::default() };
+        let handle = windlass_server::start(store.clone(), ShellOptions { settings }).await?;
+        let (starts, begun) = tokio::sync::mpsc::unbounded_channel();
+        let (parcels, inbox) = mpsc::channel();
+        for (number, cores) in sizes.iter().enumerate() {
+            let (id, parcels) = (handle.next_link(), parcels.clone());
+            let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
+            let link = Arc::new(ShardLink { id, parcels });
+            handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
+        }
+        let up = handle.clone();
+        std::thread::spawn(move || serve(&up, &inbox, run, &starts));
+        let (count, deadline) = (sizes.len(), Instant::now() + PATIENCE);
+        while handle.query(move |engine: &Engine| engine.workers().iter().count() < count).await? {
+            anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
+            tokio::task::yield_now().await;
+        }
+        Ok(ShardFarm { handle, store, begun, started: 0, wide: false })
+    }
+
+    async fn hear(&mut self) -> anyhow::Result<()> {
+        let heard = tokio::time::timeout(PATIENCE, self.begun.recv()).await;
+        let heard = heard.with_context(|| format!("nothing began after {} tasks", self.started))?;
+        let BegunTasks { tasks, has_wide } = heard.context("the workers are gone")?;
+        self.started += tasks;
+        self.wide |= has_wide;
+        Ok(())
+    }
+
+    async fn await_started(&mut self, tasks: u32) -> anyhow::Result<()> {
+        while self.started < tasks {
+            self.hear().await?;
+        }
+        Ok(())
+    }
+
+    async fn await_wide(&mut self) -> anyhow::Result<()> {
+        while !self.wide {
+            self.hear().await?;
+        }
+        Ok(())
+    }
+
+    /// Statements of commits, and commits, so far.
+    async fn spent(&self) -> anyhow::Result<(u64, u64)> {
+        let Store::Postgres(postgres) = &self.store else { anyhow::bail!("it was PostgreSQL") };
+        let batches = self.store.shards().await?.iter().map(|shard| shard.batch).sum();
+        Ok((postgres.statements(), batches))
+    }
+
+    /// Ends it, so that another measurement may own the shard.
+    async fn stop(self) {
+        self.handle.stop().await;
+        _ = self.store.release().await;
+    }
+}
+
+/// A job of so many steps of so many tasks of that many cores.
+async fn submit(handle: &Handle, queue: &str, steps: u32, tasks: u32, cores: u32) -> anyhow::Result<()> {
+    let body = StepBody { command: vec!["true".to_owned()], cwd: "/".to_owned(), ..StepBody::default() };
+    let body: Arc<[u8]> = serde_json::to_vec(&body)?.into();
+    let step = |number: u32| StepSpec {
+        name: format!("step-{number}"),
+        tasks,
+        request: Resources::new(cores * 100, 0),
+        body: body.clone(),
+        ..StepSpec::default()
+    };
+    let (name, queue, user) = ("bench".to_owned(), queue.to_owned(), "bench".to_owned());
+    let spec = JobSpec { name, queue, user, steps: (0..steps).map(step).collect(), ..JobSpec::default() };
+    let submit = |request| Event::Submit(Box::new(Submit::new(request, spec)));
+    match handle.request(submit).await? {
+        Reply::Submitted { .. } => Ok(()),
+        other => anyhow::bail!("not accepted: {other:?}"),
+    }
+}
+
+/// A connection to one of many workers that share a thread.
+struct ShardLink {
+    id: u64,
+    parcels: mpsc::Sender<(u64, Vec<Delivery>)>,
+}
+
+impl WorkerLink for ShardLink {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn deliver(&self, parcel: Vec<Delivery>) {
+        _ = self.parcels.send((self.id, parcel));
+    }
+
+    fn refuse(&self, why: &str) {
+        panic!("the worker is refused: {why}");
+    }
+}
+
+/// A task that runs, ordered so that the one that ends first is the greatest.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct RunningOrder {
+    ends: std::cmp::Reverse<Instant>,
+    link: u64,
+    task: TaskId,
+    attempt: u32,
+}
+
+/// The thread of all workers.
+fn serve(
+    up: &Handle,
+    inbox: &mpsc::Receiver<(u64, Vec<Delivery>)>,
+    run: Option<Duration>,
+    starts: &tokio::sync::mpsc::UnboundedSender<BegunTasks>,
+) {
+    let mut epochs = std::collections::BTreeMap::new();
+    let mut running: BinaryHeap<RunningOrder> = BinaryHeap::new();
+    loop {
+        let next =
+            running.peek().map_or(PATIENCE, |first| first.ends.0.saturating_duration_since(Instant::now()));
+        match inbox.recv_timeout(next) {
+            Ok((link, parcel)) => {
+                let mut begun = BegunTasks { tasks: 0, has_wide: false };
+                for Delivery { order, start, .. } in parcel {
+                    match order {
+                        WorkerCommand::Registered { epoch } => _ = epochs.insert(link, epoch),
+                        WorkerCommand::Start { task, attempt, .. } => {
+                            begun.tasks += 1;
+                            begun.has_wide |= start.is_some_and(|start| start.job.queue == "wide");
+                            if let Some(run) = run {
+                                let ends = std::cmp::Reverse(Instant::now() + run);
+                                running.push(RunningOrder { ends, link, task, attempt });
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                if begun.tasks > 0 && starts.send(begun).is_err() {
+                    return;
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if starts.is_closed() => return,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+        while running.peek().is_some_and(|first| first.ends.0 <= Instant::now()) {
+            let Some(RunningOrder { link, task, attempt, .. }) = running.pop() else { break };
+            let epoch = epochs.get(&link).copied().unwrap_or(Epoch(0));
+            let now = Time(up.now().0);
+            let began = Time(now.0.saturating_sub(run.unwrap_or_default().as_nanos() as u64));
+            let bare = TaskResult::bare(End::Exited(0));
+            let result = TaskResult { started: Some(began), finished: Some(now), ..bare };
+            up.worker_says(link, vec![WorkerMessage::Finished { task, attempt, epoch, result }]);
+        }
+    }
+}
