@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use windlass_api::Addresses;
 use windlass_api::client::{Address, Client, ClientError};
 
+/// A request that failed after this time was with a server, or with one that is cut off.
+const HELD_MIN: Duration = Duration::from_secs(2);
 /// How long no server may answer.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
 /// The first pause before a retry, and the longest.
@@ -74,13 +76,20 @@ impl ServerLink {
         Answer: Future<Output = Result<T, ClientError>>,
     {
         loop {
-            match question(self.client.clone()).await {
+            let asked = Instant::now();
+            let error = match question(self.client.clone()).await {
                 Ok(answer) => {
                     self.calm();
                     return Ok(answer);
                 }
-                Err(error) => self.pause(doing, error).await?,
+                Err(error) => error,
+            };
+            // A request that waits for something is lost with the server that has it. That server was there, and if one
+            // is there now, this is another outage and not the same one.
+            if asked.elapsed() >= HELD_MIN && may_pass(&error) && self.client.version().await.is_ok() {
+                self.calm();
             }
+            self.pause(doing, error).await?;
         }
     }
 
