@@ -23,8 +23,8 @@ pub const EXIT_ORPHANED: i32 = 301;
 const SIGNAL_RETRY: i32 = 119;
 /// SIGTERM, with which RQD ends frames when somebody sits down at the host.
 const SIGNAL_NIMBY: i32 = 15;
-/// A frame that ran longer and failed is not run again, in seconds: five hours, as in OpenCue.
-pub const RETRY_RUN_S_MAX: i64 = 3600 * 5;
+/// A frame that ran longer and failed is not run again, in seconds: twelve hours, as in OpenCue.
+pub const RETRY_RUN_S_MAX: i64 = 3600 * 12;
 
 /// What a host says of a command that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

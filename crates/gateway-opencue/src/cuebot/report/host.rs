@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 45;
 /// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
 const SYSTEM_KIB: i64 = 512 << 10;
 /// The operating system of hosts that name none.
-const OS: &str = "rhel7";
+const OS: &str = "rhel40";
 
 /// What a host says of itself, checked.
 pub(crate) struct Known {
