@@ -1,4 +1,4 @@
-//! OpenCue: its farm scheduled from its own database, and what its clients submit.
+//! OpenCue's own tables as the only truth: what its hosts report, what its clients call, and bookings under its caps.
 
 pub mod booking;
 pub mod cuebot;

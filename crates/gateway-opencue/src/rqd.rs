@@ -98,4 +98,4 @@ pub struct KillRequest {
 
 /// The answer of both, which says nothing.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Done {}
+pub struct Empty {}

@@ -110,7 +110,8 @@ impl Cuebot {
 async fn unserved(request: HttpRequest) -> axum::http::Response<axum::body::Body> {
     let name = request.uri().path().trim_start_matches('/').chars().take(100).collect::<String>();
     Status::unimplemented(format!(
-        "Windlass does not serve {name}; the manual's page on OpenCue without Cuebot lists the calls that it does"
+        "Windlass does not serve {name}; it serves what hosts report, and the calls that submit, list and change jobs \
+         and frames"
     ))
     .into_http()
 }
