@@ -5,4 +5,8 @@ pub mod cuebot;
 #[rustfmt::skip]
 pub mod generated;
 pub mod rqd;
+pub mod scheduler;
 pub mod schema;
+mod service;
+
+pub use service::{Service, ServiceError};

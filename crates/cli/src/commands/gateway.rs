@@ -1,10 +1,15 @@
 //! `windlass gateway`: a server that is the scheduler of another system and nothing else.
 
 use crate::node::serve::{self, ServeOptions};
+use crate::node::telemetry;
 use crate::ui::error::CliError;
+use crate::ui::output::talk;
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use windlass_gateway_opencue::Service;
+use windlass_gateway_opencue::scheduler::{Preview, config as opencue};
 use windlass_server::SccacheConfig;
 
 /// The longest wait that a client outlasts.
@@ -15,6 +20,35 @@ const WAIT_S_MAX: f64 = 1_000.0;
 pub enum GatewayCommand {
     /// Schedule for stock clients and build servers of sccache, until it is stopped
     Sccache(Box<SccacheArgs>),
+    /// Schedule the frames of an OpenCue farm from its own database, beside Cuebot or without it, until it is stopped
+    Opencue(Box<OpencueArgs>),
+}
+
+/// Flags of `gateway opencue`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "A second one with the same file takes over at once when the first dies.")]
+pub struct OpencueArgs {
+    /// The stock scheduler's settings, as they are: scheduler.yaml
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Print what would be booked now, and book nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Only hosts of this facility
+    #[arg(short, long, value_name = "NAME")]
+    facility: Option<String>,
+    /// Take these tags of hosts for absent
+    #[arg(short, long, value_name = "TAG", num_args = 1..)]
+    ignore_tags: Vec<String>,
+    /// Only these allocations, by show and tag
+    #[arg(short, long, value_name = "SHOW:TAG", num_args = 1.., value_parser = alloc_tag)]
+    alloc_tags: Vec<(String, String)>,
+    /// Of tags that are not an allocation's, only these
+    #[arg(short = 't', long, value_name = "TAG", num_args = 1..)]
+    manual_tags: Vec<String>,
+    /// Install triggers in the database that tell of work, and end
+    #[arg(long)]
+    install_wake: bool,
 }
 
 /// Flags of `gateway sccache`.
@@ -41,7 +75,10 @@ pub struct SccacheArgs {
 
 /// `windlass gateway`.
 pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
-    let GatewayCommand::Sccache(args) = command;
+    let args = match command {
+        GatewayCommand::Sccache(args) => args,
+        GatewayCommand::Opencue(args) => return Ok(opencue(*args).await?),
+    };
     let options = ServeOptions { state: args.state.clone(), no_worker: true, ..ServeOptions::default() };
     let settings = SccacheConfig {
         config: args.config,
@@ -50,6 +87,57 @@ pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
         proxies: args.proxies,
     };
     Ok(serve::start_with(options, |config| config.gateway.sccache = Some(settings)).await?)
+}
+
+async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
+    windlass_worker::raise_file_limit();
+    let path = args.config.display();
+    let text = std::fs::read_to_string(&args.config).with_context(|| format!("{path} cannot be read"))?;
+    let mut config = opencue::Config::parse(&text).with_context(|| format!("{path} cannot be followed"))?;
+    let scope = &mut config.instance.scope;
+    scope.facility = args.facility.or(scope.facility.take());
+    let replace = |setting: &mut Vec<String>, flags: Vec<String>| {
+        if !flags.is_empty() {
+            *setting = flags;
+        }
+    };
+    replace(&mut scope.ignore_tags, args.ignore_tags);
+    replace(&mut scope.manual_tags, args.manual_tags);
+    if !args.alloc_tags.is_empty() {
+        scope.alloc_tags = args.alloc_tags;
+    }
+    let log_level = telemetry::start_logging(None);
+    tokio::spawn(log_level.obey_signals()?);
+    if !config.unused.is_empty() {
+        talk!("{path}: these keys change nothing here: {}", config.unused.join(", "));
+    }
+    let database = format!("{:?}", config.database);
+    let mut service = Service::open(config).await?;
+    if args.install_wake {
+        service.install_wake().await?;
+        talk!("The triggers windlass_wake_waiting, _job and _host are installed in {database}");
+        return Ok(());
+    }
+    if args.dry_run {
+        for Preview { layer, host, frames, cores } in service.preview().await? {
+            talk!("{layer} on {host}: {frames} frames, {} cores", cores as f64 / 100.0);
+        }
+        return Ok(());
+    }
+    talk!("windlass schedules the farm in {database}");
+    if let Some(address) = service.cuebot_address() {
+        talk!("hosts and clients of OpenCue are served at {address}");
+    }
+    if let Some(address) = service.metrics_address() {
+        talk!("metrics: http://{address}/metrics");
+    }
+    service.run(serve::stop_signal()?).await;
+    Ok(())
+}
+
+fn alloc_tag(text: &str) -> Result<(String, String), String> {
+    let (show, tag) = text.split_once(':').ok_or_else(|| format!("'{text}' must be SHOW:TAG"))?;
+    Ok((show.to_owned(), tag.to_owned()))
 }
 
 fn wait(text: &str) -> Result<f64, String> {

@@ -1,0 +1,18 @@
+//! The scheduler of an OpenCue farm: a snapshot of the tables, a plan, bookings in guarded transactions, and launches.
+
+pub mod amounts;
+mod caps;
+pub mod command;
+pub mod config;
+mod hosts;
+mod instance;
+mod launcher;
+pub mod metrics;
+mod order;
+pub mod planning;
+mod recovery;
+pub mod snapshot;
+
+pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
+pub use launcher::Launcher;
+pub use order::{JobOrder, Order};

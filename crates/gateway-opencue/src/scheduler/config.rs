@@ -1,0 +1,262 @@
+//! The config file: the one of OpenCue's own scheduler as it is, with a section `windlass` for what that has not.
+
+mod values;
+
+use super::amounts::AmountRules;
+use super::command::MemoryFactors;
+use super::instance::InstanceSettings;
+use super::order::{JobOrder, Order};
+use super::planning::PlanningRules;
+use super::snapshot::Scope;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use values::Values;
+use windlass_core::worker::Saturation;
+
+/// Bytes of a config file.
+pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+/// For a connection to the database.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+const MIB_KIB: i64 = 1 << 10;
+const GIB_KIB: i64 = 1 << 20;
+
+/// Keys that OpenCue's own scheduler has or had, and that change nothing here.
+const UNUSED: [&str; 33] = [
+    "sentry_dsn",
+    "logging",
+    "accounting",
+    "queue.monitor_interval",
+    "queue.worker_threads",
+    "queue.dispatch_frames_per_layer_limit",
+    "queue.job_back_off_duration",
+    "queue.cluster_empty_sleep",
+    "queue.cluster_reload_interval",
+    "queue.active_scan_interval",
+    "queue.cluster_saturated_sleep",
+    "queue.stream",
+    "queue.max_jobs_per_cluster_pass",
+    "queue.manual_tags_chunk_size",
+    "queue.hostname_tags_chunk_size",
+    "queue.host_candidate_attempts_per_layer",
+    "queue.mem_reserved_min",
+    "queue.allocation_refresh_interval",
+    "queue.host_booking_strategy.weights",
+    "queue.host_booking_strategy.max_candidates",
+    "queue.host_booking_strategy.type",
+    "queue.core_multiplier",
+    "database.core_multiplier",
+    "host_cache.concurrent_groups",
+    "host_cache.memory_key_divisor",
+    "host_cache.checkout_timeout",
+    "host_cache.monitoring_interval",
+    "host_cache.clean_up_interval",
+    "host_cache.group_idle_timeout",
+    "host_cache.concurrent_fetch_permit",
+    "host_cache.concurrent_groups_max",
+    "host_cache.update_stat_on_book",
+    "scheduler.cluster_buffer_size",
+];
+
+/// A config file that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is no YAML.
+    #[error("the config file is no YAML: {0}")]
+    Yaml(String),
+    /// It is too long.
+    #[error("the config file has {0} bytes; at most {CONFIG_BYTES_MAX} are read")]
+    Long(usize),
+    /// A value is not of its kind.
+    #[error("{key} = {value}: this must be {expected}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value, as it is in the file.
+        value: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+}
+
+/// Where the database is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseSettings {
+    /// A host, or a directory with a socket.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The database.
+    pub name: String,
+    /// The user.
+    pub user: String,
+    /// The password, as the config file has it.
+    pub password: Option<String>,
+    /// A file with the password, which goes before the other.
+    pub password_file: Option<PathBuf>,
+    /// Connections at most.
+    pub connections_max: usize,
+}
+
+impl std::fmt::Debug for DatabaseSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DatabaseSettings { host, port, name, user, .. } = self;
+        write!(f, "{user}@{host}:{port}/{name}")
+    }
+}
+
+/// The part that stands in for Cuebot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CuebotSettings {
+    /// Where hosts and clients call.
+    pub listen: SocketAddr,
+    /// Where logs of frames lie.
+    pub log_root: Option<String>,
+    /// The greatest number of retries that a job may ask for.
+    pub retries_max: Option<i32>,
+}
+
+/// A whole config file.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the database is.
+    pub database: DatabaseSettings,
+    /// How to schedule.
+    pub instance: InstanceSettings,
+    /// Stands in for Cuebot, where that is wanted.
+    pub cuebot: Option<CuebotSettings>,
+    /// Where counts and health are served.
+    pub metrics: Option<SocketAddr>,
+    /// Keys of the file that change nothing here: OpenCue's own, and those that nobody knows.
+    pub unused: Vec<String>,
+}
+
+impl DatabaseSettings {
+    /// How to connect. The password file goes before the config file, and that before `PGPASSWORD`.
+    ///
+    /// # Errors
+    ///
+    /// The password file cannot be read.
+    pub fn connection(&self) -> std::io::Result<tokio_postgres::Config> {
+        let mut config = tokio_postgres::Config::new();
+        config.host(&self.host).port(self.port).dbname(&self.name).user(&self.user);
+        config.application_name("windlass").connect_timeout(CONNECT_TIME);
+        let from_file = match &self.password_file {
+            Some(path) => Some(std::fs::read_to_string(path)?.trim_end().to_owned()),
+            None => None,
+        };
+        let password =
+            from_file.or_else(|| self.password.clone()).or_else(|| std::env::var("PGPASSWORD").ok());
+        if let Some(password) = password {
+            config.password(password);
+        }
+        Ok(config)
+    }
+}
+
+impl Config {
+    /// Reads a config file.
+    ///
+    /// # Errors
+    ///
+    /// It is no YAML, or a value is not of its kind.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        if text.len() > CONFIG_BYTES_MAX {
+            return Err(ConfigError::Long(text.len()));
+        }
+        let mut values = Values::parse(text)?;
+        let config = Config {
+            database: database(&mut values)?,
+            instance: instance(&mut values)?,
+            cuebot: cuebot(&mut values)?,
+            metrics: metrics(&mut values)?,
+            unused: Vec::new(),
+        };
+        let is_known =
+            |key: &str| UNUSED.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
+        let unused = values
+            .rest()
+            .into_iter()
+            .map(|key| if is_known(&key) { key } else { format!("{key} (unknown)") });
+        Ok(Config { unused: unused.collect(), ..config })
+    }
+}
+
+fn database(values: &mut Values) -> Result<DatabaseSettings, ConfigError> {
+    let host = values.text("database.db_host")?.unwrap_or_else(|| "localhost".to_owned());
+    Ok(DatabaseSettings {
+        // A directory with a socket is written so there.
+        host: host.replace("%2F", "/").replace("%2f", "/"),
+        port: values.number("database.db_port")?.unwrap_or(5432),
+        name: values.text("database.db_name")?.unwrap_or_else(|| "cuebot".to_owned()),
+        user: values.text("database.db_user")?.unwrap_or_else(|| "cue".to_owned()),
+        password: values.text("database.db_pass")?,
+        password_file: values.text("windlass.db_pass_file")?.map(PathBuf::from),
+        connections_max: values.number("database.pool_size")?.unwrap_or(20).max(2),
+    })
+}
+
+fn instance(values: &mut Values) -> Result<InstanceSettings, ConfigError> {
+    let mut facility = values.text("scheduler.facility")?;
+    facility = facility.filter(|facility| !facility.is_empty());
+    let scope = Scope {
+        shows: values.texts("windlass.shows")?,
+        permitted: None,
+        facility,
+        ignore_tags: values.texts("scheduler.ignore_tags")?.unwrap_or_default(),
+        alloc_tags: values.pairs("scheduler.alloc_tags", "show", "tag")?,
+        manual_tags: values.texts("scheduler.manual_tags")?.unwrap_or_default(),
+        host_stale_s: values.seconds("host_cache.host_staleness_threshold")?.unwrap_or(120.0),
+    };
+    let default = MemoryFactors::default();
+    let memory = MemoryFactors {
+        soft: values.number("queue.frame_memory_soft_limit")?.unwrap_or(default.soft),
+        hard: values.number("queue.frame_memory_hard_limit")?.unwrap_or(default.hard),
+    };
+    let look_s = values.seconds("windlass.look_interval")?.unwrap_or(1.0).clamp(0.05, 60.0);
+    let call_s = values.seconds("windlass.rqd_call_timeout")?.unwrap_or(10.0).clamp(0.1, 12.0);
+    Ok(InstanceSettings {
+        scope,
+        rules: rules(values)?,
+        memory,
+        rqd_port: values.number("rqd.grpc_port")?.unwrap_or(crate::rqd::PORT),
+        call_time: Duration::from_secs_f64(call_s),
+        is_dry: values.flag("rqd.dry_run_mode")?.unwrap_or(false),
+        idle_passes_max: values.number("queue.empty_job_cycles_before_quiting")?,
+        look_time: Duration::from_secs_f64(look_s),
+    })
+}
+
+fn rules(values: &mut Values) -> Result<PlanningRules, ConfigError> {
+    let saturation = Saturation {
+        cores: values.flag("queue.host_booking_strategy.core_saturation")?.unwrap_or(true),
+        memory: values.flag("queue.host_booking_strategy.memory_saturation")?.unwrap_or(false),
+    };
+    let amounts = AmountRules {
+        stranded_mem_kib: values.kib("queue.memory_stranded_threshold")?.unwrap_or(2 * GIB_KIB).max(MIB_KIB),
+        selfish_services: values.texts("queue.selfish_services")?.unwrap_or_default(),
+    };
+    let shows = [("share", false), ("strict", true)];
+    let is_strict = values.choice("windlass.shows_by", &shows, "'share' or 'strict'")?.unwrap_or(false);
+    let jobs =
+        [("priority_only", JobOrder::Priority), ("fifo", JobOrder::Fifo), ("balanced", JobOrder::Balanced)];
+    let jobs = values.choice("windlass.jobs_by", &jobs, "'priority_only', 'fifo' or 'balanced'")?;
+    Ok(PlanningRules { amounts, saturation, order: Order { is_strict, jobs: jobs.unwrap_or_default() } })
+}
+
+fn cuebot(values: &mut Values) -> Result<Option<CuebotSettings>, ConfigError> {
+    let listen = values.address("windlass.cuebot.listen")?;
+    let log_root = values.text("windlass.cuebot.log_root")?;
+    let retries_max = values.number("windlass.cuebot.retries_max")?;
+    Ok(listen.map(|listen| CuebotSettings { listen, log_root, retries_max }))
+}
+
+/// OpenCue's own scheduler serves its counts on all addresses; here a port alone means this machine.
+fn metrics(values: &mut Values) -> Result<Option<SocketAddr>, ConfigError> {
+    let port: Option<u16> = values.number("queue.metrics_port")?;
+    let address = values.address("windlass.metrics_listen")?;
+    Ok(address.or(port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))))
+}
+
+#[cfg(test)]
+mod tests;

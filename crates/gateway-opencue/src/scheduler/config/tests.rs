@@ -1,0 +1,140 @@
+//! The file that OpenCue's own scheduler comes with is read, and says what it does not do here.
+
+use super::{Config, ConfigError, CuebotSettings};
+use crate::scheduler::order::{JobOrder, Order};
+use proptest::prelude::*;
+use std::time::Duration;
+use windlass_core::worker::Saturation;
+
+const STOCK: &str = "
+logging:
+  level: debug
+queue:
+  monitor_interval: 5s
+  memory_stranded_threshold: 1GiB
+  selfish_services: [katana, arnold]
+  empty_job_cycles_before_quiting: 20
+  stream:
+    cluster_buffer_size: 3
+  host_booking_strategy:
+    type: saturation
+    core_saturation: false
+    memory_saturation: true
+database:
+  pool_size: 7
+  db_host: '%2Frun%2Fpg'
+  db_name: farm
+  db_user: cue
+  db_pass: secret words
+  db_port: 5433
+rqd:
+  grpc_port: 8445
+  dry_run_mode: true
+host_cache:
+  host_staleness_threshold: 2m
+scheduler:
+  facility: lax
+  ignore_tags: [broken]
+  alloc_tags:
+    - {show: film, tag: general}
+  manual_tags: [gpu]
+  colour: green
+";
+
+#[test]
+fn the_stock_file_is_read_and_says_what_is_not_used() {
+    let config = Config::parse(STOCK).unwrap();
+    let database = &config.database;
+    assert_eq!((database.host.as_str(), database.port, database.connections_max), ("/run/pg", 5433, 7));
+    let instance = &config.instance;
+    assert_eq!(instance.rules.amounts.stranded_mem_kib, 1 << 20);
+    assert_eq!(instance.rules.amounts.selfish_services, ["katana", "arnold"]);
+    assert_eq!(instance.rules.saturation, Saturation { cores: false, memory: true });
+    assert_eq!(instance.rules.order, Order { is_strict: false, jobs: JobOrder::Priority });
+    assert_eq!((instance.rqd_port, instance.is_dry, instance.idle_passes_max), (8445, true, Some(20)));
+    let scope = &instance.scope;
+    assert_eq!((scope.facility.as_deref(), scope.host_stale_s), (Some("lax"), 120.0));
+    assert_eq!(scope.alloc_tags, [("film".to_owned(), "general".to_owned())]);
+    assert_eq!(
+        (&scope.ignore_tags[..], &scope.manual_tags[..]),
+        (&["broken".to_owned()][..], &["gpu".to_owned()][..])
+    );
+    let unused = [
+        "logging.level",
+        "queue.host_booking_strategy.type",
+        "queue.monitor_interval",
+        "queue.stream.cluster_buffer_size",
+        "scheduler.colour (unknown)",
+    ];
+    assert_eq!(config.unused, unused);
+    assert!(!format!("{config:?}").contains("secret"), "the password is shown nowhere");
+}
+
+#[test]
+fn an_empty_file_is_the_defaults() {
+    let config = Config::parse("").unwrap();
+    assert_eq!((config.database.host.as_str(), config.cuebot), ("localhost", None));
+    assert_eq!(config.instance.rules.amounts.stranded_mem_kib, 2 << 20);
+    assert_eq!(config.instance.look_time, Duration::from_secs(1));
+    assert_eq!(config.metrics, None);
+}
+
+#[test]
+fn the_section_of_windlass_is_read() {
+    let text = "windlass:
+  shows: [film]
+  shows_by: strict
+  jobs_by: balanced
+  cuebot: {listen: '127.0.0.1:8443', log_root: /mnt/logs, retries_max: 3}
+  metrics_listen: '[::1]:9090'";
+    let config = Config::parse(text).unwrap();
+    let cuebot = CuebotSettings {
+        listen: "127.0.0.1:8443".parse().unwrap(),
+        log_root: Some("/mnt/logs".to_owned()),
+        retries_max: Some(3),
+    };
+    assert_eq!(config.cuebot, Some(cuebot));
+    assert_eq!(config.instance.scope.shows, Some(vec!["film".to_owned()]));
+    assert_eq!(config.instance.rules.order, Order { is_strict: true, jobs: JobOrder::Balanced });
+    assert_eq!(config.unused, Vec::<String>::new());
+}
+
+#[test]
+fn a_value_of_another_kind_is_refused_by_name() {
+    let cases = [
+        ("database: {db_port: seven}", "database.db_port = \"seven\": this must be a number in its range"),
+        ("database: {db_pass: [1]}", "database.db_pass = (hidden): this must be a text"),
+        ("queue: {memory_stranded_threshold: much}", "a size such as 512MiB or 2GiB"),
+        ("windlass: {jobs_by: luck}", "'priority_only', 'fifo' or 'balanced'"),
+        ("scheduler: {alloc_tags: [general]}", "a list of mappings with 'show' and 'tag'"),
+        ("windlass: {cuebot: {listen: here}}", "ADDRESS:PORT"),
+    ];
+    for (text, why) in cases {
+        let error = Config::parse(text).unwrap_err();
+        assert!(
+            matches!(error, ConfigError::Value { .. }) && error.to_string().contains(why),
+            "{text}: {error}"
+        );
+    }
+    assert!(matches!(Config::parse("- a\n- b"), Err(ConfigError::Yaml(_))));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "(?s).{0,200}") {
+        let _ = Config::parse(&text);
+    }
+
+    #[test]
+    fn any_value_is_read_or_refused(value in "\\PC{0,30}", key in prop::sample::select(&KEYS)) {
+        let (section, key) = key.split_once('.').unwrap();
+        let _ = Config::parse(&format!("{section}:\n  {key}: {value}"));
+    }
+}
+
+const KEYS: [&str; 4] = [
+    "database.db_port",
+    "queue.memory_stranded_threshold",
+    "host_cache.host_staleness_threshold",
+    "windlass.shows",
+];

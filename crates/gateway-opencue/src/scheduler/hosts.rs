@@ -1,0 +1,125 @@
+//! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes.
+
+use crate::generated::report::HostReport;
+use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest, RunFrame};
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+/// For a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(3);
+/// Connections that are kept. Beyond that all are opened again as they are needed.
+const CONNECTIONS_MAX: usize = 8_192;
+const STATUS: &str = "/rqd.RqdInterface/ReportStatus";
+
+/// What RQD answers when it is asked what it runs.
+#[derive(Clone, PartialEq, prost::Message)]
+struct StatusAnswer {
+    #[prost(message, optional, tag = "1")]
+    host_report: Option<HostReport>,
+}
+
+/// The hosts of a farm.
+pub struct Hosts {
+    port: u16,
+    call_time: Duration,
+    channels: Mutex<HashMap<String, Channel>>,
+}
+
+impl Hosts {
+    /// Hosts whose RQD listens on this port, and has so long to answer, with the connection.
+    pub fn new(port: u16, call_time: Duration) -> Hosts {
+        Hosts { port, call_time, channels: Mutex::default() }
+    }
+
+    fn channel(&self, host: &str) -> Result<Channel, Status> {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = channels.get(host) {
+            return Ok(channel.clone());
+        }
+        let address = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let endpoint = Endpoint::from_shared(format!("http://{address}:{}", self.port))
+            .map_err(|error| Status::invalid_argument(format!("'{host}' is no name of a host: {error}")))?;
+        let channel = endpoint.connect_timeout(CONNECT_TIME).connect_lazy();
+        if channels.len() >= CONNECTIONS_MAX {
+            channels.clear();
+        }
+        channels.insert(host.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    async fn call<Q, A>(&self, host: &str, path: &'static str, ask: Q) -> Result<A, Status>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = Grpc::new(self.channel(host)?);
+        let answer = async {
+            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            let path = PathAndQuery::from_static(path);
+            let answer = grpc.unary(Request::new(ask), path, ProstCodec::<Q, A>::default()).await?;
+            Ok(answer.into_inner())
+        };
+        match tokio::time::timeout(self.call_time, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                Err(Status::deadline_exceeded(format!("{host} did not answer in {:?}", self.call_time)))
+            }
+        }
+    }
+
+    /// Tells a host to run a frame.
+    ///
+    /// # Errors
+    ///
+    /// RQD refused, or nobody knows whether it runs the frame.
+    pub async fn launch(&self, host: &str, frame: RunFrame) -> Result<(), Status> {
+        let ask = LaunchRequest { run_frame: Some(frame) };
+        self.call::<_, Empty>(host, LAUNCH, ask).await.map(|_| ())
+    }
+
+    /// Tells a host to end a frame. RQD answers the same if it does not run.
+    ///
+    /// # Errors
+    ///
+    /// It was not heard, or did not answer.
+    pub async fn kill(&self, host: &str, frame: &str, why: &str) -> Result<(), Status> {
+        let ask = KillRequest { frame_id: frame.to_owned(), message: why.to_owned() };
+        match self.call::<_, Empty>(host, KILL, ask).await {
+            Ok(_) => Ok(()),
+            // Other makes of RQD say so of a frame that they do not run.
+            Err(status) if status.code() == Code::NotFound => Ok(()),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// The frames that a host runs.
+    ///
+    /// # Errors
+    ///
+    /// It did not answer.
+    pub async fn running(&self, host: &str) -> Result<Vec<String>, Status> {
+        let answer: StatusAnswer = self.call(host, STATUS, Empty {}).await?;
+        let report = answer.host_report.unwrap_or_default();
+        Ok(report.frames.into_iter().map(|frame| frame.frame_id).collect())
+    }
+}
+
+/// True if nothing listens at the host: no RQD is there that could have taken anything.
+pub fn is_refused(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

@@ -1,0 +1,422 @@
+//! An instance: it waits for work, plans it, books it and launches it.
+
+use super::command::{self, Given, LayerCommand, MemoryFactors, WaitingFrame};
+use super::hosts::Hosts;
+use super::launcher::{LAUNCHES_MAX, Launch, Launcher};
+use super::metrics::{Metrics, PassCounts};
+use super::planning::{Placement, Planning, PlanningRules};
+use super::recovery;
+use super::snapshot::{self, Scope};
+use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
+use crate::rqd::RunFrame;
+use deadpool_postgres::{Object, Pool, PoolError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+/// How often a batch is tried that waited for another writer, and it for us.
+const ATTEMPTS_MAX: u32 = 8;
+/// The first half of the keys of shows' locks: "show" as a number.
+const SHOW_LOCKS: i32 = 0x7368_6f77;
+/// Between sweeps for bookings of instances that ended.
+const SWEEP_TIME: Duration = Duration::from_secs(10);
+/// Before the database is tried again.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+/// Between passes: what changes meanwhile is planned together.
+const PASS_GAP: Duration = Duration::from_millis(10);
+
+/// How an instance is set up.
+#[derive(Clone, Debug)]
+pub struct InstanceSettings {
+    /// What is this gateway's.
+    pub scope: Scope,
+    /// How it plans.
+    pub rules: PlanningRules,
+    /// When frames are ended for their memory.
+    pub memory: MemoryFactors,
+    /// Where RQD listens.
+    pub rqd_port: u16,
+    /// How long RQD has to answer. Less than the age at which other instances ask for a booking.
+    pub call_time: Duration,
+    /// Frames are booked, and no host is told.
+    pub is_dry: bool,
+    /// Passes without any work after which it ends; `None` is never.
+    pub idle_passes_max: Option<u64>,
+    /// Time after which it looks for work that nobody told it of.
+    pub look_time: Duration,
+}
+
+/// Why a pass, or the wait for work, came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// No connection.
+    #[error("no connection to the database: {0}; it is tried again")]
+    Pool(#[from] PoolError),
+    /// A statement failed.
+    #[error("the database failed: {0:?}; the next pass plans again")]
+    Database(#[from] tokio_postgres::Error),
+    /// A batch failed.
+    #[error(transparent)]
+    Booking(#[from] BookingError),
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Layers with frames that wait.
+    pub layers: usize,
+    /// Frames that were placed.
+    pub placed: usize,
+    /// Of these, the ones that were booked.
+    pub booked: usize,
+}
+
+/// Frames of a layer that would be booked on a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// Job and layer.
+    pub layer: String,
+    /// The host's name.
+    pub host: String,
+    /// How many frames.
+    pub frames: usize,
+    /// Hundredths of a core of all of them.
+    pub cores: i64,
+}
+
+/// An instance.
+pub struct Instance {
+    pool: Pool,
+    config: tokio_postgres::Config,
+    settings: InstanceSettings,
+    /// Never waited for: it lets a borrowed instance cross threads, which the planner's caches alone do not.
+    planning: Mutex<Planning>,
+    launcher: Launcher,
+    metrics: Arc<Metrics>,
+    number: u32,
+    keys: RandomState,
+    procs: u64,
+    wake: Arc<Notify>,
+    /// Procs of batches of which it is not known whether they were committed. None of them was launched.
+    unsettled: Vec<String>,
+}
+
+impl Instance {
+    /// An instance on the database that both lead to: notifications need a connection of their own.
+    pub fn new(pool: Pool, config: tokio_postgres::Config, settings: InstanceSettings) -> Instance {
+        let metrics = Arc::new(Metrics::default());
+        let launcher =
+            Launcher::new(pool.clone(), Hosts::new(settings.rqd_port, settings.call_time), metrics.clone());
+        let keys = RandomState::new();
+        Instance {
+            pool,
+            config,
+            planning: Mutex::new(Planning::new(settings.rules.clone())),
+            settings,
+            launcher,
+            metrics,
+            number: keys.hash_one("number") as u32,
+            keys,
+            procs: 0,
+            wake: Arc::default(),
+            unsettled: Vec::new(),
+        }
+    }
+
+    /// Its counts.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Its launches.
+    pub fn launcher(&self) -> Launcher {
+        self.launcher.clone()
+    }
+
+    /// Wakes it: something waits.
+    pub fn wake(&self) -> Arc<Notify> {
+        self.wake.clone()
+    }
+
+    /// Schedules until the future is dropped, or there was no work for as many passes as the settings allow. A pass
+    /// that fails is told and tried again.
+    pub async fn run(&mut self) {
+        let mut idle_passes = 0;
+        loop {
+            let Err(error) = self.attend(&mut idle_passes).await else { return };
+            self.metrics.pass_failed();
+            tracing::error!("{error}");
+            tokio::time::sleep(RETRY_TIME).await;
+        }
+    }
+
+    /// Schedules while the connection for notifications lasts.
+    async fn attend(&mut self, idle_passes: &mut u64) -> Result<(), PassError> {
+        let (control, mut lost) = self.listen().await?;
+        let mut swept: Option<Instant> = None;
+        loop {
+            if swept.is_none_or(|at| at.elapsed() >= SWEEP_TIME) {
+                recovery::sweep(&control, &self.settings.scope, &self.launcher, &self.metrics).await?;
+                swept = Some(Instant::now());
+            }
+            let passed = self.pass().await?;
+            *idle_passes = if passed.layers == 0 { *idle_passes + 1 } else { 0 };
+            if self.settings.idle_passes_max.is_some_and(|max| *idle_passes > max) {
+                return Ok(());
+            }
+            if passed.booked > 0 {
+                continue;
+            }
+            tokio::time::sleep(PASS_GAP).await;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(self.settings.look_time) => {}
+                _ = &mut lost => return Err(PassError::Pool(PoolError::Closed)),
+            }
+        }
+    }
+
+    /// A connection that holds the instance's lock and wakes it. The receiver ends with the connection.
+    async fn listen(&self) -> Result<(Client, tokio::sync::oneshot::Receiver<()>), PassError> {
+        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let (ended, lost) = tokio::sync::oneshot::channel();
+        let wake = self.wake.clone();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if matches!(message, AsyncMessage::Notification(_)) {
+                    wake.notify_one();
+                }
+            }
+            drop(ended);
+        });
+        client
+            .batch_execute("LISTEN acct_release; LISTEN acct_limit_change; LISTEN windlass_opencue")
+            .await?;
+        client.execute("SELECT pg_advisory_lock($1, $2)", &[&recovery::LOCKS, &(self.number as i32)]).await?;
+        Ok((client, lost))
+    }
+
+    /// Plans, books and launches once.
+    ///
+    /// # Errors
+    ///
+    /// The database failed. What was booked is launched, and what may have been booked is found out by the next pass.
+    pub async fn pass(&mut self) -> Result<Passed, PassError> {
+        if self.launcher.pending() >= LAUNCHES_MAX {
+            return Ok(Passed { layers: 1, ..Passed::default() });
+        }
+        let began = Instant::now();
+        let mut client = self.pool.get().await?;
+        let passed = self.pass_with(&mut client, began).await;
+        match passed {
+            Ok(passed) => {
+                client.execute("SELECT pg_advisory_unlock_all()", &[]).await?;
+                Ok(passed)
+            }
+            Err(error) => {
+                // Its locks end with it.
+                drop(Object::take(client));
+                Err(error)
+            }
+        }
+    }
+
+    /// What a pass would book now, and nothing is booked.
+    ///
+    /// # Errors
+    ///
+    /// The database failed.
+    pub async fn preview(&mut self) -> Result<Vec<Preview>, PassError> {
+        let client = self.pool.get().await?;
+        let snapshot = snapshot::read(&client, &self.settings.scope, false).await?;
+        let placements = Planning::new(self.settings.rules.clone()).pass(&snapshot);
+        let layers: Vec<&String> = placements.iter().map(|placement| &placement.layer).collect();
+        let commands = command::commands(&client, &self.settings.scope, &layers).await?;
+        let hosts: BTreeMap<&str, &str> =
+            snapshot.hosts.iter().map(|h| (h.id.as_str(), h.name.as_str())).collect();
+        let mut previews: BTreeMap<(String, &str), Preview> = BTreeMap::new();
+        for placement in &placements {
+            let Some(command) = commands.get(&placement.layer) else { continue };
+            let host = hosts.get(placement.host.as_str()).copied().unwrap_or_default();
+            let preview = previews.entry((command.title(), host)).or_insert_with(|| Preview {
+                layer: command.title(),
+                host: host.to_owned(),
+                frames: 0,
+                cores: 0,
+            });
+            preview.frames += 1;
+            preview.cores += placement.cores;
+        }
+        Ok(previews.into_values().collect())
+    }
+
+    async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {
+        self.settle_unsettled(client).await?;
+        let scope = self.permitted(client).await?;
+        let wants_procs = self.planning().wants_procs();
+        let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
+        snapshot.hosts.retain(|host| !self.launcher.is_held(&host.id));
+        let placements = self.planning().pass(&snapshot);
+        let mut passed = Passed { layers: snapshot.layers.len(), placed: placements.len(), booked: 0 };
+        if !placements.is_empty() {
+            let hosts: BTreeMap<&str, &str> =
+                snapshot.hosts.iter().map(|h| (h.id.as_str(), h.name.as_str())).collect();
+            passed.booked = self.book(client, &scope, placements, &hosts).await?;
+        }
+        self.metrics.passed(PassCounts {
+            hosts: snapshot.hosts.len() as u64,
+            layers: passed.layers as u64,
+            placed: passed.placed as u64,
+            booked: passed.booked as u64,
+            took_s: began.elapsed().as_secs_f64(),
+        });
+        Ok(passed)
+    }
+
+    /// The shows that no other instance plans at this moment. Two that plan the same frames would refuse each other's
+    /// bookings.
+    async fn permitted(&self, client: &Client) -> Result<Scope, PassError> {
+        let sql = format!(
+            "WITH own AS MATERIALIZED (SELECT w.pk_show FROM show w WHERE {})
+             SELECT pk_show FROM own WHERE pg_try_advisory_lock($2, hashtext(pk_show))",
+            self.settings.scope.owned()
+        );
+        let rows = client.query(&sql, &[&self.settings.scope.shows, &SHOW_LOCKS]).await?;
+        let permitted = rows.iter().map(|row| row.get(0)).collect();
+        Ok(Scope { permitted: Some(permitted), ..self.settings.scope.clone() })
+    }
+
+    /// Batches whose commit got no answer: those of their procs that are in the table were booked, and not launched.
+    async fn settle_unsettled(&mut self, client: &mut Object) -> Result<(), PassError> {
+        while !self.unsettled.is_empty() {
+            let some = self.unsettled.len().min(BATCH_FRAMES_MAX);
+            let released = crate::booking::release(client, &self.unsettled[..some]).await?;
+            if !released.is_empty() {
+                tracing::warn!(
+                    frames = released.len(),
+                    "bookings whose commit got no answer were taken back"
+                );
+            }
+            self.unsettled.drain(..some);
+        }
+        Ok(())
+    }
+
+    async fn book(
+        &mut self,
+        client: &mut Object,
+        scope: &Scope,
+        placements: Vec<Placement>,
+        hosts: &BTreeMap<&str, &str>,
+    ) -> Result<usize, PassError> {
+        let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+        for placement in &placements {
+            *counts.entry(placement.layer.clone()).or_default() += 1;
+        }
+        let mut frames = command::waiting_frames(client, &counts).await?;
+        let commands = command::commands(client, scope, &counts.keys().collect::<Vec<_>>()).await?;
+        // The first frames go first, which are taken from the end.
+        frames.values_mut().for_each(|frames| frames.reverse());
+        let mut batch = Vec::new();
+        let mut booked = 0;
+        for placement in placements {
+            let frame = frames.get_mut(&placement.layer).and_then(Vec::pop);
+            let (Some(frame), Some(command)) = (frame, commands.get(&placement.layer)) else { continue };
+            batch.push(self.planned(placement, frame, command));
+            if batch.len() == BATCH_FRAMES_MAX {
+                booked += self.commit(client, std::mem::take(&mut batch), hosts).await?;
+            }
+        }
+        booked += self.commit(client, batch, hosts).await?;
+        Ok(booked)
+    }
+
+    fn planned(&mut self, placement: Placement, frame: WaitingFrame, command: &LayerCommand) -> Planned {
+        let Placement { host, cores, mem_kib, gpus, gpu_mem_kib, .. } = placement;
+        let given = Given { proc_id: self.proc_id(), cores, mem_kib, gpus, gpu_mem_kib };
+        let start_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
+        let run = command.run_frame(&frame, &given, self.settings.memory, start_ms);
+        let Given { proc_id, .. } = given;
+        let booking = Booking {
+            proc_id,
+            frame: frame.id,
+            version: frame.version,
+            host,
+            cores,
+            mem_kib,
+            gpus,
+            gpu_mem_kib,
+        };
+        Planned { booking, run, show: command.show().to_owned() }
+    }
+
+    async fn commit(
+        &mut self,
+        client: &mut Object,
+        batch: Vec<Planned>,
+        hosts: &BTreeMap<&str, &str>,
+    ) -> Result<usize, PassError> {
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let bookings: Vec<Booking> = batch.iter().map(|planned| planned.booking.clone()).collect();
+        let booked = match book_again(client, &bookings).await {
+            Ok(booked) => booked.into_iter().collect::<BTreeSet<String>>(),
+            Err(error) => {
+                self.unsettled.extend(bookings.into_iter().map(|booking| booking.proc_id));
+                return Err(error.into());
+            }
+        };
+        for planned in batch.into_iter().filter(|planned| booked.contains(&planned.booking.frame)) {
+            self.metrics.booked(&planned.show, 1);
+            if self.settings.is_dry {
+                continue;
+            }
+            let host = hosts.get(planned.booking.host.as_str()).copied().unwrap_or_default().to_owned();
+            self.launcher.start(Launch { host_id: planned.booking.host, host, frame: planned.run });
+        }
+        Ok(booked.len())
+    }
+
+    fn planning(&mut self) -> &mut Planning {
+        self.planning.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A key for a proc: it looks like OpenCue's own, and begins with the instance's number.
+    fn proc_id(&mut self) -> String {
+        self.procs += 1;
+        let (a, b) = (self.keys.hash_one(self.procs), self.keys.hash_one((self.procs, "low")));
+        let parts = (a >> 48, (a >> 32) & 0xfff, 0x8000 | (a >> 16) & 0x3fff, b & 0xffff_ffff_ffff);
+        format!("{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}", self.number, parts.0, parts.1, parts.2, parts.3)
+    }
+}
+
+/// A booking, and what is launched if it holds.
+struct Planned {
+    booking: Booking,
+    run: RunFrame,
+    show: String,
+}
+
+/// Books a batch, again where PostgreSQL ended it for waiting in a circle with another writer.
+async fn book_again(client: &mut Object, bookings: &[Booking]) -> Result<Vec<String>, BookingError> {
+    let mut attempt = 1;
+    loop {
+        match book(client, bookings).await {
+            Err(BookingError::Database(error)) if is_conflict(&error) && attempt < ATTEMPTS_MAX => {
+                attempt += 1
+            }
+            done => return done,
+        }
+    }
+}
+
+fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    let code = error.code();
+    code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+}

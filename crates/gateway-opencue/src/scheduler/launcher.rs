@@ -1,0 +1,190 @@
+//! Launches what is booked, beside the passes. A frame whose launch did not succeed for certain is killed before its
+//! booking is taken back: nobody knows whether a host that does not answer has begun it.
+
+use super::hosts::{Hosts, is_refused};
+use super::metrics::Metrics;
+use crate::booking;
+use crate::rqd::RunFrame;
+use deadpool_postgres::Pool;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, Semaphore};
+
+/// Launches that wait or are under way at most: passes wait for these before they book more.
+pub const LAUNCHES_MAX: usize = 8_192;
+/// Calls at a time.
+const CALLS_MAX: usize = 256;
+/// A host whose launch failed gets no frames for so long.
+pub const HELD_TIME: Duration = Duration::from_secs(30);
+/// Between attempts to kill, or to take a booking back.
+const RETRY_TIME: Duration = Duration::from_secs(2);
+/// If nothing has listened at a host for so long, what it was told cannot run there.
+const REFUSED_TIME: Duration = Duration::from_secs(20);
+const WHY: &str = "its launch was not confirmed";
+
+/// A frame that the tables say is running, to be launched.
+pub struct Launch {
+    /// The host's key.
+    pub host_id: String,
+    /// The name that it is reached by.
+    pub host: String,
+    /// What it is to run.
+    pub frame: RunFrame,
+}
+
+/// Launches frames.
+#[derive(Clone)]
+pub struct Launcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pool: Pool,
+    hosts: Hosts,
+    calls: Semaphore,
+    pending: AtomicUsize,
+    settled: Notify,
+    held: Mutex<BTreeMap<String, Instant>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Launcher {
+    /// A launcher that takes bookings back in the database of `pool`.
+    pub fn new(pool: Pool, hosts: Hosts, metrics: Arc<Metrics>) -> Launcher {
+        let shared = Shared {
+            pool,
+            hosts,
+            calls: Semaphore::new(CALLS_MAX),
+            pending: AtomicUsize::new(0),
+            settled: Notify::new(),
+            held: Mutex::default(),
+            metrics,
+        };
+        Launcher { shared: Arc::new(shared) }
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> &Hosts {
+        &self.shared.hosts
+    }
+
+    /// Launches that are not settled.
+    pub fn pending(&self) -> usize {
+        self.shared.pending.load(Ordering::Acquire)
+    }
+
+    /// Waits until no launch is under way.
+    pub async fn settle(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            if self.pending() == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// True if the host's last launch failed a short while ago.
+    pub fn is_held(&self, host_id: &str) -> bool {
+        let mut held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, since| since.elapsed() < HELD_TIME);
+        held.contains_key(host_id)
+    }
+
+    /// Launches a frame, beside whatever the caller does.
+    pub fn start(&self, launch: Launch) {
+        let shared = self.shared.clone();
+        shared.pending.fetch_add(1, Ordering::AcqRel);
+        tokio::spawn(async move {
+            shared.launch(launch).await;
+            if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+                shared.settled.notify_waiters();
+            }
+        });
+    }
+
+    /// Kills a frame that may run, and takes its booking back, beside whatever the caller does.
+    pub fn undo(&self, host: String, frame: String, proc_id: String) {
+        let shared = self.shared.clone();
+        shared.pending.fetch_add(1, Ordering::AcqRel);
+        tokio::spawn(async move {
+            shared.undo(&host, &frame, &proc_id).await;
+            if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+                shared.settled.notify_waiters();
+            }
+        });
+    }
+}
+
+impl Shared {
+    async fn launch(&self, launch: Launch) {
+        let (frame, proc_id) = (launch.frame.frame_id.clone(), launch.frame.resource_id.clone());
+        let launched = {
+            let _permit = self.calls.acquire().await;
+            self.hosts.launch(&launch.host, launch.frame).await
+        };
+        match launched {
+            Ok(()) => self.metrics.launched(),
+            Err(status) => {
+                tracing::warn!(
+                    host = launch.host,
+                    frame,
+                    code = ?status.code(),
+                    why = status.message(),
+                    "a launch failed; the frame is killed there and waits again"
+                );
+                self.metrics.launch_failed();
+                self.hold(launch.host_id);
+                self.undo(&launch.host, &frame, &proc_id).await;
+            }
+        }
+    }
+
+    fn hold(&self, host_id: String) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.insert(host_id, Instant::now());
+    }
+
+    async fn undo(&self, host: &str, frame: &str, proc_id: &str) {
+        self.kill(host, frame).await;
+        loop {
+            match self.release(proc_id).await {
+                Ok(()) => return,
+                Err(why) => {
+                    tracing::warn!(proc_id, why, "a booking cannot be taken back yet");
+                    tokio::time::sleep(RETRY_TIME).await;
+                }
+            }
+        }
+    }
+
+    /// Returns when the host has answered, or has had no RQD for long.
+    async fn kill(&self, host: &str, frame: &str) {
+        let mut refused_since = None;
+        loop {
+            let killed = {
+                let _permit = self.calls.acquire().await;
+                self.hosts.kill(host, frame, WHY).await
+            };
+            match killed {
+                Ok(()) => return,
+                Err(status) if is_refused(&status) => {
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= REFUSED_TIME {
+                        return;
+                    }
+                }
+                Err(_) => refused_since = None,
+            }
+            tokio::time::sleep(RETRY_TIME).await;
+        }
+    }
+
+    async fn release(&self, proc_id: &str) -> Result<(), String> {
+        let mut client = self.pool.get().await.map_err(|error| error.to_string())?;
+        let released = booking::release(&mut client, &[proc_id.to_owned()]).await;
+        released.map(|_| ()).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,480 @@
+//! Frames of a snapshot are placed by the planner of the core, the one that the engine of a farm uses. Hosts are its
+//! workers, shows its queues, and layers its steps.
+//!
+//! Nothing is true here but what the tables say. Each pass brings the planner up to date with a snapshot, and what a
+//! pass placed counts in the next one only if it was booked. What lasts between passes is whose turn it is, and which
+//! host is reserved for frames that were passed over.
+
+use super::amounts::{self, AmountRules, THREADS_ALL};
+use super::caps::Caps;
+use super::order::{Order, queues_of};
+use super::snapshot::{Host, Layer, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::cache_keys::Reads;
+use windlass_core::class::Class;
+use windlass_core::ids::{ClassId, Epoch, QueueId, StepKey};
+use windlass_core::job::{Hints, QueuedStep};
+use windlass_core::plan::{self, HeldAmounts, PlanSettings, Planner, RunningTask, StepFacts, Work};
+use windlass_core::queues::{Charge, RoundFilter, TurnSettings};
+use windlass_core::tags::{Attributes, Need};
+use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
+use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
+
+/// Frames that one pass places at most, so that a commit follows soon.
+pub const PASS_FRAMES_MAX: usize = 2_000;
+/// What a frame is taken to last, in seconds, before one of its layer has succeeded.
+const UNKNOWN_FRAME_S: f64 = 60.0;
+const KIB: u64 = 1 << 10;
+
+/// What an operator decides of planning.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanningRules {
+    /// How many cores frames get.
+    pub amounts: AmountRules,
+    /// Which host is filled first.
+    pub saturation: Saturation,
+    /// Which show and job is next.
+    pub order: Order,
+}
+
+/// A frame of a layer goes to a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The layer.
+    pub layer: String,
+    /// The host's key.
+    pub host: String,
+    /// Hundredths of a core.
+    pub cores: i64,
+    /// Memory.
+    pub mem_kib: i64,
+    /// Devices.
+    pub gpus: i64,
+    /// Their memory.
+    pub gpu_mem_kib: i64,
+}
+
+/// A layer as the planner has it. One that asks for whole hosts is a step for each size of host, all with the same
+/// frames.
+struct Queued {
+    layer: Layer,
+    queue: QueueId,
+    steps: Vec<(ClassId, QueuedStep)>,
+    classes: Vec<Class>,
+    is_listed: bool,
+    left: u32,
+}
+
+/// A frame that runs, as far as planning must know it.
+struct Running {
+    request: Resources,
+    began: Time,
+    due: Option<Time>,
+}
+
+/// The planner with its hosts and layers.
+pub struct Planning {
+    plan: Planner,
+    rules: PlanningRules,
+    now: Time,
+    hosts: BTreeMap<WorkerId, Host>,
+    host_ids: BTreeMap<String, WorkerId>,
+    layers: BTreeMap<JobId, Queued>,
+    layer_ids: BTreeMap<String, JobId>,
+    running: BTreeMap<TaskId, Running>,
+    caps: Caps,
+    placed: u32,
+    next: u64,
+    no_limits: BTreeSet<String>,
+    reads: Reads,
+    hints: Hints,
+}
+
+impl Planning {
+    /// A planner that knows nothing yet.
+    pub fn new(rules: PlanningRules) -> Planning {
+        let turn = TurnSettings { charge: Charge::Task, express: None };
+        let settings = PlanSettings { turn, saturation: rules.saturation, ..PlanSettings::default() };
+        Planning {
+            plan: Planner::new(settings),
+            rules,
+            now: Time::default(),
+            hosts: BTreeMap::new(),
+            host_ids: BTreeMap::new(),
+            layers: BTreeMap::new(),
+            layer_ids: BTreeMap::new(),
+            running: BTreeMap::new(),
+            caps: Caps::default(),
+            placed: 0,
+            next: 1,
+            no_limits: BTreeSet::new(),
+            reads: Reads::default(),
+            hints: Hints::default(),
+        }
+    }
+
+    /// True if the next snapshot should have procs: work waits for a host to be reserved, and when one will be free
+    /// follows from what runs there.
+    pub fn wants_procs(&self) -> bool {
+        !self.plan.reserved().is_empty() || self.plan.reservations().next_full().is_some()
+    }
+
+    /// Places what may start of a snapshot.
+    pub fn pass(&mut self, snapshot: &Snapshot) -> Vec<Placement> {
+        self.now = Time(u64::try_from(snapshot.now_us).unwrap_or(0).saturating_mul(1_000)).max(self.now);
+        self.plan.set_now(self.now);
+        self.set_hosts(snapshot);
+        self.set_running(snapshot);
+        self.set_layers(snapshot);
+        self.caps.block_full_subscriptions(&mut self.plan.workers, &self.hosts);
+        self.plan.tick();
+        self.plan.request_round();
+        self.plan.refresh_statistics();
+        let mut placements = Vec::new();
+        self.placed = 0;
+        plan::round(self, PASS_FRAMES_MAX, &mut placements);
+        placements
+    }
+
+    fn set_hosts(&mut self, snapshot: &Snapshot) {
+        let present: BTreeSet<&str> = snapshot.hosts.iter().map(|host| host.id.as_str()).collect();
+        let gone: Vec<WorkerId> =
+            self.hosts.iter().filter(|(_, host)| !present.contains(&*host.id)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.drop_host(id));
+        for host in &snapshot.hosts {
+            let known = self.host_ids.get(&host.id).copied();
+            let same = known.filter(|id| is_same_machine(&self.hosts[id], host));
+            let id = match same {
+                Some(id) => id,
+                None => {
+                    known.into_iter().for_each(|id| self.drop_host(id));
+                    self.add_host(host)
+                }
+            };
+            let (capacity, idle) = amounts_of(host);
+            let booked = capacity.less(&idle);
+            let is_changed = self
+                .plan
+                .workers
+                .get(id)
+                .is_some_and(|worker| worker.booked != booked || !worker.running.is_empty());
+            if is_changed {
+                self.plan.workers.update(id, |worker| {
+                    worker.booked = booked;
+                    worker.running.clear();
+                    worker.steps.clear();
+                });
+            }
+            self.hosts.insert(id, host.clone());
+        }
+    }
+
+    fn add_host(&mut self, host: &Host) -> WorkerId {
+        let id = WorkerId(self.take_number());
+        let record = WorkerRecord {
+            id,
+            name: host.name.clone(),
+            epoch: Epoch(1),
+            identity: id.0,
+            incarnation: 1,
+            state: WorkerState::Up,
+            draining: false,
+            note: None,
+            lease_until: None,
+            capacity: amounts_of(host).0,
+            attributes: attributes_of(host),
+        };
+        let worker = Worker { state: WorkerState::Up, connected: true, ..Worker::unheard(record) };
+        self.plan.workers.insert(worker);
+        self.host_ids.insert(host.id.clone(), id);
+        self.caps.block_host(&mut self.plan.workers, id, &host.alloc);
+        id
+    }
+
+    fn drop_host(&mut self, id: WorkerId) {
+        self.plan.remove_worker(id);
+        if let Some(host) = self.hosts.remove(&id) {
+            self.host_ids.remove(&host.id);
+        }
+    }
+
+    fn set_running(&mut self, snapshot: &Snapshot) {
+        self.running.clear();
+        for (index, proc) in (0..).zip(&snapshot.procs) {
+            let Some(worker) = self.host_ids.get(&proc.host) else { continue };
+            let began = Time(u64::try_from(proc.began_us).unwrap_or(0).saturating_mul(1_000));
+            let due = proc.mean_s.map(|mean_s| began.after((mean_s * 1e9) as u64));
+            let request = Resources::new(narrow(proc.cores), bytes(proc.mem_kib));
+            // No layer has this number.
+            let task = TaskId { job: JobId(0), index };
+            self.plan.workers.update(*worker, |worker| worker.running.insert(task));
+            self.running.insert(task, Running { request, began, due });
+        }
+    }
+
+    fn set_layers(&mut self, snapshot: &Snapshot) {
+        self.caps.read(snapshot);
+        let queues = queues_of(snapshot, self.rules.order, &mut self.plan.queues);
+        let sizes: BTreeSet<i64> = snapshot.hosts.iter().map(|host| host.cores).collect();
+        let present: BTreeSet<&str> = snapshot.layers.iter().map(|layer| layer.id.as_str()).collect();
+        let gone: Vec<JobId> =
+            self.layers.iter().filter(|(_, q)| !present.contains(&*q.layer.id)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.drop_layer(id));
+        for layer in &snapshot.layers {
+            let Some(queue) = queues.get(&layer.show).copied() else { continue };
+            let classes = classes_of(layer, snapshot, &sizes);
+            let classes: Vec<Class> =
+                classes.into_iter().map(|class| self.caps.limit_class(class, layer, snapshot)).collect();
+            let id = match self.layer_ids.get(&layer.id) {
+                Some(id) => *id,
+                None => JobId(self.take_number()),
+            };
+            let steps = self.rules.order.steps(layer, id, classes.len());
+            let same = self.layers.get(&id).is_some_and(|queued| {
+                queued.queue == queue
+                    && queued.classes == classes
+                    && queued.steps.iter().map(|(_, step)| *step).eq(steps.iter().copied())
+            });
+            if !same {
+                self.drop_layer(id);
+                self.add_layer(id, layer, queue, classes, &steps);
+            }
+            if let Some(queued) = self.layers.get_mut(&id) {
+                (queued.layer, queued.left) = (layer.clone(), layer.waiting);
+            }
+            self.enlist(id);
+        }
+        self.caps.set_widths(self.layers.values().map(|queued| (&queued.layer, queued.classes.as_slice())));
+    }
+
+    fn add_layer(
+        &mut self,
+        id: JobId,
+        layer: &Layer,
+        queue: QueueId,
+        classes: Vec<Class>,
+        steps: &[QueuedStep],
+    ) {
+        let mut numbered = Vec::new();
+        for (class, step) in classes.iter().zip(steps) {
+            self.plan.workers.learn(class.needs.iter());
+            numbered.push((self.plan.classes.intern(class.clone()), *step));
+        }
+        self.layer_ids.insert(layer.id.clone(), id);
+        let queued =
+            Queued { layer: layer.clone(), queue, steps: numbered, classes, is_listed: false, left: 0 };
+        self.layers.insert(id, queued);
+    }
+
+    fn enlist(&mut self, id: JobId) {
+        let Some(queued) = self.layers.get_mut(&id).filter(|queued| !queued.is_listed && queued.left > 0)
+        else {
+            return;
+        };
+        queued.is_listed = true;
+        for (class, step) in &queued.steps {
+            self.plan.enlist(queued.queue, *class, *step);
+        }
+    }
+
+    fn withdraw(&mut self, id: JobId) {
+        let Some(queued) = self.layers.get_mut(&id).filter(|queued| queued.is_listed) else { return };
+        queued.is_listed = false;
+        for (class, step) in &queued.steps {
+            self.plan.withdraw(queued.queue, *class, step);
+        }
+    }
+
+    fn drop_layer(&mut self, id: JobId) {
+        self.withdraw(id);
+        let Some(queued) = self.layers.remove(&id) else { return };
+        self.layer_ids.remove(&queued.layer.id);
+        for (class, step) in queued.steps {
+            self.plan.forget_step(step.step(), class, true);
+        }
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl Work for Planning {
+    type Out = Vec<Placement>;
+
+    fn plan(&self) -> &Planner {
+        &self.plan
+    }
+
+    fn plan_mut(&mut self) -> &mut Planner {
+        &mut self.plan
+    }
+
+    fn facts(&self, step: StepKey) -> Option<StepFacts<'_>> {
+        let queued = self.layers.get(&step.job)?;
+        let (class, _) = queued.steps.get(step.step as usize)?;
+        Some(StepFacts {
+            class: *class,
+            first_ready: (queued.left > 0).then_some(0),
+            ready: queued.left,
+            ready_since: Time(u64::try_from(queued.layer.submitted_us).unwrap_or(0).saturating_mul(1_000)),
+            dependents: 0.0,
+            profile: step.job.0,
+            reads: &self.reads,
+            hints: &self.hints,
+            avoids: None,
+            mean_ms: queued.layer.mean_s.map(|mean_s| mean_s * 1e3),
+            prediction: None,
+            time_limit_ms: queued.layer.timeout_s.map(|s| s * 1_000),
+        })
+    }
+
+    fn is_limit_reached(&self, class: &Class) -> bool {
+        self.caps.is_reached(class)
+    }
+
+    fn running(&self, task: TaskId) -> Option<RunningTask<'_>> {
+        let Running { request, began, due } = self.running.get(&task)?;
+        Some(RunningTask { request, limits: &self.no_limits, began: *began, due: *due, ends_by: *due })
+    }
+
+    fn book(&mut self, booking: &plan::Booking, filter: &mut RoundFilter, out: &mut Vec<Placement>) -> usize {
+        let (id, step) = (booking.queued_step.job(), booking.queued_step.step());
+        let (Some(queued), Some(host)) = (self.layers.get_mut(&id), self.hosts.get(&booking.worker)) else {
+            return 0;
+        };
+        let Some(class) = queued.classes.get(step.step as usize) else { return 0 };
+        let Some(worker) = self.plan.workers.get(booking.worker) else { return 0 };
+        let idle = (i64::from(worker.free().cpu), kib(worker.memory_room()));
+        let least = i64::from(class.request.cpu);
+        let allowed = self.caps.allowed(class, &queued.layer.show, &host.alloc);
+        let cores = amounts::cores(&queued.layer, host, least, idle, allowed, &self.rules.amounts);
+        let extra = narrow(cores - least);
+        queued.left -= 1;
+        let is_last = queued.left == 0;
+        self.placed += 1;
+        // No proc of the snapshot has such a number.
+        let task = TaskId { job: id, index: self.placed };
+        let held = HeldAmounts { request: &class.request, expected_bytes: 0, expected_ms: 0.0 };
+        self.plan.take(booking, task, id.0, &held);
+        if extra > 0 {
+            self.plan.workers.update(booking.worker, |worker| worker.widen(step, extra));
+            self.plan.queues.widen(booking.queue, extra);
+        }
+        // Shares are of cores and time, so that a show of long frames does not get more than its part.
+        let cost = cores as f64 * queued.layer.mean_s.unwrap_or(UNKNOWN_FRAME_S).max(1.0);
+        self.plan.queues.charge(booking.queue, (cost as u64).max(1), filter);
+        out.push(Placement {
+            layer: queued.layer.id.clone(),
+            host: host.id.clone(),
+            cores,
+            mem_kib: queued.layer.mem_min_kib,
+            gpus: queued.layer.gpus_min,
+            gpu_mem_kib: queued.layer.gpu_mem_min_kib,
+        });
+        let class = class.clone();
+        let show = queued.layer.show.clone();
+        self.caps.take(&class, (cores, queued.layer.gpus_min), (&show, &host.alloc));
+        self.caps.block_full_subscriptions(&mut self.plan.workers, &self.hosts);
+        if is_last {
+            self.withdraw(id);
+        }
+        1
+    }
+}
+
+/// What a frame of the layer asks of a host: one class, or one for each size of host where it asks for all cores of
+/// one. None where nothing can fit.
+fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<Class> {
+    let allocs = snapshot.subscriptions.iter().filter(|s| s.show == layer.show && s.burst > 0);
+    let allocs: BTreeSet<String> = allocs.map(|s| s.alloc.clone()).collect();
+    // An empty list of values would ask for nothing.
+    if allocs.is_empty() || layer.tags.is_empty() {
+        return Vec::new();
+    }
+    let need = |key: &str, any_of: BTreeSet<String>| Need { key: key.to_owned(), any_of };
+    let mut needs = vec![
+        need("alloc", allocs),
+        need("facility", BTreeSet::from([layer.facility.clone()])),
+        need("tag", layer.tags.clone()),
+    ];
+    if !layer.oses.is_empty() {
+        needs.push(need("os", layer.oses.clone()));
+    }
+    if !layer.is_threadable {
+        needs.push(need("single_threaded", BTreeSet::new()));
+    }
+    let class = |cores: i64, needs: Vec<Need>| Class {
+        request: Resources {
+            cpu: narrow(cores),
+            memory: bytes(layer.mem_min_kib),
+            gpus: narrow(layer.gpus_min),
+            gpu_memory: bytes(layer.gpu_mem_min_kib),
+            ..Resources::default()
+        },
+        needs,
+        ..Class::default()
+    };
+    if layer.cores_min > 0 {
+        return vec![class(layer.cores_min, needs)];
+    }
+    let of_size = |size: &i64| {
+        let cores = amounts::least(layer, *size)?;
+        let size = need("cores", BTreeSet::from([size.to_string()]));
+        Some(class(cores, needs.iter().cloned().chain([size]).collect()))
+    };
+    sizes.iter().filter_map(of_size).collect()
+}
+
+/// True if nothing but its idle amounts differs.
+fn is_same_machine(a: &Host, b: &Host) -> bool {
+    (&a.name, &a.alloc, &a.facility, &a.oses, &a.tags) == (&b.name, &b.alloc, &b.facility, &b.oses, &b.tags)
+        && (a.thread_mode, a.cores, a.mem_kib, a.gpus, a.gpu_mem_kib)
+            == (b.thread_mode, b.cores, b.mem_kib, b.gpus, b.gpu_mem_kib)
+}
+
+fn attributes_of(host: &Host) -> Attributes {
+    let one = |value: &str| BTreeSet::from([value.to_owned()]);
+    let mut attributes = Attributes::from([
+        ("alloc".to_owned(), one(&host.alloc)),
+        ("facility".to_owned(), one(&host.facility)),
+        ("tag".to_owned(), host.tags.clone()),
+        ("os".to_owned(), host.oses.clone()),
+        ("cores".to_owned(), one(&host.cores.to_string())),
+    ]);
+    if host.thread_mode != THREADS_ALL {
+        attributes.insert("single_threaded".to_owned(), BTreeSet::new());
+    }
+    attributes
+}
+
+/// What a host has, and what is idle of it.
+fn amounts_of(host: &Host) -> (Resources, Resources) {
+    let amounts = |cores: i64, mem_kib: i64, gpus: i64, gpu_mem_kib: i64| Resources {
+        cpu: narrow(cores),
+        memory: bytes(mem_kib),
+        gpus: narrow(gpus),
+        gpu_memory: bytes(gpu_mem_kib),
+        ..Resources::default()
+    };
+    let idle = amounts(
+        host.cores_idle.min(host.cores),
+        host.mem_idle_kib.min(host.mem_kib),
+        host.gpus_idle.min(host.gpus),
+        host.gpu_mem_idle_kib.min(host.gpu_mem_kib),
+    );
+    (amounts(host.cores, host.mem_kib, host.gpus, host.gpu_mem_kib), idle)
+}
+
+fn narrow(amount: i64) -> u32 {
+    u32::try_from(amount.max(0)).unwrap_or(u32::MAX)
+}
+
+fn bytes(kib: i64) -> u64 {
+    u64::try_from(kib).unwrap_or(0).saturating_mul(KIB)
+}
+
+fn kib(bytes: u64) -> i64 {
+    i64::try_from(bytes / KIB).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,386 @@
+//! What the tables say at one time of the shows that this gateway schedules: hosts, subscriptions, layers that wait,
+//! and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tokio_postgres::{Client, Error, Row};
+
+/// Layers of one pass at most: the ones of the highest priority. Others come when these have no frame left.
+pub const LAYERS_MAX: i64 = 20_000;
+/// Hosts of one pass at most.
+pub const HOSTS_MAX: i64 = 100_000;
+/// Procs that are read at most, where work waits for a reserved host.
+pub const PROCS_MAX: i64 = 200_000;
+
+/// Which shows, hosts and tags are this gateway's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scope {
+    /// Names of shows. `None`: those that OpenCue's own table says are managed by a scheduler.
+    pub shows: Option<Vec<String>>,
+    /// Of these, the keys of the ones that a pass may plan; `None` is all.
+    pub permitted: Option<Vec<String>>,
+    /// The facility, by name or tag; `None` is all.
+    pub facility: Option<String>,
+    /// Tags of hosts that are taken for absent.
+    pub ignore_tags: Vec<String>,
+    /// Show and tag of allocations: others are left alone. Empty is all.
+    pub alloc_tags: Vec<(String, String)>,
+    /// Tags of hosts besides those of allocations: others are left alone. Empty is all.
+    pub manual_tags: Vec<String>,
+    /// Seconds after which a host that has not reported is left out.
+    pub host_stale_s: f64,
+}
+
+impl Scope {
+    /// The condition that a row `w` of `show` is this gateway's, where `$1` is [`Scope::shows`]. Schemas before the
+    /// column of managed shows have to be told their shows.
+    pub fn owned(&self) -> &'static str {
+        match &self.shows {
+            Some(_) => "w.str_name = ANY($1::text[])",
+            None => "($1::text[] IS NULL AND w.b_scheduler_managed)",
+        }
+    }
+}
+
+/// A host that is up and open.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// Its key.
+    pub id: String,
+    /// The name that it is reached by.
+    pub name: String,
+    /// Its allocation.
+    pub alloc: String,
+    /// Its facility.
+    pub facility: String,
+    /// 0 is automatic, 1 all, 2 variable.
+    pub thread_mode: i32,
+    /// All cores.
+    pub cores: i64,
+    /// Those that are idle.
+    pub cores_idle: i64,
+    /// All memory.
+    pub mem_kib: i64,
+    /// What is neither booked nor, as the host says, in use.
+    pub mem_idle_kib: i64,
+    /// All devices.
+    pub gpus: i64,
+    /// Those that are idle.
+    pub gpus_idle: i64,
+    /// Their memory.
+    pub gpu_mem_kib: i64,
+    /// What is idle of it.
+    pub gpu_mem_idle_kib: i64,
+    /// Operating systems whose frames it runs.
+    pub oses: BTreeSet<String>,
+    /// Its tags.
+    pub tags: BTreeSet<String>,
+}
+
+/// What a show may use of an allocation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Subscription {
+    /// The show.
+    pub show: String,
+    /// Its name.
+    pub show_name: String,
+    /// The allocation.
+    pub alloc: String,
+    /// The share that it is meant to have.
+    pub size: i64,
+    /// What it may have at most.
+    pub burst: i64,
+    /// What it has.
+    pub cores: i64,
+}
+
+/// Cores and devices with their maxima. A maximum below 1 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Cores in use.
+    pub cores: i64,
+    /// Their maximum.
+    pub cores_max: i64,
+    /// Devices in use.
+    pub gpus: i64,
+    /// Their maximum.
+    pub gpus_max: i64,
+}
+
+/// A layer with frames that wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layer {
+    /// Its key.
+    pub id: String,
+    /// Its job.
+    pub job: String,
+    /// Its show.
+    pub show: String,
+    /// Its folder.
+    pub folder: String,
+    /// The facility of its job.
+    pub facility: String,
+    /// Frames that wait.
+    pub waiting: u32,
+    /// Cores: above 0 a minimum, 0 all of a host, below 0 all but so many.
+    pub cores_min: i64,
+    /// Cores that a frame gets at most; 0 is no bound.
+    pub cores_max: i64,
+    /// Memory that a frame holds.
+    pub mem_min_kib: i64,
+    /// Devices.
+    pub gpus_min: i64,
+    /// Their memory.
+    pub gpu_mem_min_kib: i64,
+    /// It can use more cores than it asks for.
+    pub is_threadable: bool,
+    /// Tags of which a host must have one.
+    pub tags: BTreeSet<String>,
+    /// Its services.
+    pub services: Vec<String>,
+    /// The operating systems that its job runs on; empty is any.
+    pub oses: BTreeSet<String>,
+    /// Its job's priority.
+    pub priority: i32,
+    /// When its job was submitted.
+    pub submitted_us: i64,
+    /// Its place among the job's layers.
+    pub order: i64,
+    /// Mean seconds of its frames that succeeded.
+    pub mean_s: Option<f64>,
+    /// Seconds after which its frames are ended; `None` is never.
+    pub timeout_s: Option<u64>,
+    /// What its job has and may have.
+    pub job_used: Used,
+    /// Cores that its job should have before others get more.
+    pub job_cores_min: i64,
+    /// What its folder has and may have.
+    pub folder_used: Used,
+}
+
+/// A limit: so many frames, or frames on so many hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// How many.
+    pub max: i64,
+    /// Hosts are counted, not frames.
+    pub is_of_hosts: bool,
+    /// Frames that run under it, by host.
+    pub frames: BTreeMap<String, i64>,
+}
+
+/// A frame that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proc {
+    /// The host.
+    pub host: String,
+    /// The layer.
+    pub layer: String,
+    /// Cores.
+    pub cores: i64,
+    /// Memory.
+    pub mem_kib: i64,
+    /// When it began.
+    pub began_us: i64,
+    /// Mean seconds of the layer's frames.
+    pub mean_s: Option<f64>,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The time at the database.
+    pub now_us: i64,
+    /// Hosts.
+    pub hosts: Vec<Host>,
+    /// Subscriptions.
+    pub subscriptions: Vec<Subscription>,
+    /// Layers that wait.
+    pub layers: Vec<Layer>,
+    /// Limits by key.
+    pub limits: BTreeMap<String, Limit>,
+    /// The limits of each layer.
+    pub layer_limits: BTreeMap<String, BTreeSet<String>>,
+    /// Procs, where they were asked for.
+    pub procs: Vec<Proc>,
+}
+
+/// Of the memory that a host said is free, what was booked there since is as good as gone: those frames have begun to
+/// fill it, or will.
+const HOSTS: &str = "WITH since AS (SELECT p.pk_host, sum(p.int_mem_reserved)::bigint AS mem
+        FROM proc p JOIN host_stat s USING (pk_host) WHERE p.ts_booked > s.ts_ping GROUP BY 1)
+    SELECT h.pk_host, h.str_name, h.pk_alloc, a.pk_facility, h.int_thread_mode, h.int_cores, h.int_cores_idle, h.int_mem,
+        LEAST(h.int_mem_idle, s.int_mem_free - coalesce(since.mem, 0)), h.int_gpus, h.int_gpus_idle,
+        h.int_gpu_mem, LEAST(h.int_gpu_mem_idle, s.int_gpu_mem_free), s.str_os,
+        ARRAY(SELECT t.str_tag::text FROM host_tag t WHERE t.pk_host = h.pk_host), a.str_tag
+    FROM host h JOIN host_stat s USING (pk_host) JOIN alloc a USING (pk_alloc) JOIN facility y USING (pk_facility)
+        LEFT JOIN since USING (pk_host)
+    WHERE h.str_lock_state = 'OPEN' AND s.str_state = 'UP' AND s.ts_ping > now() - make_interval(secs => $1)
+        AND ($2::text IS NULL OR y.str_name = $2) ORDER BY h.pk_host LIMIT $3";
+const SUBSCRIPTIONS: &str =
+    "SELECT w.pk_show, w.str_name, s.pk_alloc, s.int_size, s.int_burst, s.int_cores::bigint,
+        a.str_tag, (extract(epoch FROM now()) * 1e6)::bigint
+    FROM show w JOIN subscription s USING (pk_show) JOIN alloc a USING (pk_alloc)
+    WHERE w.b_active AND NOT w.b_paused AND w.b_booking_enabled AND ";
+const LAYERS: &str = "SELECT l.pk_layer, l.pk_job, j.pk_show, j.pk_folder, j.pk_facility, s.int_waiting_count,
+        l.int_cores_min, l.int_cores_max::bigint, l.int_mem_min, l.int_gpus_min, l.int_gpu_mem_min, l.b_threadable,
+        l.str_tags, l.str_services, j.str_os, r.int_priority, (extract(epoch FROM j.ts_started) * 1e6)::bigint,
+        l.int_dispatch_order, u.int_clock_time_success::float8 / nullif(u.int_frame_success_count, 0),
+        l.int_timeout, r.int_cores, r.int_max_cores::bigint, r.int_gpus::bigint, r.int_max_gpus::bigint,
+        r.int_min_cores::bigint, f.int_cores::bigint, f.int_max_cores::bigint, f.int_gpus::bigint,
+        f.int_max_gpus::bigint
+    FROM job j JOIN layer l USING (pk_job) JOIN layer_stat s USING (pk_layer)
+        JOIN job_resource r ON r.pk_job = j.pk_job JOIN folder_resource f ON f.pk_folder = j.pk_folder
+        LEFT JOIN layer_usage u ON u.pk_layer = l.pk_layer
+    WHERE j.str_state = 'PENDING' AND NOT j.b_paused AND s.int_waiting_count > 0 AND j.pk_show = ANY($1::text[])
+        AND (l.ts_start_after IS NULL OR l.ts_start_after <= now())
+    ORDER BY r.int_priority DESC, j.ts_started, l.int_dispatch_order LIMIT $2";
+const LIMITS: &str = "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bigint, r.b_host_limit
+    FROM layer_limit ll JOIN limit_record r USING (pk_limit_record)
+    WHERE ll.pk_layer = ANY($1::text[]) AND r.int_max_value IS NOT NULL";
+const LIMITED: &str =
+    "SELECT ll.pk_limit_record, h.str_name, count(*) FROM layer_limit ll JOIN proc p USING (pk_layer)
+    JOIN host h USING (pk_host) WHERE ll.pk_limit_record = ANY($1::text[]) GROUP BY 1, 2";
+const PROCS: &str = "SELECT p.pk_host, p.pk_layer, p.int_cores_reserved, p.int_mem_reserved,
+        (extract(epoch FROM p.ts_dispatched) * 1e6)::bigint,
+        u.int_clock_time_success::float8 / nullif(u.int_frame_success_count, 0)
+    FROM proc p LEFT JOIN layer_usage u USING (pk_layer) WHERE p.pk_layer IS NOT NULL LIMIT $1";
+
+/// Reads everything that a pass plans with. Procs are read only where `with_procs`: they are many, and tell nothing
+/// but when a reserved host will be free.
+///
+/// # Errors
+///
+/// PostgreSQL failed, or lacks a column.
+pub async fn read(client: &Client, scope: &Scope, with_procs: bool) -> Result<Snapshot, Error> {
+    let mut all = Snapshot::default();
+    for row in client.query(HOSTS, &[&scope.host_stale_s, &scope.facility, &HOSTS_MAX]).await? {
+        all.hosts.push(host(&row, scope));
+    }
+    let sql = format!("{SUBSCRIPTIONS}{} AND ($2::text[] IS NULL OR w.pk_show = ANY($2))", scope.owned());
+    for row in client.query(&sql, &[&scope.shows, &scope.permitted]).await? {
+        all.now_us = row.get(7);
+        all.subscriptions.extend(subscription(&row, scope));
+    }
+    let shows: BTreeSet<&str> = all.subscriptions.iter().map(|s| s.show.as_str()).collect();
+    let shows: Vec<&str> = shows.into_iter().collect();
+    if shows.is_empty() {
+        return Ok(all);
+    }
+    all.layers = client.query(LAYERS, &[&shows, &LAYERS_MAX]).await?.iter().map(layer).collect();
+    read_limits(client, &mut all).await?;
+    if with_procs {
+        all.procs = client.query(PROCS, &[&PROCS_MAX]).await?.iter().map(proc).collect();
+    }
+    Ok(all)
+}
+
+async fn read_limits(client: &Client, all: &mut Snapshot) -> Result<(), Error> {
+    let layers: Vec<&str> = all.layers.iter().map(|layer| layer.id.as_str()).collect();
+    for row in client.query(LIMITS, &[&layers]).await? {
+        let (layer, id): (String, String) = (row.get(0), row.get(1));
+        let limit = Limit { max: row.get(2), is_of_hosts: row.get(3), frames: BTreeMap::new() };
+        all.limits.entry(id.clone()).or_insert(limit);
+        all.layer_limits.entry(layer).or_default().insert(id);
+    }
+    if all.limits.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<String> = all.limits.keys().cloned().collect();
+    for row in client.query(LIMITED, &[&ids]).await? {
+        if let Some(limit) = all.limits.get_mut(&row.get::<_, String>(0)) {
+            limit.frames.insert(row.get(1), row.get(2));
+        }
+    }
+    Ok(())
+}
+
+fn host(row: &Row, scope: &Scope) -> Host {
+    let tags: Vec<String> = row.get(14);
+    let alloc_tag: Option<String> = row.get(15);
+    let is_own = |tag: &String| {
+        let is_listed = scope.manual_tags.is_empty() || scope.manual_tags.contains(tag);
+        !scope.ignore_tags.contains(tag) && (is_listed || alloc_tag.as_ref() == Some(tag))
+    };
+    Host {
+        id: row.get(0),
+        name: row.get(1),
+        alloc: row.get(2),
+        facility: row.get(3),
+        thread_mode: row.get(4),
+        cores: row.get(5),
+        cores_idle: row.get(6),
+        mem_kib: row.get(7),
+        mem_idle_kib: row.get(8),
+        gpus: row.get(9),
+        gpus_idle: row.get(10),
+        gpu_mem_kib: row.get(11),
+        gpu_mem_idle_kib: row.get(12),
+        oses: words(&row.get::<_, String>(13), &[',', ' ']),
+        tags: tags.into_iter().filter(is_own).collect(),
+    }
+}
+
+fn subscription(row: &Row, scope: &Scope) -> Option<Subscription> {
+    let (show_name, tag): (String, Option<String>) = (row.get(1), row.get(6));
+    let is_listed = |(show, listed): &(String, String)| *show == show_name && tag.as_ref() == Some(listed);
+    let is_own = scope.alloc_tags.is_empty() || scope.alloc_tags.iter().any(is_listed);
+    is_own.then(|| Subscription {
+        show: row.get(0),
+        show_name,
+        alloc: row.get(2),
+        size: row.get(3),
+        burst: row.get(4),
+        cores: row.get(5),
+    })
+}
+
+fn layer(row: &Row) -> Layer {
+    let used = |first: usize| Used {
+        cores: row.get(first),
+        cores_max: row.get(first + 1),
+        gpus: row.get(first + 2),
+        gpus_max: row.get(first + 3),
+    };
+    let timeout_min: i32 = row.get(19);
+    Layer {
+        id: row.get(0),
+        job: row.get(1),
+        show: row.get(2),
+        folder: row.get(3),
+        facility: row.get(4),
+        waiting: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
+        cores_min: row.get(6),
+        cores_max: row.get(7),
+        mem_min_kib: row.get(8),
+        gpus_min: row.get(9),
+        gpu_mem_min_kib: row.get(10),
+        is_threadable: row.get(11),
+        tags: words(&row.get::<_, String>(12), &['|']),
+        services: words(&row.get::<_, String>(13), &[',']).into_iter().collect(),
+        oses: words(&row.get::<_, Option<String>>(14).unwrap_or_default(), &[',', ' ']),
+        priority: row.get(15),
+        submitted_us: row.get(16),
+        order: row.get(17),
+        mean_s: row.get(18),
+        timeout_s: u64::try_from(timeout_min).ok().filter(|min| *min > 0).map(|min| min * 60),
+        job_used: used(20),
+        job_cores_min: row.get(24),
+        folder_used: used(25),
+    }
+}
+
+fn proc(row: &Row) -> Proc {
+    Proc {
+        host: row.get(0),
+        layer: row.get(1),
+        cores: row.get(2),
+        mem_kib: row.get(3),
+        began_us: row.get(4),
+        mean_s: row.get(5),
+    }
+}
+
+/// The parts of a list, without blanks.
+fn words(list: &str, separators: &[char]) -> BTreeSet<String> {
+    list.split(separators).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,354 @@
+//! The scheduler on a farm of its own: PostgreSQL is real, and a double of RQD answers for all hosts.
+
+mod support;
+
+use deadpool_postgres::{Manager, Pool};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::postgres;
+use support::rqd::{Mood, Rqd};
+use tokio_postgres::NoTls;
+use windlass_gateway_opencue::scheduler::config::Config;
+use windlass_gateway_opencue::scheduler::{Instance, Passed};
+
+/// 20 hosts of 4 cores, and 120 frames of one core in two jobs; and a show that is Cuebot's, with the same.
+const FARM: &str = "
+INSERT INTO facility(pk_facility, str_name) VALUES ('fac', 'f');
+INSERT INTO dept(pk_dept, str_name) VALUES ('dept', 'd');
+INSERT INTO alloc(pk_alloc, str_name, str_tag, pk_facility) VALUES ('alloc', 'f.general', 'general', 'fac');
+INSERT INTO show(pk_show, str_name, b_scheduler_managed) VALUES ('show', 's', true), ('other', 'o', false);
+INSERT INTO subscription(pk_subscription, pk_alloc, pk_show, int_size, int_burst)
+    VALUES ('sub', 'alloc', 'show', 10000, 100000), ('osub', 'alloc', 'other', 10000, 100000);
+INSERT INTO folder(pk_folder, pk_show, str_name, pk_dept)
+    VALUES ('folder', 'show', 's', 'dept'), ('ofolder', 'other', 'o', 'dept');
+INSERT INTO point(pk_point, pk_dept, pk_show) VALUES ('point', 'dept', 'show'), ('opoint', 'dept', 'other');
+INSERT INTO host(pk_host, pk_alloc, str_name, str_lock_state, int_cores, int_cores_idle, int_mem, int_mem_idle)
+    SELECT 'host' || n, 'alloc', '127.0.1.' || n, 'OPEN', 400, 400, 8000000, 8000000 FROM generate_series(1, 20) n;
+INSERT INTO host_stat(pk_host_stat, pk_host, int_mem_total, int_mem_free, str_state, str_os)
+    SELECT pk_host, pk_host, int_mem, int_mem, 'UP', 'rocky9,linux' FROM host;
+INSERT INTO host_tag(pk_host_tag, pk_host, str_tag, str_tag_type) SELECT pk_host, pk_host, 'general', 'ALLOC' FROM host;
+INSERT INTO job(pk_job, pk_folder, pk_show, pk_facility, pk_dept, str_name, str_visible_name, str_shot, str_user,
+    str_state, str_os, int_uid, str_log_dir)
+    SELECT 'job' || n, 'folder', 'show', 'fac', 'dept', 'j' || n, 'j' || n, 'x', 'u', 'PENDING', 'linux', 1000, '/logs'
+    FROM generate_series(0, 1) n;
+INSERT INTO job(pk_job, pk_folder, pk_show, pk_facility, pk_dept, str_name, str_visible_name, str_shot, str_user,
+    str_state) VALUES ('ojob', 'ofolder', 'other', 'fac', 'dept', 'oj', 'oj', 'x', 'u', 'PENDING');
+UPDATE job_resource SET int_max_cores = 100000;
+INSERT INTO layer(pk_layer, pk_job, str_name, str_cmd, str_range, str_type, str_tags, int_mem_min, b_threadable)
+    SELECT 'layer' || n, 'job' || n, 'l', 'render #IFRAME# #LAYER#', '1-60', 'Render', 'gpu | general', 100000, false
+    FROM generate_series(0, 1) n;
+INSERT INTO layer(pk_layer, pk_job, str_name, str_cmd, str_range, str_type, str_tags)
+    VALUES ('olayer', 'ojob', 'l', 'true', '1-10', 'Render', 'general');
+INSERT INTO frame(pk_frame, pk_layer, pk_job, str_name, str_state, int_number, int_layer_order)
+    SELECT 'frame' || n, 'layer' || n % 2, 'job' || n % 2, to_char(n / 2 + 1, 'FM0000') || '-l', 'WAITING', n / 2 + 1, n
+    FROM generate_series(0, 119) n;
+INSERT INTO frame(pk_frame, pk_layer, pk_job, str_name, str_state, int_number, int_layer_order)
+    SELECT 'oframe' || n, 'olayer', 'ojob', to_char(n, 'FM0000') || '-l', 'WAITING', n, n FROM generate_series(1, 10) n;
+UPDATE layer_stat SET int_waiting_count = (SELECT count(*) FROM frame f WHERE f.pk_layer = layer_stat.pk_layer);
+UPDATE job_stat SET int_waiting_count = (SELECT count(*) FROM frame f WHERE f.pk_job = job_stat.pk_job)";
+
+/// What the tables count, and what a recount of the procs gives.
+const AUDIT: &str = "SELECT string_agg(what, ', ') FROM (
+    SELECT 'frames' AS what FROM frame f WHERE (str_state = 'RUNNING')
+        <> EXISTS (SELECT FROM proc p WHERE p.pk_frame = f.pk_frame)
+    UNION ALL SELECT 'host ' || str_name FROM host h WHERE int_cores_idle < 0 OR int_cores - int_cores_idle <>
+        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc p WHERE p.pk_host = h.pk_host)
+    UNION ALL SELECT 'memory of ' || str_name FROM host h WHERE int_mem - int_mem_idle <>
+        (SELECT coalesce(sum(int_mem_reserved), 0) FROM proc p WHERE p.pk_host = h.pk_host)
+    UNION ALL SELECT pk_job FROM job_resource j WHERE int_cores <>
+        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc p WHERE p.pk_job = j.pk_job)
+    UNION ALL SELECT pk_layer FROM layer_resource l WHERE int_cores <>
+        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc p WHERE p.pk_layer = l.pk_layer)
+    UNION ALL SELECT 'subscription ' || pk_subscription FROM subscription s WHERE int_cores > int_burst
+        OR int_cores <> (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc p WHERE p.pk_show = s.pk_show)
+    UNION ALL SELECT 'folder ' || pk_folder FROM folder_resource r WHERE int_cores <> (SELECT
+        coalesce(sum(int_cores_reserved), 0) FROM proc p JOIN job USING (pk_job) WHERE job.pk_folder = r.pk_folder)
+    UNION ALL SELECT 'waiting of ' || pk_layer FROM layer_stat s WHERE (int_waiting_count, int_running_count) <>
+        (SELECT count(*) FILTER (WHERE str_state = 'WAITING'), count(*) FILTER (WHERE str_state = 'RUNNING')
+            FROM frame f WHERE f.pk_layer = s.pk_layer)
+    UNION ALL SELECT 'a show of others' FROM proc WHERE pk_show = 'other'
+    UNION ALL SELECT 'figures of others' FROM subscription WHERE pk_show = 'other' AND int_cores <> 0) found";
+
+/// A farm with a double of RQD.
+struct Farm {
+    name: String,
+    rqd: Arc<Rqd>,
+}
+
+impl Farm {
+    async fn start(changes: &str, mood: Mood) -> Option<Farm> {
+        let cluster = postgres::cluster()?;
+        let name = cluster.database_name();
+        cluster.sql(&name, FARM);
+        cluster.sql(&name, changes);
+        Some(Farm { name, rqd: Rqd::start(mood).await })
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        postgres::cluster().unwrap().sql(&self.name, sql)
+    }
+
+    fn audit(&self) {
+        assert_eq!(self.sql(AUDIT), "", "these differ from a recount");
+    }
+
+    /// An instance with a config file of the double's port and these lines.
+    fn instance(&self, lines: &str) -> Instance {
+        self.instance_of(&format!("rqd: {{grpc_port: {}}}\n{lines}", self.rqd.port))
+    }
+
+    /// One that books and does not launch.
+    fn dry_instance(&self) -> Instance {
+        self.instance_of("rqd: {dry_run_mode: true}")
+    }
+
+    fn instance_of(&self, text: &str) -> Instance {
+        let config: tokio_postgres::Config =
+            postgres::cluster().unwrap().address(&self.name).parse().unwrap();
+        let pool = Pool::builder(Manager::new(config.clone(), NoTls)).max_size(8).build().unwrap();
+        Instance::new(pool, config, Config::parse(text).unwrap().instance)
+    }
+
+    /// Passes until one books nothing, and waits for the launches.
+    async fn fill(&self, instance: &mut Instance) -> usize {
+        let mut booked = 0;
+        loop {
+            let passed = instance.pass().await.unwrap();
+            booked += passed.booked;
+            if passed.booked == 0 {
+                instance.launcher().settle().await;
+                return booked;
+            }
+        }
+    }
+
+    /// Polls until a query answers so.
+    async fn until(&self, sql: &str, expected: &str) {
+        let began = Instant::now();
+        loop {
+            let answer = self.sql(sql);
+            if answer == expected {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{sql}: {answer}, and not {expected}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_are_booked_and_launched_until_the_farm_is_full() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let mut instance = farm.instance("");
+    assert_eq!(farm.fill(&mut instance).await, 80);
+    farm.audit();
+    let running = farm.rqd.running();
+    assert_eq!(running.len(), 80);
+    assert_eq!(farm.sql("SELECT count(*) FROM frame WHERE str_state = 'WAITING' AND pk_job <> 'ojob'"), "40");
+    let frame = &running["frame0"];
+    assert_eq!((frame.command.as_str(), frame.num_cores, frame.uid), ("render 1 l", 100, Some(1000)));
+    assert_eq!((frame.show.as_str(), frame.job_name.as_str(), frame.log_dir.as_str()), ("s", "j0", "/logs"));
+    assert_eq!((frame.soft_memory_limit, frame.hard_memory_limit), (160_000, 200_000));
+    assert_eq!(frame.environment["CUE_IFRAME"], "1");
+    assert_eq!(farm.sql("SELECT pk_proc FROM proc WHERE pk_frame = 'frame0'"), frame.resource_id);
+    let text = instance.metrics().text();
+    assert!(text.contains("scheduler_frames_dispatched_total{show_name=\"s\"} 80"), "{text}");
+    assert!(text.contains("scheduler_frames_launched_total 80"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caps_are_reached_and_not_exceeded() {
+    let cases = [
+        ("UPDATE subscription SET int_burst = 1750", 17),
+        ("UPDATE folder_resource SET int_max_cores = 2300", 23),
+        ("UPDATE job_resource SET int_max_cores = 900", 18),
+        ("UPDATE job_resource SET int_max_cores = -1", 80),
+        (
+            "INSERT INTO limit_record VALUES ('lic', 'nuke', 7, false);
+          INSERT INTO layer_limit SELECT pk_layer, pk_layer, 'lic' FROM layer",
+            7,
+        ),
+        (
+            "INSERT INTO limit_record VALUES ('lic', 'nuke', 3, true);
+          INSERT INTO layer_limit SELECT pk_layer, pk_layer, 'lic' FROM layer",
+            12,
+        ),
+        ("UPDATE layer SET str_tags = 'gpu'", 0),
+        ("UPDATE job SET str_os = 'irix' WHERE pk_job = 'job0'", 60),
+        ("UPDATE layer SET ts_start_after = now() + interval '1 hour' WHERE pk_layer = 'layer1'", 60),
+        ("UPDATE host SET str_lock_state = 'LOCKED' WHERE pk_host <> 'host3'", 4),
+        ("UPDATE host_stat SET ts_ping = now() - interval '10 minutes' WHERE pk_host <> 'host3'", 4),
+        ("UPDATE host SET int_thread_mode = 1 WHERE pk_host <> 'host3'", 4),
+        ("UPDATE layer SET int_cores_min = 0, b_threadable = true", 20),
+        ("UPDATE layer SET int_cores_min = -100, b_threadable = true", 20),
+        ("UPDATE layer SET int_cores_min = 50", 120),
+        ("UPDATE layer SET int_mem_min = 4000000", 40),
+        ("UPDATE host_stat SET int_mem_free = 100000", 20),
+    ];
+    for (changes, expected) in cases {
+        let Some(farm) = Farm::start(changes, Mood::Takes).await else { return };
+        let mut instance = farm.instance("");
+        assert_eq!(farm.fill(&mut instance).await, expected, "{changes}");
+        farm.audit();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preview_books_nothing() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let mut instance = farm.instance("");
+    let previews = instance.preview().await.unwrap();
+    assert_eq!(previews.iter().map(|preview| preview.frames).sum::<usize>(), 80);
+    let by_layer: BTreeMap<&str, i64> =
+        previews.iter().map(|preview| (preview.layer.as_str(), preview.cores)).collect();
+    assert!(by_layer.keys().all(|layer| ["j0/l", "j1/l"].contains(layer)), "{by_layer:?}");
+    assert_eq!(farm.sql("SELECT count(*) FROM proc"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_hosts_refuse_are_killed_and_wait_again() {
+    let Some(farm) = Farm::start("", Mood::Refuses).await else { return };
+    let mut instance = farm.instance("");
+    assert_eq!(farm.fill(&mut instance).await, 80);
+    farm.audit();
+    assert_eq!(farm.sql("SELECT count(*) FROM proc"), "0", "all bookings were taken back");
+    assert_eq!(farm.rqd.killed().len(), 80, "each was killed before");
+    assert_eq!(instance.pass().await.unwrap().booked, 0, "the hosts are left out for a while");
+    farm.rqd.set(Mood::Takes);
+    let mut other = farm.instance("");
+    assert_eq!(farm.fill(&mut other).await, 80, "an instance without that experience goes on");
+    assert_eq!(
+        farm.sql("SELECT DISTINCT int_retries FROM frame WHERE str_state = 'RUNNING'"),
+        "0",
+        "no retry is spent"
+    );
+    farm.audit();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_without_an_answer_is_killed_before_its_frame_waits_again() {
+    let Some(farm) = Farm::start("", Mood::TakesSilently).await else { return };
+    let mut instance = farm.instance("windlass: {rqd_call_timeout: 500ms}");
+    assert_eq!(farm.fill(&mut instance).await, 80);
+    assert_eq!(farm.rqd.running().len(), 0, "what they had begun was killed");
+    assert_eq!(farm.sql("SELECT count(*) FROM proc"), "0");
+    assert_eq!(farm.rqd.doubled(), Vec::<String>::new());
+    farm.audit();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_instance_booked_that_died_before_the_launch_waits_again() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    // It dies between commit and launch: its bookings are there, and no host was told.
+    let mut dead = farm.dry_instance();
+    assert_eq!(farm.fill(&mut dead).await, 80);
+    drop(dead);
+    assert_eq!(farm.rqd.running().len(), 0);
+    // Some of them had been launched.
+    let launched =
+        farm.sql("SELECT string_agg(pk_frame, ',') FROM (SELECT pk_frame FROM proc ORDER BY 1 LIMIT 5) f");
+    for frame in launched.split(',') {
+        farm.rqd.begin(frame);
+    }
+    farm.sql(
+        "UPDATE proc SET ts_booked = now() - interval '1 minute', ts_ping = now() - interval '1 minute'",
+    );
+    let mut instance = farm.instance("");
+    let metrics = instance.metrics();
+    let running = tokio::spawn(async move { instance.run().await });
+    farm.until("SELECT count(*) FROM proc WHERE ts_booked > now() - interval '50 s'", "75").await;
+    let began = Instant::now();
+    while farm.rqd.running().len() < 80 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} run", farm.rqd.running().len());
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+    farm.audit();
+    assert_eq!(farm.rqd.doubled(), Vec::<String>::new(), "none that ran was launched again");
+    assert!(metrics.text().contains("scheduler_bookings_recovered_total 75"), "{}", metrics.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_instances_share_a_show_without_a_frame_twice() {
+    for count in [2, 4] {
+        let Some(farm) = Farm::start("UPDATE subscription SET int_burst = 6000", Mood::Takes).await else {
+            return;
+        };
+        let farm = Arc::new(farm);
+        let instances = (0..count).map(|_| {
+            let farm = farm.clone();
+            tokio::spawn(async move {
+                let mut instance = farm.instance("");
+                let mut booked = 0;
+                while farm.sql("SELECT count(*) FROM proc") != "60" {
+                    let Passed { booked: some, .. } = instance.pass().await.unwrap();
+                    booked += some;
+                }
+                instance.launcher().settle().await;
+                booked
+            })
+        });
+        let instances: Vec<_> = instances.collect();
+        let mut booked = 0;
+        for instance in instances {
+            booked += instance.await.unwrap();
+        }
+        assert_eq!((booked, farm.rqd.running().len()), (60, 60));
+        assert_eq!(farm.rqd.doubled(), Vec::<String>::new());
+        farm.audit();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_woken_and_looks_by_itself() {
+    let Some(farm) = Farm::start("UPDATE job SET b_paused = true", Mood::Takes).await else { return };
+    farm.sql(windlass_gateway_opencue::schema::WAKE);
+    let mut instance = farm.instance("windlass: {look_interval: 60s}");
+    let running = tokio::spawn(async move { instance.run().await });
+    farm.until(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%unlock%' AND pid <> pg_backend_pid()",
+        "1",
+    )
+    .await;
+    farm.sql("UPDATE job SET b_paused = false WHERE pk_job = 'job0'");
+    farm.until("SELECT count(*) FROM proc", "60").await;
+    running.abort();
+    let mut looking = farm.instance("windlass: {look_interval: 100ms}");
+    let running = tokio::spawn(async move { looking.run().await });
+    farm.sql("DROP TRIGGER windlass_wake_job ON job; UPDATE job SET b_paused = false WHERE pk_job = 'job1'");
+    farm.until("SELECT count(*) FROM proc", "80").await;
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_restarted_is_found_again() {
+    let Ok(cluster) = postgres::Cluster::start(&["fsync=off"]) else {
+        println!("SKIP what needs PostgreSQL of its own: it cannot be started");
+        return;
+    };
+    let name = cluster.database_name();
+    cluster.sql(&name, FARM);
+    cluster.sql(&name, "UPDATE job SET b_paused = true WHERE pk_job = 'job1'");
+    let rqd = Rqd::start(Mood::Takes).await;
+    let config: tokio_postgres::Config = cluster.address(&name).parse().unwrap();
+    let pool = Pool::builder(Manager::new(config.clone(), NoTls)).max_size(8).build().unwrap();
+    let text = format!("rqd: {{grpc_port: {}}}", rqd.port);
+    let mut instance = Instance::new(pool, config, Config::parse(&text).unwrap().instance);
+    let running = tokio::spawn(async move { instance.run().await });
+    let began = Instant::now();
+    while rqd.running().len() < 60 {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        tokio::task::yield_now().await;
+    }
+    cluster.crash();
+    cluster.start_again();
+    cluster.sql(&name, "UPDATE job SET b_paused = false");
+    while rqd.running().len() < 80 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} run", rqd.running().len());
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+    assert_eq!(cluster.sql(&name, AUDIT), "");
+    assert_eq!(rqd.doubled(), Vec::<String>::new());
+}
