@@ -1,0 +1,292 @@
+//! `windlass gateway opencue` as a process: on OpenCue's tables alone, and with stock clients and a stock RQD. The second
+//! runs where `rqd` and a Python with `outline` are installed, in PATH or in the directory that `OPENCUE_BIN` names;
+//! docs/src/opencue.md says how to install them.
+
+#[path = "../../store/tests/support/postgres.rs"]
+mod database;
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::windlass;
+use windlass_gateway_opencue::schema;
+
+/// A show without frames: a job, its layer, hosts that nobody reaches, and services.
+const FARM: &str = "
+INSERT INTO facility (pk_facility, str_name, b_default) VALUES ('FAC', 'local', true);
+INSERT INTO dept (pk_dept, str_name, b_default) VALUES ('DEPT', 'unknown', true);
+INSERT INTO alloc (pk_alloc, str_name, str_tag, pk_facility, b_default)
+    VALUES ('ALLOC', 'local.general', 'general', 'FAC', true);
+INSERT INTO show (pk_show, str_name, b_scheduler_managed) VALUES ('SHOW', 'testing', true);
+INSERT INTO subscription (pk_subscription, pk_alloc, pk_show, int_size, int_burst)
+    VALUES ('SUB', 'ALLOC', 'SHOW', 1000000, 1000000);
+INSERT INTO folder (pk_folder, pk_show, str_name, pk_dept, b_default)
+    VALUES ('FOLDER', 'SHOW', 'testing', 'DEPT', true);
+INSERT INTO point (pk_point, pk_dept, pk_show) VALUES ('POINT', 'DEPT', 'SHOW');
+INSERT INTO service (pk_service, str_name, b_threadable, int_cores_min, int_mem_min, str_tags)
+    VALUES ('SERVICE', 'default', false, 100, 262144, 'general')";
+/// A table that only clients need; the compact schema has the others.
+const SHOW_STATS: &str = "CREATE TABLE IF NOT EXISTS show_stats (pk_show varchar(36) PRIMARY KEY,
+    int_frame_insert_count bigint NOT NULL DEFAULT 0, int_job_insert_count bigint NOT NULL DEFAULT 0,
+    int_frame_success_count bigint NOT NULL DEFAULT 0, int_frame_fail_count bigint NOT NULL DEFAULT 0);
+    INSERT INTO show_stats (pk_show) VALUES ('SHOW')";
+const FRAMES: &str = "
+INSERT INTO host (pk_host, pk_alloc, str_name, str_lock_state, int_cores, int_cores_idle, int_mem, int_mem_idle)
+    SELECT 'host' || n, 'ALLOC', 'host' || n, 'OPEN', 6400, 6400, 134217728, 134217728 FROM generate_series(1, 100) n;
+INSERT INTO host_stat (pk_host_stat, pk_host, int_mem_total, int_mem_free) SELECT pk_host, pk_host, int_mem, int_mem
+    FROM host;
+INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type) SELECT pk_host, pk_host, 'general', 'ALLOC' FROM host;
+INSERT INTO job (pk_job, pk_folder, pk_show, pk_facility, pk_dept, str_name, str_visible_name, str_shot, str_user,
+    str_state) VALUES ('J', 'FOLDER', 'SHOW', 'FAC', 'DEPT', 'film', 'film', 's', 'u', 'PENDING');
+UPDATE job_resource SET int_max_cores = 1000000;
+INSERT INTO layer (pk_layer, pk_job, str_name, str_cmd, str_range, str_type, str_tags, int_mem_min, b_threadable)
+    VALUES ('L', 'J', 'beauty', 'true', '1-5000', 'Render', 'general', 262144, false);
+INSERT INTO frame (pk_frame, pk_layer, pk_job, str_name, str_state, int_number, int_layer_order)
+    SELECT 'f' || n, 'L', 'J', to_char(n, 'FM0000') || '-beauty', 'WAITING', n, n FROM generate_series(1, 5000) n;
+UPDATE layer_stat SET int_waiting_count = 5000, int_total_count = 5000;
+UPDATE job_stat SET int_waiting_count = 5000";
+const AUDIT: &str = "SELECT (SELECT count(*) FROM frame f WHERE (str_state = 'RUNNING')
+        <> EXISTS (SELECT FROM proc p WHERE p.pk_frame = f.pk_frame))
+    + (SELECT count(*) FROM host h WHERE int_cores - int_cores_idle <>
+        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc p WHERE p.pk_host = h.pk_host))
+    + (SELECT count(*) FROM job_resource WHERE int_cores <> (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc))
+    + (SELECT count(*) FROM layer_stat WHERE int_running_count <> (SELECT count(*) FROM proc))";
+
+/// OpenCue's tables, and a directory for files.
+struct Site {
+    cluster: &'static database::Cluster,
+    name: String,
+    dir: tempfile::TempDir,
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+impl Site {
+    fn new(tables: &[&str]) -> Option<Site> {
+        let cluster = database::cluster()?;
+        let address = cluster.empty_database();
+        let name = address.split_once("@/").unwrap().1.split_once('?').unwrap().0.to_owned();
+        cluster.sql(&name, &schema::COMPACT.concat());
+        tables.iter().for_each(|sql| _ = cluster.sql(&name, sql));
+        Some(Site { cluster, name, dir: tempfile::tempdir().unwrap() })
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        self.cluster.sql(&self.name, sql)
+    }
+
+    /// Writes a config file with these lines besides those of the database.
+    fn config(&self, lines: &str) -> PathBuf {
+        let path = self.dir.path().join("scheduler.yaml");
+        let (socket, user, name) = (self.cluster.dir().display(), database::USER, &self.name);
+        let database = format!("database: {{db_host: '{socket}', db_name: {name}, db_user: {user}}}");
+        std::fs::write(&path, format!("{database}\n{lines}\n")).unwrap();
+        path
+    }
+
+    fn run(&self, config: &Path, flags: &[&str]) -> Output {
+        gateway(config).args(flags).output().unwrap()
+    }
+
+    /// Starts it, and waits until it says that it schedules.
+    fn start(&self, config: &Path) -> Running {
+        let mut child = gateway(config).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("windlass schedules the farm") {
+            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it ended: {said}");
+        }
+        // Whoever closes a pipe ends who writes to it.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Running(child)
+    }
+
+    fn until(&self, sql: &str, holds: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        loop {
+            let answer = self.sql(sql);
+            if holds(&answer) {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{sql}: {answer}");
+        }
+    }
+}
+
+fn gateway(config: &Path) -> Command {
+    let mut command = Command::new(windlass());
+    command.args(["gateway", "opencue", "--config"]).arg(config);
+    command
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_farm_is_booked_whoever_kills_the_gateway_and_metrics_tell() {
+    let Some(site) = Site::new(&[FARM, FRAMES]) else { return };
+    let port = free_port();
+    let config = site.config(&format!("rqd: {{dry_run_mode: true}}\nqueue: {{metrics_port: {port}}}"));
+    let preview = site.run(&config, &["--dry-run"]);
+    assert!(preview.status.success(), "{}", err(&preview));
+    assert!(err(&preview).contains("film/beauty on host"), "{}", err(&preview));
+    assert_eq!(site.sql("SELECT count(*) FROM proc"), "0", "a dry run books nothing");
+    for least in [1, 1_000, 2_000] {
+        let running = site.start(&config);
+        site.until("SELECT count(*) FROM proc", |count| count.parse::<u32>().unwrap() >= least);
+        // Killed wherever it is.
+        drop(running);
+        assert_eq!(site.sql(AUDIT), "0");
+    }
+    let mut last = site.start(&config);
+    site.until("SELECT count(*) FROM proc", |count| count == "5000");
+    assert_eq!(site.sql(AUDIT), "0");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let pid = rustix::process::Pid::from_raw(last.0.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(last.0.wait().unwrap().success(), "it leaves in order");
+}
+
+#[test]
+fn what_cannot_be_followed_is_said_with_the_reason() {
+    let Some(site) = Site::new(&[]) else { return };
+    let fails = |config: &Path, flags: &[&str]| {
+        let output = site.run(config, flags);
+        assert!(!output.status.success());
+        err(&output)
+    };
+    let said = fails(Path::new("/nonexistent/scheduler.yaml"), &[]);
+    assert!(said.contains("/nonexistent/scheduler.yaml cannot be read"), "{said}");
+    let said = fails(&site.config("queue: {selfish_services: 7}"), &[]);
+    assert!(said.contains("queue.selfish_services = 7: this must be a list of texts"), "{said}");
+    let said = fails(&site.config("windlass: {db_pass_file: /nonexistent/password}"), &[]);
+    assert!(said.contains("the password file /nonexistent/password cannot be read"), "{said}");
+    let said = fails(&site.config(""), &["--alloc-tags", "general"]);
+    assert!(said.contains("'general' must be SHOW:TAG"), "{said}");
+    site.sql("ALTER TABLE layer DROP COLUMN ts_start_after");
+    let said = fails(&site.config("queue: {worker_threads: 4}"), &[]);
+    assert!(said.contains("these keys change nothing here: queue.worker_threads"), "{said}");
+    assert!(said.contains("has no column layer.ts_start_after") && said.contains("V47"), "{said}");
+    let other = site.dir.path().join("other.yaml");
+    std::fs::write(&other, "database: {db_host: /nonexistent, db_pass: secret}").unwrap();
+    let said = fails(&other, &[]);
+    assert!(said.contains("/nonexistent:5432/cuebot cannot be used") && !said.contains("secret"), "{said}");
+}
+
+/// Where OpenCue's programs are. `None`, with a line that says so, where one is missing.
+fn programs(test: &str) -> Option<PathBuf> {
+    if !support::is_root(test) {
+        return None;
+    }
+    let own = std::env::var_os("OPENCUE_BIN").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs = own.into_iter().chain(std::env::split_paths(&path));
+    let found = dirs.find(|dir| ["rqd", "cueadmin", "python"].iter().all(|name| dir.join(name).is_file()));
+    if found.is_none() {
+        println!("SKIP {test}: rqd, cueadmin and their python are not installed");
+    }
+    found
+}
+
+/// Submits two layers: one whose frames succeed, and one whose frame never does.
+const SUBMIT: &str = r##"
+import os
+os.getuid = lambda: 65534
+import outline, outline.cuerun
+from outline.modules.shell import Shell
+job = outline.Outline("stock", shot="sh01", show="testing", user="nobody")
+job.add_layer(Shell("good", command=["/bin/echo", "frame", "#IFRAME#"], range="1-3", threads=1, memory="256m"))
+job.add_layer(Shell("bad", command=["/bin/false"], range="1-1", threads=1, memory="256m"))
+outline.cuerun.launch(job, use_pycuerun=False, os="Linux", pause=False, wait=False)
+"##;
+/// All of it in a network of its own, for RQD listens on a fixed port of all addresses.
+const FARM_OF_ITS_OWN: &str = r#"
+ip link set lo up
+"$1" gateway opencue --config "$2/scheduler.yaml" >"$2/gateway.log" 2>&1 &
+until grep -q 'windlass schedules' "$2/gateway.log"; do :; done
+"$3/rqd" --nimbyoff -c "$2/rqd.conf" >"$2/rqd.log" 2>&1 &
+until [ -e "$2/submit" ]; do sleep 0.05; done
+cd "$2" && "$3/python" submit.py >"$2/submit.log" 2>&1
+echo $? >"$2/submitted"
+until [ -e "$2/list" ]; do sleep 0.05; done
+"$3/cueadmin" -server 127.0.0.1 -lj >"$2/listed.part" 2>&1; mv "$2/listed.part" "$2/listed"
+wait
+"#;
+
+#[test]
+fn stock_clients_and_a_stock_host_need_nobody_else() {
+    const TEST: &str = "stock OpenCue";
+    let Some(programs) = programs(TEST) else { return };
+    let Some(site) = Site::new(&[FARM, SHOW_STATS, schema::WAKE]) else { return };
+    let dir = site.dir.path();
+    let logs = dir.join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let cuebot = format!("{{listen: '127.0.0.1:8443', log_root: '{}', retries_max: 2}}", logs.display());
+    site.config(&format!("windlass: {{cuebot: {cuebot}}}"));
+    let rqd = "[Override]\nOVERRIDE_CUEBOT = 127.0.0.1\nRQD_BECOME_JOB_USER = False\nOVERRIDE_HOSTNAME = 127.0.0.1\n\
+               DEFAULT_FACILITY = local\n";
+    std::fs::write(dir.join("rqd.conf"), rqd).unwrap();
+    std::fs::write(dir.join("submit.py"), SUBMIT).unwrap();
+    let mut farm = Command::new("unshare");
+    // Its processes end with it.
+    farm.args(["--net", "--pid", "--fork", "--kill-child", "sh", "-c", FARM_OF_ITS_OWN, "sh"]);
+    farm.arg(windlass()).arg(dir).arg(&programs);
+    farm.env("CUEBOT_HOSTS", "127.0.0.1").env("HOME", dir).env("USER", "nobody").env("LOGNAME", "nobody");
+    let farm = Running(farm.stdin(Stdio::null()).spawn().unwrap());
+    let told = || {
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+        ["gateway.log", "rqd.log", "submit.log"].map(read).join("\n==\n")
+    };
+    site.until("SELECT count(*) FROM host", |hosts| hosts == "1");
+    std::fs::write(dir.join("submit"), "").unwrap();
+    let ended = "SELECT string_agg(str_name || ' ' || str_state || ' ' || int_retries, ', ' ORDER BY str_name) FROM frame
+        WHERE str_state IN ('SUCCEEDED', 'DEAD')";
+    let expected = "0001-bad DEAD 2, 0001-good SUCCEEDED 0, 0002-good SUCCEEDED 0, 0003-good SUCCEEDED 0";
+    site.until(ended, |frames| {
+        assert!(
+            !std::fs::read_to_string(dir.join("submitted")).is_ok_and(|code| code != "0\n"),
+            "{}",
+            told()
+        );
+        frames == expected
+    });
+    assert_eq!(site.sql("SELECT count(*) FROM proc"), "0");
+    assert_eq!(
+        site.sql("SELECT count(*) FROM host WHERE int_cores <> int_cores_idle OR int_mem <> int_mem_idle"),
+        "0"
+    );
+    let log_dir = site.sql("SELECT str_log_dir FROM job");
+    let log = format!("{log_dir}/testing-sh01-nobody_stock.0002-good.rqlog");
+    let log = std::fs::read_to_string(&log).unwrap_or_else(|why| panic!("{log}: {why}\n{}", told()));
+    assert!(log.contains("frame 2"), "{log}");
+    std::fs::write(dir.join("list"), "").unwrap();
+    support::wait_until("cueadmin has listed the job", || dir.join("listed").exists());
+    let listed = std::fs::read_to_string(dir.join("listed")).unwrap();
+    assert_eq!(listed.trim(), "testing-sh01-nobody_stock");
+    // The layer is mended, and its frame tried again.
+    site.sql(
+        "UPDATE frame SET str_state = 'WAITING' WHERE str_state = 'DEAD'; UPDATE layer SET str_cmd = 'true'",
+    );
+    site.until("SELECT str_state FROM job", |state| state == "FINISHED");
+    drop(farm);
+}
