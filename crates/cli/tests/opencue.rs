@@ -229,7 +229,12 @@ until [ -e "$2/submit" ]; do sleep 0.05; done
 cd "$2" && "$3/python" submit.py >"$2/submit.log" 2>&1
 echo $? >"$2/submitted"
 until [ -e "$2/list" ]; do sleep 0.05; done
-"$3/cueadmin" -server 127.0.0.1 -lj >"$2/listed.part" 2>&1; mv "$2/listed.part" "$2/listed"
+for what in -lj -ls -lh -la -lv '-host 127.0.0.1 -lock' '-lh -lock-state LOCKED' \
+    '-host 127.0.0.1 -unlock' '-scheduler-managed testing on' -ls
+do
+    echo "cueadmin $what"
+    "$3/cueadmin" -server 127.0.0.1 -force $what
+done >"$2/listed.part" 2>&1; mv "$2/listed.part" "$2/listed"
 wait
 "#;
 
@@ -282,7 +287,12 @@ fn stock_clients_and_a_stock_host_need_nobody_else() {
     std::fs::write(dir.join("list"), "").unwrap();
     support::wait_until("cueadmin has listed the job", || dir.join("listed").exists());
     let listed = std::fs::read_to_string(dir.join("listed")).unwrap();
-    assert_eq!(listed.trim(), "testing-sh01-nobody_stock");
+    for part in
+        ["-lj\ntesting-sh01-nobody_stock\n", "testing", "local.general", "default", "127.0.0.1", "LOCKED"]
+    {
+        assert!(listed.contains(part), "{part:?} is missing: {listed}");
+    }
+    assert!(!listed.contains("rror"), "{listed}");
     // The layer is mended, and its frame tried again.
     site.sql(
         "UPDATE frame SET str_state = 'WAITING' WHERE str_state = 'DEAD'; UPDATE layer SET str_cmd = 'true'",

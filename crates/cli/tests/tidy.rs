@@ -53,6 +53,7 @@ const EDGES: [(&str, &[&str]); 13] = [
             "windlass-server",
             "windlass-gateway-compass",
             "windlass-gateway-nix",
+            "windlass-gateway-opencue",
             "windlass-gateway-sccache",
             "windlass-worker",
             "windlass-openjd",

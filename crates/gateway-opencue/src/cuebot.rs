@@ -14,8 +14,10 @@ mod report;
 mod server;
 pub mod spec;
 mod trouble;
+mod upkeep;
 pub mod verdict;
 
 pub use report::{Completion, complete};
 pub use server::{Cuebot, MESSAGE_BYTES_MAX, Settings};
 pub use trouble::CallError;
+pub use upkeep::LostFrame;

@@ -10,6 +10,7 @@ mod launcher;
 pub mod metrics;
 mod order;
 pub mod planning;
+mod recount;
 mod recovery;
 pub mod snapshot;
 

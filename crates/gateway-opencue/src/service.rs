@@ -1,8 +1,8 @@
 //! The whole gateway as one service: the scheduler, the part that stands in for Cuebot, and counts.
 
-use crate::cuebot::{Cuebot, Settings};
+use crate::cuebot::{Cuebot, LostFrame, Settings};
 use crate::scheduler::config::{Config, CuebotSettings, DatabaseSettings};
-use crate::scheduler::{Instance, PassError, Preview, metrics};
+use crate::scheduler::{Instance, Launcher, PassError, Preview, metrics};
 use crate::schema;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use std::future::Future;
@@ -15,6 +15,8 @@ use tokio_postgres::NoTls;
 
 /// Launches that are under way get so long when the service ends.
 const LEAVE_TIME: Duration = Duration::from_secs(15);
+/// Between looks for hosts that fell silent.
+const UPKEEP_TIME: Duration = Duration::from_secs(10);
 /// Of each column, the migration that brings it. Older schemas lack what a booking writes or checks.
 const COLUMNS: &str = "SELECT w.t || '.' || w.c, w.v FROM (VALUES ('layer', 'ts_start_after', 'V47'),
         ('show', 'b_scheduler_managed', 'V45'), ('job', 'str_loki_url', 'V29'), ('proc', 'int_gpus_reserved', 'V4'))
@@ -155,7 +157,8 @@ impl Service {
         let mut serving = tokio::task::JoinSet::new();
         if let Some((listener, settings)) = self.cuebot {
             let cuebot = Arc::new(Cuebot::new(self.pool.clone(), settings));
-            serving.spawn(cuebot.serve(listener));
+            serving.spawn(cuebot.clone().serve(listener));
+            serving.spawn(upkeep(cuebot, self.instance.launcher()));
         }
         if let Some(listener) = self.metrics {
             let routes = metrics::routes(self.instance.metrics());
@@ -169,6 +172,30 @@ impl Service {
         if tokio::time::timeout(LEAVE_TIME, launcher.settle()).await.is_err() {
             // Whoever sweeps next asks their hosts.
             tracing::warn!(launches = launcher.pending(), "launches are left unsettled");
+        }
+    }
+}
+
+/// Does what Cuebot does from time to time, until it is dropped.
+async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> {
+    loop {
+        tokio::time::sleep(UPKEEP_TIME).await;
+        if let Err(error) = cuebot.clear_silent_hosts().await {
+            tracing::warn!("{error}");
+        }
+        match cuebot.lost_frames().await {
+            Ok(lost) => {
+                for LostFrame { host, frame, proc_id } in lost {
+                    if launcher.undo(host.clone(), frame.clone(), proc_id) {
+                        tracing::warn!(
+                            host,
+                            frame,
+                            "a host has not told of a frame for five minutes; it waits again"
+                        );
+                    }
+                }
+            }
+            Err(error) => tracing::warn!("{error}"),
         }
     }
 }

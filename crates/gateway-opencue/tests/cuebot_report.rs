@@ -299,3 +299,32 @@ proptest! {
         prop_assert_eq!(verdict == Verdict::Succeeded, ending.exit_status == 0);
     }
 }
+
+#[tokio::test]
+async fn a_host_that_fell_silent_is_down_and_its_frames_wait_again() {
+    let Some(farm) = farm().await else { return };
+    farm.job(&[("a", 2)], 3).await;
+    let hosts = Host::connect(&farm).await;
+    hosts.boot("h1").await;
+    hosts.boot("h2").await;
+    farm.book("a-1", "h1", "P1").await;
+    farm.book("a-2", "h2", "P2").await;
+    assert_eq!(farm.cuebot.clear_silent_hosts().await.unwrap(), 0);
+    farm.run(
+        "UPDATE host_stat SET ts_ping = now() - interval '6 minutes' FROM host
+        WHERE host.pk_host = host_stat.pk_host AND str_name = 'h1'",
+    )
+    .await;
+    assert_eq!(farm.cuebot.clear_silent_hosts().await.unwrap(), 1);
+    assert_eq!((farm.state("a-1").await.as_str(), farm.state("a-2").await.as_str()), ("WAITING", "RUNNING"));
+    assert_eq!(farm.value("SELECT int_exit_status FROM frame WHERE pk_frame = 'a-1'").await, "399");
+    let state = "SELECT str_state FROM host_stat JOIN host USING (pk_host) WHERE str_name = 'h1'";
+    assert_eq!(farm.value(state).await, "DOWN");
+    farm.audit().await;
+    farm.run("UPDATE proc SET ts_ping = now() - interval '6 minutes'").await;
+    let lost = farm.cuebot.lost_frames().await.unwrap();
+    assert_eq!(
+        lost.iter().map(|lost| (lost.host.as_str(), lost.proc_id.as_str())).collect::<Vec<_>>(),
+        [("h2", "P2")]
+    );
+}

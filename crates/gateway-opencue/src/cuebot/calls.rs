@@ -1,5 +1,6 @@
 //! The calls of clients.
 
+mod farm;
 mod frames;
 mod jobs;
 mod submit;
@@ -38,6 +39,20 @@ pub(crate) fn routes(router: Router<Arc<Cuebot>>) -> Router<Arc<Cuebot>> {
         .route("/job.JobInterface/RetryFrames", unary(frames::retry))
         .route("/job.JobInterface/EatFrames", unary(frames::eat))
         .route("/job.FrameInterface/GetFrame", unary(frames::get))
+        .route("/show.ShowInterface/GetShows", unary(farm::all_shows))
+        .route("/show.ShowInterface/GetActiveShows", unary(farm::active_shows))
+        .route("/show.ShowInterface/FindShow", unary(farm::find_show))
+        .route("/show.ShowInterface/SetSchedulerManaged", unary(farm::set_managed))
+        .route("/show.ShowInterface/SetActive", unary(farm::set_active))
+        .route("/show.ShowInterface/EnableBooking", unary(farm::enable_booking))
+        .route("/host.HostInterface/GetHosts", unary(farm::all_hosts))
+        .route("/host.HostInterface/FindHost", unary(farm::find_host))
+        .route("/host.HostInterface/GetHost", unary(farm::get_host))
+        .route("/host.HostInterface/Lock", unary(farm::lock))
+        .route("/host.HostInterface/Unlock", unary(farm::unlock))
+        .route("/facility.AllocationInterface/GetAll", unary(farm::all_allocs))
+        .route("/facility.AllocationInterface/Find", unary(farm::find_alloc))
+        .route("/service.ServiceInterface/GetDefaultServices", unary(farm::services))
 }
 
 /// The id of what a client hands back to name it.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 pub use complete::{Completion, complete};
 pub(crate) use complete::{finish_job, stop};
+pub(crate) use host::clear;
 
 /// Adds the paths of reports.
 pub(crate) fn routes(router: Router<Arc<Cuebot>>) -> Router<Arc<Cuebot>> {

@@ -5,6 +5,7 @@ use super::hosts::Hosts;
 use super::launcher::{LAUNCHES_MAX, Launch, Launcher};
 use super::metrics::{Metrics, PassCounts};
 use super::planning::{Placement, Planning, PlanningRules};
+use super::recount::recount;
 use super::recovery;
 use super::snapshot::{self, Scope};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
@@ -13,6 +14,7 @@ use deadpool_postgres::{Object, Pool, PoolError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -21,10 +23,16 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// How often a batch is tried that waited for another writer, and it for us.
 const ATTEMPTS_MAX: u32 = 8;
+/// The channel on which Cuebot tells that a frame of a managed show ended.
+const RELEASED: &str = "acct_release";
 /// The first half of the keys of shows' locks: "show" as a number.
 const SHOW_LOCKS: i32 = 0x7368_6f77;
 /// Between sweeps for bookings of instances that ended.
 const SWEEP_TIME: Duration = Duration::from_secs(10);
+/// Between recounts of figures that Cuebot leaves to the scheduler, while it notifies of them.
+const RECOUNT_TIME: Duration = Duration::from_secs(1);
+/// Between recounts where it does not.
+const RECOUNT_QUIET_TIME: Duration = Duration::from_secs(15);
 /// Before the database is tried again.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 /// Between passes: what changes meanwhile is planned together.
@@ -102,6 +110,9 @@ pub struct Instance {
     keys: RandomState,
     procs: u64,
     wake: Arc<Notify>,
+    /// Cuebot notified that a frame of a managed show ended.
+    released: Arc<AtomicBool>,
+    recounted: Option<Instant>,
     /// Procs of batches of which it is not known whether they were committed. None of them was launched.
     unsettled: Vec<String>,
 }
@@ -124,6 +135,8 @@ impl Instance {
             keys,
             procs: 0,
             wake: Arc::default(),
+            released: Arc::default(),
+            recounted: None,
             unsettled: Vec::new(),
         }
     }
@@ -185,10 +198,13 @@ impl Instance {
     async fn listen(&self) -> Result<(Client, tokio::sync::oneshot::Receiver<()>), PassError> {
         let (client, mut connection) = self.config.connect(NoTls).await?;
         let (ended, lost) = tokio::sync::oneshot::channel();
-        let wake = self.wake.clone();
+        let (wake, released) = (self.wake.clone(), self.released.clone());
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-                if matches!(message, AsyncMessage::Notification(_)) {
+                if let AsyncMessage::Notification(notification) = message {
+                    if notification.channel() == RELEASED {
+                        released.store(true, Ordering::Release);
+                    }
                     wake.notify_one();
                 }
             }
@@ -257,6 +273,7 @@ impl Instance {
 
     async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {
         self.settle_unsettled(client).await?;
+        self.recount_due(client).await?;
         let scope = self.permitted(client).await?;
         let wants_procs = self.planning().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
@@ -276,6 +293,26 @@ impl Instance {
             took_s: began.elapsed().as_secs_f64(),
         });
         Ok(passed)
+    }
+
+    async fn recount_due(&mut self, client: &mut Object) -> Result<(), PassError> {
+        let is_told = self.released.load(Ordering::Acquire);
+        let pause = if is_told { RECOUNT_TIME } else { RECOUNT_QUIET_TIME };
+        if self.recounted.is_some_and(|at| at.elapsed() < pause) {
+            return Ok(());
+        }
+        self.released.store(false, Ordering::Release);
+        self.recounted = Some(Instant::now());
+        match recount(client, &self.settings.scope).await {
+            Ok(0) => Ok(()),
+            Ok(rows) => {
+                tracing::debug!(rows, "figures were brought to the sums of procs");
+                Ok(())
+            }
+            // The next one finds the same.
+            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The shows that no other instance plans at this moment. Two that plan the same frames would refuse each other's

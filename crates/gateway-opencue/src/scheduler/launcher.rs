@@ -6,9 +6,9 @@ use super::metrics::Metrics;
 use crate::booking;
 use crate::rqd::RunFrame;
 use deadpool_postgres::Pool;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore};
 
@@ -47,6 +47,8 @@ struct Shared {
     pending: AtomicUsize,
     settled: Notify,
     held: Mutex<BTreeMap<String, Instant>>,
+    /// Procs that are taken back for somebody else.
+    undoing: Mutex<BTreeSet<String>>,
     metrics: Arc<Metrics>,
 }
 
@@ -60,6 +62,7 @@ impl Launcher {
             pending: AtomicUsize::new(0),
             settled: Notify::new(),
             held: Mutex::default(),
+            undoing: Mutex::default(),
             metrics,
         };
         Launcher { shared: Arc::new(shared) }
@@ -105,16 +108,22 @@ impl Launcher {
         });
     }
 
-    /// Kills a frame that may run, and takes its booking back, beside whatever the caller does.
-    pub fn undo(&self, host: String, frame: String, proc_id: String) {
+    /// Kills a frame that may run, and takes its booking back, beside whatever the caller does. False if that is under
+    /// way already.
+    pub fn undo(&self, host: String, frame: String, proc_id: String) -> bool {
         let shared = self.shared.clone();
+        if !shared.undoing().insert(proc_id.clone()) {
+            return false;
+        }
         shared.pending.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             shared.undo(&host, &frame, &proc_id).await;
+            shared.undoing().remove(&proc_id);
             if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
                 shared.settled.notify_waiters();
             }
         });
+        true
     }
 }
 
@@ -140,6 +149,10 @@ impl Shared {
                 self.undo(&launch.host, &frame, &proc_id).await;
             }
         }
+    }
+
+    fn undoing(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.undoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hold(&self, host_id: String) {

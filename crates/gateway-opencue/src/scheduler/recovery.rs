@@ -51,10 +51,11 @@ pub async fn sweep(
     for some in hosts.chunks(HOSTS_AT_A_TIME) {
         let asked = some.iter().map(|(host, procs)| missing(launcher.hosts(), host, procs));
         for (host, proc_id, frame) in futures_util::future::join_all(asked).await.into_iter().flatten() {
-            tracing::warn!(host, frame, "a frame was booked by an instance that ended, and does not run");
-            metrics.recovered();
-            launcher.undo(host, frame, proc_id);
-            lost += 1;
+            if launcher.undo(host.clone(), frame.clone(), proc_id) {
+                tracing::warn!(host, frame, "a frame was booked by an instance that ended, and does not run");
+                metrics.recovered();
+                lost += 1;
+            }
         }
     }
     Ok(lost)

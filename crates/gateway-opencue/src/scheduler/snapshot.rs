@@ -159,7 +159,7 @@ pub struct Layer {
 
 /// A limit: so many frames, or frames on so many hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limit {
+pub struct LimitUse {
     /// How many.
     pub max: i64,
     /// Hosts are counted, not frames.
@@ -197,7 +197,7 @@ pub struct Snapshot {
     /// Layers that wait.
     pub layers: Vec<Layer>,
     /// Limits by key.
-    pub limits: BTreeMap<String, Limit>,
+    pub limits: BTreeMap<String, LimitUse>,
     /// The limits of each layer.
     pub layer_limits: BTreeMap<String, BTreeSet<String>>,
     /// Procs, where they were asked for.
@@ -278,7 +278,7 @@ async fn read_limits(client: &Client, all: &mut Snapshot) -> Result<(), Error> {
     let layers: Vec<&str> = all.layers.iter().map(|layer| layer.id.as_str()).collect();
     for row in client.query(LIMITS, &[&layers]).await? {
         let (layer, id): (String, String) = (row.get(0), row.get(1));
-        let limit = Limit { max: row.get(2), is_of_hosts: row.get(3), frames: BTreeMap::new() };
+        let limit = LimitUse { max: row.get(2), is_of_hosts: row.get(3), frames: BTreeMap::new() };
         all.limits.entry(id.clone()).or_insert(limit);
         all.layer_limits.entry(layer).or_default().insert(id);
     }
