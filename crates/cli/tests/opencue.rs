@@ -147,6 +147,23 @@ fn a_farm_is_booked_whoever_kills_the_gateway_and_metrics_tell() {
     assert!(preview.status.success(), "{}", err(&preview));
     assert!(err(&preview).contains("film/beauty on host"), "{}", err(&preview));
     assert_eq!(site.sql("SELECT count(*) FROM proc"), "0", "a dry run books nothing");
+    let why = site.run(&config, &["--why", "film/0007-beauty"]);
+    let told = String::from_utf8_lossy(&why.stdout).into_owned();
+    assert!(
+        told.contains("film/beauty: 5000 waiting") && told.contains("frame 0007-beauty is waiting"),
+        "{told}"
+    );
+    assert!(told.contains("of its frames fit now"), "{told}");
+    let unknown = site.run(&config, &["--why", "nothing"]);
+    assert!(err(&unknown).contains("there is no job, layer or frame 'nothing'"), "{}", err(&unknown));
+    let mut doctor = Command::new(windlass());
+    let doctor = doctor.args(["doctor", "opencue", "--config"]).arg(&config).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&doctor.stdout), err(&doctor));
+    for part in
+        ["schema", "100 of 100 hosts", "OpenCue's own count", "--install-wake", "testing", "hundredths"]
+    {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
     for least in [1, 1_000, 2_000] {
         let running = site.start(&config);
         site.until("SELECT count(*) FROM proc", |count| count.parse::<u32>().unwrap() >= least);
@@ -155,6 +172,8 @@ fn a_farm_is_booked_whoever_kills_the_gateway_and_metrics_tell() {
         assert_eq!(site.sql(AUDIT), "0");
     }
     let mut last = site.start(&config);
+    let preview = site.run(&config, &["--dry-run"]);
+    assert!(preview.status.success(), "beside a gateway with the same file: {}", err(&preview));
     site.until("SELECT count(*) FROM proc", |count| count == "5000");
     assert_eq!(site.sql(AUDIT), "0");
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

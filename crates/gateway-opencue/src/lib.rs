@@ -1,6 +1,7 @@
 //! OpenCue's own tables as the only truth: what its hosts report, what its clients call, and bookings under its caps.
 
 pub mod booking;
+mod checkup;
 pub mod cuebot;
 #[rustfmt::skip]
 pub mod generated;
@@ -9,4 +10,5 @@ pub mod scheduler;
 pub mod schema;
 mod service;
 
-pub use service::{Service, ServiceError};
+pub use checkup::{Finding, Severity};
+pub use service::{Service, ServiceError, check_database};

@@ -13,7 +13,10 @@ pub mod planning;
 mod recount;
 mod recovery;
 pub mod snapshot;
+mod why;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
 pub use launcher::Launcher;
 pub use order::{JobOrder, Order};
+pub use recovery::LOCKS as INSTANCE_LOCKS;
+pub use why::LayerReasons;

@@ -1,8 +1,9 @@
 //! The whole gateway as one service: the scheduler, the part that stands in for Cuebot, and counts.
 
+use crate::checkup::{Finding, checkup, missing_column};
 use crate::cuebot::{Cuebot, LostFrame, Settings};
 use crate::scheduler::config::{Config, CuebotSettings, DatabaseSettings};
-use crate::scheduler::{Instance, Launcher, PassError, Preview, metrics};
+use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use std::future::Future;
@@ -17,13 +18,6 @@ use tokio_postgres::NoTls;
 const LEAVE_TIME: Duration = Duration::from_secs(15);
 /// Between looks for hosts that fell silent.
 const UPKEEP_TIME: Duration = Duration::from_secs(10);
-/// Of each column, the migration that brings it. Older schemas lack what a booking writes or checks.
-const COLUMNS: &str = "SELECT w.t || '.' || w.c, w.v FROM (VALUES ('layer', 'ts_start_after', 'V47'),
-        ('show', 'b_scheduler_managed', 'V45'), ('job', 'str_loki_url', 'V29'), ('proc', 'int_gpus_reserved', 'V4'))
-        AS w(t, c, v)
-    WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass(w.t) AND a.attname = w.c)
-        AND NOT (w.c = 'b_scheduler_managed' AND $1)";
-
 /// Why the gateway does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
@@ -36,22 +30,20 @@ pub enum ServiceError {
         why: std::io::Error,
     },
     /// There is no database.
-    #[error(
-        "the database {database:?} cannot be used: {why}; 'database' in the config file says where it is"
-    )]
+    #[error("the database {database} cannot be used: {why}; 'database' in the config file says where it is")]
     Database {
         /// Where it should be.
-        database: DatabaseSettings,
+        database: String,
         /// Why.
         why: String,
     },
     /// The database is not OpenCue's, or of an older release.
     #[error(
-        "the database {database:?} has no column {column}: OpenCue's migrations up to {migration} are needed"
+        "the database {database} has no column {column}: OpenCue's migrations up to {migration} are needed"
     )]
     Schema {
         /// Where it is.
-        database: DatabaseSettings,
+        database: String,
         /// What is missing.
         column: String,
         /// What brings it.
@@ -86,20 +78,12 @@ impl Service {
     /// The database is not there or not OpenCue's, or an address is taken.
     pub async fn open(config: Config) -> Result<Service, ServiceError> {
         let Config { database, instance, cuebot, metrics, .. } = config;
-        let connection = database.connection().map_err(|why| ServiceError::Password {
-            path: database.password_file.clone().unwrap_or_default(),
-            why,
-        })?;
-        let failed = |why: String| ServiceError::Database { database: database.clone(), why };
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(connection.clone(), NoTls, recycling);
-        let pool = Pool::builder(manager).max_size(database.connections_max).build();
-        let pool = pool.map_err(|error| failed(error.to_string()))?;
+        let (pool, connection) = connect(&database)?;
+        let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
         let client = pool.get().await.map_err(|error| failed(told(&error)))?;
-        let names_shows = instance.scope.shows.is_some();
-        let missing = client.query_opt(&format!("{COLUMNS} LIMIT 1"), &[&names_shows]).await;
-        if let Some(row) = missing.map_err(|error| failed(told(&error)))? {
-            let (column, migration) = (row.get(0), row.get(1));
+        let missing = missing_column(&client, instance.scope.shows.is_some()).await;
+        if let Some((column, migration)) = missing.map_err(|error| failed(told(&error)))? {
+            let database = format!("{database:?}");
             return Err(ServiceError::Schema { database, column, migration });
         }
         drop(client);
@@ -141,6 +125,15 @@ impl Service {
         Ok(self.instance.preview().await?)
     }
 
+    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name.
+    ///
+    /// # Errors
+    ///
+    /// The database failed.
+    pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, ServiceError> {
+        Ok(self.instance.why(job, part).await?)
+    }
+
     /// Installs the triggers that tell the scheduler of work.
     ///
     /// # Errors
@@ -174,6 +167,34 @@ impl Service {
             tracing::warn!(launches = launcher.pending(), "launches are left unsettled");
         }
     }
+}
+
+fn connect(database: &DatabaseSettings) -> Result<(Pool, tokio_postgres::Config), ServiceError> {
+    let connection = database.connection().map_err(|why| ServiceError::Password {
+        path: database.password_file.clone().unwrap_or_default(),
+        why,
+    })?;
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_config(connection.clone(), NoTls, recycling);
+    let pool = Pool::builder(manager).max_size(database.connections_max).build();
+    let failed = |error: deadpool_postgres::BuildError| ServiceError::Database {
+        database: format!("{database:?}"),
+        why: error.to_string(),
+    };
+    Ok((pool.map_err(failed)?, connection))
+}
+
+/// Checks the database of a config file: schema, triggers, units, and who else books. Nothing is changed.
+///
+/// # Errors
+///
+/// The database is not there, or refuses.
+pub async fn check_database(config: &Config) -> Result<Vec<Finding>, ServiceError> {
+    let database = &config.database;
+    let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
+    let (pool, _) = connect(database)?;
+    let client = pool.get().await.map_err(|error| failed(told(&error)))?;
+    checkup(&client, &config.instance.scope).await.map_err(|error| failed(told(&error)))
 }
 
 /// Does what Cuebot does from time to time, until it is dropped.

@@ -195,6 +195,58 @@ async fn caps_are_reached_and_not_exceeded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_names_what_keeps_frames_from_starting() {
+    let cases = [
+        ("", "60 of its frames fit now"),
+        ("UPDATE job SET b_paused = true", "the job is paused"),
+        ("UPDATE show SET b_scheduler_managed = false", "'cueadmin -scheduler-managed s on' changes that"),
+        ("UPDATE show SET b_booking_enabled = false", "the show s is paused, or its booking is switched off"),
+        ("DELETE FROM subscription WHERE pk_show = 'show'", "the show s has no subscription with a burst"),
+        ("UPDATE layer SET ts_start_after = now() + interval '1 hour'", "the layer starts after 2"),
+        ("UPDATE layer SET str_tags = 'gpu'", "20 hosts: has none of the layer's tags: gpu (127.0.1."),
+        ("UPDATE job SET str_os = 'irix'", "20 hosts: has another operating system than irix (127.0.1."),
+        ("UPDATE layer SET int_cores_min = 500", "20 hosts: too small, "),
+        ("UPDATE host SET int_cores_idle = 50", "20 hosts: busy, "),
+        ("UPDATE host SET int_thread_mode = 1", "20 hosts: takes only threadable frames"),
+        ("UPDATE host SET str_lock_state = 'LOCKED'", "no open host has reported lately"),
+        (
+            "UPDATE subscription SET int_burst = 50",
+            "20 hosts: the show is at its burst in the host's allocation",
+        ),
+        ("UPDATE job_resource SET int_max_cores = 50", "the job has all cores or gpus that it may have"),
+        (
+            "UPDATE folder_resource SET int_max_cores = 50",
+            "the job's folder has all cores or gpus that it may have",
+        ),
+        (
+            "UPDATE frame SET str_state = 'DEPEND', int_depend_count = 1 WHERE pk_job = 'job0'",
+            "60 of its frames wait for",
+        ),
+        (
+            "INSERT INTO limit_record VALUES ('lic', 'nuke', 0, false);
+          INSERT INTO layer_limit SELECT pk_layer, pk_layer, 'lic' FROM layer",
+            "the limit nuke has none left",
+        ),
+    ];
+    for (changes, expected) in cases {
+        let Some(farm) = Farm::start(changes, Mood::Takes).await else { return };
+        let layers = farm.instance("").why("j0", None).await.unwrap();
+        assert_eq!(layers.len(), 1, "{changes}");
+        let reasons = layers[0].reasons.join("\n");
+        assert!(reasons.contains(expected), "{changes}: {reasons}");
+    }
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let mut instance = farm.instance("");
+    farm.fill(&mut instance).await;
+    let layers = instance.why("j1", Some("0001-l")).await.unwrap();
+    assert!(layers[0].reasons[0].starts_with("frame 0001-l runs on 127.0.1."), "{layers:?}");
+    assert_eq!(layers[0].frames, "40 waiting, 20 running");
+    assert!(layers[0].reasons[1].starts_with("20 hosts: busy, cpu"), "{layers:?}");
+    assert_eq!(instance.why("j0", Some("nothing")).await.unwrap(), []);
+    assert_eq!(instance.why("nothing", None).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_preview_books_nothing() {
     let Some(farm) = Farm::start("", Mood::Takes).await else { return };
     let mut instance = farm.instance("");

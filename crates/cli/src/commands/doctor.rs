@@ -2,13 +2,14 @@
 
 mod certificate;
 mod nix;
+mod opencue;
 mod sccache;
 mod server;
 mod worker;
 
 use crate::Context;
 use crate::client::connect::connect_running;
-use crate::commands::gateway::SccacheArgs;
+use crate::commands::gateway::{OpencueArgs, SccacheArgs};
 use crate::commands::run::end_with;
 use crate::node::paths::Paths;
 use crate::node::remote::StartArgs;
@@ -45,6 +46,8 @@ enum Role {
     Server(Box<ServeOptions>),
     /// Diagnose this machine as a scheduler of sccache; takes the flags of 'gateway sccache'
     Sccache(Box<SccacheArgs>),
+    /// Diagnose the database of an OpenCue farm; takes the flags of 'gateway opencue'
+    Opencue(Box<OpencueArgs>),
     /// Diagnose this machine as a client of Nix whose build hook is 'windlass nix-hook'
     Nix,
 }
@@ -67,6 +70,7 @@ pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError>
         Some(Role::Worker(args)) => worker::checks(context, &args).await?,
         Some(Role::Server(options)) => server::checks(*options).await,
         Some(Role::Sccache(args)) => sccache::checks(context, &args).await,
+        Some(Role::Opencue(args)) => opencue::checks(&args).await,
         Some(Role::Nix) => nix::checks(context).await,
     };
     show(context, &checks)

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use windlass_gateway_opencue::Service;
-use windlass_gateway_opencue::scheduler::{Preview, config as opencue};
+use windlass_gateway_opencue::scheduler::{LayerReasons, Preview, config as opencue};
 use windlass_server::SccacheConfig;
 
 /// The longest wait that a client outlasts.
@@ -30,10 +30,13 @@ pub enum GatewayCommand {
 pub struct OpencueArgs {
     /// The stock scheduler's settings, as they are: scheduler.yaml
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    pub config: PathBuf,
     /// Print what would be booked now, and book nothing
     #[arg(long)]
     dry_run: bool,
+    /// Print what frames of a job wait for, of one layer or frame if it is named, and end
+    #[arg(long, value_name = "JOB[/LAYER|FRAME]", conflicts_with = "dry_run")]
+    why: Option<String>,
     /// Only hosts of this facility
     #[arg(short, long, value_name = "NAME")]
     facility: Option<String>,
@@ -89,26 +92,40 @@ pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
     Ok(serve::start_with(options, |config| config.gateway.sccache = Some(settings)).await?)
 }
 
+impl OpencueArgs {
+    /// The config file, with the flags that go before it.
+    fn settle(&self) -> anyhow::Result<opencue::Config> {
+        let path = self.config.display();
+        let text = std::fs::read_to_string(&self.config).with_context(|| format!("{path} cannot be read"))?;
+        let mut config =
+            opencue::Config::parse(&text).with_context(|| format!("{path} cannot be followed"))?;
+        let scope = &mut config.instance.scope;
+        scope.facility = self.facility.clone().or(scope.facility.take());
+        let replace = |setting: &mut Vec<String>, flags: &[String]| {
+            if !flags.is_empty() {
+                *setting = flags.to_vec();
+            }
+        };
+        replace(&mut scope.ignore_tags, &self.ignore_tags);
+        replace(&mut scope.manual_tags, &self.manual_tags);
+        if !self.alloc_tags.is_empty() {
+            scope.alloc_tags = self.alloc_tags.clone();
+        }
+        if self.dry_run || self.install_wake || self.why.is_some() {
+            // A gateway of the same file may be running on this machine, and have its addresses.
+            (config.cuebot, config.metrics) = (None, None);
+        }
+        Ok(config)
+    }
+}
+
 async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
-    let path = args.config.display();
-    let text = std::fs::read_to_string(&args.config).with_context(|| format!("{path} cannot be read"))?;
-    let mut config = opencue::Config::parse(&text).with_context(|| format!("{path} cannot be followed"))?;
-    let scope = &mut config.instance.scope;
-    scope.facility = args.facility.or(scope.facility.take());
-    let replace = |setting: &mut Vec<String>, flags: Vec<String>| {
-        if !flags.is_empty() {
-            *setting = flags;
-        }
-    };
-    replace(&mut scope.ignore_tags, args.ignore_tags);
-    replace(&mut scope.manual_tags, args.manual_tags);
-    if !args.alloc_tags.is_empty() {
-        scope.alloc_tags = args.alloc_tags;
-    }
+    let config = args.settle()?;
     let log_level = telemetry::start_logging(None);
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {
+        let path = args.config.display();
         talk!("{path}: these keys change nothing here: {}", config.unused.join(", "));
     }
     let database = format!("{:?}", config.database);
@@ -124,6 +141,9 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
         }
         return Ok(());
     }
+    if let Some(work) = args.why {
+        return tell_why(&service, &work).await;
+    }
     talk!("windlass schedules the farm in {database}");
     if let Some(address) = service.cuebot_address() {
         talk!("hosts and clients of OpenCue are served at {address}");
@@ -132,6 +152,23 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
         talk!("metrics: http://{address}/metrics");
     }
     service.run(serve::stop_signal()?).await;
+    Ok(())
+}
+
+async fn tell_why(service: &Service, work: &str) -> anyhow::Result<()> {
+    let (job, part) = match work.split_once('/') {
+        Some((job, part)) => (job, Some(part)),
+        None => (work, None),
+    };
+    let layers = service.why(job, part).await?;
+    anyhow::ensure!(
+        !layers.is_empty(),
+        "there is no job, layer or frame '{work}'; 'cueadmin -lj' lists jobs"
+    );
+    for LayerReasons { layer, frames, reasons } in layers {
+        println!("{job}/{layer}: {frames}");
+        reasons.iter().for_each(|reason| println!("  {reason}"));
+    }
     Ok(())
 }
 

@@ -48,10 +48,10 @@ impl Caps {
             self.by_name.insert(format!("job {}", layer.job), left(&layer.job_used));
             self.by_name.insert(format!("folder {}", layer.folder), left(&layer.folder_used));
         }
-        for (id, limit) in &snapshot.limits {
+        for limit in snapshot.limits.values() {
             let used =
                 if limit.is_of_hosts { limit.frames.len() as i64 } else { limit.frames.values().sum() };
-            self.by_name.insert(format!("limit {id}"), Cap::Frames(limit.max - used));
+            self.by_name.insert(format!("limit {}", limit.name), Cap::Frames(limit.max - used));
         }
         let rooms =
             snapshot.subscriptions.iter().map(|s| ((s.show.clone(), s.alloc.clone()), s.burst - s.cores));
@@ -85,10 +85,10 @@ impl Caps {
                 let hosts: BTreeSet<String> = limit.frames.keys().cloned().collect();
                 targets = if targets.is_empty() { hosts } else { &targets & &hosts };
                 if targets.is_empty() {
-                    limits.insert(format!("limit {id}"));
+                    limits.insert(format!("limit {}", limit.name));
                 }
             } else {
-                limits.insert(format!("limit {id}"));
+                limits.insert(format!("limit {}", limit.name));
             }
         }
         Class { limits, targets, ..class }
@@ -96,6 +96,11 @@ impl Caps {
 
     /// True if a cap that the class is under leaves too little for a frame of it.
     pub fn is_reached(&self, class: &Class) -> bool {
+        self.reached(class).next().is_some()
+    }
+
+    /// The caps that leave too little for a frame of the class, by name.
+    pub fn reached<'a>(&'a self, class: &'a Class) -> impl Iterator<Item = &'a str> {
         let reached = |cap: &Cap| match cap {
             Cap::Frames(left) => *left < 1,
             Cap::Amounts { cores, gpus } => {
@@ -103,7 +108,8 @@ impl Caps {
                     || class.request.gpus > 0 && gpus.is_some_and(|left| left < i64::from(class.request.gpus))
             }
         };
-        class.limits.iter().filter_map(|name| self.by_name.get(name)).any(reached)
+        let has_too_little = move |name: &&String| self.by_name.get(*name).is_some_and(reached);
+        class.limits.iter().filter(has_too_little).map(String::as_str)
     }
 
     /// Hundredths of a core that a frame of the class may get of an allocation.

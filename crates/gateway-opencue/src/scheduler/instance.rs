@@ -8,6 +8,7 @@ use super::planning::{Placement, Planning, PlanningRules};
 use super::recount::recount;
 use super::recovery;
 use super::snapshot::{self, Scope};
+use super::why::{LayerReasons, why};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
 use crate::rqd::RunFrame;
 use deadpool_postgres::{Object, Pool, PoolError};
@@ -269,6 +270,16 @@ impl Instance {
             preview.cores += placement.cores;
         }
         Ok(previews.into_values().collect())
+    }
+
+    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name.
+    ///
+    /// # Errors
+    ///
+    /// The database failed.
+    pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, PassError> {
+        let client = self.pool.get().await?;
+        Ok(why(&client, &self.settings.scope, &self.settings.rules, (job, part)).await?)
     }
 
     async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {

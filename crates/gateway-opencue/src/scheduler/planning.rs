@@ -14,6 +14,7 @@ use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::ids::{ClassId, Epoch, QueueId, StepKey};
 use windlass_core::job::{Hints, QueuedStep};
+use windlass_core::plan::placement::{self, Ineligible};
 use windlass_core::plan::{self, HeldAmounts, PlanSettings, Planner, RunningTask, StepFacts, Work};
 use windlass_core::queues::{Charge, RoundFilter, TurnSettings};
 use windlass_core::tags::{Attributes, Need};
@@ -134,6 +135,41 @@ impl Planning {
         self.placed = 0;
         plan::round(self, PASS_FRAMES_MAX, &mut placements);
         placements
+    }
+
+    /// Why the frames of a layer that are left after a pass were not placed: caps, and for each reason how many hosts it
+    /// rules out. The predicates are the planner's.
+    pub fn explain(&self, layer: &str) -> Vec<String> {
+        let queued = self.layer_ids.get(layer).and_then(|id| self.layers.get(id));
+        let Some(queued) = queued.filter(|queued| queued.left > 0) else { return Vec::new() };
+        let mut reasons = Vec::new();
+        for class in &queued.classes {
+            reasons.extend(self.caps.reached(class).map(cap_reason));
+        }
+        if queued.classes.is_empty() {
+            reasons.push("no host is wide enough for what the layer asks".to_owned());
+        }
+        let mut hosts: BTreeMap<String, (usize, String)> = BTreeMap::new();
+        for worker in self.plan.workers.iter() {
+            let rules_out = |class: &Class| placement::ineligibilities(class, worker, true).next();
+            // A layer that asks for whole hosts has a class for each size, and this host one size.
+            let of_size =
+                queued.classes.iter().filter(|class| class.needs.iter().all(|n| is_of_size(n, worker)));
+            for reason in of_size.filter_map(rules_out) {
+                let (count, _) = hosts.entry(host_reason(&reason)).or_insert((0, worker.name.to_string()));
+                *count += 1;
+            }
+        }
+        let mut hosts: Vec<(String, (usize, String))> = hosts.into_iter().collect();
+        hosts.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+        reasons.extend(hosts.into_iter().map(|(reason, (count, example))| {
+            let noun = if count == 1 { "host" } else { "hosts" };
+            format!("{count} {noun}: {reason} ({example})")
+        }));
+        if self.plan.workers.iter().next().is_none() {
+            reasons.push("no open host has reported lately".to_owned());
+        }
+        reasons
     }
 
     fn set_hosts(&mut self, snapshot: &Snapshot) {
@@ -381,6 +417,42 @@ impl Work for Planning {
             self.withdraw(id);
         }
         1
+    }
+}
+
+fn is_of_size(need: &Need, worker: &Worker) -> bool {
+    need.key != "cores" || need.met_by(&worker.attributes)
+}
+
+/// What keeps a frame off a host, in OpenCue's words.
+fn host_reason(reason: &Ineligible) -> String {
+    match reason {
+        Ineligible::Attribute(need) => match need.key.as_str() {
+            "alloc" => "not in an allocation that the show subscribes to".to_owned(),
+            "facility" => "of another facility than the job".to_owned(),
+            "tag" => {
+                let tags: Vec<&str> = need.any_of.iter().map(String::as_str).collect();
+                format!("has none of the layer's tags: {}", tags.join(", "))
+            }
+            "os" => {
+                let oses: Vec<&str> = need.any_of.iter().map(String::as_str).collect();
+                format!("has another operating system than {}", oses.join(", "))
+            }
+            _ => "takes only threadable frames".to_owned(),
+        },
+        Ineligible::NotTarget => "a limit counts hosts, and this one would be one more".to_owned(),
+        Ineligible::Limit { .. } => "the show is at its burst in the host's allocation".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// What has nothing left, by the name of its cap.
+fn cap_reason(cap: &str) -> String {
+    match cap.split_once(' ') {
+        Some(("job", _)) => "the job has all cores or gpus that it may have".to_owned(),
+        Some(("folder", _)) => "the job's folder has all cores or gpus that it may have".to_owned(),
+        Some(("limit", name)) => format!("the limit {name} has none left"),
+        _ => cap.to_owned(),
     }
 }
 

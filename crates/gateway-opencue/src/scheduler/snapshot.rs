@@ -160,6 +160,8 @@ pub struct Layer {
 /// A limit: so many frames, or frames on so many hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitUse {
+    /// Its name.
+    pub name: String,
     /// How many.
     pub max: i64,
     /// Hosts are counted, not frames.
@@ -234,7 +236,8 @@ const LAYERS: &str = "SELECT l.pk_layer, l.pk_job, j.pk_show, j.pk_folder, j.pk_
     WHERE j.str_state = 'PENDING' AND NOT j.b_paused AND s.int_waiting_count > 0 AND j.pk_show = ANY($1::text[])
         AND (l.ts_start_after IS NULL OR l.ts_start_after <= now())
     ORDER BY r.int_priority DESC, j.ts_started, l.int_dispatch_order LIMIT $2";
-const LIMITS: &str = "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bigint, r.b_host_limit
+const LIMITS: &str =
+    "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bigint, r.b_host_limit, r.str_name
     FROM layer_limit ll JOIN limit_record r USING (pk_limit_record)
     WHERE ll.pk_layer = ANY($1::text[]) AND r.int_max_value IS NOT NULL";
 const LIMITED: &str =
@@ -278,7 +281,8 @@ async fn read_limits(client: &Client, all: &mut Snapshot) -> Result<(), Error> {
     let layers: Vec<&str> = all.layers.iter().map(|layer| layer.id.as_str()).collect();
     for row in client.query(LIMITS, &[&layers]).await? {
         let (layer, id): (String, String) = (row.get(0), row.get(1));
-        let limit = LimitUse { max: row.get(2), is_of_hosts: row.get(3), frames: BTreeMap::new() };
+        let limit =
+            LimitUse { name: row.get(4), max: row.get(2), is_of_hosts: row.get(3), frames: BTreeMap::new() };
         all.limits.entry(id.clone()).or_insert(limit);
         all.layer_limits.entry(layer).or_default().insert(id);
     }

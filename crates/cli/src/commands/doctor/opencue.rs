@@ -1,0 +1,49 @@
+//! Checks of an OpenCue farm's database for `gateway opencue`.
+
+use super::Check;
+use crate::commands::gateway::OpencueArgs;
+use windlass_gateway_opencue::scheduler::config::Config;
+use windlass_gateway_opencue::{Finding, Severity, check_database};
+
+/// Checks the settings, and what is in the database.
+pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
+    let path = args.config.display();
+    let text = match std::fs::read_to_string(&args.config) {
+        Ok(text) => text,
+        Err(error) => {
+            let advice = "give the file that OpenCue's own scheduler takes";
+            return vec![Check::missing("settings", format!("{path}: {error}"), advice)];
+        }
+    };
+    let config = match Config::parse(&text) {
+        Ok(config) => config,
+        Err(error) => {
+            let advice = "mend the line; the manual's page on OpenCue lists all keys";
+            return vec![Check::missing("settings", format!("{path}: {error}"), advice)];
+        }
+    };
+    let mut checks = vec![Check::ok("settings", path.to_string())];
+    if !config.unused.is_empty() {
+        let detail = format!("these keys change nothing here: {}", config.unused.join(", "));
+        checks.push(Check::note("unused settings", detail, "nothing, unless one of them is misspelt"));
+    }
+    match check_database(&config).await {
+        Ok(findings) => checks.extend(findings.into_iter().map(Check::from)),
+        Err(error) => {
+            let advice = "correct 'database' in the settings, or start PostgreSQL";
+            checks.push(Check::missing("database", error.to_string(), advice));
+        }
+    }
+    checks
+}
+
+impl From<Finding> for Check {
+    fn from(finding: Finding) -> Check {
+        let Finding { what, severity, detail, advice } = finding;
+        match severity {
+            Severity::Ok => Check::ok(what, detail),
+            Severity::Note => Check::note(what, detail, advice),
+            Severity::Wrong => Check::missing(what, detail, advice),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Checks of an OpenCue database as a scheduler finds it: schema, triggers, units, and who else books.
+
+use crate::scheduler::snapshot::Scope;
+use tokio_postgres::{Client, Error};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// It works, and could be better.
+    Note,
+    /// Frames will not run, or figures will be wrong.
+    Wrong,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was checked.
+    pub what: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is so.
+    pub detail: String,
+    /// What to do; empty where nothing is to be done.
+    pub advice: &'static str,
+}
+
+/// Of each column that is needed, the migration that brings it.
+const COLUMNS: &str = "SELECT w.t || '.' || w.c, w.v FROM (VALUES ('layer', 'ts_start_after', 'V47'),
+        ('show', 'b_scheduler_managed', 'V45'), ('job', 'str_loki_url', 'V29'), ('proc', 'int_gpus_reserved', 'V4'))
+        AS w(t, c, v)
+    WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass(w.t) AND a.attname = w.c)
+        AND NOT (w.c = 'b_scheduler_managed' AND $1) LIMIT 1";
+/// Tables whose counters the schema's own triggers keep, and that have none.
+const UNCOUNTED: &str =
+    "SELECT string_agg(t, ', ') FROM unnest(ARRAY['frame', 'job', 'layer', 'folder', 'proc', 'host'])
+    AS t WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = to_regclass(t) AND NOT g.tgisinternal
+        AND g.tgenabled IN ('O', 'A') AND g.tgname NOT LIKE 'windlass%')";
+const WAKES: &str = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'windlass_wake_%'";
+const SHOWS: &str = "SELECT coalesce(string_agg(w.str_name, ', ' ORDER BY w.str_name), ''),
+        coalesce(string_agg(w.str_name, ', ' ORDER BY w.str_name) FILTER (WHERE NOT EXISTS (
+            SELECT FROM subscription s WHERE s.pk_show = w.pk_show AND s.int_burst > 0)), '')
+    FROM show w WHERE w.b_active AND ";
+const HOSTS: &str = "SELECT count(*), count(*) FILTER (WHERE s.str_state = 'UP' AND h.str_lock_state = 'OPEN'
+            AND s.ts_ping > now() - make_interval(secs => $1)),
+        count(*) FILTER (WHERE h.int_cores > 0 AND (h.int_cores < 100 OR h.int_cores > 200000)),
+        count(*) FILTER (WHERE h.int_mem > 68719476736 OR (h.int_mem > 0 AND h.int_mem < 65536))
+    FROM host h LEFT JOIN host_stat s USING (pk_host)";
+/// Procs of managed shows that are young and whose key begins with no living instance's number.
+const FOREIGN: &str = "SELECT count(*) FROM proc p JOIN show w USING (pk_show)
+    WHERE p.ts_booked > now() - interval '10 minutes' AND NOT EXISTS (SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = $2::int::oid AND objsubid = 2 AND granted
+            AND lpad(to_hex(objid::bigint), 8, '0') = left(p.pk_proc, 8)) AND ";
+const CLIENTS: &str =
+    "SELECT coalesce(string_agg(DISTINCT coalesce(nullif(application_name, ''), usename), ', '), '')
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND backend_type = 'client backend'";
+
+/// The first column that the schema lacks, and the migration that brings it. `names_shows`: the shows are in the config
+/// file, and need no mark.
+///
+/// # Errors
+///
+/// PostgreSQL failed.
+pub async fn missing_column(client: &Client, names_shows: bool) -> Result<Option<(String, String)>, Error> {
+    let row = client.query_opt(COLUMNS, &[&names_shows]).await?;
+    Ok(row.map(|row| (row.get(0), row.get(1))))
+}
+
+/// Checks the database. Nothing is changed.
+///
+/// # Errors
+///
+/// PostgreSQL failed.
+pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
+    if let Some((column, migration)) = missing_column(client, scope.shows.is_some()).await? {
+        let detail = format!("there is no column {column}, which migration {migration} brings");
+        let advice = "run OpenCue's migrations up to V47 on this database";
+        return Ok(vec![Finding { what: "schema", severity: Severity::Wrong, detail, advice }]);
+    }
+    let mut found = vec![ok("schema", "the columns up to migration V47 are there".to_owned())];
+    found.extend(triggers(client).await?);
+    found.push(shows(client, scope).await?);
+    found.extend(hosts(client, scope).await?);
+    found.push(others(client, scope).await?);
+    Ok(found)
+}
+
+fn ok(what: &'static str, detail: String) -> Finding {
+    Finding { what, severity: Severity::Ok, detail, advice: "" }
+}
+
+async fn triggers(client: &Client) -> Result<Vec<Finding>, Error> {
+    let without: Option<String> = client.query_one(UNCOUNTED, &[]).await?.get(0);
+    let counting = match without {
+        None => ok("triggers", "OpenCue's own count what is booked".to_owned()),
+        Some(tables) => Finding {
+            what: "triggers",
+            severity: Severity::Wrong,
+            detail: format!("these tables have no active trigger: {tables}"),
+            advice: "restore the schema from OpenCue's migrations: without its triggers all counts are wrong",
+        },
+    };
+    let wakes: i64 = client.query_one(WAKES, &[]).await?.get(0);
+    let waking = match wakes {
+        3.. => ok("wake-up", "triggers tell of work as it comes".to_owned()),
+        _ => Finding {
+            what: "wake-up",
+            severity: Severity::Note,
+            detail: "no triggers tell of work; it is looked for each second".to_owned(),
+            advice: "'windlass gateway opencue --install-wake' installs them",
+        },
+    };
+    Ok(vec![counting, waking])
+}
+
+async fn shows(client: &Client, scope: &Scope) -> Result<Finding, Error> {
+    let row = client.query_one(&format!("{SHOWS}{}", scope.owned()), &[&scope.shows]).await?;
+    let (all, without): (String, String) = (row.get(0), row.get(1));
+    Ok(match (all.is_empty(), without.is_empty()) {
+        (true, _) => Finding {
+            what: "shows",
+            severity: Severity::Wrong,
+            detail: "no active show is scheduled here".to_owned(),
+            advice: "'cueadmin -scheduler-managed SHOW on', or name shows in windlass.shows",
+        },
+        (false, false) => Finding {
+            what: "shows",
+            severity: Severity::Wrong,
+            detail: format!("these shows have no subscription with a burst, and get nothing: {without}"),
+            advice: "'cueadmin -create-sub' gives a show a part of an allocation",
+        },
+        (false, true) => ok("shows", all),
+    })
+}
+
+async fn hosts(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
+    let row = client.query_one(HOSTS, &[&scope.host_stale_s]).await?;
+    let (all, open, odd_cores, odd_memory): (i64, i64, i64, i64) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    let detail =
+        format!("{open} of {all} hosts are up, open, and have reported within {} s", scope.host_stale_s);
+    let present = match open {
+        0 => Finding {
+            what: "hosts",
+            severity: Severity::Wrong,
+            detail,
+            advice: "start RQD on the hosts; it reports to Cuebot, or to the gateway where that stands in for it",
+        },
+        _ => ok("hosts", detail),
+    };
+    let units = match odd_cores + odd_memory {
+        0 => ok("units", "cores are hundredths, and memory is in KiB".to_owned()),
+        _ => Finding {
+            what: "units",
+            severity: Severity::Wrong,
+            detail: format!(
+                "{odd_cores} hosts have less than one core or more than 2,000, and {odd_memory} less than 64 MiB or more \
+                 than 64 TiB"
+            ),
+            advice: "cores must be hundredths of a core, and memory KiB: something else writes other units",
+        },
+    };
+    Ok(vec![present, units])
+}
+
+async fn others(client: &Client, scope: &Scope) -> Result<Finding, Error> {
+    let sql = format!("{FOREIGN}{}", scope.owned());
+    let foreign: i64 =
+        client.query_one(&sql, &[&scope.shows, &crate::scheduler::INSTANCE_LOCKS]).await?.get(0);
+    let clients: String = client.query_one(CLIENTS, &[]).await?.get(0);
+    let connected = if clients.is_empty() {
+        "nobody else is connected".to_owned()
+    } else {
+        format!("connected: {clients}")
+    };
+    Ok(match foreign {
+        0 => ok("other schedulers", format!("none has booked these shows in ten minutes; {connected}")),
+        _ => Finding {
+            what: "other schedulers",
+            severity: Severity::Note,
+            detail: format!(
+                "{foreign} bookings of the last ten minutes are of no gateway that runs now; {connected}"
+            ),
+            advice: "mark the shows as managed so that Cuebot leaves them, and stop OpenCue's own scheduler; gateways that \
+                     were stopped leave such bookings too",
+        },
+    })
+}
