@@ -4,6 +4,7 @@ pub mod amounts;
 mod caps;
 pub mod command;
 pub mod config;
+mod faults;
 mod hosts;
 mod instance;
 mod launcher;

@@ -123,6 +123,16 @@ impl Farm {
         }
     }
 
+    /// Passes until so many frames run.
+    async fn until_passed(&self, instance: &mut Instance, frames: usize) {
+        let began = Instant::now();
+        while self.rqd.running().len() < frames {
+            assert!(began.elapsed() < Duration::from_secs(60), "{} run", self.rqd.running().len());
+            instance.pass().await.unwrap();
+            instance.launcher().settle().await;
+        }
+    }
+
     /// Polls until a query answers so.
     async fn until(&self, sql: &str, expected: &str) {
         let began = Instant::now();
@@ -266,7 +276,7 @@ async fn frames_that_hosts_refuse_are_killed_and_wait_again() {
     farm.audit();
     assert_eq!(farm.sql("SELECT count(*) FROM proc"), "0", "all bookings were taken back");
     assert_eq!(farm.rqd.killed().len(), 80, "each was killed before");
-    assert_eq!(instance.pass().await.unwrap().booked, 0, "the hosts are left out for a while");
+    assert_eq!(instance.pass().await.unwrap().booked, 0, "what was refused is left out for a while");
     farm.rqd.set(Mood::Takes);
     let mut other = farm.instance("");
     assert_eq!(farm.fill(&mut other).await, 80, "an instance without that experience goes on");
@@ -275,6 +285,27 @@ async fn frames_that_hosts_refuse_are_killed_and_wait_again() {
         "0",
         "no retry is spent"
     );
+    farm.audit();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_no_host_takes_or_that_cannot_be_booked_holds_up_no_other() {
+    // The first job in the line runs as root, which RQD refuses.
+    let changes = "UPDATE job SET int_uid = 0 WHERE pk_job = 'job0'";
+    let Some(farm) = Farm::start(changes, Mood::RefusesRoot).await else { return };
+    let mut instance = farm.instance("");
+    farm.fill(&mut instance).await;
+    farm.until_passed(&mut instance, 60).await;
+    assert!(farm.rqd.running().values().all(|frame| frame.job_id == "job1"));
+    farm.audit();
+    // A trigger of the farm's own refuses the first job's procs.
+    let changes = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.pk_job = 'job0' THEN RAISE EXCEPTION 'no'; END IF; RETURN NEW; END $$;
+        CREATE TRIGGER no BEFORE INSERT ON proc FOR EACH ROW EXECUTE FUNCTION no()";
+    let Some(farm) = Farm::start(changes, Mood::Takes).await else { return };
+    let mut instance = farm.instance("");
+    farm.until_passed(&mut instance, 60).await;
+    assert!(farm.rqd.running().values().all(|frame| frame.job_id == "job1"));
     farm.audit();
 }
 

@@ -165,13 +165,14 @@ impl Config {
             return Err(ConfigError::Long(text.len()));
         }
         let mut values = Values::parse(text)?;
-        let config = Config {
+        let mut config = Config {
             database: database(&mut values)?,
             instance: instance(&mut values)?,
             cuebot: cuebot(&mut values)?,
             metrics: metrics(&mut values)?,
             unused: Vec::new(),
         };
+        config.instance.is_alone = config.cuebot.is_some();
         let is_known =
             |key: &str| UNUSED.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
         let unused = values
@@ -221,6 +222,7 @@ fn instance(values: &mut Values) -> Result<InstanceSettings, ConfigError> {
         memory,
         rqd_port: values.number("rqd.grpc_port")?.unwrap_or(crate::rqd::PORT),
         call_time: Duration::from_secs_f64(call_s),
+        is_alone: false,
         is_dry: values.flag("rqd.dry_run_mode")?.unwrap_or(false),
         idle_passes_max: values.number("queue.empty_job_cycles_before_quiting")?,
         look_time: Duration::from_secs_f64(look_s),

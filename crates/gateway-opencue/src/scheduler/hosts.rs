@@ -123,3 +123,10 @@ pub fn is_refused(status: &Status) -> bool {
     }
     false
 }
+
+/// True if RQD itself said no: it was reached, and has not run the frame.
+pub fn is_answer(status: &Status) -> bool {
+    let lost = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
+    // A broken connection has a cause on this side.
+    !lost.contains(&status.code()) && status.source().is_none()
+}

@@ -54,6 +54,8 @@ pub struct InstanceSettings {
     pub call_time: Duration,
     /// Frames are booked, and no host is told.
     pub is_dry: bool,
+    /// The same process stands in for Cuebot.
+    pub is_alone: bool,
     /// Passes without any work after which it ends; `None` is never.
     pub idle_passes_max: Option<u64>,
     /// Time after which it looks for work that nobody told it of.
@@ -288,7 +290,11 @@ impl Instance {
         let scope = self.permitted(client).await?;
         let wants_procs = self.planning().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
-        snapshot.hosts.retain(|host| !self.launcher.is_held(&host.id));
+        {
+            let (faults, now) = (self.launcher.faults(), Instant::now());
+            snapshot.hosts.retain(|host| !faults.is_host_held(&host.id, now));
+            snapshot.layers.retain(|layer| !faults.is_layer_held(&layer.id, now));
+        }
         let placements = self.planning().pass(&snapshot);
         let mut passed = Passed { layers: snapshot.layers.len(), placed: placements.len(), booked: 0 };
         if !placements.is_empty() {
@@ -307,7 +313,8 @@ impl Instance {
     }
 
     async fn recount_due(&mut self, client: &mut Object) -> Result<(), PassError> {
-        let is_told = self.released.load(Ordering::Acquire);
+        // Where this process stands in for Cuebot, it subtracts what ends by itself.
+        let is_told = !self.settings.is_alone && self.released.load(Ordering::Acquire);
         let pause = if is_told { RECOUNT_TIME } else { RECOUNT_QUIET_TIME };
         if self.recounted.is_some_and(|at| at.elapsed() < pause) {
             return Ok(());
@@ -413,8 +420,13 @@ impl Instance {
             return Ok(0);
         }
         let bookings: Vec<Booking> = batch.iter().map(|planned| planned.booking.clone()).collect();
-        let booked = match book_again(client, &bookings).await {
-            Ok(booked) => booked.into_iter().collect::<BTreeSet<String>>(),
+        let booked: BTreeSet<String> = match book_again(client, &bookings).await {
+            Ok(booked) => booked.into_iter().collect(),
+            // PostgreSQL refused it for one of them: the others are booked without that.
+            Err(BookingError::Database(error)) if error.code().is_some() && bookings.len() > 1 => {
+                tracing::warn!(?error, "a batch was refused; its frames are booked one by one");
+                self.book_singly(client, &batch).await?
+            }
             Err(error) => {
                 self.unsettled.extend(bookings.into_iter().map(|booking| booking.proc_id));
                 return Err(error.into());
@@ -429,6 +441,39 @@ impl Instance {
             self.launcher.start(Launch { host_id: planned.booking.host, host, frame: planned.run });
         }
         Ok(booked.len())
+    }
+
+    /// A layer whose frame PostgreSQL refuses is left out for a while.
+    async fn book_singly(
+        &mut self,
+        client: &mut Object,
+        batch: &[Planned],
+    ) -> Result<BTreeSet<String>, PassError> {
+        let mut booked = BTreeSet::new();
+        let mut refused = BTreeSet::new();
+        for Planned { booking, run, .. } in batch {
+            if refused.contains(&run.layer_id) {
+                continue;
+            }
+            match book_again(client, std::slice::from_ref(booking)).await {
+                Ok(frames) => booked.extend(frames),
+                Err(BookingError::Database(error)) if error.code().is_some() => {
+                    tracing::error!(
+                        ?error,
+                        frame = booking.frame,
+                        layer = run.layer_id,
+                        "a frame cannot be booked"
+                    );
+                    self.launcher.faults().unbookable(&run.layer_id, Instant::now());
+                    refused.insert(run.layer_id.clone());
+                }
+                Err(error) => {
+                    self.unsettled.extend(batch.iter().map(|planned| planned.booking.proc_id.clone()));
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(booked)
     }
 
     fn planning(&mut self) -> &mut Planning {

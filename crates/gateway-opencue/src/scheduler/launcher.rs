@@ -1,12 +1,13 @@
 //! Launches what is booked, beside the passes. A frame whose launch did not succeed for certain is killed before its
 //! booking is taken back: nobody knows whether a host that does not answer has begun it.
 
-use super::hosts::{Hosts, is_refused};
+use super::faults::Faults;
+use super::hosts::{Hosts, is_answer, is_refused};
 use super::metrics::Metrics;
 use crate::booking;
 use crate::rqd::RunFrame;
 use deadpool_postgres::Pool;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,8 +17,6 @@ use tokio::sync::{Notify, Semaphore};
 pub const LAUNCHES_MAX: usize = 8_192;
 /// Calls at a time.
 const CALLS_MAX: usize = 256;
-/// A host whose launch failed gets no frames for so long.
-pub const HELD_TIME: Duration = Duration::from_secs(30);
 /// Between attempts to kill, or to take a booking back.
 const RETRY_TIME: Duration = Duration::from_secs(2);
 /// If nothing has listened at a host for so long, what it was told cannot run there.
@@ -46,7 +45,7 @@ struct Shared {
     calls: Semaphore,
     pending: AtomicUsize,
     settled: Notify,
-    held: Mutex<BTreeMap<String, Instant>>,
+    faults: Mutex<Faults>,
     /// Procs that are taken back for somebody else.
     undoing: Mutex<BTreeSet<String>>,
     metrics: Arc<Metrics>,
@@ -61,7 +60,7 @@ impl Launcher {
             calls: Semaphore::new(CALLS_MAX),
             pending: AtomicUsize::new(0),
             settled: Notify::new(),
-            held: Mutex::default(),
+            faults: Mutex::default(),
             undoing: Mutex::default(),
             metrics,
         };
@@ -89,11 +88,9 @@ impl Launcher {
         }
     }
 
-    /// True if the host's last launch failed a short while ago.
-    pub fn is_held(&self, host_id: &str) -> bool {
-        let mut held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|_, since| since.elapsed() < HELD_TIME);
-        held.contains_key(host_id)
+    /// What is known of failed launches.
+    pub fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.shared.faults()
     }
 
     /// Launches a frame, beside whatever the caller does.
@@ -130,6 +127,7 @@ impl Launcher {
 impl Shared {
     async fn launch(&self, launch: Launch) {
         let (frame, proc_id) = (launch.frame.frame_id.clone(), launch.frame.resource_id.clone());
+        let layer = launch.frame.layer_id.clone();
         let launched = {
             let _permit = self.calls.acquire().await;
             self.hosts.launch(&launch.host, launch.frame).await
@@ -145,7 +143,10 @@ impl Shared {
                     "a launch failed; the frame is killed there and waits again"
                 );
                 self.metrics.launch_failed();
-                self.hold(launch.host_id);
+                match is_answer(&status) {
+                    true => self.faults().refused(&launch.host_id, &layer, Instant::now()),
+                    false => self.faults().unanswered(&launch.host_id, Instant::now()),
+                }
                 self.undo(&launch.host, &frame, &proc_id).await;
             }
         }
@@ -155,9 +156,8 @@ impl Shared {
         self.undoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(&self, host_id: String) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(host_id, Instant::now());
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn undo(&self, host: &str, frame: &str, proc_id: &str) {

@@ -22,6 +22,8 @@ pub enum Mood {
     Takes,
     /// It answers that it will not.
     Refuses,
+    /// It takes those of users that it knows, as the stock one does.
+    RefusesRoot,
     /// It takes them, and never answers.
     TakesSilently,
 }
@@ -114,6 +116,9 @@ async fn launch(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
         async move {
             let frame = ask.run_frame.unwrap_or_default();
             let mood = *rqd.mood.lock().unwrap();
+            if mood == Mood::RefusesRoot && frame.uid.is_none_or(|uid| uid <= 0) {
+                return Err(Status::unknown("Exception calling application: this user cannot run frames"));
+            }
             if mood == Mood::Refuses {
                 return Err(Status::unknown("Exception calling application: the host is locked"));
             }

@@ -1,0 +1,133 @@
+//! Whose fault a failed launch is. A host that takes nobody's frames is left out for a while, and so is a layer that no
+//! host takes: neither may hold up the others.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A host or a layer at fault gets nothing for so long.
+pub const HELD_TIME: Duration = Duration::from_secs(30);
+/// A host that refused a frame, before it is known whose fault that is.
+const SUSPECT_TIME: Duration = Duration::from_secs(2);
+/// Refusals are remembered for so long.
+const REMEMBERED_TIME: Duration = Duration::from_secs(60);
+/// Hosts that refuse a layer make it the layer's fault, and layers that a host refuses the host's.
+const WITNESSES: usize = 2;
+
+/// Refusals by one side, and who was refused when.
+type Refusals = BTreeMap<String, BTreeMap<String, Instant>>;
+
+/// What is known of failed launches.
+#[derive(Debug, Default)]
+pub struct Faults {
+    by_layer: Refusals,
+    by_host: Refusals,
+    held_hosts: BTreeMap<String, Instant>,
+    held_layers: BTreeMap<String, Instant>,
+}
+
+impl Faults {
+    /// A host did not answer: nothing is launched there for a while.
+    pub fn unanswered(&mut self, host: &str, now: Instant) {
+        self.held_hosts.insert(host.to_owned(), now + HELD_TIME);
+    }
+
+    /// A frame of the layer could not be booked, whatever the host.
+    pub fn unbookable(&mut self, layer: &str, now: Instant) {
+        self.held_layers.insert(layer.to_owned(), now + HELD_TIME);
+    }
+
+    /// A host answered that it will not run a frame of the layer.
+    pub fn refused(&mut self, host: &str, layer: &str, now: Instant) {
+        self.prune(now);
+        note(&mut self.by_layer, layer, host, now);
+        note(&mut self.by_host, host, layer, now);
+        let layers_fault = self.by_layer[layer].len() >= WITNESSES;
+        if layers_fault {
+            self.held_layers.insert(layer.to_owned(), now + HELD_TIME);
+        }
+        // What no other host takes either says nothing of this one.
+        let witnesses =
+            self.by_host[host].keys().filter(|layer| !self.held_layers.contains_key(*layer)).count();
+        let time = match (witnesses >= WITNESSES, layers_fault) {
+            (true, _) => HELD_TIME,
+            (false, true) => return,
+            (false, false) => SUSPECT_TIME,
+        };
+        self.held_hosts.insert(host.to_owned(), now + time);
+    }
+
+    /// True if the host gets nothing now.
+    pub fn is_host_held(&self, host: &str, now: Instant) -> bool {
+        self.held_hosts.get(host).is_some_and(|until| *until > now)
+    }
+
+    /// True if no frame of the layer is launched now.
+    pub fn is_layer_held(&self, layer: &str, now: Instant) -> bool {
+        self.held_layers.get(layer).is_some_and(|until| *until > now)
+    }
+
+    fn prune(&mut self, now: Instant) {
+        for refusals in [&mut self.by_layer, &mut self.by_host] {
+            refusals.retain(|_, seen| {
+                seen.retain(|_, at| now.duration_since(*at) < REMEMBERED_TIME);
+                !seen.is_empty()
+            });
+        }
+        self.held_hosts.retain(|_, until| *until > now);
+        self.held_layers.retain(|_, until| *until > now);
+    }
+}
+
+fn note(refusals: &mut Refusals, who: &str, whom: &str, now: Instant) {
+    refusals.entry(who.to_owned()).or_default().insert(whom.to_owned(), now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_hosts_refuse_is_held_and_they_are_not() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        for host in ["a", "b", "c", "d"] {
+            faults.refused(host, "poison", now);
+        }
+        assert!(faults.is_layer_held("poison", now));
+        let soon = now + SUSPECT_TIME;
+        assert!(["a", "b", "c", "d"].iter().all(|host| !faults.is_host_held(host, soon)), "{faults:?}");
+        assert!(!faults.is_layer_held("poison", now + HELD_TIME));
+    }
+
+    #[test]
+    fn a_host_that_refuses_several_layers_is_held_and_they_are_not() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        faults.refused("a", "x", now);
+        assert!(faults.is_host_held("a", now) && !faults.is_host_held("a", now + SUSPECT_TIME));
+        faults.refused("a", "y", now);
+        assert!(faults.is_host_held("a", now + SUSPECT_TIME));
+        assert!(!faults.is_layer_held("x", now) && !faults.is_layer_held("y", now));
+        assert!(!faults.is_host_held("a", now + HELD_TIME));
+    }
+
+    #[test]
+    fn a_host_is_not_held_for_layers_that_nobody_takes() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        for layer in ["poison", "venom"] {
+            for host in ["a", "b", "c"] {
+                faults.refused(host, layer, now);
+            }
+        }
+        let soon = now + SUSPECT_TIME;
+        assert!(["a", "b", "c"].iter().all(|host| !faults.is_host_held(host, soon)), "{faults:?}");
+        faults.unanswered("a", now);
+        assert!(faults.is_host_held("a", soon));
+    }
+
+    #[test]
+    fn refusals_are_forgotten() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        faults.refused("a", "x", now);
+        faults.refused("b", "x", now + REMEMBERED_TIME);
+        assert!(!faults.is_layer_held("x", now + REMEMBERED_TIME));
+    }
+}
