@@ -36,6 +36,9 @@ pub struct Cgroups {
 #[derive(Serialize, Deserialize)]
 pub struct Slot {
     dir: PathBuf,
+    /// The directory, in which processes are made. It is opened again by a program that takes over.
+    #[serde(skip)]
+    group: Option<File>,
     #[serde(with = "kept_file")]
     procs: File,
     #[serde(with = "kept_file")]
@@ -109,7 +112,10 @@ impl Cgroups {
 
     /// An empty group for one task, from the pool if it has one.
     pub fn take(&mut self) -> io::Result<Slot> {
-        if let Some(slot) = self.free.pop() {
+        if let Some(mut slot) = self.free.pop() {
+            if slot.group.is_none() {
+                slot.group = Some(File::open(&slot.dir)?);
+            }
             return Ok(slot);
         }
         let name = format!("slot-{}", self.made);
@@ -130,6 +136,7 @@ impl Cgroups {
             fs::write(dir.join("pids.max"), processes_max().to_string())?;
         }
         Ok(Slot {
+            group: Some(File::open(&dir)?),
             procs: OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?,
             events: File::open(dir.join("cgroup.events"))?,
             kill: OpenOptions::new().write(true).open(dir.join("cgroup.kill"))?,
@@ -164,6 +171,11 @@ impl Slot {
             memory.ooms = memory.oom_kills().unwrap_or(0);
         }
         Ok(true)
+    }
+
+    /// The group's directory, in which a process can be made.
+    pub fn group_fd(&self) -> Option<RawFd> {
+        self.group.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Files into which a process writes `0` to join the slot's groups. The v1 memory group is joined only

@@ -12,16 +12,16 @@
 //! they may fail, because another process would overwrite `errno`.
 
 use crate::process::{
-    Command, Setup, SpawnError, Step, become_program, pointers, report_and_end, settle_launcher,
+    Command, Setup, SpawnError, Step, TextPointers, become_program, report_and_end, settle_launcher,
 };
-use crate::syscall::clone;
+use crate::syscall::{clone, clone_into};
 use crate::users::RunAs;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
 };
 use std::cell::Cell;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::c_void;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -29,9 +29,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Bytes of one request, so that it fits into a socket's buffer.
 const REQUEST_BYTES_MAX: usize = 96 << 10;
-/// Descriptors of one request: standard output and error, the report, and two groups to join. Standard input is the
-/// launcher's own, which is `/dev/null`.
-const FDS_MAX: usize = 5;
+/// Descriptors of one request: standard output and error, the report, the group to begin in, and two groups to join.
+/// Standard input is the launcher's own, which is `/dev/null`.
+const FDS_MAX: usize = 6;
 
 /// The keeper's end of the launcher.
 pub struct Launcher {
@@ -79,7 +79,7 @@ impl Launcher {
 
     fn ask(&self, request: &[u8], setup: &Setup, report: BorrowedFd<'_>) -> Option<Result<i32, SpawnError>> {
         let raw = [Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
-        let raw: Vec<RawFd> = raw.into_iter().chain(setup.join).flatten().collect();
+        let raw: Vec<RawFd> = raw.into_iter().chain([setup.group]).chain(setup.join).flatten().collect();
         // SAFETY: the keeper keeps all of these descriptors open while this borrows them.
         let fds: Vec<BorrowedFd<'_>> = raw.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -104,7 +104,7 @@ impl Launcher {
 fn serve(socket: &OwnedFd, die_with: Option<i32>) {
     settle_launcher(socket.as_fd(), die_with);
     let mut request = vec![0; REQUEST_BYTES_MAX];
-    let mut made = Made(Vec::new());
+    let mut made = Made { slots: Vec::new(), begins_in_groups: true };
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -133,11 +133,15 @@ fn serve(socket: &OwnedFd, die_with: Option<i32>) {
 }
 
 /// The launch slots, whose memory the new processes use until they execute their programs.
-#[expect(clippy::vec_box, reason = "the kernel has the address of each")]
-struct Made(Vec<Box<LaunchSlot>>);
+struct Made {
+    #[expect(clippy::vec_box, reason = "the kernel has the address of each")]
+    slots: Vec<Box<LaunchSlot>>,
+    /// Whether processes can begin in their groups. Where they cannot, they join them.
+    begins_in_groups: bool,
+}
 
 /// Processes that may be between clone and their program at a time, because each has a stack.
-const WAYS_MAX: usize = 4_096;
+const SLOTS_MAX: usize = 4_096;
 /// Bytes of such a stack.
 const STACK_BYTES: usize = 64 << 10;
 
@@ -155,37 +159,63 @@ struct Task {
     command: Command,
     setup: Setup,
     report: RawFd,
-    argv: Vec<*const c_char>,
-    env: Vec<*const c_char>,
+    texts: TextPointers,
 }
 
 impl Made {
     /// Makes a process; returns its number, or a negated error number.
     fn make(&mut self, command: Command, setup: Setup, report: RawFd) -> i32 {
-        let free = self.0.iter().position(|way| way.pid.load(Ordering::Acquire) == 0);
+        let free = self.slots.iter().position(|slot| slot.pid.load(Ordering::Acquire) == 0);
         let place = match free {
             Some(place) => place,
-            None if self.0.len() >= WAYS_MAX => return -libc::EAGAIN,
+            None if self.slots.len() >= SLOTS_MAX => return -libc::EAGAIN,
             None => {
                 let stack = vec![0; STACK_BYTES / size_of::<u128>()];
-                self.0.push(Box::new(LaunchSlot { pid: AtomicI32::new(0), stack, task: None }));
-                self.0.len() - 1
+                self.slots.push(Box::new(LaunchSlot { pid: AtomicI32::new(0), stack, task: None }));
+                self.slots.len() - 1
             }
         };
-        let way = &mut *self.0[place];
-        let (_, argv, env, _) = command.parts();
-        let (argv, env) = (pointers(argv), pointers(env));
-        way.task = Some(Task { command, setup, report, argv, env });
+        let group = setup.group.filter(|_| self.begins_in_groups);
+        let joined = setup.join[0];
+        // A process that begins in its group does not join it.
+        let setup = if group.is_some() { Setup { join: [None, setup.join[1]], ..setup } } else { setup };
+        let slot = &mut *self.slots[place];
+        let texts = command.pointers();
+        slot.task = Some(Task { command, setup, report, texts });
+        if let Some(group) = group {
+            let made = slot.make(Some(group));
+            if made > 0 || matches!(-made, libc::EAGAIN | libc::ENOMEM) {
+                return made;
+            }
+            // An old kernel, or a sandbox that refuses clone3.
+            self.begins_in_groups = false;
+            if let Some(task) = &mut slot.task {
+                task.setup.join[0] = joined;
+            }
+        }
+        slot.make(None)
+    }
+}
+
+impl LaunchSlot {
+    /// Makes a process of the slot's task, in `group` if one is given; returns its number, or a negated error number.
+    fn make(&mut self, group: Option<RawFd>) -> i32 {
         // The slot is in use before the process exists.
-        way.pid.store(-1, Ordering::Release);
+        self.pid.store(-1, Ordering::Release);
         let flags = libc::CLONE_VM | libc::CLONE_PARENT | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
-        let (task, pid) =
-            (way.task.as_mut().map_or(std::ptr::null_mut(), |task| &raw mut *task), way.pid.as_ptr());
+        let task = self.task.as_mut().map_or(std::ptr::null_mut(), |task| &raw mut *task).cast();
+        let stack = self.stack.as_mut_ptr_range();
+        let (stack, pid) = (stack.start.cast()..stack.end.cast(), self.pid.as_ptr());
         // SAFETY: the stack, the task and the number stay in place, reserved for the new process, until the
-        // kernel sets the number to 0. The end of the stack is aligned.
-        let made = unsafe { clone(go, way.stack.as_mut_ptr_range().end.cast(), flags, task.cast(), pid) };
+        // kernel sets the number to 0. The ends of the stack are aligned.
+        let made = unsafe {
+            match group {
+                Some(group) => clone_into(group, go, stack, flags, task, pid),
+                None => clone(go, stack.end, flags, task, pid),
+            }
+        };
         if made < 0 {
-            way.pid.store(0, Ordering::Release);
+            self.pid.store(0, Ordering::Release);
         }
         made
     }
@@ -194,20 +224,23 @@ impl Made {
 /// Entry point of a new process, which leads to its program.
 extern "C" fn go(task: *mut c_void) -> ! {
     // SAFETY: this is the task that was made for this process. It is not replaced before the kernel frees the slot.
-    let Task { command, setup, report, argv, env } = unsafe { &*task.cast::<Task>() };
-    report_and_end(*report, become_program(command, setup, argv, env))
+    let Task { command, setup, report, texts } = unsafe { &*task.cast::<Task>() };
+    report_and_end(*report, become_program(command, setup, texts))
 }
 
 /// Encodes a command. `None` if it is too large, or if it writes files first, which allocates memory.
 fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
-    if !command.files.is_empty() {
+    let (texts, counts) = command.packed();
+    if !command.files.is_empty() || texts.len() > REQUEST_BYTES_MAX {
         return None;
     }
-    let mut bytes = Vec::with_capacity(4096);
+    let mut bytes = Vec::with_capacity(texts.len() + 256);
     let number = |bytes: &mut Vec<u8>, n: u64| bytes.extend(n.to_le_bytes());
     number(&mut bytes, setup.data_limit.map_or(0, |limit| limit.max(1)));
     number(&mut bytes, setup.die_with.map_or(0, |pid| pid as u64));
-    number(&mut bytes, u64::from(setup.join[0].is_some()) | u64::from(setup.join[1].is_some()) << 1);
+    let fds = [setup.group, setup.join[0], setup.join[1]];
+    let there = fds.iter().enumerate().map(|(place, fd)| u64::from(fd.is_some()) << place).sum();
+    number(&mut bytes, there);
     match &command.run_as {
         None => number(&mut bytes, 0),
         Some(who) => {
@@ -218,17 +251,8 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
             who.groups.iter().for_each(|group| number(&mut bytes, u64::from(*group)));
         }
     }
-    let (programs, argv, env, cwd) = command.parts();
-    for list in [programs, argv, env] {
-        number(&mut bytes, list.len() as u64);
-        for text in list {
-            bytes.extend(text.as_bytes_with_nul());
-            if bytes.len() > REQUEST_BYTES_MAX {
-                return None;
-            }
-        }
-    }
-    bytes.extend(cwd.as_bytes_with_nul());
+    counts.iter().for_each(|count| number(&mut bytes, *count as u64));
+    bytes.extend_from_slice(texts);
     (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
 }
 
@@ -238,7 +262,7 @@ fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
     let mut rest = Rest(bytes);
     let data_limit = Some(rest.number()?).filter(|limit| *limit > 0);
     let die_with = i32::try_from(rest.number()?).ok()?;
-    let joins = rest.number()?;
+    let there = rest.number()?;
     let run_as = match rest.number()? {
         0 => None,
         _ => {
@@ -248,30 +272,30 @@ fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
             Some(RunAs { uid, gid, groups, name: String::new(), home: String::new() })
         }
     };
-    let mut lists = [Vec::new(), Vec::new(), Vec::new()];
-    for list in &mut lists {
-        for _ in 0..rest.number()? {
-            list.push(rest.text()?);
-        }
+    let mut counts = [0; 3];
+    for count in &mut counts {
+        *count = usize::try_from(rest.number()?).ok()?;
     }
-    let (cwd, [programs, argv, env]) = (rest.text()?, lists);
+    let command = Command::from_packed(rest.0.to_vec(), counts, run_as)?;
     let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
     let (out, err, report) = (raw.next()?, raw.next()?, raw.next()?);
-    let mut join = [None, None];
-    for (place, fd) in join.iter_mut().enumerate() {
-        if joins & (1 << place) != 0 {
+    let mut groups = [None; 3];
+    for (place, fd) in groups.iter_mut().enumerate() {
+        if there & (1 << place) != 0 {
             *fd = Some(raw.next()?);
         }
     }
+    let [group, join @ ..] = groups;
     let setup = Setup {
         null: libc::STDIN_FILENO,
         out,
         err,
+        group,
         join,
         data_limit,
         die_with: Some(die_with).filter(|pid| *pid > 0),
     };
-    Some((Command::from_parts(programs, argv, env, cwd, run_as), setup, report))
+    Some((command, setup, report))
 }
 
 struct Rest<'a>(&'a [u8]);
@@ -281,13 +305,6 @@ impl Rest<'_> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*first))
-    }
-
-    fn text(&mut self) -> Option<CString> {
-        let end = self.0.iter().position(|byte| *byte == 0)?;
-        let (text, rest) = self.0.split_at(end);
-        self.0 = &rest[1..];
-        CString::new(text).ok()
     }
 }
 
@@ -308,23 +325,26 @@ mod tests {
     #[test]
     fn what_is_told_is_what_was_meant() {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
-        let fds: Vec<OwnedFd> = (0..4).map(|_| null()).collect();
+        let fds: Vec<OwnedFd> = (0..5).map(|_| null()).collect();
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let (out, err) = (raw[0], raw[1]);
         let setup = Setup {
             null: 0,
             out,
             err,
-            join: [None, Some(raw[3])],
+            group: Some(raw[3]),
+            join: [None, Some(raw[4])],
             data_limit: Some(1 << 40),
             die_with: Some(17),
         };
         let command = command("x y\n");
         let bytes = encode(&command, &setup).unwrap();
         let (told, its, report) = decode(&bytes, &fds).unwrap();
-        assert_eq!(told.parts(), command.parts());
+        assert_eq!(told.packed(), command.packed());
+        assert_eq!(told.texts(), ("prog".to_owned(), "/tmp".to_owned()));
         assert_eq!(told.run_as, command.run_as);
-        assert_eq!((its.join, its.data_limit, its.die_with), ([None, Some(raw[3])], Some(1 << 40), Some(17)));
+        assert_eq!((its.group, its.join), (Some(raw[3]), [None, Some(raw[4])]));
+        assert_eq!((its.data_limit, its.die_with), (Some(1 << 40), Some(17)));
         assert_eq!(report, raw[2]);
         for end in 0..bytes.len() {
             assert!(decode(&bytes[..end], &fds).is_none(), "{end}");
@@ -334,8 +354,62 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_told() {
-        let setup = Setup { null: 0, out: 1, err: 2, join: [None; 2], data_limit: None, die_with: None };
+        let setup =
+            Setup { null: 0, out: 1, err: 2, group: None, join: [None; 2], data_limit: None, die_with: None };
         assert!(encode(&command(&"x".repeat(REQUEST_BYTES_MAX)), &setup).is_none());
         assert!(encode(&command(&"x".repeat(REQUEST_BYTES_MAX / 2)), &setup).is_some());
+    }
+
+    /// A stand-in for a group that a process can join and not begin in: a directory, and a file to write to.
+    #[test]
+    fn a_process_that_cannot_begin_in_its_group_joins_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let joined = dir.path().join("joined");
+        let (group, join) = (File::open(dir.path()).unwrap(), File::create(&joined).unwrap());
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let (heard, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let setup = Setup {
+            null: null.as_raw_fd(),
+            out: null.as_raw_fd(),
+            err: null.as_raw_fd(),
+            group: Some(group.as_raw_fd()),
+            join: [Some(join.as_raw_fd()), None],
+            data_limit: None,
+            die_with: None,
+        };
+        let argv = ["true".to_owned()];
+        let command = Command::new(&argv, [("PATH", "/bin:/usr/bin")].into_iter(), "/").unwrap();
+        // The launcher is a process with one thread, and so is this one.
+        // SAFETY: the C library leaves its allocator usable in the child, and nothing else of other threads is used.
+        match unsafe { libc::fork() } {
+            0 => {
+                let mut made = Made { slots: Vec::new(), begins_in_groups: true };
+                let pid = made.make(command, setup, report.as_raw_fd());
+                let refused = u8::from(!made.begins_in_groups);
+                _ = rustix::io::write(&tell, &[&pid.to_le_bytes()[..], &[refused]].concat());
+                // The new process shares this memory until it is its program.
+                while made.slots[0].pid.load(Ordering::Acquire) != 0 {
+                    std::thread::yield_now();
+                }
+                // SAFETY: ends this process without running any code of the test's.
+                unsafe { libc::_exit(0) }
+            }
+            launcher => {
+                drop((report, tell));
+                let mut answer = [0; 5];
+                assert_eq!(rustix::io::read(&told, &mut answer).unwrap(), 5);
+                assert_eq!(answer[4], 1, "the group refused it");
+                let pid = i32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]);
+                for (pid, what) in [(launcher, "launcher"), (pid, "program")] {
+                    let mut status = 0;
+                    // SAFETY: the status is valid storage.
+                    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid, "{what}");
+                    assert_eq!(status, 0, "{what}");
+                }
+                assert_eq!(rustix::io::read(&heard, &mut [0; 5]).unwrap(), 0, "it became its program");
+                assert_eq!(std::fs::read(joined).unwrap(), b"0");
+            }
+        }
     }
 }

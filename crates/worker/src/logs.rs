@@ -63,18 +63,25 @@ impl LogDir {
     pub fn create(&self, task: TaskRef, stream: Stream) -> io::Result<File> {
         let path = self.path(task, stream);
         let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600);
-        let file = match options.open(&path) {
+        options.append(true).create_new(true).mode(0o600);
+        let created = match options.open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let mut dir = DirBuilder::new();
                 dir.recursive(true).mode(0o700).create(self.job_dir(task.job))?;
                 options.open(&path)
             }
-            opened => opened,
-        }?;
-        // An attempt starts once, so earlier content is of another store's job with that number.
-        file.set_len(0)?;
-        Ok(file)
+            created => created,
+        };
+        match created {
+            // An attempt starts once, so what is there is of an earlier try to start it, or of another store's job with
+            // that number.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let file = OpenOptions::new().append(true).open(&path)?;
+                file.set_len(0)?;
+                Ok(file)
+            }
+            created => created,
+        }
     }
 
     /// Reads up to `bytes_max` bytes of an attempt's output from `offset`, which counts from the end if it is

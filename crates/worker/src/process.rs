@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -36,15 +36,24 @@ const REPORT_BYTES_MAX: u64 = 4096;
 /// A command to be executed by a new process.
 #[derive(Clone)]
 pub struct Command {
-    /// The files to try in turn: the program, or its places in `PATH`.
-    programs: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
-    cwd: CString,
+    /// The files to try in turn (the program, or its places in `PATH`), the arguments, the environment and the working
+    /// directory, each with a NUL byte behind it. This is one block because a launch sends it to another process.
+    texts: Vec<u8>,
+    /// How many files, arguments and variables there are.
+    counts: [usize; 3],
     /// The user to become; `None` to stay the keeper's user.
     pub run_as: Option<RunAs>,
     /// Files to write first, in this order.
     pub files: Vec<NewFile>,
+}
+
+/// The texts of a command in the form in which the kernel takes them. They point into the command.
+pub struct TextPointers {
+    programs: Vec<*const c_char>,
+    /// These two end with a null pointer, as execve(2) wants them.
+    argv: Vec<*const c_char>,
+    env: Vec<*const c_char>,
+    cwd: *const c_char,
 }
 
 /// A file that a process writes before it becomes its program. It is written with its user's rights, because
@@ -61,10 +70,13 @@ pub struct NewFile {
 }
 
 /// The keeper's descriptors and limits for a new process.
+#[derive(Clone, Copy)]
 pub struct Setup {
     pub null: RawFd,
     pub out: RawFd,
     pub err: RawFd,
+    /// Directory of the first of these groups, in which the launcher can make the process.
+    pub group: Option<RawFd>,
     /// Files of control groups into which the process writes `0` to join.
     pub join: [Option<RawFd>; 2],
     /// Bytes of writable memory that one process may map.
@@ -145,64 +157,94 @@ impl Command {
         env: impl Iterator<Item = (&'a str, &'a str)>,
         cwd: &str,
     ) -> Result<Command, SpawnError> {
-        let nul = |_| SpawnError { step: Step::Read, source: io::ErrorKind::InvalidInput.into() };
-        let mut path = None;
-        let mut pairs = Vec::new();
-        for (name, value) in env {
-            if name == "PATH" {
-                path = Some(value);
+        let mut texts = Texts(Vec::with_capacity(4096));
+        let program = argv.first().map_or("", String::as_str);
+        let env: Vec<(&str, &str)> = env.collect();
+        let path = env.iter().rev().find(|(name, _)| *name == "PATH").map(|(_, path)| *path);
+        let mut counts = [1, argv.len(), env.len()];
+        if program.contains('/') {
+            texts.push(&[program])?;
+        } else {
+            counts[0] = 0;
+            for dir in path.unwrap_or(PATH).split(':') {
+                texts.push(&[if dir.is_empty() { "." } else { dir }, "/", program])?;
+                counts[0] += 1;
             }
-            pairs.push(CString::new(format!("{name}={value}")).map_err(nul)?);
+        }
+        for arg in argv {
+            texts.push(&[arg])?;
+        }
+        for (name, value) in env {
+            texts.push(&[name, "=", value])?;
         }
         if path.is_none() {
-            pairs.push(CString::new(format!("PATH={PATH}")).map_err(nul)?);
+            texts.push(&["PATH=", PATH])?;
+            counts[2] += 1;
         }
-        let path = path.unwrap_or(PATH);
-        let program = argv.first().map_or("", String::as_str);
-        let programs: Vec<String> = if program.contains('/') {
-            vec![program.to_owned()]
-        } else {
-            path.split(':')
-                .map(|dir| format!("{}/{program}", if dir.is_empty() { "." } else { dir }))
-                .collect()
-        };
-        Ok(Command {
-            programs: programs.into_iter().map(CString::new).collect::<Result<_, _>>().map_err(nul)?,
-            argv: argv.iter().map(|arg| CString::new(arg.as_str())).collect::<Result<_, _>>().map_err(nul)?,
-            env: pairs,
-            cwd: CString::new(cwd).map_err(nul)?,
-            run_as: None,
-            files: Vec::new(),
-        })
+        texts.push(&[cwd])?;
+        Ok(Command { texts: texts.0, counts, run_as: None, files: Vec::new() })
     }
-}
 
-impl Command {
     /// The command with files to write first.
     pub fn writing(self, files: Vec<NewFile>) -> Command {
         Command { files, ..self }
     }
 
-    /// The places of its program, its arguments, its environment and its working directory.
-    pub fn parts(&self) -> (&[CString], &[CString], &[CString], &CString) {
-        (&self.programs, &self.argv, &self.env, &self.cwd)
+    /// All texts, each with a NUL byte behind it, and how many of them are files to try, arguments and variables. The
+    /// last one is the working directory.
+    pub fn packed(&self) -> (&[u8], [usize; 3]) {
+        (&self.texts, self.counts)
     }
 
-    /// The inverse of [`Command::parts`], with the user to become.
-    pub fn from_parts(
-        programs: Vec<CString>,
-        argv: Vec<CString>,
-        env: Vec<CString>,
-        cwd: CString,
-        run_as: Option<RunAs>,
-    ) -> Command {
-        Command { programs, argv, env, cwd, run_as, files: Vec::new() }
+    /// The inverse of [`Command::packed`], with the user to become. `None` if the counts are not those of the texts.
+    pub fn from_packed(texts: Vec<u8>, counts: [usize; 3], run_as: Option<RunAs>) -> Option<Command> {
+        let found = texts.iter().filter(|byte| **byte == 0).count();
+        let counted = counts.iter().try_fold(1_usize, |sum, count| sum.checked_add(*count))?;
+        let is_whole = texts.last() == Some(&0) && found == counted;
+        is_whole.then_some(Command { texts, counts, run_as, files: Vec::new() })
+    }
+
+    /// The texts as the kernel takes them. They are valid for as long as the command is not changed; it may be moved.
+    pub fn pointers(&self) -> TextPointers {
+        let mut rest =
+            self.texts.split_inclusive(|byte| *byte == 0).map(|text| text.as_ptr().cast::<c_char>());
+        let [programs, argv, env] = self.counts;
+        let mut list = |count: usize, end: bool| {
+            let mut list = Vec::with_capacity(count + 1);
+            list.extend(rest.by_ref().take(count));
+            list.extend(end.then_some(std::ptr::null()));
+            list
+        };
+        let (programs, argv, env) = (list(programs, false), list(argv, true), list(env, true));
+        // A command always has a last text.
+        let cwd = rest.next().unwrap_or(c".".as_ptr());
+        TextPointers { programs, argv, env, cwd }
     }
 
     /// The program as it was named, and the working directory.
     pub fn texts(&self) -> (String, String) {
-        let program = self.argv.first().map_or("".into(), |program| program.to_string_lossy());
-        (program.into_owned(), self.cwd.to_string_lossy().into_owned())
+        let mut all = self.texts.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        let [programs, argv, env] = self.counts;
+        let program = all.nth(programs).filter(|_| argv > 0).unwrap_or_default().into_owned();
+        let cwd = all.nth((argv + env).saturating_sub(1)).unwrap_or_default().into_owned();
+        (program, cwd)
+    }
+}
+
+/// Texts with a NUL byte behind each.
+struct Texts(Vec<u8>);
+
+impl Texts {
+    /// Adds a text that is made of these parts. A NUL byte in one is an error.
+    fn push(&mut self, parts: &[&str]) -> Result<(), SpawnError> {
+        for part in parts {
+            if part.as_bytes().contains(&0) {
+                return Err(SpawnError { step: Step::Read, source: io::ErrorKind::InvalidInput.into() });
+            }
+            self.0.extend_from_slice(part.as_bytes());
+        }
+        self.0.push(0);
+        Ok(())
     }
 }
 
@@ -277,10 +319,7 @@ pub fn spawn(
 
 /// What a forked child does until it is its program. If that fails, it reports why and exits.
 fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
-    let become_it = || {
-        let (argv, env) = (pointers(&command.argv), pointers(&command.env));
-        become_program(command, setup, &argv, &env)
-    };
+    let become_it = || become_program(command, setup, &command.pointers());
     let failed = std::panic::catch_unwind(AssertUnwindSafe(become_it));
     report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
 }
@@ -293,11 +332,6 @@ pub fn report_and_end(report: RawFd, (step, error): (Step, Errno)) -> ! {
         _ = rustix::io::write(BorrowedFd::borrow_raw(report), &[step as u8, a, b, c, d]);
         libc::_exit(127)
     }
-}
-
-/// A list of strings in the form of execve(2). It points into `strings`.
-pub fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Turns this process into the launcher. It gets what all tasks are to inherit from it.
@@ -344,11 +378,10 @@ fn take_common_limits() {
     );
 }
 
-/// A pipe that closes at exec and whose reading end does not block.
+/// A pipe that closes at exec and never blocks. What is written to it always fits.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK)?;
-    Ok((read, write))
+    let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
+    Ok(rustix::pipe::pipe_with(flags)?)
 }
 
 /// Forks a process that acts with a user's rights, and returns its number without waiting for it: what it
@@ -374,12 +407,7 @@ pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
 /// Turns a new process into its program, in memory of its own or in the launcher's. In the launcher's memory
 /// it must allocate nothing and leave no error in `errno`. Writing files allocates, so the launcher gets no
 /// command with files. Returns only if a step failed.
-pub fn become_program(
-    command: &Command,
-    setup: &Setup,
-    argv: &[*const c_char],
-    env: &[*const c_char],
-) -> (Step, Errno) {
+pub fn become_program(command: &Command, setup: &Setup, texts: &TextPointers) -> (Step, Errno) {
     if let Err(error) = prepare(setup) {
         return (Step::Make, error);
     }
@@ -397,13 +425,14 @@ pub fn become_program(
             return (Step::WriteFiles, Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
     }
-    if let Err(error) = rustix::process::chdir(command.cwd.as_c_str()) {
+    // SAFETY: the directory is a NUL-terminated string of the command.
+    if let Err(error) = rustix::process::chdir(unsafe { CStr::from_ptr(texts.cwd) }) {
         return (Step::EnterDir, error);
     }
     let mut reason = Errno::NOENT;
-    for program in &command.programs {
-        // SAFETY: the program is a NUL-terminated string, and the lists end with a null pointer.
-        match unsafe { execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) } {
+    for program in &texts.programs {
+        // SAFETY: the program is a NUL-terminated string of the command, and the lists end with a null pointer.
+        match unsafe { execve(*program, texts.argv.as_ptr(), texts.env.as_ptr()) } {
             // As in a shell: a file that is missing in one place is looked for in the next, but another error
             // is remembered.
             Errno::NOENT | Errno::NOTDIR => {}

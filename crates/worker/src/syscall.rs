@@ -4,6 +4,8 @@
 use std::ffi::{c_int, c_void};
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
 
 /// A system call that returns its error. `errno` would be shared with all processes that share this memory.
 ///
@@ -48,6 +50,9 @@ pub unsafe fn system_call(number: libc::c_long, a: usize, b: usize, c: usize) ->
         result => result as isize,
     }
 }
+
+/// Flag of clone3(2), of Linux 5.7.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Where a process that [`clone()`] made begins. It must not return.
 pub type Entry = extern "C" fn(*mut c_void) -> !;
@@ -157,6 +162,111 @@ pub unsafe fn clone(
     if made < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN) } else { made }
 }
 
+/// What a new process is to be made of: the arguments of clone3(2).
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_bytes: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_count: u64,
+    cgroup: u64,
+}
+
+/// As [`clone()`], but the process begins in the control group whose directory is `group`. A process that joins its
+/// group later makes the kernel wait until nothing forks or ends, which takes longer than the rest of a start.
+/// An error where the kernel or a sandbox refuses clone3(2), or the convention of this machine is not written here.
+///
+/// # Safety
+/// As [`clone()`]; `stack` is all of the stack. A process that is to have the parent of this one also gets the signal at
+/// its end that this one has.
+pub unsafe fn clone_into(
+    group: RawFd,
+    entry: Entry,
+    stack: Range<*mut c_void>,
+    flags: c_int,
+    arg: *mut c_void,
+    cleared: *mut i32,
+) -> c_int {
+    let args = CloneArgs {
+        flags: (flags & !libc::CSIGNAL) as u64 | CLONE_INTO_CGROUP,
+        child_tid: cleared as u64,
+        exit_signal: if flags & libc::CLONE_PARENT == 0 { (flags & libc::CSIGNAL) as u64 } else { 0 },
+        stack: stack.start as u64,
+        stack_bytes: stack.end as u64 - stack.start as u64,
+        cgroup: group as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: the arguments are as clone3(2) requires, and the caller vouches for what they point to.
+    unsafe { clone3(entry, &raw const args, arg) }
+}
+
+/// # Safety
+/// As [`clone_into`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_int {
+    let result: isize;
+    // SAFETY: as in `clone`.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, {arg}",
+            "call {entry}",
+            "ud2",
+            "2:",
+            arg = in(reg) arg,
+            entry = in(reg) entry,
+            inlateout("rax") libc::SYS_clone3 as isize => result,
+            in("rdi") args,
+            in("rsi") size_of::<CloneArgs>(),
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    result as c_int
+}
+
+/// # Safety
+/// As [`clone_into`].
+#[cfg(target_arch = "aarch64")]
+unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_int {
+    let result: isize;
+    // SAFETY: as in `clone`.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, {arg}",
+            "blr {entry}",
+            "brk 1",
+            "2:",
+            arg = in(reg) arg,
+            entry = in(reg) entry,
+            in("x8") libc::SYS_clone3,
+            inlateout("x0") args as isize => result,
+            in("x1") size_of::<CloneArgs>(),
+        );
+    }
+    result as c_int
+}
+
+/// # Safety
+/// None is needed.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+unsafe fn clone3(_: Entry, _: *const CloneArgs, _: *mut c_void) -> c_int {
+    -libc::ENOSYS
+}
+
 #[cfg(target_pointer_width = "32")]
 compile_error!(
     "on 32-bit machines these system calls take 16 bits of a user's number, and 65536 would be root"
@@ -199,5 +309,46 @@ mod tests {
         assert_eq!(made, -libc::EINVAL);
         // SAFETY: there is no such descriptor.
         assert_eq!(unsafe { system_call(libc::SYS_close, 1 << 20, 0, 0) }, -(libc::EBADF as isize));
+    }
+
+    /// Exits with 0 if this process is in the group of [`a_process_begins_in_its_group`].
+    extern "C" fn exit_by_group(_: *mut c_void) -> ! {
+        let mut text = [0_u8; 4096];
+        // SAFETY: plain system calls on valid storage; this process has a copy of all memory and allocates nothing.
+        unsafe {
+            let file = libc::open(c"/proc/self/cgroup".as_ptr(), libc::O_RDONLY);
+            let n = libc::read(file, text.as_mut_ptr().cast(), text.len());
+            let is_there = text[..n.max(0) as usize].windows(GROUP.len()).any(|w| w == GROUP.as_bytes());
+            libc::_exit(i32::from(!is_there))
+        }
+    }
+
+    const GROUP: &str = "windlass-test-of-clone-into";
+
+    #[test]
+    fn a_process_begins_in_its_group() {
+        let mut groups = match crate::cgroup::Cgroups::open(GROUP, false) {
+            Ok(groups) => groups,
+            Err(why) => return println!("SKIP no control groups: {why}"),
+        };
+        let slot = groups.take().unwrap();
+        let (mut stack, number) = (vec![0_u128; 4096], AtomicI32::new(-1));
+        let ends = stack.as_mut_ptr_range();
+        let flags = libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+        let begin = |group| {
+            let stack = ends.start.cast()..ends.end.cast();
+            // SAFETY: without CLONE_VM the new process has a copy of all memory.
+            unsafe { clone_into(group, exit_by_group, stack, flags, std::ptr::null_mut(), number.as_ptr()) }
+        };
+        let pid = begin(slot.group_fd().unwrap());
+        if pid == -libc::ENOSYS || pid == -libc::EPERM {
+            return println!("SKIP a sandbox refuses clone3");
+        }
+        assert!(pid > 0, "{pid}");
+        let mut status = 0;
+        // SAFETY: the status is valid storage.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
+        assert_eq!(begin(1 << 20), -libc::EBADF);
     }
 }

@@ -197,6 +197,7 @@ impl Ground {
             null: self.null.as_raw_fd(),
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
+            group: started.slot.as_ref().and_then(Slot::group_fd),
             join: started.slot.as_ref().map_or([None; 2], |slot| slot.join_fds(memory.is_some())),
             // A backstop against growth between two samples. The limit itself holds for the resident memory
             // of the whole process tree; programs map more than they use.

@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 /// Bytes that may wait for an agent that does not read; above that the connection is closed. Results are
 /// repeated until they are acknowledged, so nothing is lost with it.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
 
 pub struct Link {
     listener: UnixListener,
     connection: Option<UnixStream>,
     had_agent: bool,
     lines: Lines,
+    buffer: Box<[u8]>,
     output: Vec<u8>,
 }
 
@@ -38,12 +41,17 @@ impl Link {
         rustix::process::umask(before);
         let listener = bound?;
         listener.set_nonblocking(true)?;
-        Ok(Link { listener, connection: None, had_agent: false, lines: Lines::default(), output: Vec::new() })
+        Ok(Link::with(listener, false))
     }
 
     /// Goes on with the listener of the program before; its agent has to connect again.
     pub fn resume(listener: UnixListener) -> Self {
-        Link { listener, connection: None, had_agent: true, lines: Lines::default(), output: Vec::new() }
+        Link::with(listener, true)
+    }
+
+    fn with(listener: UnixListener, had_agent: bool) -> Self {
+        let buffer = vec![0; READ_BYTES].into_boxed_slice();
+        Link { listener, connection: None, had_agent, lines: Lines::default(), buffer, output: Vec::new() }
     }
 
     pub fn listener(&self) -> BorrowedFd<'_> {
@@ -77,11 +85,16 @@ impl Link {
     /// Messages that the agent sent.
     pub fn read(&mut self) -> Vec<ToKeeper> {
         let Some(stream) = &mut self.connection else { return Vec::new() };
-        let mut buffer = [0; 64 << 10];
         let ended = loop {
-            match stream.read(&mut buffer) {
+            match stream.read(&mut self.buffer) {
                 Ok(0) => break true,
-                Ok(n) => self.lines.push(&buffer[..n]),
+                Ok(n) => {
+                    self.lines.push(&self.buffer[..n]);
+                    // What comes now wakes the keeper again.
+                    if n < self.buffer.len() {
+                        break false;
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break false,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break true,

@@ -172,8 +172,10 @@ struct Keeper {
 struct Ready {
     /// A child ended.
     children: bool,
-    /// The agent sent something, or another agent connects.
+    /// The agent sent something.
     agent: bool,
+    /// Another agent connects.
+    new_agent: bool,
 }
 
 impl Keeper {
@@ -277,7 +279,7 @@ impl Keeper {
                 self.tasks.fence(&mut self.link);
             }
             self.tasks.settle(Instant::now(), &mut self.link);
-            self.talk(ready.agent);
+            self.talk(&ready);
         }
         self.tasks.kill_all();
         Ok(())
@@ -307,18 +309,20 @@ impl Keeper {
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {
                 let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-                let agent = is_ready(&fds[1]) || fds[3..connections].iter().any(is_ready);
-                Ok(Ready { children: is_ready(&fds[0]), agent })
+                let agent = fds[3..connections].iter().any(is_ready);
+                Ok(Ready { children: is_ready(&fds[0]), agent, new_agent: is_ready(&fds[1]) })
             }
-            Err(rustix::io::Errno::INTR) => Ok(Ready { children: true, agent: true }),
+            Err(rustix::io::Errno::INTR) => Ok(Ready { children: true, agent: true, new_agent: true }),
             Err(e) => Err(e.into()),
         }
     }
 
     /// Hears the agent, if it says something.
-    fn talk(&mut self, is_ready: bool) {
-        if is_ready {
+    fn talk(&mut self, ready: &Ready) {
+        if ready.new_agent {
             self.link.accept();
+        }
+        if ready.agent || ready.new_agent {
             for message in self.link.read() {
                 self.handle(message);
             }
