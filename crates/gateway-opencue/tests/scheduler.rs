@@ -384,6 +384,32 @@ async fn several_instances_share_a_show_without_a_frame_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_instance_waits_for_a_show_that_another_plans() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let config: tokio_postgres::Config = postgres::cluster().unwrap().address(&farm.name).parse().unwrap();
+    let (other, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    // The second half of the key is the show's.
+    other.batch_execute("SELECT pg_advisory_lock(x'73686f77'::int, hashtext('show'))").await.unwrap();
+    let mut impatient = farm.instance("windlass: {look_interval: 50ms}");
+    let passed = impatient.pass().await.unwrap();
+    assert_eq!(passed, Passed { layers: 1, placed: 0, booked: 0 }, "the other one may have work");
+    assert!(impatient.metrics().text().contains("scheduler_hosts 0"), "it reads no host for nothing");
+    let mut instance = farm.instance("windlass: {look_interval: 60s}");
+    let waiting = tokio::spawn(async move { instance.pass().await.unwrap() });
+    farm.until("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1").await;
+    drop(other);
+    assert_eq!(waiting.await.unwrap().booked, 80, "it goes on when the other one is gone");
+    farm.until(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'73686f77'::int",
+        "0",
+    )
+    .await;
+    assert_eq!(impatient.pass().await.unwrap().booked, 0);
+    farm.audit();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_is_woken_and_looks_by_itself() {
     let Some(farm) = Farm::start("UPDATE job SET b_paused = true", Mood::Takes).await else { return };
     farm.sql(windlass_gateway_opencue::schema::WAKE);

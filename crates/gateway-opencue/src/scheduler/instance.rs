@@ -287,7 +287,10 @@ impl Instance {
     async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {
         self.settle_unsettled(client).await?;
         self.recount_due(client).await?;
-        let scope = self.permitted(client).await?;
+        let Some(scope) = self.permitted(client).await? else {
+            // Whether there is work is known to the instance that plans.
+            return Ok(Passed { layers: 1, ..Passed::default() });
+        };
         let wants_procs = self.planning().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
         {
@@ -334,16 +337,40 @@ impl Instance {
     }
 
     /// The shows that no other instance plans at this moment. Two that plan the same frames would refuse each other's
-    /// bookings.
-    async fn permitted(&self, client: &Client) -> Result<Scope, PassError> {
+    /// bookings. Where others plan all of them, this waits for one, as long as between two looks for work; `None` if it
+    /// does not become free. A pass over no show would read the farm for nothing, and slow down those that plan.
+    async fn permitted(&self, client: &Client) -> Result<Option<Scope>, PassError> {
         let sql = format!(
             "WITH own AS MATERIALIZED (SELECT w.pk_show FROM show w WHERE {})
-             SELECT pk_show FROM own WHERE pg_try_advisory_lock($2, hashtext(pk_show))",
+             SELECT pk_show, pg_try_advisory_lock($2, hashtext(pk_show)), hashtext(pk_show) FROM own",
             self.settings.scope.owned()
         );
-        let rows = client.query(&sql, &[&self.settings.scope.shows, &SHOW_LOCKS]).await?;
-        let permitted = rows.iter().map(|row| row.get(0)).collect();
-        Ok(Scope { permitted: Some(permitted), ..self.settings.scope.clone() })
+        let mut has_waited = false;
+        loop {
+            let rows = client.query(&sql, &[&self.settings.scope.shows, &SHOW_LOCKS]).await?;
+            let permitted: Vec<String> = rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect();
+            let Some(taken) = rows.first().filter(|_| permitted.is_empty()) else {
+                return Ok(Some(Scope { permitted: Some(permitted), ..self.settings.scope.clone() }));
+            };
+            if has_waited || !self.await_show(client, taken.get(2)).await? {
+                return Ok(None);
+            }
+            has_waited = true;
+        }
+    }
+
+    /// Waits for a show's lock, and takes it. False if that took too long.
+    async fn await_show(&self, client: &Client, show: i32) -> Result<bool, PassError> {
+        // One implicit transaction: an error takes the setting back. 0 would be for ever.
+        let most_ms = self.settings.look_time.as_millis().max(1);
+        let wait = format!(
+            "SET lock_timeout = {most_ms}; SELECT pg_advisory_lock({SHOW_LOCKS}, {show}); RESET lock_timeout"
+        );
+        match client.batch_execute(&wait).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Batches whose commit got no answer: those of their procs that are in the table were booked, and not launched.
