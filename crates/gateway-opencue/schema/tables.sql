@@ -37,6 +37,15 @@ CREATE TABLE show (
     CONSTRAINT c_show_pk PRIMARY KEY (pk_show)
 );
 
+CREATE TABLE show_stats (
+    pk_show varchar(36) NOT NULL,
+    int_frame_insert_count bigint DEFAULT 0 NOT NULL,
+    int_job_insert_count bigint DEFAULT 0 NOT NULL,
+    int_frame_success_count bigint DEFAULT 0 NOT NULL,
+    int_frame_fail_count bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT c_show_stats_pk PRIMARY KEY (pk_show)
+);
+
 CREATE TABLE alloc (
     pk_alloc varchar(36) NOT NULL,
     str_name varchar(36) NOT NULL,

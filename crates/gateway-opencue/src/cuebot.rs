@@ -18,6 +18,6 @@ mod upkeep;
 pub mod verdict;
 
 pub use report::{Completion, complete};
-pub use server::{Cuebot, MESSAGE_BYTES_MAX, Settings};
+pub use server::{Cuebot, MESSAGE_BYTES_MAX, Settings, served_paths};
 pub use trouble::CallError;
 pub use upkeep::LostFrame;

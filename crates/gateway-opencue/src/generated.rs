@@ -7,12 +7,16 @@ pub mod comment;
 pub mod criterion;
 #[path = "generated/cue.rs"]
 pub mod cue;
+#[path = "generated/depend.rs"]
+pub mod depend;
 #[path = "generated/facility.rs"]
 pub mod facility;
 #[path = "generated/host.rs"]
 pub mod host;
 #[path = "generated/job.rs"]
 pub mod job;
+#[path = "generated/limit.rs"]
+pub mod limit;
 #[path = "generated/report.rs"]
 pub mod report;
 #[path = "generated/service.rs"]

@@ -3,8 +3,20 @@
 use std::path::Path;
 
 /// The packages of OpenCue that are described.
-const PACKAGES: [&str; 10] =
-    ["comment", "criterion", "cue", "facility", "host", "job", "report", "service", "show", "subscription"];
+const PACKAGES: [&str; 12] = [
+    "comment",
+    "criterion",
+    "cue",
+    "depend",
+    "facility",
+    "host",
+    "job",
+    "limit",
+    "report",
+    "service",
+    "show",
+    "subscription",
+];
 
 #[test]
 fn generated_messages_are_up_to_date() -> Result<(), Box<dyn std::error::Error>> {

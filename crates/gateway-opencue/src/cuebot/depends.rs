@@ -9,6 +9,7 @@ use super::spec::{DependEnd, DependKind, DependSpec};
 use super::trouble::CallError;
 use std::collections::{HashMap, HashSet};
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 
 /// What somebody waited for, and now is done.
 #[derive(Clone, Copy)]
@@ -33,28 +34,61 @@ pub(crate) async fn satisfy(tx: &Transaction<'_>, done: Done<'_>) -> Result<u64,
             ("pk_frame_depend_on IS NULL AND pk_layer_depend_on IS NULL AND pk_job_depend_on = $1", id)
         }
     };
+    close(tx, &format!("NOT b_composite AND {which}"), &[&id]).await
+}
+
+/// Closes the dependencies that `which` picks, and counts their frames down. `which` is part of the statement and never
+/// what a client sent. Returns the number of frames that were counted down.
+pub(crate) async fn close(
+    tx: &Transaction<'_>,
+    which: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<u64, CallError> {
     let statement = format!(
         "WITH closed AS (
              UPDATE depend SET b_active = false, ts_satisfied = current_timestamp, str_signature = pk_depend
-              WHERE b_active AND NOT b_composite AND {which}
-             RETURNING pk_job_depend_er AS job, pk_layer_depend_er AS layer, pk_frame_depend_er AS frame
+              WHERE b_active AND ({which})
+             RETURNING pk_job_depend_er AS job, pk_layer_depend_er AS layer, pk_frame_depend_er AS frame, b_composite
          ), freed AS (
              SELECT frame.pk_frame, count(*) AS times FROM closed JOIN frame ON frame.pk_job = closed.job
                 AND (closed.layer IS NULL OR frame.pk_layer = closed.layer)
                 AND (closed.frame IS NULL OR frame.pk_frame = closed.frame)
-              GROUP BY 1
+              WHERE NOT closed.b_composite GROUP BY 1
          )
          UPDATE frame SET int_depend_count = greatest(int_depend_count - freed.times, 0)
            FROM freed WHERE frame.pk_frame = freed.pk_frame"
     );
-    Ok(tx.execute(&statement, &[&id]).await?)
+    Ok(tx.execute(&statement, values).await?)
 }
 
+/// Opens a dependency again that was closed. False where it is open, or stands for those between pairs of frames.
+pub(crate) async fn open(tx: &Transaction<'_>, depend: &str) -> Result<bool, CallError> {
+    let statement = format!(
+        "WITH opened AS (
+             UPDATE depend SET b_active = true, ts_satisfied = NULL
+              WHERE pk_depend = $1 AND NOT b_active AND NOT b_composite
+             RETURNING pk_job_depend_er AS job, pk_layer_depend_er AS layer, pk_frame_depend_er AS frame
+         ), counted AS (
+             UPDATE frame SET int_depend_count = int_depend_count + 1 FROM opened
+              WHERE frame.pk_job = opened.job AND (opened.layer IS NULL OR frame.pk_layer = opened.layer)
+                AND (opened.frame IS NULL OR frame.pk_frame = opened.frame) AND {STILL_TO_RUN}
+         )
+         SELECT 1 FROM opened"
+    );
+    Ok(tx.query_opt(&statement, &[&depend]).await?.is_some())
+}
+
+/// Frames that a new dependency holds up. What is done stays done, and what runs is not stopped.
+const STILL_TO_RUN: &str = "frame.str_state NOT IN ('RUNNING', 'SUCCEEDED', 'EATEN')";
+
 /// One side of a dependency, found in the tables.
-struct End {
-    job: String,
-    layer: Option<String>,
-    frame: Option<String>,
+pub(crate) struct End {
+    /// The job.
+    pub job: String,
+    /// Its layer, of a layer or a frame.
+    pub layer: Option<String>,
+    /// The frame.
+    pub frame: Option<String>,
 }
 
 /// Adds a dependency of a new job, whose frames are still in the state SETUP.
@@ -69,8 +103,21 @@ pub(crate) async fn add(
     };
     let from = find(tx, &spec.from, Some(job)).await?;
     let on = find(tx, &spec.on, launched.get(spec.on.job.as_str())).await?;
-    let name = type_name(spec.kind);
-    let composite = matches!(spec.kind, DependKind::FrameByFrame | DependKind::PreviousFrame);
+    make(tx, &from, &on, (spec.kind, spec.any_frame)).await?;
+    Ok(())
+}
+
+/// Adds a dependency between what is in the tables. Returns its id; `None` where the same one is there and open.
+pub(crate) async fn make(
+    tx: &Transaction<'_>,
+    from: &End,
+    on: &End,
+    (kind, any_frame): (DependKind, bool),
+) -> Result<Option<String>, CallError> {
+    // Frames that end at this moment either see the new dependency or are seen as done.
+    tx.query("SELECT 1 FROM job_stat WHERE pk_job = $1 FOR UPDATE", &[&on.job]).await?;
+    let name = type_name(kind);
+    let composite = matches!(kind, DependKind::FrameByFrame | DependKind::PreviousFrame);
     let target = if from.job == on.job { "INTERNAL" } else { "EXTERNAL" };
     // The signature of OpenCue keeps two dependencies from being one; it is as opaque as an id.
     let made = tx
@@ -89,29 +136,30 @@ pub(crate) async fn add(
                 &on.layer,
                 &on.frame,
                 &name,
-                &spec.any_frame,
+                &any_frame,
                 &target,
                 &composite,
             ],
         )
         .await?;
-    let Some(made) = made else { return Ok(()) };
+    let Some(made) = made else { return Ok(None) };
     let depend: String = made.get(0);
     if composite {
-        return add_pairs(tx, &depend, &from, &on, spec.kind, target).await;
+        add_pairs(tx, &depend, from, on, kind, target).await?;
+        return Ok(Some(depend));
     }
-    let done = tx.query_one(IS_DONE, &[&on.job, &on.layer, &on.frame, &spec.any_frame]).await?;
+    let done = tx.query_one(IS_DONE, &[&on.job, &on.layer, &on.frame, &any_frame]).await?;
     if done.get(0) {
-        tx.execute("UPDATE depend SET b_active = false WHERE pk_depend = $1", &[&depend]).await?;
-        return Ok(());
+        let closed = "UPDATE depend SET b_active = false, str_signature = pk_depend WHERE pk_depend = $1";
+        tx.execute(closed, &[&depend]).await?;
+        return Ok(Some(depend));
     }
-    tx.execute(
-        "UPDATE frame SET int_depend_count = int_depend_count + 1 WHERE pk_job = $1
-            AND ($2::text IS NULL OR pk_layer = $2::text) AND ($3::text IS NULL OR pk_frame = $3::text)",
-        &[&from.job, &from.layer, &from.frame],
-    )
-    .await?;
-    Ok(())
+    let count = format!(
+        "UPDATE frame SET int_depend_count = int_depend_count + 1 WHERE pk_job = $1 AND {STILL_TO_RUN}
+            AND ($2::text IS NULL OR pk_layer = $2::text) AND ($3::text IS NULL OR pk_frame = $3::text)"
+    );
+    tx.execute(&count, &[&from.job, &from.layer, &from.frame]).await?;
+    Ok(Some(depend))
 }
 
 /// Whether nothing of a job, layer or frame is left to wait for.
@@ -196,7 +244,7 @@ async fn add_pairs(
             }
         }
     }
-    tx.execute(
+    let statement = format!(
         "WITH made AS (
              INSERT INTO depend (pk_depend, pk_parent, pk_job_depend_er, pk_layer_depend_er, pk_frame_depend_er,
                     pk_job_depend_on, pk_layer_depend_on, pk_frame_depend_on, str_type, str_target, str_signature)
@@ -207,8 +255,13 @@ async fn add_pairs(
              RETURNING pk_frame_depend_er AS waits
          )
          UPDATE frame SET int_depend_count = int_depend_count + own.times
-           FROM (SELECT waits, count(*) AS times FROM made GROUP BY waits) AS own WHERE pk_frame = own.waits",
-        &[&parent, &from.job, from_layer, &on.job, on_layer, &target, &from_frames, &on_frames],
+           FROM (SELECT waits, count(*) AS times FROM made GROUP BY waits) AS own
+          WHERE pk_frame = own.waits AND {STILL_TO_RUN}"
+    );
+    let (from_job, on_job) = (&from.job, &on.job);
+    tx.execute(
+        &statement,
+        &[&parent, from_job, from_layer, on_job, on_layer, &target, &from_frames, &on_frames],
     )
     .await?;
     Ok(())

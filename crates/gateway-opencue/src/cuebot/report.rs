@@ -3,10 +3,9 @@
 mod complete;
 mod host;
 
-use super::server::{Cuebot, unary};
+use super::server::{Cuebot, Routes, unary};
 use super::trouble::CallError;
 use crate::generated::report as wire;
-use axum::Router;
 use std::sync::Arc;
 
 pub use complete::{Completion, complete};
@@ -14,8 +13,8 @@ pub(crate) use complete::{finish_job, stop};
 pub(crate) use host::clear;
 
 /// Adds the paths of reports.
-pub(crate) fn routes(router: Router<Arc<Cuebot>>) -> Router<Arc<Cuebot>> {
-    router
+pub(crate) fn routes(routes: Routes) -> Routes {
+    routes
         .route("/report.RqdReportInterface/ReportRqdStartup", unary(started))
         .route("/report.RqdReportInterface/ReportStatus", unary(status))
         .route("/report.RqdReportInterface/ReportRunningFrameCompletion", unary(ended))

@@ -70,6 +70,31 @@ where
     }
 }
 
+/// Paths, and what answers each.
+#[derive(Default)]
+pub(crate) struct Routes {
+    router: Router<Arc<Cuebot>>,
+    paths: Vec<&'static str>,
+}
+
+impl Routes {
+    /// Adds a path.
+    pub(crate) fn route(mut self, path: &'static str, call: MethodRouter<Arc<Cuebot>>) -> Routes {
+        self.paths.push(path);
+        Routes { router: self.router.route(path, call), paths: self.paths }
+    }
+}
+
+/// All that is served.
+fn served() -> Routes {
+    calls::routes(report::routes(Routes::default()))
+}
+
+/// The paths of all calls that are served, as `/package.Interface/Call`.
+pub fn served_paths() -> Vec<&'static str> {
+    served().paths
+}
+
 /// A path that a function answers.
 pub(crate) fn unary<Q, A, F, R>(call: F) -> MethodRouter<Arc<Cuebot>>
 where
@@ -101,17 +126,13 @@ impl Cuebot {
 
     /// The paths of all calls.
     pub fn routes(self: Arc<Cuebot>) -> Router {
-        let router = report::routes(Router::new());
-        calls::routes(router).fallback(unserved).with_state(self)
+        served().router.fallback(unserved).with_state(self)
     }
 }
 
 /// The answer to a call that is not served.
 async fn unserved(request: HttpRequest) -> axum::http::Response<axum::body::Body> {
     let name = request.uri().path().trim_start_matches('/').chars().take(100).collect::<String>();
-    Status::unimplemented(format!(
-        "Windlass does not serve {name}; it serves what hosts report, and the calls that submit, list and change jobs \
-         and frames"
-    ))
-    .into_http()
+    Status::unimplemented(format!("Windlass does not serve {name}: {}", calls::why_unserved(&name)))
+        .into_http()
 }

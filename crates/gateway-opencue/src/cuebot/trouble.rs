@@ -48,6 +48,14 @@ impl CallError {
         code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
     }
 
+    /// What a failure to write a name means: it is taken, where PostgreSQL says so.
+    pub(crate) fn taken(error: tokio_postgres::Error, what: &'static str, name: &str) -> CallError {
+        if error.code() == Some(&SqlState::UNIQUE_VIOLATION) {
+            return CallError::Exists { what, name: name.to_owned() };
+        }
+        CallError::Database(error)
+    }
+
     /// What the client is told.
     pub(crate) fn status(&self) -> Status {
         let code = match self {

@@ -49,6 +49,39 @@ pub struct AllocationStats {
     pub locked_gpus: f32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Facility {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocCreateRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub tag: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub facility: ::core::option::Option<Facility>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocCreateResponse {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocFindHostsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+    #[prost(message, optional, tag = "2")]
+    pub r: ::core::option::Option<super::host::HostSearchCriteria>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocFindHostsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub hosts: ::core::option::Option<super::host::HostSeq>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AllocFindRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -64,4 +97,114 @@ pub struct AllocGetAllRequest {}
 pub struct AllocGetAllResponse {
     #[prost(message, optional, tag = "1")]
     pub allocations: ::core::option::Option<AllocationSeq>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocGetDefaultRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocGetDefaultResponse {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocGetHostsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocGetHostsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub hosts: ::core::option::Option<super::host::HostSeq>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocGetRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocGetResponse {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocGetSubscriptionsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocGetSubscriptionsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub subscriptions: ::core::option::Option<super::subscription::SubscriptionSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocReparentHostsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+    #[prost(message, optional, tag = "2")]
+    pub hosts: ::core::option::Option<super::host::HostSeq>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocReparentHostsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocSetBillableRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+    #[prost(bool, tag = "2")]
+    pub value: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocSetBillableResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocSetDefaultRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocSetDefaultResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocSetNameRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocSetNameResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllocSetTagRequest {
+    #[prost(message, optional, tag = "1")]
+    pub allocation: ::core::option::Option<Allocation>,
+    #[prost(string, tag = "2")]
+    pub tag: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocSetTagResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FacilityCreateRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FacilityCreateResponse {
+    #[prost(message, optional, tag = "1")]
+    pub facility: ::core::option::Option<Facility>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FacilityGetAllocationsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub facility: ::core::option::Option<Facility>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FacilityGetAllocationsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub allocations: ::core::option::Option<AllocationSeq>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FacilityGetRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FacilityGetResponse {
+    #[prost(message, optional, tag = "1")]
+    pub facility: ::core::option::Option<Facility>,
 }

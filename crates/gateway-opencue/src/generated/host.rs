@@ -93,6 +93,126 @@ pub struct LockStateSeq {
     pub state: ::prost::alloc::vec::Vec<i32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NestedHost {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub alloc_name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub nimby_enabled: bool,
+    #[prost(bool, tag = "5")]
+    pub has_comment: bool,
+    #[prost(float, tag = "6")]
+    pub cores: f32,
+    #[prost(float, tag = "7")]
+    pub idle_cores: f32,
+    #[prost(int64, tag = "8")]
+    pub memory: i64,
+    #[prost(int64, tag = "9")]
+    pub idle_memory: i64,
+    #[prost(int64, tag = "10")]
+    pub gpu_memory: i64,
+    #[prost(int64, tag = "11")]
+    pub idle_gpu_memory: i64,
+    #[prost(int64, tag = "12")]
+    pub total_swap: i64,
+    #[prost(int64, tag = "13")]
+    pub total_memory: i64,
+    #[prost(int64, tag = "14")]
+    pub total_gpu_memory: i64,
+    #[prost(int64, tag = "15")]
+    pub total_mcp: i64,
+    #[prost(int64, tag = "16")]
+    pub free_swap: i64,
+    #[prost(int64, tag = "17")]
+    pub free_memory: i64,
+    #[prost(int64, tag = "18")]
+    pub free_mcp: i64,
+    #[prost(int64, tag = "19")]
+    pub free_gpu_memory: i64,
+    #[prost(int32, tag = "20")]
+    pub load: i32,
+    #[prost(int32, tag = "21")]
+    pub boot_time: i32,
+    #[prost(int32, tag = "22")]
+    pub ping_time: i32,
+    #[prost(string, tag = "23")]
+    pub os: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "24")]
+    pub tags: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(enumeration = "HardwareState", tag = "25")]
+    pub state: i32,
+    #[prost(enumeration = "LockState", tag = "26")]
+    pub lock_state: i32,
+    #[prost(enumeration = "ThreadMode", tag = "27")]
+    pub thread_mode: i32,
+    #[prost(message, optional, tag = "28")]
+    pub procs: ::core::option::Option<NestedProcSeq>,
+    #[prost(float, tag = "29")]
+    pub gpus: f32,
+    #[prost(float, tag = "30")]
+    pub idle_gpus: f32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NestedHostSeq {
+    #[prost(message, repeated, tag = "1")]
+    pub nested_hosts: ::prost::alloc::vec::Vec<NestedHost>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NestedProc {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub show_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub job_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub frame_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub group_name: ::prost::alloc::string::String,
+    #[prost(int32, tag = "7")]
+    pub ping_time: i32,
+    #[prost(int32, tag = "8")]
+    pub booked_time: i32,
+    #[prost(int32, tag = "9")]
+    pub dispatch_time: i32,
+    #[prost(int64, tag = "10")]
+    pub reserved_memory: i64,
+    #[prost(int64, tag = "11")]
+    pub reserved_gpu_memory: i64,
+    #[prost(int64, tag = "12")]
+    pub used_memory: i64,
+    #[prost(float, tag = "13")]
+    pub reserved_cores: f32,
+    #[prost(bool, tag = "14")]
+    pub unbooked: bool,
+    #[prost(string, tag = "15")]
+    pub log_path: ::prost::alloc::string::String,
+    #[prost(string, tag = "16")]
+    pub redirect_target: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "17")]
+    pub services: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "18")]
+    pub parent: ::core::option::Option<NestedHost>,
+    #[prost(int64, tag = "19")]
+    pub used_gpu_memory: i64,
+    #[prost(float, tag = "20")]
+    pub reserved_gpus: f32,
+    #[prost(int64, tag = "21")]
+    pub max_pss: i64,
+    #[prost(int64, tag = "22")]
+    pub used_pss: i64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NestedProcSeq {
+    #[prost(message, repeated, tag = "1")]
+    pub nested_procs: ::prost::alloc::vec::Vec<NestedProc>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Proc {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
@@ -173,6 +293,31 @@ pub struct ProcSeq {
     #[prost(message, repeated, tag = "1")]
     pub procs: ::prost::alloc::vec::Vec<Proc>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostAddCommentRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(message, optional, tag = "2")]
+    pub new_comment: ::core::option::Option<super::comment::Comment>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostAddCommentResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostAddTagsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(string, repeated, tag = "2")]
+    pub tags: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostAddTagsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostDeleteRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostDeleteResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HostFindHostRequest {
     #[prost(string, tag = "1")]
@@ -183,6 +328,16 @@ pub struct HostFindHostResponse {
     #[prost(message, optional, tag = "1")]
     pub host: ::core::option::Option<Host>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostGetCommentsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostGetCommentsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub comments: ::core::option::Option<super::comment::CommentSeq>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HostGetHostRequest {
     #[prost(string, tag = "1")]
@@ -192,6 +347,13 @@ pub struct HostGetHostRequest {
 pub struct HostGetHostResponse {
     #[prost(message, optional, tag = "1")]
     pub host: ::core::option::Option<Host>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostGetHostWhiteboardRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostGetHostWhiteboardResponse {
+    #[prost(message, optional, tag = "1")]
+    pub nested_hosts: ::core::option::Option<NestedHostSeq>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HostGetHostsRequest {
@@ -204,12 +366,42 @@ pub struct HostGetHostsResponse {
     pub hosts: ::core::option::Option<HostSeq>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostGetProcsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostGetProcsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub procs: ::core::option::Option<ProcSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostLockRequest {
     #[prost(message, optional, tag = "1")]
     pub host: ::core::option::Option<Host>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HostLockResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostRemoveTagsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(string, repeated, tag = "2")]
+    pub tags: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostRemoveTagsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostRenameTagRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(string, tag = "2")]
+    pub old_tag: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub new_tag: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostRenameTagResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostSetAllocationRequest {
     #[prost(message, optional, tag = "1")]
@@ -220,12 +412,79 @@ pub struct HostSetAllocationRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HostSetAllocationResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostSetHardwareStateRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(enumeration = "HardwareState", tag = "2")]
+    pub state: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostSetHardwareStateResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostSetOsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(string, tag = "2")]
+    pub os: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostSetOsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HostSetThreadModeRequest {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+    #[prost(enumeration = "ThreadMode", tag = "2")]
+    pub mode: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HostSetThreadModeResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostUnlockRequest {
     #[prost(message, optional, tag = "1")]
     pub host: ::core::option::Option<Host>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HostUnlockResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetFrameRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proc: ::core::option::Option<Proc>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcGetFrameResponse {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<super::job::Frame>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetHostRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proc: ::core::option::Option<Proc>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetHostResponse {
+    #[prost(message, optional, tag = "1")]
+    pub host: ::core::option::Option<Host>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetJobRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proc: ::core::option::Option<Proc>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetJobResponse {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<super::job::Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetLayerRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proc: ::core::option::Option<Proc>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcGetLayerResponse {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<super::job::Layer>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ProcGetProcsRequest {
     #[prost(message, optional, tag = "1")]
@@ -236,6 +495,34 @@ pub struct ProcGetProcsResponse {
     #[prost(message, optional, tag = "1")]
     pub procs: ::core::option::Option<ProcSeq>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcKillRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proc: ::core::option::Option<Proc>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcKillResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcUnbookProcsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub r: ::core::option::Option<ProcSearchCriteria>,
+    #[prost(bool, tag = "2")]
+    pub kill: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcUnbookProcsResponse {
+    #[prost(int32, tag = "1")]
+    pub num_procs: i32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcUnbookRequest {
+    #[prost(message, optional, tag = "1")]
+    pub proc: ::core::option::Option<Proc>,
+    #[prost(bool, tag = "2")]
+    pub kill: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcUnbookResponse {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum HardwareState {

@@ -117,6 +117,61 @@ pub struct FrameStateSeq {
     pub frame_states: ::prost::alloc::vec::Vec<i32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Group {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub department: ::prost::alloc::string::String,
+    #[prost(int32, tag = "4")]
+    pub default_job_priority: i32,
+    #[prost(float, tag = "5")]
+    pub default_job_min_cores: f32,
+    #[prost(float, tag = "6")]
+    pub default_job_max_cores: f32,
+    #[prost(float, tag = "7")]
+    pub min_cores: f32,
+    #[prost(float, tag = "8")]
+    pub max_cores: f32,
+    #[prost(int32, tag = "9")]
+    pub level: i32,
+    #[prost(string, tag = "10")]
+    pub parent_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "11")]
+    pub group_stats: ::core::option::Option<GroupStats>,
+    #[prost(float, tag = "12")]
+    pub default_job_min_gpus: f32,
+    #[prost(float, tag = "13")]
+    pub default_job_max_gpus: f32,
+    #[prost(float, tag = "14")]
+    pub min_gpus: f32,
+    #[prost(float, tag = "15")]
+    pub max_gpus: f32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSeq {
+    #[prost(message, repeated, tag = "1")]
+    pub groups: ::prost::alloc::vec::Vec<Group>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct GroupStats {
+    #[prost(int32, tag = "1")]
+    pub running_frames: i32,
+    #[prost(int32, tag = "2")]
+    pub dead_frames: i32,
+    #[prost(int32, tag = "3")]
+    pub depend_frames: i32,
+    #[prost(int32, tag = "4")]
+    pub waiting_frames: i32,
+    #[prost(int32, tag = "5")]
+    pub pending_jobs: i32,
+    #[prost(float, tag = "6")]
+    pub reserved_cores: f32,
+    #[prost(float, tag = "7")]
+    pub reserved_gpus: f32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Job {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
@@ -371,6 +426,50 @@ pub struct LayerStats {
     #[prost(int64, tag = "26")]
     pub max_pss: i64,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NestedGroup {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub department: ::prost::alloc::string::String,
+    #[prost(int32, tag = "4")]
+    pub default_job_priority: i32,
+    #[prost(float, tag = "5")]
+    pub default_job_min_cores: f32,
+    #[prost(float, tag = "6")]
+    pub default_job_max_cores: f32,
+    #[prost(float, tag = "7")]
+    pub min_cores: f32,
+    #[prost(float, tag = "8")]
+    pub max_cores: f32,
+    #[prost(int32, tag = "9")]
+    pub level: i32,
+    #[prost(message, optional, boxed, tag = "10")]
+    pub parent: ::core::option::Option<::prost::alloc::boxed::Box<NestedGroup>>,
+    #[prost(message, optional, tag = "11")]
+    pub groups: ::core::option::Option<NestedGroupSeq>,
+    #[prost(string, repeated, tag = "12")]
+    pub jobs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "13")]
+    pub stats: ::core::option::Option<GroupStats>,
+    #[prost(float, tag = "14")]
+    pub default_job_min_gpus: f32,
+    #[prost(float, tag = "15")]
+    pub default_job_max_gpus: f32,
+    #[prost(float, tag = "16")]
+    pub min_gpus: f32,
+    #[prost(float, tag = "17")]
+    pub max_gpus: f32,
+    #[prost(message, repeated, tag = "18")]
+    pub inline_jobs: ::prost::alloc::vec::Vec<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NestedGroupSeq {
+    #[prost(message, repeated, tag = "1")]
+    pub nested_groups: ::prost::alloc::vec::Vec<NestedGroup>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UpdatedFrame {
     #[prost(string, tag = "1")]
@@ -408,12 +507,71 @@ pub struct UpdatedFrameSeq {
     pub updated_frames: ::prost::alloc::vec::Vec<UpdatedFrame>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameCreateDependencyOnFrameRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+    #[prost(message, optional, tag = "2")]
+    pub depend_on_frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameCreateDependencyOnFrameResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FrameCreateDependencyOnJobRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+    #[prost(message, optional, tag = "2")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameCreateDependencyOnJobResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FrameCreateDependencyOnLayerRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+    #[prost(message, optional, tag = "2")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameCreateDependencyOnLayerResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameDropDependsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+    #[prost(enumeration = "super::depend::DependTarget", tag = "2")]
+    pub target: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameDropDependsResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameEatRequest {
     #[prost(message, optional, tag = "1")]
     pub frame: ::core::option::Option<Frame>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameEatResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameFindFrameRequest {
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub layer: ::prost::alloc::string::String,
+    #[prost(int32, tag = "3")]
+    pub frame: i32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameFindFrameResponse {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameGetFrameRequest {
     #[prost(string, tag = "1")]
@@ -437,6 +595,26 @@ pub struct FrameGetFramesResponse {
     pub frames: ::core::option::Option<FrameSeq>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameGetWhatDependsOnThisRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FrameGetWhatDependsOnThisResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameGetWhatThisDependsOnRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FrameGetWhatThisDependsOnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameKillRequest {
     #[prost(message, optional, tag = "1")]
     pub frame: ::core::option::Option<Frame>,
@@ -452,12 +630,258 @@ pub struct FrameKillRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameKillResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameMarkAsDependRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameMarkAsDependResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameMarkAsWaitingRequest {
+    #[prost(message, optional, tag = "1")]
+    pub frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrameMarkAsWaitingResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameRetryRequest {
     #[prost(message, optional, tag = "1")]
     pub frame: ::core::option::Option<Frame>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FrameRetryResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupCreateSubGroupRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupCreateSubGroupResponse {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupDeleteRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupDeleteResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupFindGroupRequest {
+    #[prost(string, tag = "1")]
+    pub show: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupFindGroupResponse {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupGetGroupRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupGetGroupResponse {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupGetGroupsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupGetGroupsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub groups: ::core::option::Option<GroupSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupGetJobsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupGetJobsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub jobs: ::core::option::Option<JobSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupReparentGroupsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(message, optional, tag = "2")]
+    pub groups: ::core::option::Option<GroupSeq>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupReparentGroupsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupReparentJobsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(message, optional, tag = "2")]
+    pub jobs: ::core::option::Option<JobSeq>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupReparentJobsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetDefJobMaxCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(float, tag = "2")]
+    pub max_cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetDefJobMaxCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetDefJobMaxGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(int32, tag = "2")]
+    pub max_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetDefJobMaxGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetDefJobMinCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(float, tag = "2")]
+    pub min_cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetDefJobMinCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetDefJobMinGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(int32, tag = "2")]
+    pub min_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetDefJobMinGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetDefJobPriorityRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(int32, tag = "2")]
+    pub priority: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetDefJobPriorityResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetGroupRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(message, optional, tag = "2")]
+    pub parent_group: ::core::option::Option<Group>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetGroupResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetMaxCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(float, tag = "2")]
+    pub max_cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetMaxCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetMaxGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(int32, tag = "2")]
+    pub max_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetMaxGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetMinCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(float, tag = "2")]
+    pub min_cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetMinCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetMinGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(int32, tag = "2")]
+    pub min_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetMinGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupSetNameRequest {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<Group>,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSetNameResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobAddCommentRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(message, optional, tag = "2")]
+    pub new_comment: ::core::option::Option<super::comment::Comment>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobAddCommentResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobCreateDependencyOnFrameRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(message, optional, tag = "2")]
+    pub frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobCreateDependencyOnFrameResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobCreateDependencyOnJobRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(message, optional, tag = "2")]
+    pub on_job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobCreateDependencyOnJobResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobCreateDependencyOnLayerRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(message, optional, tag = "2")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobCreateDependencyOnLayerResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobDropDependsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(enumeration = "super::depend::DependTarget", tag = "2")]
+    pub target: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobDropDependsResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobEatFramesRequest {
     #[prost(message, optional, tag = "1")]
@@ -476,6 +900,36 @@ pub struct JobFindJobRequest {
 pub struct JobFindJobResponse {
     #[prost(message, optional, tag = "1")]
     pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetCommentsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetCommentsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub comments: ::core::option::Option<super::comment::CommentSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetCurrentRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetCurrentResponse {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetDependsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetDependsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobGetFramesRequest {
@@ -547,6 +1001,26 @@ pub struct JobGetUpdatedFramesResponse {
     #[prost(message, optional, tag = "3")]
     pub updated_frames: ::core::option::Option<UpdatedFrameSeq>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetWhatDependsOnThisRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetWhatDependsOnThisResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetWhatThisDependsOnRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobGetWhatThisDependsOnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobIsJobPendingRequest {
     #[prost(string, tag = "1")]
@@ -610,12 +1084,41 @@ pub struct JobLaunchSpecResponse {
     pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobMarkAsWaitingRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(message, optional, tag = "2")]
+    pub req: ::core::option::Option<FrameSearchCriteria>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobMarkAsWaitingResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobMarkDoneFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(message, optional, tag = "2")]
+    pub req: ::core::option::Option<FrameSearchCriteria>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobMarkDoneFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobPauseRequest {
     #[prost(message, optional, tag = "1")]
     pub job: ::core::option::Option<Job>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobPauseResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobReorderFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(string, tag = "2")]
+    pub range: ::prost::alloc::string::String,
+    #[prost(enumeration = "Order", tag = "3")]
+    pub order: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobReorderFramesResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobResumeRequest {
     #[prost(message, optional, tag = "1")]
@@ -642,6 +1145,15 @@ pub struct JobSetAutoEatRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobSetAutoEatResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobSetGroupRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(string, tag = "2")]
+    pub group_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobSetGroupResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobSetMaxCoresRequest {
     #[prost(message, optional, tag = "1")]
     pub job: ::core::option::Option<Job>,
@@ -650,6 +1162,15 @@ pub struct JobSetMaxCoresRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobSetMaxCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobSetMaxGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(int32, tag = "2")]
+    pub val: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobSetMaxGpusResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobSetMaxRetriesRequest {
     #[prost(message, optional, tag = "1")]
@@ -669,6 +1190,15 @@ pub struct JobSetMinCoresRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobSetMinCoresResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobSetMinGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(int32, tag = "2")]
+    pub val: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobSetMinGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JobSetPriorityRequest {
     #[prost(message, optional, tag = "1")]
     pub job: ::core::option::Option<Job>,
@@ -677,6 +1207,117 @@ pub struct JobSetPriorityRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobSetPriorityResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobShutdownIfCompletedRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobShutdownIfCompletedResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct JobStaggerFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<Job>,
+    #[prost(string, tag = "2")]
+    pub range: ::prost::alloc::string::String,
+    #[prost(int32, tag = "3")]
+    pub stagger: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JobStaggerFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerAddLimitRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(string, tag = "2")]
+    pub limit_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerAddLimitResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerCreateDependOnFrameRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(message, optional, tag = "2")]
+    pub frame: ::core::option::Option<Frame>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerCreateDependOnFrameResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerCreateDependOnJobRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(message, optional, tag = "2")]
+    pub job: ::core::option::Option<Job>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerCreateDependOnJobResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerCreateDependOnLayerRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(message, optional, tag = "2")]
+    pub depend_on_layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerCreateDependOnLayerResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerCreateFrameByFrameDependRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(message, optional, tag = "2")]
+    pub depend_layer: ::core::option::Option<Layer>,
+    #[prost(bool, tag = "3")]
+    pub any_frame: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerCreateFrameByFrameDependResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depend: ::core::option::Option<super::depend::Depend>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerDropDependsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(enumeration = "super::depend::DependTarget", tag = "2")]
+    pub target: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerDropDependsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerDropLimitRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(string, tag = "2")]
+    pub limit_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerDropLimitResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerEatFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerEatFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerEnableMemoryOptimizerRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(bool, tag = "2")]
+    pub value: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerEnableMemoryOptimizerResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LayerFindLayerRequest {
     #[prost(string, tag = "1")]
@@ -689,6 +1330,18 @@ pub struct LayerFindLayerResponse {
     #[prost(message, optional, tag = "1")]
     pub layer: ::core::option::Option<Layer>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(message, optional, tag = "2")]
+    pub s: ::core::option::Option<FrameSearchCriteria>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetFramesResponse {
+    #[prost(message, optional, tag = "1")]
+    pub frames: ::core::option::Option<FrameSeq>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LayerGetLayerRequest {
     #[prost(string, tag = "1")]
@@ -700,6 +1353,122 @@ pub struct LayerGetLayerResponse {
     pub layer: ::core::option::Option<Layer>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetLimitsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetLimitsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub limits: ::prost::alloc::vec::Vec<super::limit::Limit>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetOutputPathsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerGetOutputPathsResponse {
+    #[prost(string, repeated, tag = "1")]
+    pub output_paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetWhatDependsOnThisRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetWhatDependsOnThisResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetWhatThisDependsOnRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerGetWhatThisDependsOnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub depends: ::core::option::Option<super::depend::DependSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerKillFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(string, tag = "2")]
+    pub username: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub pid: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub host_kill: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerKillFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerMarkdoneFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerMarkdoneFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerRegisterOutputPathRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(string, tag = "2")]
+    pub spec: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerRegisterOutputPathResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerReorderFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(string, tag = "2")]
+    pub range: ::prost::alloc::string::String,
+    #[prost(enumeration = "Order", tag = "3")]
+    pub order: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerReorderFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerRetryFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerRetryFramesResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetDispatchOrderRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int32, tag = "2")]
+    pub order: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetDispatchOrderResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetMaxCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(float, tag = "2")]
+    pub cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetMaxCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetMaxGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int32, tag = "2")]
+    pub max_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetMaxGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LayerSetMinCoresRequest {
     #[prost(message, optional, tag = "1")]
     pub layer: ::core::option::Option<Layer>,
@@ -708,6 +1477,24 @@ pub struct LayerSetMinCoresRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LayerSetMinCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetMinGpuMemoryRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int64, tag = "2")]
+    pub gpu_memory: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetMinGpuMemoryResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetMinGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int32, tag = "2")]
+    pub min_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetMinGpusResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LayerSetMinMemoryRequest {
     #[prost(message, optional, tag = "1")]
@@ -718,6 +1505,17 @@ pub struct LayerSetMinMemoryRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LayerSetMinMemoryResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetStartAfterRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int64, tag = "2")]
+    pub start_after: i64,
+    #[prost(string, tag = "3")]
+    pub username: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetStartAfterResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LayerSetTagsRequest {
     #[prost(message, optional, tag = "1")]
     pub layer: ::core::option::Option<Layer>,
@@ -726,6 +1524,44 @@ pub struct LayerSetTagsRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LayerSetTagsResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetThreadableRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(bool, tag = "2")]
+    pub threadable: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetThreadableResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetTimeoutLluRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int32, tag = "2")]
+    pub timeout_llu: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetTimeoutLluResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerSetTimeoutRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(int32, tag = "2")]
+    pub timeout: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerSetTimeoutResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LayerStaggerFramesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub layer: ::core::option::Option<Layer>,
+    #[prost(string, tag = "2")]
+    pub range: ::prost::alloc::string::String,
+    #[prost(int32, tag = "3")]
+    pub stagger: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LayerStaggerFramesResponse {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CheckpointState {
@@ -865,6 +1701,35 @@ impl LayerType {
             "POST" => Some(Self::Post),
             "RENDER" => Some(Self::Render),
             "UTIL" => Some(Self::Util),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Order {
+    First = 0,
+    Last = 1,
+    Reverse = 2,
+}
+impl Order {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::First => "FIRST",
+            Self::Last => "LAST",
+            Self::Reverse => "REVERSE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FIRST" => Some(Self::First),
+            "LAST" => Some(Self::Last),
+            "REVERSE" => Some(Self::Reverse),
             _ => None,
         }
     }

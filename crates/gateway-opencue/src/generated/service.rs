@@ -33,6 +33,23 @@ pub struct ServiceSeq {
     #[prost(message, repeated, tag = "1")]
     pub services: ::prost::alloc::vec::Vec<Service>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceCreateServiceRequest {
+    #[prost(message, optional, tag = "1")]
+    pub data: ::core::option::Option<Service>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceCreateServiceResponse {
+    #[prost(message, optional, tag = "1")]
+    pub service: ::core::option::Option<Service>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceDeleteRequest {
+    #[prost(message, optional, tag = "1")]
+    pub service: ::core::option::Option<Service>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceDeleteResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServiceGetDefaultServicesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -40,3 +57,20 @@ pub struct ServiceGetDefaultServicesResponse {
     #[prost(message, optional, tag = "1")]
     pub services: ::core::option::Option<ServiceSeq>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceGetServiceRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceGetServiceResponse {
+    #[prost(message, optional, tag = "1")]
+    pub service: ::core::option::Option<Service>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceUpdateRequest {
+    #[prost(message, optional, tag = "1")]
+    pub service: ::core::option::Option<Service>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceUpdateResponse {}

@@ -89,6 +89,15 @@ pub struct ShowEnableBookingRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShowEnableBookingResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowEnableDispatchingRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(bool, tag = "2")]
+    pub enabled: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowEnableDispatchingResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShowFindShowRequest {
     #[prost(string, tag = "1")]
@@ -106,12 +115,64 @@ pub struct ShowGetActiveShowsResponse {
     #[prost(message, optional, tag = "1")]
     pub shows: ::core::option::Option<ShowSeq>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetGroupsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetGroupsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub groups: ::core::option::Option<super::job::GroupSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetJobWhiteboardRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(bool, tag = "2")]
+    pub fresh: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetJobWhiteboardResponse {
+    #[prost(message, optional, tag = "1")]
+    pub whiteboard: ::core::option::Option<super::job::NestedGroup>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetJobsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetJobsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub jobs: ::core::option::Option<super::job::JobSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetRootGroupRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetRootGroupResponse {
+    #[prost(message, optional, tag = "1")]
+    pub group: ::core::option::Option<super::job::Group>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShowGetShowsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShowGetShowsResponse {
     #[prost(message, optional, tag = "1")]
     pub shows: ::core::option::Option<ShowSeq>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetSubscriptionRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowGetSubscriptionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub subscriptions: ::core::option::Option<super::subscription::SubscriptionSeq>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShowSetActiveRequest {
@@ -122,6 +183,51 @@ pub struct ShowSetActiveRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShowSetActiveResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowSetCommentEmailRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(string, tag = "2")]
+    pub email: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowSetCommentEmailResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowSetDefaultMaxCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(float, tag = "2")]
+    pub max_cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowSetDefaultMaxCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowSetDefaultMaxGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(int32, tag = "2")]
+    pub max_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowSetDefaultMaxGpusResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowSetDefaultMinCoresRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(float, tag = "2")]
+    pub min_cores: f32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowSetDefaultMinCoresResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowSetDefaultMinGpusRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+    #[prost(int32, tag = "2")]
+    pub min_gpus: i32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowSetDefaultMinGpusResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShowSetSchedulerManagedRequest {
     #[prost(message, optional, tag = "1")]

@@ -6,11 +6,17 @@
 #![allow(dead_code)]
 
 use deadpool_postgres::{Manager, Pool};
+use prost::Message;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tokio_postgres::NoTls;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 use windlass_gateway_opencue::cuebot::{Cuebot, Settings};
 use windlass_gateway_opencue::schema;
 
@@ -107,9 +113,7 @@ async fn start() -> Result<Farm, String> {
 
 fn statements() -> Vec<String> {
     let Some(migrations) = std::env::var_os("WINDLASS_OPENCUE_MIGRATIONS") else {
-        let mut compact = schema::COMPACT.map(str::to_owned).to_vec();
-        compact.push(include_str!("clients.sql").to_owned());
-        return compact;
+        return schema::COMPACT.map(str::to_owned).to_vec();
     };
     let number = |path: &Path| {
         let name = path.file_name()?.to_str()?.strip_prefix('V')?.split("__").next()?.parse::<u32>().ok()?;
@@ -194,14 +198,18 @@ impl Farm {
                        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
                      UNION ALL SELECT 'memory of ' || str_name FROM host WHERE int_mem - int_mem_idle IS DISTINCT FROM
                        (SELECT coalesce(sum(int_mem_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
-                     UNION ALL SELECT 'subscription' FROM subscription WHERE int_cores IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc)
+                     UNION ALL SELECT 'subscription' FROM subscription s WHERE pk_show = 'SHOW'
+                       AND int_cores IS DISTINCT FROM (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc
+                         JOIN host USING (pk_host) WHERE proc.pk_show = s.pk_show AND host.pk_alloc = s.pk_alloc)
                      UNION ALL SELECT 'job' FROM job_resource r WHERE int_cores IS DISTINCT FROM
                        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_job = r.pk_job)
                      UNION ALL SELECT 'layer' FROM layer_resource r WHERE int_cores IS DISTINCT FROM
                        (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_layer = r.pk_layer)
-                     UNION ALL SELECT 'folder' FROM folder_resource WHERE int_cores IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc)
+                     UNION ALL SELECT 'folder ' || str_name FROM folder JOIN folder_resource r USING (pk_folder)
+                       WHERE pk_show = 'SHOW' AND int_cores IS DISTINCT FROM (SELECT coalesce(sum(int_cores_reserved), 0)
+                         FROM proc JOIN job USING (pk_job) WHERE job.pk_folder = folder.pk_folder)
+                     UNION ALL SELECT 'department' FROM point WHERE pk_show = 'SHOW' AND int_cores IS DISTINCT FROM
+                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_show = point.pk_show)
                      UNION ALL SELECT 'counts' FROM job_stat s WHERE
                        (int_waiting_count, int_running_count, int_dead_count, int_depend_count, int_succeeded_count)
                        <> (SELECT count(*) FILTER (WHERE str_state = 'WAITING'),
@@ -212,6 +220,41 @@ impl Farm {
             )
             .await;
         assert_eq!(wrong, "", "these figures differ from a recount");
+    }
+}
+
+/// A client of the farm's server.
+pub struct Client(Grpc<Channel>);
+
+impl Client {
+    /// Serves the farm, and connects.
+    pub async fn connect(farm: &Farm) -> Client {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(farm.cuebot.clone().serve(listener));
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        Client(Grpc::new(channel))
+    }
+
+    /// Calls `package.Interface/Call`.
+    pub async fn call<Q, A>(&self, path: &str, ask: Q) -> Result<A, Status>
+    where
+        Q: Message + Default + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut grpc = self.0.clone();
+        grpc.ready().await.unwrap();
+        let path = PathAndQuery::try_from(format!("/{path}")).unwrap();
+        Ok(grpc.unary(Request::new(ask), path, ProstCodec::<Q, A>::default()).await?.into_inner())
+    }
+
+    /// Calls, and expects an answer.
+    pub async fn ok<Q, A>(&self, path: &str, ask: Q) -> A
+    where
+        Q: Message + Default + 'static,
+        A: Message + Default + 'static,
+    {
+        self.call(path, ask).await.unwrap_or_else(|status| panic!("{path}: {status:?}"))
     }
 }
 
@@ -239,6 +282,18 @@ impl Farm {
             ))
             .await;
         }
+    }
+
+    /// A host of 4 cores that nothing listens at, with the tag of its allocation.
+    pub async fn host(&self, name: &str) {
+        self.run(&format!(
+            "INSERT INTO host (pk_host, pk_alloc, str_name, str_lock_state, int_cores, int_cores_idle, int_mem,
+                    int_mem_idle) VALUES ('{name}', 'ALLOC', '{name}', 'OPEN', 400, 400, 8388608, 8388608);
+             INSERT INTO host_stat (pk_host_stat, pk_host) VALUES ('{name}', '{name}');
+             INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
+             VALUES ('{name}', '{name}', 'general', 'ALLOC')"
+        ))
+        .await;
     }
 
     /// The state of a frame.

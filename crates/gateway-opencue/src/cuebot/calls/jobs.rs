@@ -1,14 +1,37 @@
-//! Jobs and their layers: lists, and what people set.
+//! Jobs: lists, and what people set.
 
-use super::{ROWS_MAX, hundredths, id};
-use crate::cuebot::server::Cuebot;
+use super::{ROWS_MAX, few, groups, hundredths, id};
+use crate::cuebot::report::finish_job;
+use crate::cuebot::server::{Cuebot, Routes, unary};
 use crate::cuebot::trouble::CallError;
 use crate::generated::job as wire;
 use std::sync::Arc;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
-const JOBS: &str = "
+/// Adds the paths of jobs.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/job.JobInterface/GetJobs", unary(list))
+        .route("/job.JobInterface/GetJobNames", unary(names))
+        .route("/job.JobInterface/GetJob", unary(get))
+        .route("/job.JobInterface/GetCurrent", unary(get_current))
+        .route("/job.JobInterface/FindJob", unary(find))
+        .route("/job.JobInterface/IsJobPending", unary(is_pending))
+        .route("/job.JobInterface/Pause", unary(pause))
+        .route("/job.JobInterface/Resume", unary(resume))
+        .route("/job.JobInterface/SetPriority", unary(set_priority))
+        .route("/job.JobInterface/SetMinCores", unary(set_min_cores))
+        .route("/job.JobInterface/SetMaxCores", unary(set_max_cores))
+        .route("/job.JobInterface/SetMinGpus", unary(set_min_gpus))
+        .route("/job.JobInterface/SetMaxGpus", unary(set_max_gpus))
+        .route("/job.JobInterface/SetMaxRetries", unary(set_max_retries))
+        .route("/job.JobInterface/SetAutoEat", unary(set_auto_eat))
+        .route("/job.JobInterface/SetGroup", unary(set_group))
+        .route("/job.JobInterface/ShutdownIfCompleted", unary(finish_if_done))
+}
+
+/// Jobs with their figures. A condition follows.
+pub(super) const JOBS: &str = "
 SELECT job.pk_job, job.str_state, job.str_name, job.str_shot, show.str_name AS show, job.str_user,
        folder.str_name AS folder, facility.str_name AS facility, coalesce(job.str_os, '') AS os, job.int_uid::int AS uid,
        r.int_priority, r.int_min_cores, r.int_max_cores, job.str_log_dir, job.b_paused, job.b_comment, job.b_autoeat,
@@ -17,7 +40,9 @@ SELECT job.pk_job, job.str_state, job.str_name, job.str_shot, show.str_name AS s
        s.int_running_count::int AS running, s.int_dead_count::int AS dead, s.int_eaten_count::int AS eaten,
        s.int_depend_count::int AS depend, s.int_succeeded_count::int AS succeeded,
        (r.int_cores + r.int_local_cores)::int AS cores, (r.int_gpus + r.int_local_gpus)::int AS gpus,
-       m.int_max_rss, u.int_core_time_success, u.int_core_time_fail, u.int_gpu_time_success, u.int_gpu_time_fail,
+       m.int_max_rss, m.int_gpu_mem_max, coalesce(m.int_max_pss, 0) AS int_max_pss,
+       floor(extract(epoch FROM job.ts_eligible))::int AS eligible, coalesce(job.str_loki_url, '') AS loki_url,
+       job.pk_folder, u.int_core_time_success, u.int_core_time_fail, u.int_gpu_time_success, u.int_gpu_time_fail,
        u.int_frame_success_count::bigint AS rendered, u.int_frame_fail_count::bigint AS failed,
        u.int_clock_time_success::bigint AS clock_s, u.int_clock_time_high
   FROM job JOIN show USING (pk_show) JOIN folder ON folder.pk_folder = job.pk_folder
@@ -29,7 +54,7 @@ fn cores(hundredths: i32) -> f32 {
     hundredths as f32 / 100.0
 }
 
-fn job(row: &Row) -> wire::Job {
+pub(super) fn job(row: &Row) -> wire::Job {
     let state = wire::JobState::from_str_name(row.get("str_state")).unwrap_or(wire::JobState::Pending);
     let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
     let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
@@ -61,7 +86,8 @@ fn job(row: &Row) -> wire::Job {
         rendered_gpu_sec: gpu_s,
         failed_gpu_sec: gpu_lost_s,
         reserved_gpus: row.get::<_, i32>("gpus") as f32,
-        ..Default::default()
+        max_gpu_memory: row.get("int_gpu_mem_max"),
+        max_pss: row.get("int_max_pss"),
     };
     wire::Job {
         id: row.get("pk_job"),
@@ -86,7 +112,8 @@ fn job(row: &Row) -> wire::Job {
         job_stats: Some(stats),
         min_gpus: row.get::<_, i32>("int_min_gpus") as f32,
         max_gpus: row.get::<_, i32>("int_max_gpus") as f32,
-        ..Default::default()
+        loki_url: row.get("loki_url"),
+        eligible_time: row.get("eligible"),
     }
 }
 
@@ -95,6 +122,8 @@ pub(crate) async fn search(
     cuebot: &Cuebot,
     r: &wire::JobSearchCriteria,
 ) -> Result<Vec<wire::Job>, CallError> {
+    let lists = [&r.ids, &r.jobs, &r.regex, &r.substr, &r.users, &r.shots, &r.shows];
+    few("jobs, users, shots or shows", lists.iter().map(|list| list.len()).sum())?;
     let statement = format!(
         "{JOBS}
          WHERE ($8 OR job.str_state = 'PENDING')
@@ -172,149 +201,57 @@ pub(crate) async fn is_pending(
     Ok(wire::JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
 }
 
-const LAYERS: &str = "
-SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_cores_min::int AS cores_min, int_cores_max,
-       b_threadable, int_mem_min, int_gpu_mem_min, int_chunk_size::int AS chunk, int_dispatch_order::int AS turn,
-       upper(str_type) AS kind, str_services, b_optimize, int_timeout, int_timeout_llu, str_cmd,
-       s.int_total_count::int AS total, s.int_waiting_count::int AS waiting, s.int_running_count::int AS running,
-       s.int_dead_count::int AS dead, s.int_eaten_count::int AS eaten, s.int_depend_count::int AS depend,
-       s.int_succeeded_count::int AS succeeded, r.int_cores::int AS cores, m.int_max_rss,
-       u.int_core_time_success, u.int_core_time_fail, u.int_frame_success_count::bigint AS rendered,
-       u.int_frame_fail_count::bigint AS failed, u.int_clock_time_success::bigint AS clock_s, u.int_clock_time_high,
-       u.int_clock_time_low
-  FROM layer JOIN layer_stat s ON s.pk_layer = layer.pk_layer JOIN layer_resource r ON r.pk_layer = layer.pk_layer
-  JOIN layer_usage u ON u.pk_layer = layer.pk_layer JOIN layer_mem m ON m.pk_layer = layer.pk_layer
- WHERE layer.pk_job = $1 ORDER BY int_dispatch_order";
-
-fn layer(row: &Row) -> wire::Layer {
-    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
-    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
-    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
-    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
-    let words = |text: &str, by: char| {
-        text.split(by).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    };
-    let stats = wire::LayerStats {
-        total_frames: row.get("total"),
-        waiting_frames: waiting,
-        running_frames: row.get("running"),
-        dead_frames: row.get("dead"),
-        eaten_frames: row.get("eaten"),
-        depend_frames: depend,
-        succeeded_frames: row.get("succeeded"),
-        pending_frames: waiting + depend,
-        avg_frame_sec: average(clock_s) as i32,
-        low_frame_sec: row.get("int_clock_time_low"),
-        high_frame_sec: row.get("int_clock_time_high"),
-        avg_core_sec: average(done_s) as i32,
-        rendered_frame_count: rendered,
-        failed_frame_count: row.get("failed"),
-        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
-        total_core_sec: done_s + lost_s,
-        rendered_core_sec: done_s,
-        failed_core_sec: lost_s,
-        max_rss: row.get("int_max_rss"),
-        reserved_cores: cores(row.get("cores")),
-        ..Default::default()
-    };
-    wire::Layer {
-        id: row.get("pk_layer"),
-        name: row.get("str_name"),
-        range: row.get("str_range"),
-        tags: words(row.get("str_tags"), '|'),
-        min_cores: cores(row.get("cores_min")),
-        max_cores: cores(row.get("int_cores_max")),
-        is_threadable: row.get("b_threadable"),
-        min_memory: row.get("int_mem_min"),
-        min_gpu_memory: row.get("int_gpu_mem_min"),
-        chunk_size: row.get("chunk"),
-        dispatch_order: row.get("turn"),
-        r#type: wire::LayerType::from_str_name(row.get("kind")).unwrap_or(wire::LayerType::Render).into(),
-        services: words(row.get("str_services"), ','),
-        memory_optimizer_enabled: row.get("b_optimize"),
-        layer_stats: Some(stats),
-        parent_id: row.get("pk_job"),
-        timeout: row.get("int_timeout"),
-        timeout_llu: row.get("int_timeout_llu"),
-        command: row.get("str_cmd"),
-        ..Default::default()
-    }
-}
-
-/// The layers of a job, in order of dispatch.
-pub(crate) async fn layers(
+/// A job as it is now, by what a client knows of it.
+pub(crate) async fn get_current(
     cuebot: Arc<Cuebot>,
-    ask: wire::JobGetLayersRequest,
-) -> Result<wire::JobGetLayersResponse, CallError> {
+    ask: wire::JobGetCurrentRequest,
+) -> Result<wire::JobGetCurrentResponse, CallError> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    let rows = cuebot.pool.get().await?.query(LAYERS, &[&job]).await?;
-    Ok(wire::JobGetLayersResponse {
-        layers: Some(wire::LayerSeq { layers: rows.iter().map(layer).collect() }),
-    })
+    let r =
+        wire::JobSearchCriteria { ids: vec![job.to_owned()], include_finished: true, ..Default::default() };
+    Ok(wire::JobGetCurrentResponse { job: Some(one(&cuebot, r, job).await?) })
 }
 
-/// Sets a value of a job.
-async fn set(
-    cuebot: &Cuebot,
-    job: Option<&wire::Job>,
-    statement: &str,
-    value: &(dyn ToSql + Sync),
-) -> Result<(), CallError> {
-    let id = id("job", job.map(|job| &job.id))?;
-    let set = cuebot.pool.get().await?.execute(statement, &[&id, value]).await?;
-    if set == 0 {
-        return Err(CallError::Missing { what: "job", name: id.to_owned() });
-    }
-    Ok(())
-}
-
-/// Lets no further frame of a job start.
-pub(crate) async fn pause(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobPauseRequest,
-) -> Result<wire::JobPauseResponse, CallError> {
-    set(&cuebot, ask.job.as_ref(), "UPDATE job SET b_paused = $2 WHERE pk_job = $1", &true).await?;
-    Ok(wire::JobPauseResponse {})
-}
-
-/// Lets frames of a job start again.
-pub(crate) async fn resume(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobResumeRequest,
-) -> Result<wire::JobResumeResponse, CallError> {
-    set(&cuebot, ask.job.as_ref(), "UPDATE job SET b_paused = $2 WHERE pk_job = $1", &false).await?;
-    Ok(wire::JobResumeResponse {})
-}
-
-/// Sets the priority of a job.
-pub(crate) async fn set_priority(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobSetPriorityRequest,
-) -> Result<wire::JobSetPriorityResponse, CallError> {
-    let statement = "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1";
-    set(&cuebot, ask.job.as_ref(), statement, &ask.val).await?;
-    Ok(wire::JobSetPriorityResponse {})
-}
-
-/// Sets how many cores a job gets before others get more.
-pub(crate) async fn set_min_cores(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobSetMinCoresRequest,
-) -> Result<wire::JobSetMinCoresResponse, CallError> {
-    let statement = "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1";
-    set(&cuebot, ask.job.as_ref(), statement, &hundredths(ask.val)?).await?;
-    Ok(wire::JobSetMinCoresResponse {})
-}
-
-/// Sets how many cores a job gets at most.
-pub(crate) async fn set_max_cores(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobSetMaxCoresRequest,
-) -> Result<wire::JobSetMaxCoresResponse, CallError> {
-    let statement = "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1";
-    set(&cuebot, ask.job.as_ref(), statement, &hundredths(ask.val)?).await?;
-    Ok(wire::JobSetMaxCoresResponse {})
-}
+setter!(
+    /// Lets no further frame of a job start.
+    pause: wire::JobPauseRequest => wire::JobPauseResponse,
+    job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| true
+);
+setter!(
+    /// Lets frames of a job start again.
+    resume: wire::JobResumeRequest => wire::JobResumeResponse,
+    job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| false
+);
+setter!(
+    /// Sets the priority of a job.
+    set_priority: wire::JobSetPriorityRequest => wire::JobSetPriorityResponse,
+    job, "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1", |ask| ask.val
+);
+setter!(
+    /// Sets how many cores a job gets before others get more.
+    set_min_cores: wire::JobSetMinCoresRequest => wire::JobSetMinCoresResponse,
+    job, "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
+);
+setter!(
+    /// Sets how many cores a job gets at most.
+    set_max_cores: wire::JobSetMaxCoresRequest => wire::JobSetMaxCoresResponse,
+    job, "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
+);
+setter!(
+    /// Sets how many gpus a job gets before others get more.
+    set_min_gpus: wire::JobSetMinGpusRequest => wire::JobSetMinGpusResponse,
+    job, "UPDATE job_resource SET int_min_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(0)
+);
+setter!(
+    /// Sets how many gpus a job gets at most.
+    set_max_gpus: wire::JobSetMaxGpusRequest => wire::JobSetMaxGpusResponse,
+    job, "UPDATE job_resource SET int_max_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(-1)
+);
+setter!(
+    /// Sets whether frames that fail are eaten.
+    set_auto_eat: wire::JobSetAutoEatRequest => wire::JobSetAutoEatResponse,
+    job, "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1", |ask| ask.value
+);
 
 /// Sets how often frames of a job run again.
 pub(crate) async fn set_max_retries(
@@ -323,16 +260,43 @@ pub(crate) async fn set_max_retries(
 ) -> Result<wire::JobSetMaxRetriesResponse, CallError> {
     let retries = ask.max_retries.clamp(0, cuebot.settings.retries_max) as i16;
     let statement = "UPDATE job SET int_max_retries = $2 WHERE pk_job = $1";
-    set(&cuebot, ask.job.as_ref(), statement, &retries).await?;
+    super::set(&cuebot, statement, "job", ask.job.as_ref().map(|job| &job.id), &retries).await?;
     Ok(wire::JobSetMaxRetriesResponse {})
 }
 
-/// Sets whether frames that fail are eaten.
-pub(crate) async fn set_auto_eat(
+/// Moves a job to another group of its show.
+pub(crate) async fn set_group(
     cuebot: Arc<Cuebot>,
-    ask: wire::JobSetAutoEatRequest,
-) -> Result<wire::JobSetAutoEatResponse, CallError> {
-    let statement = "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1";
-    set(&cuebot, ask.job.as_ref(), statement, &ask.value).await?;
-    Ok(wire::JobSetAutoEatResponse {})
+    ask: wire::JobSetGroupRequest,
+) -> Result<wire::JobSetGroupResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned();
+    groups::move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await?;
+    Ok(wire::JobSetGroupResponse {})
 }
+
+/// Ends a job of which no frame is left to run.
+pub(crate) async fn finish_if_done(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobShutdownIfCompletedRequest,
+) -> Result<wire::JobShutdownIfCompletedResponse, CallError> {
+    let job = Arc::new(id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned());
+    cuebot
+        .transact(move |tx| {
+            let job = job.clone();
+            Box::pin(async move {
+                let left = tx.query_opt(OPEN_FRAMES, &[&job.as_str()]).await?;
+                let left = left.ok_or_else(|| CallError::Missing { what: "job", name: job.to_string() })?;
+                if left.get::<_, i64>(0) == 0 {
+                    finish_job(tx, &job).await?;
+                }
+                Ok(())
+            })
+        })
+        .await?;
+    Ok(wire::JobShutdownIfCompletedResponse {})
+}
+
+/// Frames of a job that are not done, under the lock that endings of frames take, too.
+const OPEN_FRAMES: &str = "
+SELECT int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count
+  FROM job_stat WHERE pk_job = $1 FOR UPDATE";

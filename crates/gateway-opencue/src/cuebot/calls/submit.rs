@@ -2,11 +2,18 @@
 
 use super::jobs;
 use crate::cuebot::launch;
-use crate::cuebot::server::Cuebot;
+use crate::cuebot::server::{Cuebot, Routes, unary};
 use crate::cuebot::spec;
 use crate::cuebot::trouble::CallError;
 use crate::generated::job as wire;
 use std::sync::Arc;
+
+/// Adds the paths that make jobs.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/job.JobInterface/LaunchSpec", unary(launch))
+        .route("/job.JobInterface/LaunchSpecAndWait", unary(launch_and_wait))
+}
 
 async fn submit(cuebot: &Cuebot, text: &str) -> Result<(Vec<String>, Vec<String>), CallError> {
     let spec = Arc::new(spec::parse(text)?);

@@ -1,9 +1,14 @@
 //! What every client asks first.
 
-use crate::cuebot::server::Cuebot;
+use crate::cuebot::server::{Cuebot, Routes, unary};
 use crate::cuebot::trouble::CallError;
 use crate::generated::cue::{CueGetSystemStatsRequest, CueGetSystemStatsResponse, SystemStats};
 use std::sync::Arc;
+
+/// Adds its path.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes.route("/cue.CueInterface/GetSystemStats", unary(stats))
+}
 
 /// Says that somebody answers, which is what clients ask it for. Its figures count Cuebot's queues and threads. This
 /// server has none, so that all are 0.
