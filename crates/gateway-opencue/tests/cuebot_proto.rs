@@ -1,6 +1,7 @@
-//! The generated messages are what the generator makes of the descriptions.
+//! The generated messages are what the generator makes of the descriptions, and what is described is served.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use windlass_gateway_opencue::cuebot::served_paths;
 
 /// The packages of OpenCue that are described.
 const PACKAGES: [&str; 12] = [
@@ -18,13 +19,37 @@ const PACKAGES: [&str; 12] = [
     "subscription",
 ];
 
+/// The directory of the descriptions, and the files in it.
+fn descriptions() -> std::io::Result<(PathBuf, Vec<String>)> {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(proto.join("cuebot"))? {
+        files.push(format!("cuebot/{}", entry?.file_name().to_string_lossy()));
+    }
+    Ok((proto, files))
+}
+
+#[test]
+fn the_calls_that_are_described_are_those_that_are_served() -> Result<(), Box<dyn std::error::Error>> {
+    let (proto, files) = descriptions()?;
+    let mut described = Vec::new();
+    for file in protox::compile(&files, [&proto])?.file {
+        for service in &file.service {
+            let interface = format!("/{}.{}", file.package(), service.name());
+            described.extend(service.method.iter().map(|call| format!("{interface}/{}", call.name())));
+        }
+    }
+    described.sort();
+    let mut served = served_paths();
+    served.sort_unstable();
+    assert_eq!(served, described);
+    Ok(())
+}
+
 #[test]
 fn generated_messages_are_up_to_date() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let proto = root.join("proto");
-    let files = std::fs::read_dir(proto.join("cuebot"))?
-        .map(|entry| Ok(format!("cuebot/{}", entry?.file_name().to_string_lossy())))
-        .collect::<Result<Vec<String>, std::io::Error>>()?;
+    let (proto, files) = descriptions()?;
     let described = protox::compile(&files, [&proto])?;
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuebot");
     let _ = std::fs::remove_dir_all(&out);
